@@ -21,12 +21,12 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from runner.execution import Launcher
-from runner.execution.backends import LaunchOptions
-from runner.language.document import load
-from runner.pipeline.attempts import analyse
-from runner.pipeline.bench import measured, warmups
-from runner.pipeline.results import Analysis
+from torch_scenarios.execution import Launcher
+from torch_scenarios.execution.backends import LaunchOptions
+from torch_scenarios.language.document import load
+from torch_scenarios.pipeline.attempts import analyse
+from torch_scenarios.pipeline.bench import measured, warmups
+from torch_scenarios.pipeline.results import Analysis
 
 PROGRAM = """
 world_size: 2

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib.util
 import io
 import json
 import os
@@ -136,7 +137,9 @@ def answered(tree: Path, files: Path, answers: Path, ends_s: float) -> str | Non
     """
     left_s = max(0.0, ends_s - time.monotonic())
     command = [sys.executable, "-P", __file__, "--answer", str(files), str(answers), str(left_s)]
-    environment = {**os.environ, "PYTHONPATH": str(tree), "OPENBLAS_NUM_THREADS": "1"}
+    # the folder that holds the package: the tree itself, while the package was called `runner`
+    package = tree if (tree / "runner" / "__init__.py").exists() else tree / "runner"
+    environment = {**os.environ, "PYTHONPATH": str(package), "OPENBLAS_NUM_THREADS": "1"}
     subprocess.run(command, check=True, env=environment, cwd=tree)
     done, count = done_of(answers), len(files.read_text(encoding="utf-8").splitlines())
     return None if done == count else f"{done} of {count} files"
@@ -217,25 +220,39 @@ def answer(files: list[str], answers: Path, seconds: float) -> None:
             out.flush()
 
 
+def imported_package() -> Any:
+    """Return the package of this process's tree, by its name of today or of before."""
+    name = "torch_scenarios" if importlib.util.find_spec("torch_scenarios") else "runner"
+    return importlib.import_module(name)
+
+
 def answers_of(number: int, file: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the cases of a file, and what this tree says of each."""
-    import runner
-
+    package = imported_package()
     name = "/".join(Path(file).parts[-3:])
     try:
-        cases = runner.load(file)
+        cases = package.load(file)
     except Exception as error:  # noqa: BLE001 -- whatever it is, it is compared
         yield f"{number} {name}", {"verdict": "INVALID", **raised(error)}
         return
     for case in cases:
-        yield f"{number} {name}::{case.case}", said_of(runner, case)
+        yield f"{number} {name}::{case.case}", said_of(package, case)
 
 
 def documents_of(files: list[str]) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the fields of `check --json` for each case of some files, without words and times."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "results.json"
-        command = [sys.executable, "-P", "-m", "runner.cli", "check", *files, "--json", str(path)]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            f"{imported_package().__name__}.cli",
+            "check",
+            *files,
+            "--json",
+            str(path),
+        ]
         subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         results = json.loads(path.read_text(encoding="utf-8"))["results"]
     whole = {str(Path(file).resolve()): file for file in files}
@@ -270,11 +287,11 @@ def fields_of(document: dict[str, Any]) -> dict[str, list[Any]]:
     return dict(found)
 
 
-def said_of(runner: Any, scenario: Any) -> dict[str, Any]:
+def said_of(package: Any, scenario: Any) -> dict[str, Any]:
     """Return what this tree says of a case, without its words."""
     try:
-        predicted = runner.simulate(runner.plan(scenario))
-        verdict = runner.judge(scenario, predicted)
+        predicted = package.simulate(package.plan(scenario))
+        verdict = package.judge(scenario, predicted)
     except Exception as error:  # noqa: BLE001 -- whatever it is, it is compared
         return {"verdict": "INVALID", **raised(error)}
     return {

@@ -21,19 +21,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec.structs import replace
 
-import runner
+import torch_scenarios
 from benchmarks.measure import SCENARIO, Row, seconds, show
-from runner.model.groups import plan
-from runner.pipeline.results import Outcome, Result
-from runner.report.html import HtmlReport
-from runner.verdict import judge
+from torch_scenarios.model.groups import plan
+from torch_scenarios.pipeline.results import Outcome, Result
+from torch_scenarios.report.html import HtmlReport
+from torch_scenarios.verdict import judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from playwright.sync_api import Browser, Page
 
-    from runner.model.trace import RankTrace
+    from torch_scenarios.model.trace import RankTrace
 
 CORPUS = Path(__file__).parents[1] / "scenarios"
 CASES = 100
@@ -95,8 +95,8 @@ def wide(folder: Path) -> Path:
     """Write the page of 64 ranks and 500 steps; the run differs from the prediction in times."""
     source = folder / "wide.yaml"
     source.write_text(WIDE, encoding="utf-8")
-    (scenario,) = runner.load(source)
-    predicted = runner.simulate(runner.plan(scenario))
+    (scenario,) = torch_scenarios.load(source)
+    predicted = torch_scenarios.simulate(torch_scenarios.plan(scenario))
     clock = np.random.default_rng(1)
     ranks = tuple(_timed(rank, clock) for rank in predicted.ranks)
     observed = replace(predicted, backend="gloo", ranks=ranks)

@@ -20,9 +20,9 @@ import tempfile
 from pathlib import Path
 from typing import Self
 
-import runner
+import torch_scenarios
 from benchmarks.measure import TORCHRUN, Row, show
-from runner.execution import Launcher, LaunchOptions
+from torch_scenarios.execution import Launcher, LaunchOptions
 
 STEPS = 1000
 TURNS = 40
@@ -163,9 +163,9 @@ def main() -> None:
         path, forked = Path(name) / "loop.yaml", Path(name) / "forked.py"
         path.write_text(YAML)
         forked.write_text(FORKED)
-        (scenario,) = runner.load(path)
-        plan = runner.plan(scenario)
-        predicted = runner.simulate(plan)
+        (scenario,) = torch_scenarios.load(path)
+        plan = torch_scenarios.plan(scenario)
+        predicted = torch_scenarios.simulate(plan)
         torchrun = [*TORCHRUN, "--nproc-per-node", "2", "--standalone"]
         with (
             Launcher(LaunchOptions(backend="gloo")) as launcher,
@@ -175,7 +175,7 @@ def main() -> None:
 
             def block_s() -> float:
                 observed = launcher.run(plan, predicted)
-                if runner.judge(scenario, predicted, observed).status != "PASSED":
+                if torch_scenarios.judge(scenario, predicted, observed).status != "PASSED":
                     sys.exit("the scenario did not pass")
                 events = observed.ranks[0].events[1:]
                 return (events[-1].end_s or 0.0) - events[0].start_s

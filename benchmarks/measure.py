@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-SCENARIO = [sys.executable, "-m", "runner.cli"]
+SCENARIO = [sys.executable, "-m", "torch_scenarios.cli"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 
 

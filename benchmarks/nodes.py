@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.measure import SCENARIO, Row, show
-from runner.execution import netns
+from torch_scenarios.execution import netns
 
 SUM = "world_size: 4\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}, expect: {x: [4]}}]\n"
 #: cases of the run whose last ones are warm, and how many are left out before them

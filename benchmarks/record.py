@@ -1,9 +1,9 @@
 """What a recorder costs a call: CPU microseconds of calls, plain and recorded, in turns.
 
 `python -m benchmarks.record` forks two worlds of two ranks on Gloo, one of them with the recorder
-of :mod:`runner.record.recorder`. They take turns, a block of calls each, so that a load of the
-machine meets both: a synchronous and an asynchronous all_reduce in a group of one, and messages to
-and fro. What is reported is the CPU time of rank 0 for a call, of all threads: the difference of
+of :mod:`torch_scenarios.record.recorder`. They take turns, a block of calls each, so that a load of
+the machine meets both: a synchronous and an asynchronous all_reduce in a group of one, and messages
+to and fro. What is reported is the CPU time of rank 0 for a call, of all threads: the difference of
 each pair of turns, its median and its least.
 """
 
@@ -95,7 +95,7 @@ def _serve(name: str, folder: str, rank: int, asked: int, answered: int) -> None
     dist: Any = torch.distributed
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     if name == "recorded":
-        from runner.record.recorder import Recorder
+        from torch_scenarios.record.recorder import Recorder
 
         Recorder(folder, {"rank": rank, "world_size": 2})
     store = dist.FileStore(f"{folder}/{name}", 2)

@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from benchmarks.measure import SCENARIO, Row, seconds, show
-from runner.pipeline.results import Selection
-from runner.pipeline.run import run
-from runner.report.formats import FORMATS
-from runner.report.output import forget
+from torch_scenarios.pipeline.results import Selection
+from torch_scenarios.pipeline.run import run
+from torch_scenarios.report.formats import FORMATS
+from torch_scenarios.report.output import forget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runner.model.plan import Plan
-    from runner.model.trace import Trace
-    from runner.pipeline.results import Outcome, Report, Result
+    from torch_scenarios.model.plan import Plan
+    from torch_scenarios.model.trace import Trace
+    from torch_scenarios.pipeline.results import Outcome, Report, Result
 
 TIMES = 3
 SCENARIOS = 300

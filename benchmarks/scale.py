@@ -17,11 +17,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.language import load
-from runner.limits import Limits
-from runner.model.groups import plan
-from runner.reference import simulate
-from runner.verdict import judge
+from torch_scenarios.language import load
+from torch_scenarios.limits import Limits
+from torch_scenarios.model.groups import plan
+from torch_scenarios.reference import simulate
+from torch_scenarios.verdict import judge
 
 LIMITS = Limits(max_ranks=1 << 20, max_items=1 << 22, max_steps=10**9, max_bytes=1 << 40)
 TIMES = 3
@@ -102,7 +102,7 @@ def measured(path: Path, ranks: int) -> Measured:
 
 def commanded(path: Path, ranks: int) -> tuple[float, float, float]:
     """Run `scenario check`; returns seconds, seconds of the processor, and MiB at the peak."""
-    command = [sys.executable, "-m", "runner.cli", "check", str(path)]
+    command = [sys.executable, "-m", "torch_scenarios.cli", "check", str(path)]
     command += ["--set", f"n={ranks}", "--max-ranks", str(ranks)]
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)

@@ -16,9 +16,9 @@ import tempfile
 import time
 from pathlib import Path
 
-import runner
+import torch_scenarios
 from benchmarks.measure import Row, show
-from runner.execution import Launcher, LaunchOptions
+from torch_scenarios.execution import Launcher, LaunchOptions
 
 TIMES = 40
 
@@ -80,11 +80,11 @@ def ours_s(world: int) -> float:
         with Launcher(LaunchOptions(backend="gloo")) as launcher:
             for _ in range(TIMES + 5):
                 began = time.perf_counter()
-                (scenario,) = runner.load(path)
-                plan = runner.plan(scenario)
-                predicted = runner.simulate(plan)
+                (scenario,) = torch_scenarios.load(path)
+                plan = torch_scenarios.plan(scenario)
+                predicted = torch_scenarios.simulate(plan)
                 observed = launcher.run(plan, predicted)
-                verdict = runner.judge(scenario, predicted, observed)
+                verdict = torch_scenarios.judge(scenario, predicted, observed)
                 took.append(time.perf_counter() - began)
                 if verdict.status != "PASSED":
                     sys.exit(f"the scenario {verdict.status}: {verdict}")

@@ -23,13 +23,13 @@ import torch
 import torch.distributed
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-import runner
+import torch_scenarios
 from benchmarks.measure import Row, show
-from runner.expressions.functions import TorchArrays
-from runner.worker.board import Board, Converter, FromDevice
-from runner.worker.device import completion_on
-from runner.worker.program import Program
-from runner.worker.world import World
+from torch_scenarios.expressions.functions import TorchArrays
+from torch_scenarios.worker.board import Board, Converter, FromDevice
+from torch_scenarios.worker.device import completion_on
+from torch_scenarios.worker.program import Program
+from torch_scenarios.worker.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,8 +148,8 @@ def planned(loop: Loop) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "loop.yaml"
         path.write_text(loop.yaml, encoding="utf-8")
-        (scenario,) = runner.load(path)
-    return runner.plan(scenario)
+        (scenario,) = torch_scenarios.load(path)
+    return torch_scenarios.plan(scenario)
 
 
 def ours_s(plan: Any) -> float:

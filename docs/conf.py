@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from importlib import metadata
 
-project = "scenario-runner"
-author = "the authors of scenario-runner"
-release = metadata.version("scenario-runner")
+project = "torch-scenarios"
+author = "the authors of torch-scenarios"
+release = metadata.version("torch-scenarios")
 
 extensions = ["myst_parser"]
 exclude_patterns = ["_build"]
@@ -16,6 +16,6 @@ suppress_warnings = ["misc.highlighting_failure"]
 nitpicky = True
 
 html_theme = "furo"
-html_title = f"scenario-runner {release}"
+html_title = f"torch-scenarios {release}"
 html_copy_source = False
 html_show_copyright = False

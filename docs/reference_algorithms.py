@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 from writing import table
 
-from runner.cost.forecast import forecast, microseconds
-from runner.cost.measurements import base_size
-from runner.cost.topology import topology
-from runner.language.document import load
-from runner.limits import DEFAULT
-from runner.pipeline.attempts import analyse
+from torch_scenarios.cost.forecast import forecast, microseconds
+from torch_scenarios.cost.measurements import base_size
+from torch_scenarios.cost.topology import topology
+from torch_scenarios.language.document import load
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.pipeline.attempts import analyse
 
 if TYPE_CHECKING:
-    from runner.model.traffic import Traffic
+    from torch_scenarios.model.traffic import Traffic
 
 ALGORITHMS = Path(__file__).parents[1] / "scenarios" / "algorithms"
 #: the machine of the page, and its ranks: one node, and eight

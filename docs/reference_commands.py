@@ -7,9 +7,9 @@ import inspect
 import click
 from writing import escaped, table, wrapped
 
-from runner.cli import COMMANDS, cli
-from runner.limits import COUNTS, DEFAULT, FLAGS
-from runner.report.formats import FORMATS
+from torch_scenarios.cli import COMMANDS, cli
+from torch_scenarios.limits import COUNTS, DEFAULT, FLAGS
+from torch_scenarios.report.formats import FORMATS
 
 
 def commands() -> str:

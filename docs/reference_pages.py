@@ -19,23 +19,23 @@ from reference_commands import bounds, commands, reports
 from reference_strategies import strategy
 from writing import escaped, table, wrapped, yaml_block
 
-from runner.conformance.document import page, read
-from runner.explain import EXPLANATIONS
-from runner.explain.corpus import SUBJECTS, examples
-from runner.expressions.params import KINDS
-from runner.expressions.signatures import EXAMPLE_NAMES, EXAMPLES, SIGNATURES
-from runner.files import schema_file
-from runner.operations import OPERATIONS
-from runner.operations.base import Collective
-from runner.report.operations import SHAPES
-from runner.vocabulary import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS, REDUCE_OPS
+from torch_scenarios.conformance.document import page, read
+from torch_scenarios.explain import EXPLANATIONS
+from torch_scenarios.explain.corpus import SUBJECTS, examples
+from torch_scenarios.expressions.params import KINDS
+from torch_scenarios.expressions.signatures import EXAMPLE_NAMES, EXAMPLES, SIGNATURES
+from torch_scenarios.files import schema_file
+from torch_scenarios.operations import OPERATIONS
+from torch_scenarios.operations.base import Collective
+from torch_scenarios.report.operations import SHAPES
+from torch_scenarios.vocabulary import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS, REDUCE_OPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runner.errors import Explanation
-    from runner.expressions.params import Param
-    from runner.operations.base import Operation
+    from torch_scenarios.errors import Explanation
+    from torch_scenarios.expressions.params import Param
+    from torch_scenarios.operations.base import Operation
 
 END = "<!-- generated: end -->"
 _PLACE = re.compile(
@@ -275,7 +275,7 @@ def words(name: str) -> Callable[[], str]:
 
 def interface() -> str:
     """Return the public functions of the package, with their signatures."""
-    package = importlib.import_module("runner")
+    package = importlib.import_module("torch_scenarios")
     parts = []
     for name in package.__all__:
         function = getattr(package, name)

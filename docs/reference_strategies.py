@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from writing import table, yaml_block
 
-from runner.cli.edit import starter
-from runner.language import load
-from runner.limits import DEFAULT
-from runner.model.groups import plan
-from runner.reference import simulate
-from runner.report.diagram.lanes import picture
-from runner.report.diagram.layout import PictureView
-from runner.report.lowered import lowered
-from runner.timeline import timeline
+from torch_scenarios.cli.edit import starter
+from torch_scenarios.language import load
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.model.groups import plan
+from torch_scenarios.reference import simulate
+from torch_scenarios.report.diagram.lanes import picture
+from torch_scenarios.report.diagram.layout import PictureView
+from torch_scenarios.report.lowered import lowered
+from torch_scenarios.timeline import timeline
 
 if TYPE_CHECKING:
-    from runner.model.scenario import Scenario
-    from runner.model.trace import Trace
+    from torch_scenarios.model.scenario import Scenario
+    from torch_scenarios.model.trace import Trace
 
 #: how wide a picture may be, in columns
 WIDTH = 100

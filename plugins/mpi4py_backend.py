@@ -4,7 +4,8 @@ torch's wheels are built without MPI, and torch keeps the name `mpi` for its own
 called `mpi4py`. Each operation is one nonblocking operation of MPI's: what comes out is MPI's
 arithmetic and matching, and so a witness that shares no code with Gloo.
 
-    mpirun -n 4 python -m runner.worker --plugin plugins.mpi4py_backend --backend mpi4py scenarios
+    mpirun -n 4 python -m torch_scenarios.worker --plugin plugins.mpi4py_backend --backend mpi4py
+    scenarios
 
 Importing this module registers the backend; that is all that `--plugin` asks of a module. Three
 rules make a backend one that scenarios can be run on:

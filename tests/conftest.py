@@ -22,14 +22,14 @@ from unittest import mock
 import pytest
 from hypothesis import HealthCheck, settings
 
-from runner.cli import ONE_THREAD
+from torch_scenarios.cli import ONE_THREAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from warm_hosts import WarmHosts
 
-    from runner.execution import Launcher
+    from torch_scenarios.execution import Launcher
 
 # as the command does, before NumPy is imported: a process with threads, also OpenBLAS's, should
 # not be forked; and they spin for work, which on a busy machine took 50 times the time of a product
@@ -92,7 +92,7 @@ def forked_hosts() -> Iterator[WarmHosts]:
     from warm_hosts import WarmHosts
 
     hosts = WarmHosts()
-    with mock.patch("runner.execution.launcher.started_host", hosts.start):
+    with mock.patch("torch_scenarios.execution.launcher.started_host", hosts.start):
         yield hosts
     hosts.close()
 
@@ -100,7 +100,7 @@ def forked_hosts() -> Iterator[WarmHosts]:
 @pytest.fixture(scope="session")
 def launcher(forked_hosts: WarmHosts) -> Iterator[Launcher]:
     """Return a launcher on Gloo: torch is imported once for all tests that run scenarios on it."""
-    from runner.execution import Launcher, LaunchOptions
+    from torch_scenarios.execution import Launcher, LaunchOptions
 
     with Launcher(LaunchOptions(backend="gloo")) as started:
         yield started

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from checkout import NAME, PACKAGE
 
-import runner
-from runner.operations import BY_NAME
-from runner.report.formats import FORMATS
+import torch_scenarios
+from torch_scenarios.operations import BY_NAME
+from torch_scenarios.report.formats import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-PACKAGE = Path(__file__).parents[1] / "runner"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 #: the floors, the lowest first: a package imports from the floors below its own
@@ -37,17 +37,19 @@ FLOORS = (
     ("model",),
     ("cost",),
     ("language", "reference", "verdict", "execution", "timeline"),
-    ("pipeline", "worker"),
+    ("pipeline", "stages", "worker"),
     ("explain",),
     ("report",),
     ("bless",),
     ("record",),
     ("conformance", "minimize", "watch", "pytest_plugin"),
     ("cli",),
+    ("entry",),
 )
 FLOOR_OF = {package: floor for floor, packages in enumerate(FLOORS) for package in packages}
 
-#: modules on another floor than their package's: `python -m runner.worker` is a command line
+#: modules on another floor than their package's: `python -m torch_scenarios.worker` is a command
+#: line
 ENTRIES = {"worker.__main__": FLOOR_OF["cli"]}
 
 #: an operation's own module may also hold its asynchronous twin
@@ -59,7 +61,7 @@ TABLES = {"operations", "modules", "strategies", "reference.diagnoses", "explain
 #: modules of a package at most, tables excepted
 LARGEST = 16
 #: modules beside the packages at most
-BESIDE = 6
+BESIDE = 8
 #: what one other module alone imports is a section of that module, unless it is a real seam, or has
 #: a floor of its own
 SINGLE_IMPORTER = 26
@@ -72,7 +74,7 @@ SEAMS = {
     "worker.agent": "a process of its own on each node",
 }
 #: what the command line's start imports: there NumPy, rich and most of this package are for types
-STARTING = {"", "cli", "pytest_plugin", "report"}
+STARTING = {"", "cli", "pytest_plugin", "report", "stages"}
 #: rules of the linter that a line switches off for itself, in the whole package
 SUPPRESSIONS = 44
 #: places at which cohorts leave a program to the engine that walks rank by rank
@@ -102,7 +104,7 @@ def floor_of(module: str) -> int:
 
 
 #: the modules that report.formats names
-REPORTS = {each.made_by.partition(":")[0].removeprefix("runner.") for each in FORMATS}
+REPORTS = {each.made_by.partition(":")[0].removeprefix(f"{NAME}.") for each in FORMATS}
 
 
 def in_table(module: str) -> bool:
@@ -121,7 +123,7 @@ def own_imports(tree: ast.Module) -> Iterator[str]:
             continue
         for name in names:
             head, _, rest = name.partition(".")
-            if head == "runner":
+            if head == NAME:
                 yield rest if rest in MODULES else rest.rpartition(".")[0]
 
 
@@ -193,7 +195,7 @@ def test_only_the_worker_imports_torch() -> None:
 
 def test_everything_but_the_worker_imports_without_torch() -> None:
     modules = [
-        f"runner.{module}".rstrip(".") for module in MODULES if package_of(module) != "worker"
+        f"{NAME}.{module}".rstrip(".") for module in MODULES if package_of(module) != "worker"
     ]
     program = (
         "import importlib, sys\n"
@@ -211,7 +213,7 @@ def test_everything_but_the_worker_imports_without_torch() -> None:
 def test_the_recorder_needs_the_standard_library_alone() -> None:
     """It is imported by the ranks of a user's own launcher, in an environment of theirs."""
     subprocess.run(
-        [sys.executable, "-S", "-c", "import runner.record.recorder"],
+        [sys.executable, "-S", "-c", "import torch_scenarios.record.recorder"],
         check=True,
         cwd=PACKAGE.parent,
         stdin=subprocess.DEVNULL,
@@ -274,7 +276,7 @@ def faces() -> Mapping[str, frozenset[str]]:
 def origins() -> Mapping[str, str]:
     """Return, for each name that a package lists and imports, the module that it comes from."""
     return {
-        f"{package}.{alias.name}": statement.module.removeprefix("runner.")
+        f"{package}.{alias.name}": statement.module.removeprefix(f"{NAME}.")
         for package, names in faces().items()
         for statement in trees()[package].body
         if isinstance(statement, ast.ImportFrom) and statement.module is not None
@@ -291,7 +293,7 @@ def test_modules_with_one_importer_only_get_fewer() -> None:
             for statement in ast.walk(tree)
             if isinstance(statement, ast.ImportFrom) and statement.module is not None
             for alias in statement.names
-            if (name := f"{statement.module.removeprefix('runner.')}.{alias.name}") in origins()
+            if (name := f"{statement.module.removeprefix(f'{NAME}.')}.{alias.name}") in origins()
         }
         for module, tree in trees().items()
     }
@@ -324,7 +326,7 @@ def test_what_a_package_lists_is_imported_from_it() -> None:
             past += [
                 f"{module}: {alias.name} from {room}"
                 for package in packages
-                if head == "runner" and not f"{module}.".startswith(f"{package}.")
+                if head == NAME and not f"{module}.".startswith(f"{package}.")
                 for alias in statement.names
                 if alias.name in faces().get(package, ())
             ]
@@ -402,15 +404,15 @@ def test_no_ladder_over_operation_names() -> None:
 
 
 def test_public_names() -> None:
-    assert set(vars(runner)["__all__"]) >= {"load", "plan", "simulate", "launch", "judge"}
-    assert all(callable(getattr(runner, name)) for name in ("load", "simulate", "judge"))
+    assert set(vars(torch_scenarios)["__all__"]) >= {"load", "plan", "simulate", "launch", "judge"}
+    assert all(callable(getattr(torch_scenarios, name)) for name in ("load", "simulate", "judge"))
 
 
 def test_an_operation_is_one_file() -> None:
     """Each operation's class is in the module of its own name, or of its blocking twin."""
     for operation in set(BY_NAME.values()):
         home = TWINS.get(operation.name, operation.name)
-        assert type(operation).__module__ == f"runner.operations.{home}"
+        assert type(operation).__module__ == f"{NAME}.operations.{home}"
 
 
 def test_cohorts_leave_no_more_to_the_engine_that_walks() -> None:
@@ -461,7 +463,7 @@ OWN_OR_FOREIGN = {"self", "cls", "torch", "os", "etree"}
 def private_names(tree: ast.Module) -> Iterator[str]:
     """Yield the private names that a test imports, replaces, or takes of what is not its own."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("runner"):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(NAME):
             yield from (alias.name for alias in node.names if private(alias.name))
         elif isinstance(node, ast.Attribute) and private(node.attr):
             owner = node.value

@@ -20,21 +20,21 @@ from judging import at_step
 from msgspec.structs import replace
 from sampling import sampled, strides
 
-from runner.bless import NotBlessedError, confirm, propose
-from runner.bless.draft import places, values_of
-from runner.language.document import load_content
-from runner.model.groups import plan
-from runner.pipeline.attempts import analyse
-from runner.reference import simulate
-from runner.source.edit import Edit, Span, spans, splice
-from runner.verdict import judge
+from torch_scenarios.bless import NotBlessedError, confirm, propose
+from torch_scenarios.bless.draft import places, values_of
+from torch_scenarios.language.document import load_content
+from torch_scenarios.model.groups import plan
+from torch_scenarios.pipeline.attempts import analyse
+from torch_scenarios.reference import simulate
+from torch_scenarios.source.edit import Edit, Span, spans, splice
+from torch_scenarios.verdict import judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from runner.execution import Launcher
-    from runner.model.scenario import Scenario
-    from runner.model.trace import Event, Trace
+    from torch_scenarios.execution import Launcher
+    from torch_scenarios.model.scenario import Scenario
+    from torch_scenarios.model.trace import Event, Trace
 
 CORPUS = Path(__file__).parents[1] / "scenarios"
 FILES = sorted(path.relative_to(CORPUS) for path in CORPUS.rglob("*.yaml"))

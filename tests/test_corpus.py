@@ -12,14 +12,14 @@ import pytest
 import yaml
 from sampling import sampled, strides
 
-import runner
-from runner.operations import OPERATIONS
-from runner.pipeline.attempts import analyse, execute
-from runner.vocabulary import DIAGNOSES, REDUCE_OPS
+import torch_scenarios
+from torch_scenarios.operations import OPERATIONS
+from torch_scenarios.pipeline.attempts import analyse, execute
+from torch_scenarios.vocabulary import DIAGNOSES, REDUCE_OPS
 
 if TYPE_CHECKING:
-    from runner.execution import Launcher
-    from runner.verdict import Finding
+    from torch_scenarios.execution import Launcher
+    from torch_scenarios.verdict import Finding
 
 ROOT = Path(__file__).parents[1]
 CORPUS = ROOT / "scenarios"
@@ -52,7 +52,7 @@ def test_checks_green_and_says_what_a_known_backend_makes_of_it(folder: str, str
     wrong = []
     files = [path for path in SCENARIOS if named(path).startswith(f"{folder}/")]
     for number, path in enumerate(files):
-        for scenario in runner.load(path):
+        for scenario in torch_scenarios.load(path):
             for backend in ("nccl", *(() if number % stride else (None, "gloo"))):
                 verdict = analyse(scenario, backend=backend).verdict
                 if verdict.status != "PASSED":
@@ -64,7 +64,7 @@ def test_checks_green_and_says_what_a_known_backend_makes_of_it(folder: str, str
 
 def judged_on_gloo(path: Path, case: str, status: str, reason: str | None) -> str | None:
     """Return what is wrong with a result of the corpus on Gloo."""
-    (scenario,) = (each for each in runner.load(path) if each.case == case)
+    (scenario,) = (each for each in torch_scenarios.load(path) if each.case == case)
     found = status, reason or ""
     if scenario.backends == ("nccl",):
         right = found == ("UNSUPPORTED", "it is meant for nccl; this run is on gloo")
@@ -78,7 +78,7 @@ def judged_on_gloo(path: Path, case: str, status: str, reason: str | None) -> st
 @pytest.mark.torch
 @pytest.mark.parametrize("path", sampled(SCENARIOS, 60), ids=named)
 def test_runs_green_on_gloo(path: Path, launcher: Launcher) -> None:
-    for scenario in runner.load(path):
+    for scenario in torch_scenarios.load(path):
         verdict = execute(analyse(scenario), launcher, "gloo").verdict
         wrong = judged_on_gloo(path, scenario.case, verdict.status, verdict.reason)
         assert wrong is None, f"{wrong}\n{told(path, scenario.case, verdict.findings, None)}"

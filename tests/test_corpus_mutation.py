@@ -18,19 +18,19 @@ import pytest
 import yaml
 from sampling import sampled
 
-import runner
-from runner.language.expectations import version_key
-from runner.model.groups import plan
-from runner.model.traits import KNOWN_BACKENDS
-from runner.pipeline.attempts import analyse
-from runner.verdict import judge
+import torch_scenarios
+from torch_scenarios.language.expectations import version_key
+from torch_scenarios.model.groups import plan
+from torch_scenarios.model.traits import KNOWN_BACKENDS
+from torch_scenarios.pipeline.attempts import analyse
+from torch_scenarios.verdict import judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from runner.execution import Launcher
-    from runner.model.scenario import Scenario
-    from runner.verdict import Finding
+    from torch_scenarios.execution import Launcher
+    from torch_scenarios.model.scenario import Scenario
+    from torch_scenarios.verdict import Finding
 
 CORPUS = Path(__file__).parents[1] / "scenarios"
 #: libyaml's, where PyYAML has it: every file is read before a test runs
@@ -158,7 +158,7 @@ def mutated(mutant: Mutant, corpus: Path) -> Iterator[tuple[Scenario, ...]]:
     copy = corpus / mutant.path.relative_to(CORPUS)
     copy.write_text(mutant.text(), encoding="utf-8")
     try:
-        yield runner.load(copy)
+        yield torch_scenarios.load(copy)
     finally:
         copy.write_text(mutant.path.read_text(encoding="utf-8"), encoding="utf-8")
 
@@ -187,8 +187,8 @@ def test_run_catches_without_the_reference(
 ) -> None:
     with mutated(mutant, corpus) as cases:
         for scenario in cases:
-            resolved = runner.plan(scenario)
-            predicted = runner.simulate(resolved)
+            resolved = torch_scenarios.plan(scenario)
+            predicted = torch_scenarios.simulate(resolved)
             observed = launcher.run(resolved, predicted)
             verdict = judge(plan(scenario), predicted, observed, "gloo", reference=False)
             if verdict.status == "FAILED":

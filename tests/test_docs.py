@@ -15,13 +15,13 @@ import yaml
 from click.testing import CliRunner
 from pages import Block, blocks, noted, scenario, timeless, write_files
 
-import runner
-from runner.cli import COMMANDS, cli
-from runner.explain import EXPLANATIONS
-from runner.expressions.signatures import SIGNATURES
-from runner.operations import OPERATIONS
-from runner.report.formats import FORMATS
-from runner.vocabulary import DIAGNOSES, DTYPES
+import torch_scenarios
+from torch_scenarios.cli import COMMANDS, cli
+from torch_scenarios.explain import EXPLANATIONS
+from torch_scenarios.expressions.signatures import SIGNATURES
+from torch_scenarios.operations import OPERATIONS
+from torch_scenarios.report.formats import FORMATS
+from torch_scenarios.vocabulary import DIAGNOSES, DTYPES
 
 pytest_plugins = ["pytester"]
 
@@ -90,8 +90,8 @@ def test_shown_scenarios_are_scenarios_and_formatted(page: Path, tmp_path: Path)
     write_files(page, tmp_path)
     for file in noted(page, "file:"):
         if file.endswith(".yaml"):
-            for case in runner.load(tmp_path / file):
-                runner.simulate(runner.plan(case))
+            for case in torch_scenarios.load(tmp_path / file):
+                torch_scenarios.simulate(torch_scenarios.plan(case))
             done = scenario("fmt", "--check", file, folder=tmp_path)
             assert done.returncode == 0, done.stdout
 

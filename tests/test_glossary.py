@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
+from checkout import PACKAGE, ROOT
 
-ROOT = Path(__file__).parents[1]
-MODULES = sorted((ROOT / "runner").rglob("*.py"))
+MODULES = sorted(PACKAGE.rglob("*.py"))
 
 #: a word that another one replaces -> how often it may be in names, docstrings and messages, a part
 #: of a name (`slack_of`, `_note_busy`) or its plural (`flights`) counted as well

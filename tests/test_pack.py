@@ -18,7 +18,7 @@ import jsonschema
 import pytest
 import yaml
 
-from runner.cli import COMMANDS, cli
+from torch_scenarios.cli import COMMANDS, cli
 
 ROOT = Path(__file__).parents[1]
 BASH = shutil.which("bash") or ""
@@ -70,7 +70,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "scenarios" / "good.yaml").write_text(GOOD)
     command = tmp_path / "bin" / "scenario"
     command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m runner.cli "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m torch_scenarios.cli "$@"\n')
     command.chmod(0o755)
     monkeypatch.setenv("PATH", str(command.parent), prepend=os.pathsep)
     monkeypatch.chdir(tmp_path)
@@ -147,8 +147,30 @@ def test_nothing_but_a_value_of_the_action_holds_an_expression() -> None:
 def test_a_name_to_be_replaced_is_nobody_s() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
-    accounts = re.findall(r"(?:uses: |github\.com/)([^/\s]+)/scenario-runner\b", text)
+    accounts = re.findall(r"(?:uses: |github\.com/)([^/\s]+)/torch-scenarios\b", text)
     assert set(accounts) == {"<owner>"}  # no account of GitHub can be called so
+
+
+def test_what_is_installed_is_ours() -> None:
+    """A name on a public index that is not ours installs a stranger's program."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / ".ci").iterdir()]
+    pages += [ROOT / "action.yml", ROOT / ".pre-commit-hooks.yaml", ROOT / "constraints.txt"]
+    pages += [*(ROOT / ".github").rglob("*.yml")]
+    wanted = {
+        (page.name, word)
+        for page in pages
+        if page.is_file()
+        for line in page.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+        for words in re.findall(r"pip\"? install ([^`&|]+)", line)
+        for word in shlex.split(words, comments=True, posix=True)
+        if not word.startswith(("-", "$")) and word not in {"constraints.txt", ";", "}"}
+    }
+    ours = re.compile(
+        r"\.(\[\w+(,\w+)*\])?|git\+https://github\.com/<owner>/torch-scenarios@v[\d.]+"
+    )
+    others = {(page, word) for page, word in wanted if not ours.fullmatch(word)}
+    assert len(wanted) - len(others) > 5
+    assert others == {("nightly", "torch==$version")}
 
 
 def test_no_input_is_pasted_into_a_script() -> None:

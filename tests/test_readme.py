@@ -12,11 +12,11 @@ import click
 import pytest
 from pages import Block, blocks, noted, scenario, scenario_of, timeless, write_files
 
-import runner
-from runner.cli import COMMANDS, cli
+import torch_scenarios
+from torch_scenarios.cli import COMMANDS, cli
 
 README = Path(__file__).parents[1] / "README.md"
-PACKAGE = Path(runner.__file__).parent
+PACKAGE = Path(torch_scenarios.__file__).parent
 BLOCKS = blocks(README)
 SESSIONS = [block for block in BLOCKS if block.kind == "console"]
 
@@ -40,8 +40,8 @@ def test_shown_output_is_real(session: Block, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(noted(README, "file:")))
 def test_shown_scenarios_are_scenarios(name: str, folder: Path) -> None:
-    for case in runner.load(folder / name):
-        runner.simulate(runner.plan(case))
+    for case in torch_scenarios.load(folder / name):
+        torch_scenarios.simulate(torch_scenarios.plan(case))
 
 
 @pytest.mark.usefixtures("folder")
@@ -58,24 +58,27 @@ def test_shown_operation_works_with_its_one_line(tmp_path: Path) -> None:
     ((name, block),) = noted(README, "operation:").items()
     (change,) = (each.body for each in BLOCKS if each.note == "line")
     line = "".join(f"{each[1:]}\n" for each in change.splitlines() if each.startswith("+"))
-    package = shutil.copytree(PACKAGE, tmp_path / "runner", ignore=shutil.ignore_patterns("*.pyc"))
+    source = tmp_path / "runner"
+    package = shutil.copytree(
+        PACKAGE, source / PACKAGE.name, ignore=shutil.ignore_patterns("*.pyc")
+    )
     (package / "operations" / f"{name}.py").write_text(block.body, encoding="utf-8")
     (operation,) = re.findall(r"^class (\w+)", block.body, re.MULTILINE)
     table = package / "operations" / "__init__.py"
     text = table.read_text(encoding="utf-8")
-    imported = f"from runner.operations.{name} import {operation}\n"
-    first = "from runner.operations.all_gather import AllGather\n"
+    imported = f"from torch_scenarios.operations.{name} import {operation}\n"
+    first = "from torch_scenarios.operations.all_gather import AllGather\n"
     assert first in text
     text = text.replace(first, f"{imported}{first}", 1)
     table.write_text(text.replace("    Fault(),\n", f"    Fault(),\n{line}"), encoding="utf-8")
     shutil.rmtree(package / "schemas", ignore_errors=True)  # where an installed package has them
     (tmp_path / "schemas").mkdir()
-    command = [sys.executable, "-m", "runner.language.schema"]
-    law = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    command = [sys.executable, "-m", "torch_scenarios.language.schema"]
+    law = subprocess.run(command, cwd=source, capture_output=True, text=True, check=True).stdout
     (tmp_path / "schemas" / "scenario.schema.json").write_text(law, encoding="utf-8")
     (example,) = re.findall(r'example = """\\\n(.*?)"""', block.body, re.DOTALL)
     (tmp_path / "example.yaml").write_text(example, encoding="utf-8")
-    done = scenario_of(tmp_path, "run", "--backend", "gloo", "example.yaml", folder=tmp_path)
+    done = scenario_of(source, "run", "--backend", "gloo", "example.yaml", folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 import pytest
+from checkout import PACKAGE, ROOT
 
-from runner.cli import COMMANDS, cli
-from runner.explain import EXPLANATIONS
-from runner.explain import page as explained
-from runner.operations import OPERATIONS
+from torch_scenarios.cli import COMMANDS, cli
+from torch_scenarios.explain import EXPLANATIONS
+from torch_scenarios.explain import page as explained
+from torch_scenarios.operations import OPERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-ROOT = Path(__file__).parents[1]
 STYLE = ROOT / "docs" / "contributing" / "style.md"
 PAGES = [
     page
@@ -27,8 +27,8 @@ PAGES = [
 ]
 #: pages that are written by what they measure, on machines that are not at hand
 MEASURED = {"nccl.md", "scoreboard.md"}
-MODULES = sorted((ROOT / "runner").rglob("*.py"))
-SCRIPTS = sorted((ROOT / "runner").rglob("*.js"))
+MODULES = sorted(PACKAGE.rglob("*.py"))
+SCRIPTS = sorted(PACKAGE.rglob("*.js"))
 CORPUS = sorted((ROOT / "scenarios").rglob("*.yaml"))
 GOLDENS = sorted((ROOT / "tests" / "problems").glob("*.txt"))
 PROSE_COLUMNS = 120

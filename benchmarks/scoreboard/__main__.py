@@ -36,7 +36,7 @@ from benchmarks.scoreboard.witnesses import (
     confirm,
     run_on_torch,
 )
-from runner.execution import Launcher, LaunchOptions
+from torch_scenarios.execution import Launcher, LaunchOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

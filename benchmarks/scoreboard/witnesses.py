@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-import runner
-from runner.errors import LaunchError, ScenarioError, UnsupportedError, WorkerError
-from runner.model.scenario import FinalExpectation, steps_of
+import torch_scenarios
+from torch_scenarios.errors import LaunchError, ScenarioError, UnsupportedError, WorkerError
+from torch_scenarios.model.scenario import FinalExpectation, steps_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.scoreboard.program import Program
-    from runner.execution import Launcher
-    from runner.model.plan import Plan
-    from runner.model.scenario import Scenario
-    from runner.model.trace import Trace
+    from torch_scenarios.execution import Launcher
+    from torch_scenarios.model.plan import Plan
+    from torch_scenarios.model.scenario import Scenario
+    from torch_scenarios.model.trace import Trace
 
 # ---------------------------------------------------------------------------- the analysis
 
@@ -97,9 +97,9 @@ def analyse(program: Program, folder: Path) -> Analysis:
     path = folder / "program.yaml"
     path.write_text(program.text)
     began = time.perf_counter()
-    (scenario,) = runner.load(path)
-    plan = runner.plan(scenario)
-    predicted = runner.simulate(plan)
+    (scenario,) = torch_scenarios.load(path)
+    plan = torch_scenarios.plan(scenario)
+    predicted = torch_scenarios.simulate(plan)
     took_s = time.perf_counter() - began
     named = {step.index: step.name for step in steps_of(scenario.steps)}
     diagnoses = [diagnosis for diagnosis in predicted.diagnoses if not diagnosis.optional]
@@ -155,7 +155,7 @@ def run_on_torch(each: Analysis, launcher: Launcher, debug: str) -> TorchReport:
     `launcher` must leave a hang to the backend's timeout.
     """
     program = each.verdict.program
-    plan = runner.plan(replace(each.scenario, debug=debug))
+    plan = torch_scenarios.plan(replace(each.scenario, debug=debug))
     began = time.perf_counter()
     try:
         observed = launcher.run(plan, each.predicted)
@@ -215,11 +215,11 @@ def confirm(each: Analysis, launcher: Launcher) -> Confirmation:
     scenario = replace(each.scenario, expect=stated)
     began = time.perf_counter()
     try:
-        observed = launcher.run(runner.plan(scenario), each.predicted)
+        observed = launcher.run(torch_scenarios.plan(scenario), each.predicted)
         took_s = time.perf_counter() - began
         if observed.outcome in each.predicted.open:
             scenario = replace(scenario, expect=replace(stated, outcomes=(observed.outcome,)))
-        verdict = runner.judge(scenario, each.predicted, observed)
+        verdict = torch_scenarios.judge(scenario, each.predicted, observed)
     except (LaunchError, UnsupportedError, WorkerError, ScenarioError) as error:
         return Confirmation(
             program=program, findings=(str(error),), took_s=time.perf_counter() - began

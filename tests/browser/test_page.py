@@ -9,7 +9,7 @@ from html_page import MISSPELT, SUMS, analysed, invalid, observed, page_of
 from judging import writing
 from msgspec.structs import replace
 
-from runner.report.html.page import changes, compared_page, content_of
+from torch_scenarios.report.html.page import changes, compared_page, content_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.execution import netns
+from torch_scenarios.execution import netns
 
 if TYPE_CHECKING:
     from hosts import Hosts

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hosts import LONG, SUM, until
 
-from runner.execution import netns
+from torch_scenarios.execution import netns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,7 @@ class Run:
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-P", "-c", "from runner.cli import main; main()"),
+                    *(sys.executable, "-P", "-c", "from torch_scenarios.cli import main; main()"),
                     *("run", "--netns", "2", "--nproc-per-node", str(ranks), "--no-cache", "-v"),
                     *("--json", str(self.report), *paths),
                 ],
@@ -152,7 +152,7 @@ def test_a_folder_comes_to_the_same_on_simulated_hosts(
     near = tmp_path / "near.json"
     subprocess.run(
         [
-            *(sys.executable, "-P", "-c", "from runner.cli import main; main()"),
+            *(sys.executable, "-P", "-c", "from torch_scenarios.cli import main; main()"),
             *("run", "--no-cache", "--json", str(near), str(CORPUS / name)),
         ],
         capture_output=True,

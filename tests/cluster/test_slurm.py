@@ -70,8 +70,8 @@ def test_the_documented_job_reports_and_ends_with_the_code(
 
 
 def test_a_worker_in_the_batch_script_says_that_srun_is_missing(slurm: Slurm, hosts: Hosts) -> None:
-    script = "#!/bin/bash\n#SBATCH --output=out.log\npython -m runner.worker scenarios\n"
+    script = "#!/bin/bash\n#SBATCH --output=out.log\npython -m torch_scenarios.worker scenarios\n"
     (hosts.folder / "bare.sbatch").write_text(script, encoding="utf-8")
     code, _ = slurm.run("sbatch", "--wait", "bare.sbatch")
     assert code == 1
-    assert "`srun python -m runner.worker" in (hosts.folder / "out.log").read_text()
+    assert "`srun python -m torch_scenarios.worker" in (hosts.folder / "out.log").read_text()

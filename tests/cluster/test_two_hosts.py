@@ -27,7 +27,7 @@ def on_one_machine(folder: Path, report: Path) -> dict[str, dict[str, Any]]:
     """Return the results of `scenario run`, by case."""
     subprocess.run(
         [
-            *(sys.executable, "-c", "from runner.cli import main; main()"),
+            *(sys.executable, "-c", "from torch_scenarios.cli import main; main()"),
             *("run", str(folder), "--json", str(report)),
         ],
         capture_output=True,
@@ -93,15 +93,15 @@ def test_hosts_with_different_files_run_nothing(hosts: Hosts) -> None:
 def test_hosts_with_different_versions_run_nothing(hosts: Hosts) -> None:
     (hosts.folder / "same.yaml").write_text(SUM, encoding="utf-8")
     # the version of the package is read from its metadata, of which the first on the path counts
-    other = hosts.folder / "other" / "scenario_runner-9.9.dist-info"
+    other = hosts.folder / "other" / "torch_scenarios-9.9.dist-info"
     other.mkdir(parents=True)
-    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: scenario-runner\nVersion: 9.9\n")
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: torch-scenarios\nVersion: 9.9\n")
     path = os.pathsep.join(filter(None, [str(other.parent), os.environ.get("PYTHONPATH", "")]))
     hosts.launch(str(hosts.folder / "same.yaml"), environment={1: {"PYTHONPATH": path}})
     ended = hosts.ended()
     assert all(code != 0 for code in ended.codes), ended
     assert ended.verdicts == {"same": "INCONCLUSIVE"}
-    assert "rank 2 on host node1 has scenario-runner 9.9" in ended.reason("same")
+    assert "rank 2 on host node1 has torch-scenarios 9.9" in ended.reason("same")
 
 
 def test_a_host_without_the_files_is_named(hosts: Hosts) -> None:

@@ -11,18 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.conformance import table as cells
-from runner.execution import Launcher, LaunchOptions
-from runner.execution import backends as nccl
-from runner.vocabulary import DTYPES
 from tests.gpu import machine, pages, passes, timings
 from tests.gpu.pages import Findings
 from tests.simulated.surroundings import is_simulated
+from torch_scenarios.conformance import table as cells
+from torch_scenarios.execution import Launcher, LaunchOptions
+from torch_scenarios.execution import backends as nccl
+from torch_scenarios.vocabulary import DTYPES
 
 if TYPE_CHECKING:
-    from runner.conformance.table import Cell, Seen
     from tests.gpu.passes import Pass, Tally
     from tests.gpu.timings import Timing
+    from torch_scenarios.conformance.table import Cell, Seen
 
 ROOT = Path(__file__).parents[2]
 PAGE, DOCUMENT = ROOT / "docs" / "nccl.md", ROOT / "docs" / "nccl.json"

@@ -8,8 +8,8 @@ import shutil
 import subprocess
 import sys
 
-from runner.execution import backends as nccl
 from tests.simulated.surroundings import is_simulated
+from torch_scenarios.execution import backends as nccl
 
 #: what nvidia-smi is asked for each GPU
 ASKED = "name,driver_version,memory.total,compute_cap"

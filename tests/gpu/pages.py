@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from runner.conformance.table import Cell, Seen, every_cell
-from runner.vocabulary import DTYPES
+from torch_scenarios.conformance.table import Cell, Seen, every_cell
+from torch_scenarios.vocabulary import DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

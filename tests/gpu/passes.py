@@ -7,17 +7,17 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from runner.execution import Launcher, LaunchOptions
-from runner.pipeline.attempts import analyse, execute
-from runner.pipeline.results import Selection
-from runner.pipeline.selection import load_all
+from torch_scenarios.execution import Launcher, LaunchOptions
+from torch_scenarios.pipeline.attempts import analyse, execute
+from torch_scenarios.pipeline.results import Selection
+from torch_scenarios.pipeline.selection import load_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runner.model.scenario import Scenario
-    from runner.pipeline.results import Result
-    from runner.verdict import Verdict
+    from torch_scenarios.model.scenario import Scenario
+    from torch_scenarios.pipeline.results import Result
+    from torch_scenarios.verdict import Verdict
 
 #: findings of a case that are printed
 TOLD = 4

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.conformance import table as cells
-from runner.execution import Launcher, LaunchOptions
-from runner.execution import backends as nccl
-from runner.language import load
-from runner.pipeline.attempts import analyse, execute
 from tests.gpu import machine, passes
+from torch_scenarios.conformance import table as cells
+from torch_scenarios.execution import Launcher, LaunchOptions
+from torch_scenarios.execution import backends as nccl
+from torch_scenarios.language import load
+from torch_scenarios.pipeline.attempts import analyse, execute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from runner.model.scenario import Scenario
+    from torch_scenarios.model.scenario import Scenario
 
 pytestmark = pytest.mark.gpu
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import runner
-from runner.execution import Launcher, LaunchOptions
+import torch_scenarios
+from torch_scenarios.execution import Launcher, LaunchOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runner.model.trace import Trace
+    from torch_scenarios.model.trace import Trace
 
 WARM, LONG = 20, 5000
 SMALL = """\
@@ -134,13 +134,13 @@ def _run(launcher: Launcher, path: Path, text: str) -> tuple[Trace, float, float
     """Return the observed trace, how long the run took and how long the analysis did."""
     path.write_text(text, encoding="utf-8")
     began = time.perf_counter()
-    (scenario,) = runner.load(path)
-    planned = runner.plan(scenario)
-    predicted = runner.simulate(planned)
+    (scenario,) = torch_scenarios.load(path)
+    planned = torch_scenarios.plan(scenario)
+    predicted = torch_scenarios.simulate(planned)
     analysed = time.perf_counter()
     observed = launcher.run(planned, predicted)
     took_s = time.perf_counter() - analysed
-    verdict = runner.judge(scenario, predicted, observed)
+    verdict = torch_scenarios.judge(scenario, predicted, observed)
     if verdict.status != "PASSED":
         message = f"a timed scenario {verdict.status}: {verdict.reason or verdict.findings}"
         raise RuntimeError(message)
@@ -204,7 +204,7 @@ def _sharing() -> list[dict[str, str]] | None:
     """Return the environment of two ranks that share the GPUs; None where they need not."""
     import torch
 
-    from runner.execution import backends as nccl
+    from torch_scenarios.execution import backends as nccl
 
     module: Any = torch
     found = nccl.sharing(nccl.version_of(module), 2, module.cuda.device_count())

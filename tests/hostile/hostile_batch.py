@@ -18,11 +18,11 @@ import traceback
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-import runner.cli.run
-import runner.model.plan
-import runner.pipeline.run
-import runner.reference  # noqa: F401 -- imported once, before the forks
-from runner.cli import ONE_THREAD, main
+import torch_scenarios.cli.run
+import torch_scenarios.model.plan
+import torch_scenarios.pipeline.run
+import torch_scenarios.reference  # noqa: F401 -- imported once, before the forks
+from torch_scenarios.cli import ONE_THREAD, main
 
 #: what one row may take: 10 s of CPU are wanted, and a core that others keep busy takes up to twice
 CPU_S, MEMORY_BYTES = 20, 3 << 29

@@ -10,7 +10,7 @@ import pytest
 from hostile_batch import CPU_S, MEMORY_BYTES, Ended
 from hostile_table import TABLE, Row
 
-from runner.limits import DEFAULT
+from torch_scenarios.limits import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

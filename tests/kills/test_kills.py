@@ -131,7 +131,7 @@ def started(folder: Path) -> Run:
     mark = f"SCENARIO_TEST={folder.name}-{os.getpid()}"
     name, _, value = mark.partition("=")
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "scenario_runner", "run", "cases.yaml"]
+    command = [sys.executable, "-m", "torch_scenarios.entry", "run", "cases.yaml"]
     with (folder / "out.txt").open("wb") as out:
         process = subprocess.Popen(
             [*command, "--json", "r.json", "--junit", "r.xml"],
@@ -250,7 +250,7 @@ def test_a_killing_leaves_nothing_behind_and_loses_no_result(
     folder, future = striking[number]
     left = future.result()
     # a Ctrl-C that meets Python before it has begun with the command is answered by Python
-    assert "Traceback" not in left.said or "/runner/" not in left.said, left.said
+    assert "Traceback" not in left.said or "/torch_scenarios/" not in left.said, left.said
     assert not left.processes, left.said
     assert not left.ports
     assert left.memory == ()

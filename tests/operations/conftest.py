@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.operations import BY_NAME
-from runner.operations.base import Entry, Group
+from torch_scenarios.operations import BY_NAME
+from torch_scenarios.operations.base import Entry, Group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from runner.operations import BY_NAME
-from runner.operations.base import PremulSum
+from torch_scenarios.operations import BY_NAME
+from torch_scenarios.operations.base import PremulSum
 
 TIMEOUT = timedelta(seconds=20)
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from runner.expressions.functions import NumpyArrays
-from runner.language import load
-from runner.model.groups import plan
-from runner.model.process import Process
-from runner.operations import BY_NAME
-from runner.operations.base import Collective, Ending, Local, ProgramError
+from torch_scenarios.expressions.functions import NumpyArrays
+from torch_scenarios.language import load
+from torch_scenarios.model.groups import plan
+from torch_scenarios.model.process import Process
+from torch_scenarios.operations import BY_NAME
+from torch_scenarios.operations.base import Collective, Ending, Local, ProgramError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from runner.model.process import Call
-    from runner.operations.base import Entry
+    from torch_scenarios.model.process import Call
+    from torch_scenarios.operations.base import Entry
 
     Enter = Callable[[str, Mapping[int, Mapping[str, Any]]], list[Entry]]
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from runner.operations import BY_NAME
-from runner.operations.base import Collective
+from torch_scenarios.operations import BY_NAME
+from torch_scenarios.operations.base import Collective
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
-    from runner.operations.base import Entry
+    from torch_scenarios.operations.base import Entry
 
     Enter = Callable[[str, Mapping[int, Mapping[str, Any]]], list[Entry]]
 

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.language import load
-from runner.model.groups import plan
-from runner.operations import OPERATIONS
-from runner.reference import simulate
-from runner.verdict import judge
+from torch_scenarios.language import load
+from torch_scenarios.model.groups import plan
+from torch_scenarios.operations import OPERATIONS
+from torch_scenarios.reference import simulate
+from torch_scenarios.verdict import judge
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.execution import Launcher
-    from runner.model.scenario import Scenario
-    from runner.operations.base import Operation
+    from torch_scenarios.execution import Launcher
+    from torch_scenarios.model.scenario import Scenario
+    from torch_scenarios.operations.base import Operation
 
 every_operation = pytest.mark.parametrize(
     "operation", OPERATIONS, ids=[operation.name for operation in OPERATIONS]

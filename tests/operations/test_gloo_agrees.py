@@ -12,17 +12,17 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from runner.expressions.values import Undefined
-from runner.operations import BY_NAME
-from runner.operations.base import Collective
+from torch_scenarios.expressions.values import Undefined
+from torch_scenarios.operations import BY_NAME
+from torch_scenarios.operations.base import Collective
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
-    from runner.operations.base import Entry
     from tests.operations.conftest import Gloo
+    from torch_scenarios.operations.base import Entry
 
     Enter = Callable[[str, Mapping[int, Mapping[str, Any]]], list[Entry]]
     Arguments = dict[int, dict[str, Any]]

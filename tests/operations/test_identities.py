@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.operations import BY_NAME
-from runner.operations.base import Collective, Entry, Group
+from torch_scenarios.operations import BY_NAME
+from torch_scenarios.operations.base import Collective, Entry, Group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from runner.execution.backends import kind_of
-from runner.operations import BY_NAME
+from torch_scenarios.execution.backends import kind_of
+from torch_scenarios.operations import BY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from runner.operations.base import Entry
     from tests.operations.conftest import Gloo
+    from torch_scenarios.operations.base import Entry
 
 Case = tuple[str, dict[str, Any], str]
 

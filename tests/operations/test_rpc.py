@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from runner.cli import cli
+from torch_scenarios.cli import cli
 
 if TYPE_CHECKING:
     from pathlib import Path

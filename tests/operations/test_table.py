@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.operations import BY_NAME, OPERATIONS
-from runner.operations.base import (
+from torch_scenarios.operations import BY_NAME, OPERATIONS
+from torch_scenarios.operations.base import (
     Collective,
     Compound,
     GroupCreation,
@@ -19,7 +19,7 @@ from runner.operations.base import (
 )
 
 if TYPE_CHECKING:
-    from runner.operations.base import Operation
+    from torch_scenarios.operations.base import Operation
 
 SHAPES = (Collective, PointToPoint, Waiting, GroupCreation, Local, Compound)
 

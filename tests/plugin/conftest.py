@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-import runner.pipeline.run  # noqa: F401 -- see above
+import torch_scenarios.pipeline.run  # noqa: F401 -- see above
 
 
 @pytest.fixture(autouse=True)

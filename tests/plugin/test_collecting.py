@@ -58,8 +58,9 @@ def test_nothing_is_imported_where_nobody_asks(pytester: pytest.Pytester) -> Non
         import sys
 
         def pytest_sessionfinish():
-            heavy = {"numpy", "torch", "yaml", "rich", "runner.plugin", "runner.language",
-                     "runner.pipeline.run", "runner.execution"}
+            heavy = {"numpy", "torch", "yaml", "rich", "torch_scenarios.plugin",
+            "torch_scenarios.language",
+                     "torch_scenarios.pipeline.run", "torch_scenarios.execution"}
             print("imported:", sorted(heavy & set(sys.modules)))
         """
     )

@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.pytest_plugin.items import RunScenario
+    from torch_scenarios.pytest_plugin.items import RunScenario
 
 pytestmark = pytest.mark.torch
 pytest_plugins = ["pytester"]

@@ -55,7 +55,7 @@ COUNTING = """
 import os
 import pathlib
 
-from runner.execution import Launcher
+from torch_scenarios.execution import Launcher
 
 started = Launcher._start
 

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Self
 import pytest
 from msgspec.structs import replace
 
-from runner.errors import LaunchError
-from runner.execution import LaunchOptions
-from runner.language import load
-from runner.pipeline.attempts import analyse
-from runner.pytest_plugin import items as warm
-from runner.pytest_plugin.items import report_of, summary_of
+from torch_scenarios.errors import LaunchError
+from torch_scenarios.execution import LaunchOptions
+from torch_scenarios.language import load
+from torch_scenarios.pipeline.attempts import analyse
+from torch_scenarios.pytest_plugin import items as warm
+from torch_scenarios.pytest_plugin.items import report_of, summary_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.model.plan import Plan
-    from runner.model.trace import Trace
-    from runner.pipeline.results import Analysis
+    from torch_scenarios.model.plan import Plan
+    from torch_scenarios.model.trace import Trace
+    from torch_scenarios.pipeline.results import Analysis
 
 YAML = "world_size: 2\ntensors: {x: [1]}\nsteps:\n  - all_reduce: {tensor: x}\n"
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import ScenarioError
-from runner.language import discover, load
-from runner.limits import DEFAULT
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.language import discover, load
+from torch_scenarios.limits import DEFAULT
 
 FOLDER = Path(__file__).parent
 FILES = sorted(path.stem for path in FOLDER.glob("*.yaml"))

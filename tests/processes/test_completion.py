@@ -11,8 +11,8 @@ import pytest
 from click.shell_completion import get_completion_class
 from click.testing import CliRunner
 
-from runner.cli import COMMANDS, cli
-from runner.cli.show import SHELLS
+from torch_scenarios.cli import COMMANDS, cli
+from torch_scenarios.cli.show import SHELLS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +55,7 @@ def test_another_shell_is_refused_with_those_that_are_known() -> None:
 def test_bash_completes(words: list[str], found: set[str], tmp_path: Path) -> None:
     """Source the script, and ask its function as bash does when Tab is pressed."""
     command = tmp_path / "scenario"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m runner.cli "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m torch_scenarios.cli "$@"\n')
     command.chmod(0o755)
     quoted = " ".join(f"'{word}'" for word in words)
     program = f"""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from runner.pipeline.parallel import EACH, WORTHWHILE, Crew
+from torch_scenarios.pipeline.parallel import EACH, WORTHWHILE, Crew
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence

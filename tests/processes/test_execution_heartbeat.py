@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from processes import until
 
-from runner.execution.channel import Channel
-from runner.execution.heartbeat import BeatListener, Beats, is_stopped
+from torch_scenarios.execution.channel import Channel
+from torch_scenarios.execution.heartbeat import BeatListener, Beats, is_stopped
 
 
 class Clock:
@@ -95,7 +95,7 @@ def test_a_stopped_process_is_lost_sooner_and_called_stopped() -> None:
 def test_another_process_beats_in_the_same_memory() -> None:
     beats = Beats.create(2)
     program = f"""
-from runner.execution.heartbeat import Beats
+from torch_scenarios.execution.heartbeat import Beats
 import os
 beats = Beats(os.open("/proc/{os.getpid()}/fd/{beats.descriptor}", os.O_RDWR))
 beats.beat(1)

@@ -30,7 +30,7 @@ def imported(*arguments: str) -> set[str]:
     """Return the modules that a fresh process imports for a command line."""
     code = (
         "import sys; sys.argv = ['scenario', *sys.argv[1:]]\n"
-        "from runner.cli import main\n"
+        "from torch_scenarios.cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         "print('\\n'.join(sys.modules), file=sys.stderr)\n"
@@ -46,7 +46,9 @@ def test_help_imports_neither_numpy_nor_torch_nor_rich() -> None:
 
 @pytest.mark.parametrize("command", ["run", "check", "list"])
 def test_the_help_of_a_command_imports_no_language(command: str) -> None:
-    assert {"numpy", "torch", "yaml", "runner.operations"}.isdisjoint(imported(command, "--help"))
+    assert {"numpy", "torch", "yaml", "torch_scenarios.operations"}.isdisjoint(
+        imported(command, "--help")
+    )
 
 
 def test_check_never_imports_torch() -> None:
@@ -72,8 +74,8 @@ def test_a_log_is_written_without_rich(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_expression_over_numpy_imports_no_torch() -> None:
     program = (
         "import sys\n"
-        "from runner.expressions.compile import compile_expression\n"
-        "from runner.expressions.functions import NumpyArrays\n"
+        "from torch_scenarios.expressions.compile import compile_expression\n"
+        "from torch_scenarios.expressions.functions import NumpyArrays\n"
         "scope = {**NumpyArrays().functions(), '__builtins__': {}}\n"
         "compile_expression('sum(full(3, 1))', None).evaluate(scope)\n"
         "assert 'torch' not in sys.modules\n"

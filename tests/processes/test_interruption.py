@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import pytest
+from checkout import PACKAGE
 from sampling import sampled
 
-from runner.pipeline import interruption
-from runner.pipeline.interruption import handled, held_back, interruptible
+from torch_scenarios.pipeline import interruption
+from torch_scenarios.pipeline.interruption import handled, held_back, interruptible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 GOOD = "world_size: 2\ntensors: {x: [1]}\nsteps:\n- all_reduce: {tensor: x}\n  expect: {x: [2]}\n"
-COMMAND = (sys.executable, "-m", "scenario_runner")
+COMMAND = (sys.executable, "-m", "torch_scenarios.entry")
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for number in range(40):
         (tmp_path / f"good{number}.yaml").write_text(GOOD, encoding="utf-8")
     (tmp_path / "wrong.yml").write_text(GOOD.replace("x: [2]", "x: [3]"), encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setenv("PYTHONPATH", str(PACKAGE.parent))
     return tmp_path
 
 
@@ -202,15 +203,21 @@ class Hook:
                 os.kill(os.getpid(), signal.SIGINT)
 hook = Hook()
 sys.meta_path.insert(0, hook)
-import scenario_runner
-scenario_runner.main()
+import torch_scenarios.entry
+torch_scenarios.entry.main()
 """
 
 
 #: of these three are imported from a C module, which prints whatever is raised in it
 IMPORTED = (
-    *("runner", "numpy._core.multiarray", "runner.cli.run", "ml_dtypes._finfo", "yaml"),
-    *("runner.model.plan", "runner.cli", "click", "numpy", "numpy.matrixlib"),
+    *(
+        "torch_scenarios.errors",
+        "numpy._core.multiarray",
+        "torch_scenarios.cli.run",
+        "ml_dtypes._finfo",
+        "yaml",
+    ),
+    *("torch_scenarios.model.plan", "torch_scenarios.cli", "click", "numpy", "numpy.matrixlib"),
 )
 
 
@@ -232,11 +239,11 @@ def test_the_entry_imports_nothing_that_ctrl_c_could_hit_before_its_guard() -> N
     program = (
         "import sys\n"
         "before = set(sys.modules)\n"
-        "import scenario_runner\n"
+        "import torch_scenarios.entry\n"
         "print(*sorted(set(sys.modules) - before))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
-    assert done.stdout.split() == [b"scenario_runner"]
+    assert done.stdout.split() == [b"torch_scenarios", b"torch_scenarios.entry"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
@@ -244,7 +251,7 @@ def test_a_signal_ends_a_worker_from_its_first_moment(number: signal.Signals) ->
     """Torchrun's agent handles signals by raising, of which torch would write a file that stays."""
     program = (
         "import os, signal, sys\n"
-        "from runner.worker.fork_server import let_signals_end_workers\n"
+        "from torch_scenarios.worker.fork_server import let_signals_end_workers\n"
         "def raises(*_): raise RuntimeError\n"
         f"signal.signal({int(number)}, raises)\n"
         "let_signals_end_workers()\n"

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from runner.record import fake
-from runner.record.fake import RUNNING, STANDSTILL_S, WAITING, Standstill, States, wanted_s
+from torch_scenarios.record import fake
+from torch_scenarios.record.fake import RUNNING, STANDSTILL_S, WAITING, Standstill, States, wanted_s
 
 
 class World:

@@ -13,14 +13,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from msgspec.structs import replace
 from random_programs import programs
 
-import runner
-from runner.model.scenario import FinalExpectation
+import torch_scenarios
+from torch_scenarios.model.scenario import FinalExpectation
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.execution import Launcher
-    from runner.verdict import Verdict
+    from torch_scenarios.execution import Launcher
+    from torch_scenarios.verdict import Verdict
 
 COUNT = int(os.environ.get("RANDOM_PROGRAMS", "100"))
 
@@ -41,17 +41,17 @@ def judged(text: str, launcher: Launcher, folder: Path) -> Verdict:
     """Let the reference be the author: whatever it predicts, the run must show."""
     path = folder / "program.yaml"
     path.write_text(text)
-    (scenario,) = runner.load(path)
-    prepared = runner.plan(scenario)
-    predicted = runner.simulate(prepared)
+    (scenario,) = torch_scenarios.load(path)
+    prepared = torch_scenarios.plan(scenario)
+    predicted = torch_scenarios.simulate(prepared)
     names = tuple(dict.fromkeys(diagnosis.name for diagnosis in predicted.diagnoses))
     stated = FinalExpectation(outcomes=(predicted.outcome,), diagnoses=names)
     scenario = replace(scenario, expect=stated)
-    prepared = runner.plan(scenario)
+    prepared = torch_scenarios.plan(scenario)
     observed = launcher.run(prepared, predicted)
     if observed.outcome in predicted.open:
         scenario = replace(scenario, expect=replace(stated, outcomes=(observed.outcome,)))
-    return runner.judge(scenario, predicted, observed)
+    return torch_scenarios.judge(scenario, predicted, observed)
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from click.testing import CliRunner
 from recordings import SCRIPTS
 from sampling import sampled
 
-from runner.cli import cli
-from runner.record.format import read_launch
-from runner.record.live import attaching
+from torch_scenarios.cli import cli
+from torch_scenarios.record.format import read_launch
+from torch_scenarios.record.live import attaching
 
 if TYPE_CHECKING:
     from recordings import Recording
@@ -79,7 +79,7 @@ def test_a_launcher_of_the_users_own_is_named_and_ended_with_its_ranks(tmp_path:
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
     said = subprocess.run(
         [
-            *(sys.executable, "-m", "runner.cli", "record", "-o", str(folder), "--"),
+            *(sys.executable, "-m", "torch_scenarios.cli", "record", "-o", str(folder), "--"),
             *(*command, str(SCRIPTS / "rank0_evaluates.py")),
         ],
         capture_output=True,

@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 from handwritten_records import ALL_GATHER, ALL_REDUCE, BARRIER, LARGER, REDUCE_SCATTER, recorded
 from jsonschema import Draft202012Validator
 
-from runner.cli import cli
-from runner.files import schema_file
+from torch_scenarios.cli import cli
+from torch_scenarios.files import schema_file
 
 SCHEMA = json.loads(schema_file("diff.schema.json").read_text(encoding="utf-8"))
 

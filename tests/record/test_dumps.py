@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from runner.cli import cli
-from runner.errors import ScenarioError
-from runner.record.format import read, read_file
-from runner.record.program import program_of
+from torch_scenarios.cli import cli
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.record.format import read, read_file
+from torch_scenarios.record.program import program_of
 
 
 def imported(folder: Path, *options: str) -> Result:

@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner, Result
 from handwritten_records import ALL_GATHER, ALL_REDUCE, BARRIER, REDUCE_SCATTER, recorded
 
-from runner.cli import cli
-from runner.errors import ScenarioError
-from runner.record.analysis import judged
-from runner.record.format import RecordedWait, read
+from torch_scenarios.cli import cli
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.record.analysis import judged
+from torch_scenarios.record.format import RecordedWait, read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

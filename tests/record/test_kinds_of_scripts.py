@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 from recordings import SCRIPTS
 
-from runner.language.document import load
-from runner.pipeline.attempts import analyse
-from runner.record.format import lines_of
+from torch_scenarios.language.document import load
+from torch_scenarios.pipeline.attempts import analyse
+from torch_scenarios.record.format import lines_of
 
 if TYPE_CHECKING:
     from recordings import Recording

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from click.testing import CliRunner, Result
 from handwritten_records import ALL_GATHER, ALL_REDUCE, BARRIER, recorded
 
-from runner.cli import cli
-from runner.record.format import read
-from runner.record.picture import pictured
-from runner.report.html.page import cases_of
+from torch_scenarios.cli import cli
+from torch_scenarios.record.format import read
+from torch_scenarios.record.picture import pictured
+from torch_scenarios.report.html.page import cases_of
 
 if TYPE_CHECKING:
     from pathlib import Path

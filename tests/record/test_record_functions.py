@@ -11,7 +11,7 @@ import torch.distributed as dist
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.record.function import ProgramRecorder
+    from torch_scenarios.record.function import ProgramRecorder
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

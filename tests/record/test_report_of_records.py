@@ -9,7 +9,7 @@ from typing import Any
 from click.testing import CliRunner
 from handwritten_records import ALL_REDUCE, BARRIER, LARGER, recorded
 
-from runner.cli import cli
+from torch_scenarios.cli import cli
 
 
 def said_of(folder: Path) -> list[str]:

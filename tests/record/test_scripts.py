@@ -15,11 +15,11 @@ import yaml
 from click.testing import CliRunner
 from recordings import SCRIPTS, lacking
 
-from runner.cli import cli
-from runner.language.document import load
-from runner.pipeline.attempts import analyse
-from runner.record.format import read
-from runner.record.program import program_of
+from torch_scenarios.cli import cli
+from torch_scenarios.language.document import load
+from torch_scenarios.pipeline.attempts import analyse
+from torch_scenarios.record.format import read
+from torch_scenarios.record.program import program_of
 
 if TYPE_CHECKING:
     from recordings import Recording
@@ -243,7 +243,17 @@ def test_who_interrupts_a_run_hears_what_is_recorded_so_far(tmp_path: Path) -> N
     folder = tmp_path / "record"
     running = subprocess.Popen(
         [
-            *(sys.executable, "-m", "runner.cli", "record", "-n", "2", "--keep", "-o", str(folder)),
+            *(
+                sys.executable,
+                "-m",
+                "torch_scenarios.cli",
+                "record",
+                "-n",
+                "2",
+                "--keep",
+                "-o",
+                str(folder),
+            ),
             *("--", str(SCRIPTS / "ring.py")),
         ],
         stdout=subprocess.PIPE,

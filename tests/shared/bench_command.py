@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from click.testing import CliRunner
 
-from runner.cli import cli
+from torch_scenarios.cli import cli
 
 BENCHED = """
 world_size: 2

@@ -254,7 +254,7 @@ class Hosts:
                 *(sys.executable, "-m", "torch.distributed.run"),
                 *(f"--nnodes={len(self.names)}", f"--nproc-per-node={ranks}"),
                 *(*how, f"--local-addr={address(number)}"),
-                *("-m", "runner.worker", "-v", "--json", str(self._report)),
+                *("-m", "torch_scenarios.worker", "-v", "--json", str(self._report)),
                 *("--junit", str(self._junit), *arguments),
             ]
             more = {**ON_EACH, "TORCH_CPP_LOG_LEVEL": "ERROR"}
@@ -278,7 +278,7 @@ class Hosts:
         self._since_s = time.monotonic()
         for number in range(len(self.names)):
             command = [
-                *(sys.executable, "-P", "-c", "from runner.cli import main; main()"),
+                *(sys.executable, "-P", "-c", "from torch_scenarios.cli import main; main()"),
                 *("run", "--nnodes", str(len(self.names)), "--nproc-per-node", str(ranks)),
                 *("--rdzv-endpoint", f"{address(0)}:{PORT}", "--no-cache"),
                 *("-v", "--json", str(self._report), "--junit", str(self._junit), *arguments),

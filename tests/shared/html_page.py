@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 from judging import checked, ran
 from msgspec.structs import replace
 
-import runner
-from runner.pipeline.attempts import case_result
-from runner.pipeline.results import Outcome, Result, Selection
-from runner.pipeline.selection import load_all
-from runner.report.html import HtmlReport
+import torch_scenarios
+from torch_scenarios.pipeline.attempts import case_result
+from torch_scenarios.pipeline.results import Outcome, Result, Selection
+from torch_scenarios.pipeline.selection import load_all
+from torch_scenarios.report.html import HtmlReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from runner.model.trace import Trace
+    from torch_scenarios.model.trace import Trace
 
 RING = """\
 description: Every rank hands its block to the next before it takes one.
@@ -87,7 +87,7 @@ def _result(
     place = folder / name
     place.mkdir(exist_ok=True)
     verdict = checked(text, place) if changes is None else ran(text, place, *changes)
-    (scenario,) = runner.load(place / "judged.yaml")
+    (scenario,) = torch_scenarios.load(place / "judged.yaml")
     return replace(case_result(scenario, verdict, 0.01), case=name)
 
 

@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace
 
-import runner
-from runner.errors import ScenarioError
-from runner.language.document import cases_as_written
-from runner.model.groups import plan
-from runner.model.trace import Event, Failure
-from runner.pipeline.attempts import analyse
-from runner.verdict import Verdict, judge
+import torch_scenarios
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.language.document import cases_as_written
+from torch_scenarios.model.groups import plan
+from torch_scenarios.model.trace import Event, Failure
+from torch_scenarios.pipeline.attempts import analyse
+from torch_scenarios.verdict import Verdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from runner.model.scenario import Scenario
-    from runner.model.trace import RankTrace, Trace
+    from torch_scenarios.model.scenario import Scenario
+    from torch_scenarios.model.trace import RankTrace, Trace
 
 
 def loaded(text: str, folder: Path) -> tuple[Scenario, Trace]:
     """Return the one case of a file, and what the reference predicts for it."""
     path = folder / "judged.yaml"
     path.write_text(text, encoding="utf-8")
-    (scenario,) = runner.load(path)
-    return scenario, runner.simulate(runner.plan(scenario))
+    (scenario,) = torch_scenarios.load(path)
+    return scenario, torch_scenarios.simulate(torch_scenarios.plan(scenario))
 
 
 def checked(text: str, folder: Path) -> Verdict:
@@ -122,7 +122,7 @@ def codes_of(text: str, folder: Path) -> list[str]:
     path = folder / "judged.yaml"
     path.write_text(text, encoding="utf-8")
     try:
-        (case,) = runner.load(path)
+        (case,) = torch_scenarios.load(path)
     except ScenarioError as error:
         return [problem.code for problem in error.problems]
     verdict = analyse(case).verdict

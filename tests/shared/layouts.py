@@ -6,10 +6,10 @@ import json
 import random
 from typing import TYPE_CHECKING
 
-from runner.source.tree import Mapping, Scalar, Sequence, key_text, resolve_plain
+from torch_scenarios.source.tree import Mapping, Scalar, Sequence, key_text, resolve_plain
 
 if TYPE_CHECKING:
-    from runner.source.tree import Node
+    from torch_scenarios.source.tree import Node
 
 #: a text that a plain scalar can hold everywhere
 PLAIN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_."

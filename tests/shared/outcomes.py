@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from judging import checked, hanging, on_rank, raising, ran, writing
 from msgspec.structs import replace
 
-from runner.errors import Mark, Problem, Source
-from runner.pipeline.results import Outcome, Result, Shard
-from runner.verdict import Verdict
+from torch_scenarios.errors import Mark, Problem, Source
+from torch_scenarios.pipeline.results import Outcome, Result, Shard
+from torch_scenarios.verdict import Verdict
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.model.trace import Trace
-    from runner.pipeline.results import Report
+    from torch_scenarios.model.trace import Trace
+    from torch_scenarios.pipeline.results import Report
 
 SUM = """\
 world_size: 3

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from click.testing import CliRunner
 
-from runner.cli import cli
+from torch_scenarios.cli import cli
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,7 +98,7 @@ def scenario_of(package: Path, *arguments: str, folder: Path) -> Done:
     """Run the command of a copy of the package, which lies in the folder `package`."""
     environment = {**os.environ, **{name: value for name, value in SURROUNDINGS.items() if value}}
     done = subprocess.run(
-        [sys.executable, "-m", "runner.cli", *arguments],
+        [sys.executable, "-m", "torch_scenarios.cli", *arguments],
         cwd=folder,
         env={**environment, "PYTHONPATH": str(package)},
         capture_output=True,

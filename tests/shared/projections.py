@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace
 
-from runner.expressions.functions import numpy_arrays
-from runner.language.document import load_content
-from runner.limits import DEFAULT
-from runner.model.groups import plan
-from runner.model.process import Call, Process
-from runner.operations.base import GroupCreation, Local, Waiting
-from runner.record.format import Blocking, RankRecord, RecordedCall, RecordedWait
-from runner.record.program import RecordedProgram, quoted
-from runner.vocabulary import DTYPES
+from torch_scenarios.expressions.functions import numpy_arrays
+from torch_scenarios.language.document import load_content
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.model.groups import plan
+from torch_scenarios.model.process import Call, Process
+from torch_scenarios.operations.base import GroupCreation, Local, Waiting
+from torch_scenarios.record.format import Blocking, RankRecord, RecordedCall, RecordedWait
+from torch_scenarios.record.program import RecordedProgram, quoted
+from torch_scenarios.vocabulary import DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -14,13 +14,13 @@ import pytest
 from click.testing import CliRunner
 from projections import in_order, of_program, of_record
 
-from runner.cli import cli
-from runner.language.format import formatted
-from runner.limits import DEFAULT
-from runner.record.fold import projected
-from runner.record.format import read
-from runner.record.live import WarmLaunch
-from runner.record.program import program_of
+from torch_scenarios.cli import cli
+from torch_scenarios.language.format import formatted
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.record.fold import projected
+from torch_scenarios.record.format import read
+from torch_scenarios.record.live import WarmLaunch
+from torch_scenarios.record.program import program_of
 
 #: word of a script -> why torch 2.6 cannot run it on this machine: on any ranks, on real ones
 LACKING_IN_2_6 = {
@@ -102,7 +102,7 @@ class Recording:
         results = folder / "result.json"
         command = ["record", *options, "-o", str(folder), "--json", str(results)]
         command += ["--max-seconds", "240", "--", str(SCRIPTS / script)]
-        with mock.patch("runner.record.live.started", self._warm.start):
+        with mock.patch("torch_scenarios.record.live.started", self._warm.start):
             done = CliRunner().invoke(
                 cli, command, env={"CHECKPOINT": str(folder / "checkpoint"), **variables}
             )

@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from runner.model.trace import Event, RankTrace, Trace
+    from torch_scenarios.model.trace import Event, RankTrace, Trace
 
 _OF_TRACE = (
     "backend",

@@ -13,7 +13,7 @@ def fork_hosts(address: str) -> None:
     """Let the launchers of this process have their hosts forked."""
     from warm_hosts import forked_host
 
-    from runner.execution import launcher
+    from torch_scenarios.execution import launcher
 
     launcher.started_host = partial(forked_host, f"\0{address}")
 
@@ -38,7 +38,7 @@ if __name__ == "__main__":
 
         sys.exit(pytest.main(arguments, plugins=[ForkedHosts(address)]))
 
-    from runner.cli import main
+    from torch_scenarios.cli import main
 
     fork_hosts(address)
     main()

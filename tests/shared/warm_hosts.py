@@ -27,12 +27,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from runner.execution import launcher
+from torch_scenarios.execution import launcher
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from runner.execution.launcher import HostProcess
+    from torch_scenarios.execution.launcher import HostProcess
 
 #: how variables begin that Python, the linker, torch and its libraries read while they are imported
 COLD = ("PYTHON", "LD_", "TORCH", "PYTORCH", "CUDA", "OMP", "OPENBLAS", "MKL", "PATH")
@@ -157,8 +157,8 @@ def serve(listener: socket.socket, lifeline: int) -> None:
     """Fork hosts until the other end of the lifeline is closed; then end them all."""
     import torch.distributed.launcher.api
 
-    import runner.worker.fork_server
-    import runner.worker.serve  # noqa: F401 -- what a host imports
+    import torch_scenarios.worker.fork_server
+    import torch_scenarios.worker.serve  # noqa: F401 -- what a host imports
 
     assert torch
     gc.freeze()
@@ -209,7 +209,7 @@ def begin(
 
 def be_host(order: Mapping[str, Any], output: int, descriptors: list[int]) -> NoReturn:
     """Be a host in the process that is forked for it."""
-    from runner.worker.fork_server import main
+    from torch_scenarios.worker.fork_server import main
 
     code = 1
     try:

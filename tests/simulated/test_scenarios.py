@@ -118,7 +118,7 @@ def run(around: dict[str, str], folder: Path, *words: str, **files: str) -> list
     for name, text in files.items():
         (folder / f"{name}.yaml").write_text(text)
     out = folder / "result.json"
-    command = "from runner.cli import main; main()"
+    command = "from torch_scenarios.cli import main; main()"
     options = ["--backend", "nccl", "--no-cache", "--json", str(out), *words]
     done = subprocess.run(
         [sys.executable, "-c", command, "run", *options, str(folder)],

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.language import load
-from runner.pipeline.attempts import analyse
+from torch_scenarios.language import load
+from torch_scenarios.pipeline.attempts import analyse
 
 if TYPE_CHECKING:
     from pathlib import Path

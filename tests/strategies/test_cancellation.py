@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from runner.language import load
-from runner.model.groups import plan
-from runner.pipeline.attempts import analyse, execute
-from runner.reference import simulate
-from runner.strategies.base import TrainStep
+from torch_scenarios.language import load
+from torch_scenarios.model.groups import plan
+from torch_scenarios.pipeline.attempts import analyse, execute
+from torch_scenarios.reference import simulate
+from torch_scenarios.strategies.base import TrainStep
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.execution import Launcher
-    from runner.model.scenario import Scenario
-    from runner.verdict import Verdict
+    from torch_scenarios.execution import Launcher
+    from torch_scenarios.model.scenario import Scenario
+    from torch_scenarios.verdict import Verdict
 
 PROGRAM = """\
 world_size: {n}

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.language import load
-from runner.pipeline.attempts import analyse
+from torch_scenarios.language import load
+from torch_scenarios.pipeline.attempts import analyse
 
 ROOT = Path(__file__).parents[2]
 STRATEGIES, WRONG, UNEQUAL, SURPRISES = (

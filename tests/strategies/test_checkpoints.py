@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runner.errors import ScenarioError
-from runner.execution.pickles import CHECKPOINT, CheckpointUnpickler, ExactUnpickler
-from runner.language import load
-from runner.pipeline.attempts import analyse, execute
-from runner.strategies.base import Checkpoint
-from runner.strategies.data_parallel import weights_only
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.execution.pickles import CHECKPOINT, CheckpointUnpickler, ExactUnpickler
+from torch_scenarios.language import load
+from torch_scenarios.pipeline.attempts import analyse, execute
+from torch_scenarios.strategies.base import Checkpoint
+from torch_scenarios.strategies.data_parallel import weights_only
 
 PROGRAM = """\
 world_size: 2

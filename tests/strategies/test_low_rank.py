@@ -8,9 +8,9 @@ from typing import cast
 import numpy as np
 import pytest
 
-from runner.operations.base import Caller, Group
-from runner.strategies.comm_hooks import Bucket
-from runner.strategies.comm_hooks.power_sgd import (
+from torch_scenarios.operations.base import Caller, Group
+from torch_scenarios.strategies.comm_hooks import Bucket
+from torch_scenarios.strategies.comm_hooks.power_sgd import (
     Carried,
     PowerSGD,
     PowerSide,

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from runner.language import load
-from runner.limits import DEFAULT
-from runner.model.groups import plan
-from runner.modules.linear import Linear
-from runner.modules.loss import MseLoss
-from runner.modules.optimizer import Adam
-from runner.modules.relu import ReLU
-from runner.operations.train import listening
-from runner.reference import simulate
-from runner.report.lowered import lowered
-from runner.strategies import data_parallel, fully_shard, pipeline, tensor_parallel
-from runner.strategies.pipeline import (
+from torch_scenarios.language import load
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.model.groups import plan
+from torch_scenarios.modules.linear import Linear
+from torch_scenarios.modules.loss import MseLoss
+from torch_scenarios.modules.optimizer import Adam
+from torch_scenarios.modules.relu import ReLU
+from torch_scenarios.operations.train import listening
+from torch_scenarios.reference import simulate
+from torch_scenarios.report.lowered import lowered
+from torch_scenarios.strategies import data_parallel, fully_shard, pipeline, tensor_parallel
+from torch_scenarios.strategies.pipeline import (
     DUAL_V,
     GPIPE,
     IN_A_V,
@@ -30,7 +30,7 @@ from runner.strategies.pipeline import (
     actions,
     order_of,
 )
-from runner.verdict import judge
+from torch_scenarios.verdict import judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -179,7 +179,7 @@ FAULTS: dict[str, tuple[Any, str, Callable[[Any], Any], str]] = {
 
 
 def _doubled(group: Any, value: Any) -> Any:
-    from runner.strategies.base import summed
+    from torch_scenarios.strategies.base import summed
 
     result = yield from summed(group, value)
     return 2 * result

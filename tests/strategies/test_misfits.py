@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from runner.errors import ScenarioError
-from runner.language import load
-from runner.modules.loss import LOSSES, summed_to
-from runner.pipeline.attempts import analyse, execute
-from runner.strategies.data_parallel import DataParallel
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.language import load
+from torch_scenarios.modules.loss import LOSSES, summed_to
+from torch_scenarios.pipeline.attempts import analyse, execute
+from torch_scenarios.strategies.data_parallel import DataParallel
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.execution import Launcher
+    from torch_scenarios.execution import Launcher
 
 LINEAR = "fc: {Linear: {in_features: 2, out_features: 3}}"
 TABLE = "e: {Embedding: {num_embeddings: 3, embedding_dim: 2}}"

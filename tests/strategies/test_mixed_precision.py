@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.language import load
-from runner.pipeline.attempts import analyse, execute
-from runner.strategies.data_parallel import DataParallel
-from runner.strategies.fully_shard import FullyShard, FullySharded
+from torch_scenarios.language import load
+from torch_scenarios.pipeline.attempts import analyse, execute
+from torch_scenarios.strategies.data_parallel import DataParallel
+from torch_scenarios.strategies.fully_shard import FullyShard, FullySharded
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.execution import Launcher
-    from runner.model.scenario import Scenario
+    from torch_scenarios.execution import Launcher
+    from torch_scenarios.model.scenario import Scenario
 
 PROGRAM = """\
 world_size: 2

@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runner.modules import LAYERS, Residual, Sequential
-from runner.modules.attention import CausalSelfAttention
-from runner.modules.batch_norm import BatchNorm1d
-from runner.modules.embedding import Embedding
-from runner.modules.gelu import GELU
-from runner.modules.layer_norm import LayerNorm
-from runner.modules.linear import Linear
-from runner.modules.loss import LOSSES
-from runner.modules.optimizer import OPTIMIZERS, SGD, Adam, AdamW
-from runner.modules.relu import ReLU
-from runner.modules.rms_norm import RMSNorm
-from runner.modules.tanh import Tanh
+from torch_scenarios.modules import LAYERS, Residual, Sequential
+from torch_scenarios.modules.attention import CausalSelfAttention
+from torch_scenarios.modules.batch_norm import BatchNorm1d
+from torch_scenarios.modules.embedding import Embedding
+from torch_scenarios.modules.gelu import GELU
+from torch_scenarios.modules.layer_norm import LayerNorm
+from torch_scenarios.modules.linear import Linear
+from torch_scenarios.modules.loss import LOSSES
+from torch_scenarios.modules.optimizer import OPTIMIZERS, SGD, Adam, AdamW
+from torch_scenarios.modules.relu import ReLU
+from torch_scenarios.modules.rms_norm import RMSNorm
+from torch_scenarios.modules.tanh import Tanh
 
 pytestmark = pytest.mark.torch
 

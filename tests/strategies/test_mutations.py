@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.language import load
-from runner.model.groups import plan
-from runner.modules import (
+from torch_scenarios.language import load
+from torch_scenarios.model.groups import plan
+from torch_scenarios.modules import (
     attention,
     batch_norm,
     embedding,
@@ -44,10 +44,10 @@ from runner.modules import (
     sequential,
     tanh,
 )
-from runner.modules import base as modules_base
-from runner.operations import placement
-from runner.reference import simulate
-from runner.strategies import (
+from torch_scenarios.modules import base as modules_base
+from torch_scenarios.operations import placement
+from torch_scenarios.reference import simulate
+from torch_scenarios.strategies import (
     base,
     data_parallel,
     fully_shard,
@@ -55,14 +55,14 @@ from runner.strategies import (
     pipeline,
     tensor_parallel,
 )
-from runner.strategies.comm_hooks import all_reduce, post_local_sgd, power_sgd
-from runner.verdict import judge
+from torch_scenarios.strategies.comm_hooks import all_reduce, post_local_sgd, power_sgd
+from torch_scenarios.verdict import judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
 
-    from runner.model.scenario import Scenario
+    from torch_scenarios.model.scenario import Scenario
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
 

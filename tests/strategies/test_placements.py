@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from runner.operations.base import Group
-from runner.operations.placement import (
+from torch_scenarios.operations.base import Group
+from torch_scenarios.operations.placement import (
     REPLICATE,
     Layout,
     chunks,
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from runner.operations.base import Part
-    from runner.operations.placement import Moving, Placement
+    from torch_scenarios.operations.base import Part
+    from torch_scenarios.operations.placement import Moving, Placement
 
     Array = NDArray[Any]
     Said = list[tuple[str, str, tuple[int, ...]]]
@@ -109,7 +109,7 @@ def carried_out(moving: Mapping[int, Moving]) -> tuple[dict[int, Array], dict[in
 
 
 def entry_of(rank: int, part: Part) -> Any:
-    from runner.operations.base import Entry
+    from torch_scenarios.operations.base import Entry
 
     entry = Entry(rank=rank, group=part.group, arguments=part.arguments)
     assert part.operation.refuse(entry) is None

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from random_strategies import MISTAKES, RandomTraining, random_training
 
-from runner.language import load
-from runner.model.groups import plan
-from runner.reference import simulate
-from runner.verdict import judge
+from torch_scenarios.language import load
+from torch_scenarios.model.groups import plan
+from torch_scenarios.reference import simulate
+from torch_scenarios.verdict import judge
 
 if TYPE_CHECKING:
-    from runner.execution import Launcher
+    from torch_scenarios.execution import Launcher
 
 pytestmark = pytest.mark.torch
 

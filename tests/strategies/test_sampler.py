@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runner.strategies.sampler import indices, permutation
+from torch_scenarios.strategies.sampler import indices, permutation
 
 CASES = list(
     itertools.product(

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runner.modules.attention import CausalSelfAttention
-from runner.modules.base import Layer
-from runner.modules.batch_norm import BatchNorm1d
-from runner.modules.layer_norm import LayerNorm
-from runner.modules.linear import Linear
-from runner.modules.optimizer import SGD, Adam, AdamW, Optimizer, Reached
-from runner.modules.relu import ReLU
-from runner.modules.rms_norm import RMSNorm
-from runner.modules.sequential import Residual, Sequential
-from runner.strategies.base import EPSILON, apart, bound_of, factor, tolerance, unequal
+from torch_scenarios.modules.attention import CausalSelfAttention
+from torch_scenarios.modules.base import Layer
+from torch_scenarios.modules.batch_norm import BatchNorm1d
+from torch_scenarios.modules.layer_norm import LayerNorm
+from torch_scenarios.modules.linear import Linear
+from torch_scenarios.modules.optimizer import SGD, Adam, AdamW, Optimizer, Reached
+from torch_scenarios.modules.relu import ReLU
+from torch_scenarios.modules.rms_norm import RMSNorm
+from torch_scenarios.modules.sequential import Residual, Sequential
+from torch_scenarios.strategies.base import EPSILON, apart, bound_of, factor, tolerance, unequal
 
 EXACT = np.array([1.0, -2.0, 4.0])
 #: the units in the last place that any value may be off by: four of its largest element

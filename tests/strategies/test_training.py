@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from runner.cli.edit import STARTS, starter
-from runner.errors import ScenarioError
-from runner.language import load
-from runner.language.format import formatted
-from runner.limits import DEFAULT
-from runner.model.groups import plan
-from runner.modules.optimizer import SGD
-from runner.pipeline.attempts import analyse
-from runner.reference import simulate
-from runner.strategies.base import factor, tolerance, unequal
-from runner.strategies.comm_hooks.power_sgd import Normal, PowerSGD, orthogonal
-from runner.strategies.data_parallel import MIB, DataParallel, buckets, owners
-from runner.strategies.model_averager import PeriodicModelAverager
-from runner.verdict import judge
+from torch_scenarios.cli.edit import STARTS, starter
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.language import load
+from torch_scenarios.language.format import formatted
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.model.groups import plan
+from torch_scenarios.modules.optimizer import SGD
+from torch_scenarios.pipeline.attempts import analyse
+from torch_scenarios.reference import simulate
+from torch_scenarios.strategies.base import factor, tolerance, unequal
+from torch_scenarios.strategies.comm_hooks.power_sgd import Normal, PowerSGD, orthogonal
+from torch_scenarios.strategies.data_parallel import MIB, DataParallel, buckets, owners
+from torch_scenarios.strategies.model_averager import PeriodicModelAverager
+from torch_scenarios.verdict import judge
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from runner.model.trace import Trace
-    from runner.modules.optimizer import State
-    from runner.verdict import Verdict
+    from torch_scenarios.model.trace import Trace
+    from torch_scenarios.modules.optimizer import State
+    from torch_scenarios.verdict import Verdict
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from runner.language import load
-from runner.model.groups import plan
-from runner.reference import simulate
-from runner.verdict import judge
+from torch_scenarios.language import load
+from torch_scenarios.model.groups import plan
+from torch_scenarios.reference import simulate
+from torch_scenarios.verdict import judge
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.execution import Launcher
+    from torch_scenarios.execution import Launcher
 
 #: behind a norm over two features next to no gradient is left, and rounding in what is
 PROGRAM = """\

@@ -19,12 +19,12 @@ from random_programs import programs
 from sampling import strides
 from spmd_programs import spmd_programs
 
-import runner
-from runner.errors import ScenarioError
-from runner.expressions.compile import compile_expression
-from runner.expressions.evaluator import CANNOT_COMPUTE
-from runner.expressions.functions import numpy_arrays
-from runner.expressions.lanes import (
+import torch_scenarios
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.expressions.compile import compile_expression
+from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE
+from torch_scenarios.expressions.functions import numpy_arrays
+from torch_scenarios.expressions.lanes import (
     EXACT,
     Diverge,
     Lanes,
@@ -36,9 +36,9 @@ from runner.expressions.lanes import (
     split,
     together,
 )
-from runner.expressions.values import Expression
-from runner.language import discover
-from runner.model.process import Process
+from torch_scenarios.expressions.values import Expression
+from torch_scenarios.language import discover
+from torch_scenarios.model.process import Process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn
     from numpy.typing import NDArray
 
-    from runner.model.scenario import Scenario
+    from torch_scenarios.model.scenario import Scenario
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
 FOLDERS = sorted(path.name for path in CORPUS.iterdir() if path.is_dir())
@@ -149,9 +149,9 @@ def loop_variables(scenario: Scenario) -> set[str]:
 
 def scopes_of(scenario: Scenario) -> Iterator[list[dict[str, Any]]]:
     """Yield the names of every rank: before step 1, then with what each name last held."""
-    plan = runner.plan(scenario)
+    plan = torch_scenarios.plan(scenario)
     ranks = [Process(plan, rank, numpy_arrays()) for rank in range(plan.world_size)]
-    trace = runner.simulate(plan)
+    trace = torch_scenarios.simulate(plan)
     for turn in (0, 1, 3):
         variables = dict.fromkeys(loop_variables(scenario), turn)
         if turn == 1:
@@ -179,7 +179,7 @@ def compared(scenario: Scenario) -> tuple[int, int]:
 def test_the_expressions_of_the_corpus(name: str, stride: int) -> None:
     compared_, at_once_ = 0, 0
     for path in list(discover([str(CORPUS / name)]))[::stride]:
-        for scenario in runner.load(path):
+        for scenario in torch_scenarios.load(path):
             try:
                 counts = compared(scenario)
             except ScenarioError:
@@ -196,7 +196,7 @@ def test_the_expressions_of_random_programs(strategy: Any, tmp_path: Path) -> No
         path = tmp_path / "program.yaml"
         path.write_text(text, encoding="utf-8")
         try:
-            (scenario,) = runner.load(path)
+            (scenario,) = torch_scenarios.load(path)
             compared(scenario)
         except ScenarioError:
             return  # a value that cannot be computed

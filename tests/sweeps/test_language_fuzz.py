@@ -13,14 +13,14 @@ import yaml
 from mutants import FILES, Plain, mutants
 from sampling import strides
 
-from runner.errors import ScenarioError
-from runner.language.document import load_content
-from runner.pipeline.attempts import analyse
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.language.document import load_content
+from torch_scenarios.pipeline.attempts import analyse
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.errors import Problem
+    from torch_scenarios.errors import Problem
 
 
 def told(content: bytes, path: Path) -> list[Problem]:
@@ -30,7 +30,7 @@ def told(content: bytes, path: Path) -> list[Problem]:
     except ScenarioError as error:
         return list(error.problems)
     verdict = analyse(case).verdict
-    assert "failed inside scenario-runner" not in (verdict.reason or ""), verdict.notes
+    assert "failed inside torch-scenarios" not in (verdict.reason or ""), verdict.notes
     return list(verdict.problems)
 
 

@@ -16,11 +16,11 @@ from sampling import sampled
 
 from benchmarks.scoreboard.catalogue import programs as scoreboard
 from benchmarks.scoreboard.catalogue import sample
-from runner.cli import cli
-from runner.language.document import load_content
-from runner.language.format import formatted
-from runner.limits import DEFAULT
-from runner.minimize import (
+from torch_scenarios.cli import cli
+from torch_scenarios.language.document import load_content
+from torch_scenarios.language.format import formatted
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.minimize import (
     FaultSignature,
     Minimized,
     NothingToMinimizeError,
@@ -33,12 +33,12 @@ from runner.minimize import (
     smaller_worlds,
     without_ranks,
 )
-from runner.source.edit import spans
+from torch_scenarios.source.edit import spans
 
 if TYPE_CHECKING:
     from benchmarks.scoreboard.program import Program
-    from runner.model.plan import Plan
-    from runner.model.trace import Trace
+    from torch_scenarios.model.plan import Plan
+    from torch_scenarios.model.trace import Trace
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
 #: programs with a fault; what is wrong with another one is what it costs

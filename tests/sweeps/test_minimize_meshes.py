@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.language.document import load_content
-from runner.limits import DEFAULT
-from runner.minimize import analysis_oracle, minimize
+from torch_scenarios.language.document import load_content
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.minimize import analysis_oracle, minimize
 
 PATH = Path("mesh.yaml")
 

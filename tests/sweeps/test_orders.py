@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from sampling import sampled
 
-import runner
-from runner.expressions.functions import numpy_arrays
-from runner.limits import DEFAULT
-from runner.reference.engine import Simulation
-from runner.reference.schedules import explored
-from runner.reference.semantics import Reading
-from runner.reference.state import stands_at
+import torch_scenarios
+from torch_scenarios.expressions.functions import numpy_arrays
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.reference.engine import Simulation
+from torch_scenarios.reference.schedules import explored
+from torch_scenarios.reference.semantics import Reading
+from torch_scenarios.reference.state import stands_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from runner.model.plan import Plan
+    from torch_scenarios.model.plan import Plan
 
 
 def every_end(plan: Plan) -> set[str]:
@@ -104,8 +104,8 @@ def test_what_is_merged_hides_no_end(tmp_path: Path, block: int) -> None:
     for seed in range(block * 40, block * 40 + 40):
         path = tmp_path / f"program{seed}.yaml"
         path.write_text(random_program(seed), encoding="utf-8")
-        (scenario,) = runner.load(path)
-        plan = runner.plan(scenario)
+        (scenario,) = torch_scenarios.load(path)
+        plan = torch_scenarios.plan(scenario)
         runs, bounded = explored(plan, numpy_arrays(), Reading(), limits=DEFAULT)
         only = ends_of(Simulation(plan, numpy_arrays(), reading=Reading()).run())
         seen = {end_of(run.simulation, run.ends or only) for run in runs if not run.simulation.cut}

@@ -17,24 +17,24 @@ from sampling import strides
 from spmd_programs import spmd_programs
 from traces import departures
 
-import runner
-from runner.errors import ScenarioError
-from runner.language import discover
-from runner.limits import DEFAULT, Limits
-from runner.model.scenario import FinalExpectation
-from runner.model.traits import TRAITS
-from runner.reference.backends import forecast
-from runner.reference.matching import Forgotten
-from runner.reference.simulate import walked
-from runner.reference.vector import Beyond, Finished, swept, taken
-from runner.reference.vector.record import Batch, ColumnEvents
+import torch_scenarios
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.language import discover
+from torch_scenarios.limits import DEFAULT, Limits
+from torch_scenarios.model.scenario import FinalExpectation
+from torch_scenarios.model.traits import TRAITS
+from torch_scenarios.reference.backends import forecast
+from torch_scenarios.reference.matching import Forgotten
+from torch_scenarios.reference.simulate import walked
+from torch_scenarios.reference.vector import Beyond, Finished, swept, taken
+from torch_scenarios.reference.vector.record import Batch, ColumnEvents
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from runner.model.plan import Plan
-    from runner.model.scenario import Scenario
-    from runner.model.trace import Event, Trace
+    from torch_scenarios.model.plan import Plan
+    from torch_scenarios.model.scenario import Scenario
+    from torch_scenarios.model.trace import Event, Trace
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
 FOLDERS = sorted(path.name for path in CORPUS.iterdir() if path.is_dir())
@@ -58,13 +58,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def case_of(text: str, folder: Path) -> Scenario:
     path = folder / "program.yaml"
     path.write_text(text, encoding="utf-8")
-    (scenario,) = runner.load(path)
+    (scenario,) = torch_scenarios.load(path)
     return scenario
 
 
 def walked_on(text: str, folder: Path) -> Trace:
     """Return what cohorts and the walk from there have of a program: what the walk alone has."""
-    plan = runner.plan(case_of(text, folder))
+    plan = torch_scenarios.plan(case_of(text, folder))
     found = taken(plan, DEFAULT)
     assert not isinstance(found, Finished)
     trace = walked(plan, DEFAULT, found)
@@ -114,16 +114,16 @@ def agrees(plan: Plan) -> bool:
 @pytest.mark.parametrize("name", FOLDERS)
 def test_the_engines_agree_on_the_corpus(name: str, stride: int) -> None:
     for path in list(discover([str(CORPUS / name)]))[::stride]:
-        for scenario in runner.load(path):
-            agrees(runner.plan(scenario))
+        for scenario in torch_scenarios.load(path):
+            agrees(torch_scenarios.plan(scenario))
 
 
 def test_most_of_the_right_programs_of_the_corpus_are_taken_at_once() -> None:
     taken = [
-        agrees(runner.plan(scenario))
+        agrees(torch_scenarios.plan(scenario))
         for name in ("p2p", "collectives", "compute", "barrier")
         for path in discover([str(CORPUS / name)])
-        for scenario in runner.load(path)
+        for scenario in torch_scenarios.load(path)
         if scenario.expect.ends == ("completes",)
     ]
     assert sum(taken) > len(taken) / 2
@@ -132,16 +132,16 @@ def test_most_of_the_right_programs_of_the_corpus_are_taken_at_once() -> None:
 def test_the_wrong_programs_of_the_corpus_are_walked_to_their_end() -> None:
     taken = []
     for path in discover([str(CORPUS)]):
-        for scenario in runner.load(path):
+        for scenario in torch_scenarios.load(path):
             if scenario.expect.diagnoses:
                 unstated = replace(scenario, expect=FinalExpectation())
-                taken += [scenario.case] if agrees(runner.plan(unstated)) else []
+                taken += [scenario.case] if agrees(torch_scenarios.plan(unstated)) else []
     assert taken == []
 
 
 @pytest.mark.parametrize("program", [*WRONG, *CORRECT], ids=lambda program: program.name)
 def test_the_engines_agree_on_small_programs(program: Program, folder: Path) -> None:
-    taken = agrees(runner.plan(case_of(program.text, folder)))
+    taken = agrees(torch_scenarios.plan(case_of(program.text, folder)))
     assert not (taken and program.diagnoses)
 
 
@@ -152,7 +152,7 @@ def test_the_engines_name_the_same_odd_rank(folder: Path) -> None:
         "- {ranks: [1, 2], broadcast: {tensor: x, src: 0}}\n"
         "- {broadcast: {tensor: x, src: 1}}\n"
     )
-    plan = runner.plan(case_of(text, folder))
+    plan = torch_scenarios.plan(case_of(text, folder))
     assert not agrees(plan)
     found = {each.name: each.odd for each in walked(plan, DEFAULT).diagnoses}
     assert found == {"root_mismatch": (0,), "missing_participant": (0,)}
@@ -165,7 +165,7 @@ def test_what_ranks_did_together_is_forgotten_where_a_later_one_disagrees(folder
         "- {ranks: [0, 2], broadcast: {tensor: x, src: 0}}\n"
         "- {broadcast: {tensor: x, src: 1}}\n"
     )
-    plan = runner.plan(case_of(text, folder))
+    plan = torch_scenarios.plan(case_of(text, folder))
     assert not agrees(plan)
     found = taken(plan, DEFAULT)
     assert not isinstance(found, Finished)
@@ -181,7 +181,7 @@ def test_the_engines_warn_of_the_same_steps(folder: Path) -> None:
         "- {ranks: [2], all_reduce: {tensor: y}}\n"
         "- {ranks: [0], all_reduce: {tensor: z}}\n"
     )
-    plan = runner.plan(case_of(text, folder))
+    plan = torch_scenarios.plan(case_of(text, folder))
     assert not agrees(plan)
     said = [each.message for each in walked(plan, DEFAULT).warnings]
     assert [each.count("on rank 1") for each in said] == [1, 1]
@@ -193,7 +193,7 @@ def test_the_engines_agree_on_programs_that_all_ranks_take_together(
     text: str, folder: Path
 ) -> None:
     try:
-        plan = runner.plan(case_of(text, folder))
+        plan = torch_scenarios.plan(case_of(text, folder))
         expected = walked(plan, DEFAULT)
     except ScenarioError:
         return  # a value that cannot be computed
@@ -209,7 +209,7 @@ def test_the_engines_agree_on_programs_that_all_ranks_take_together(
 @BOUNDED
 def test_the_engines_agree_on_broken_programs(text: str, folder: Path) -> None:
     try:
-        plan = runner.plan(case_of(text, folder))
+        plan = torch_scenarios.plan(case_of(text, folder))
     except ScenarioError:
         return  # a fault that the language itself refuses
     try:
@@ -228,7 +228,7 @@ def test_the_engines_agree_on_programs_whose_ranks_differ(wrong: bool, folder: P
     @BOUNDED
     def compared(text: str) -> None:
         with contextlib.suppress(ScenarioError):  # a fault that the language itself refuses
-            agrees(runner.plan(case_of(text, folder)))
+            agrees(torch_scenarios.plan(case_of(text, folder)))
 
     compared()
 
@@ -251,14 +251,14 @@ steps:
 def test_values_that_were_not_kept_are_computed_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = runner.plan(case_of(RING, folder))
-    monkeypatch.setattr("runner.reference.vector.engine.KEPT", 2_000)
+    plan = torch_scenarios.plan(case_of(RING, folder))
+    monkeypatch.setattr("torch_scenarios.reference.vector.engine.KEPT", 2_000)
     trace = swept(plan, DEFAULT)
     assert departures(trace, walked(plan, DEFAULT)) == []
 
 
 def test_an_event_can_be_taken_from_the_middle(folder: Path) -> None:
-    plan = runner.plan(case_of(RING, folder))
+    plan = torch_scenarios.plan(case_of(RING, folder))
     events, expected = (
         trace.ranks[5].events for trace in (swept(plan, DEFAULT), walked(plan, DEFAULT))
     )
@@ -270,7 +270,7 @@ def test_an_event_can_be_taken_from_the_middle(folder: Path) -> None:
 def test_the_last_event_is_made_without_those_before_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trace = swept(runner.plan(case_of(RING, folder)), DEFAULT)
+    trace = swept(torch_scenarios.plan(case_of(RING, folder)), DEFAULT)
     made = []
     make = ColumnEvents._event  # noqa: SLF001 -- what is counted
 
@@ -284,20 +284,20 @@ def test_the_last_event_is_made_without_those_before_it(
 
 
 def test_a_trace_travels_to_another_process(folder: Path) -> None:
-    plan = runner.plan(case_of(RING, folder))
+    plan = torch_scenarios.plan(case_of(RING, folder))
     trace = swept(plan, DEFAULT)
     assert departures(pickle.loads(pickle.dumps(trace)), trace) == []  # noqa: S301 -- ours
 
 
 def test_too_many_steps_are_refused_at_once(folder: Path) -> None:
-    plan = runner.plan(case_of(RING, folder))
+    plan = torch_scenarios.plan(case_of(RING, folder))
     with pytest.raises(ScenarioError, match="--limit steps=N"):
         swept(plan, Limits(max_steps=1_000))
 
 
 def test_too_much_memory_is_refused_before_it_is_taken(folder: Path) -> None:
     text = 'world_size: 16\ntensors: {x: "zeros(2000)"}\nsteps: [{barrier: {}}]\n'
-    plan = runner.plan(case_of(text, folder))
+    plan = torch_scenarios.plan(case_of(text, folder))
     with pytest.raises(ScenarioError, match="--limit bytes=N"):
         swept(plan, Limits(max_bytes=100_000))
 
@@ -305,7 +305,7 @@ def test_too_much_memory_is_refused_before_it_is_taken(folder: Path) -> None:
 def test_large_tensors_are_left_to_the_other_engine(folder: Path) -> None:
     text = 'world_size: 16\ntensors: {x: "zeros(8000000)"}\nsteps: [{barrier: {}}]\n'
     with pytest.raises(Beyond, match="large"):
-        swept(runner.plan(case_of(text, folder)), DEFAULT)
+        swept(torch_scenarios.plan(case_of(text, folder)), DEFAULT)
 
 
 def test_a_large_program_that_is_wrong_is_diagnosed(folder: Path) -> None:
@@ -314,7 +314,7 @@ def test_a_large_program_that_is_wrong_is_diagnosed(folder: Path) -> None:
         '- {send: {tensor: x, dst: "(rank + 1) % 32"}}\n'
         '- {recv: {tensor: x, src: "(rank - 1) % 32"}}\n'
     )
-    trace = runner.simulate(runner.plan(case_of(text, folder)))
+    trace = torch_scenarios.simulate(torch_scenarios.plan(case_of(text, folder)))
     assert trace.outcome == "deadlock"
     assert {each.name for each in trace.diagnoses} == {"circular_wait", "buffering_hazard"}
 
@@ -323,8 +323,10 @@ def test_a_large_ring_is_judged_with_what_is_expected_beside_steps(folder: Path)
     text = (CORPUS / "p2p" / "ring_all_reduce.yaml").read_text(encoding="utf-8")
     path = folder / "ring.yaml"
     path.write_text(text.replace("+ n * (n - 1) / 2)", "+ n * (n - 1) / 2 + (rank == 7))"))
-    (scenario,) = runner.load(path, sets={"n": "40"})
-    verdict = runner.judge(scenario, runner.simulate(runner.plan(scenario)))
+    (scenario,) = torch_scenarios.load(path, sets={"n": "40"})
+    verdict = torch_scenarios.judge(
+        scenario, torch_scenarios.simulate(torch_scenarios.plan(scenario))
+    )
     (finding,) = verdict.findings
     assert (finding.witness, finding.name, finding.ranks) == ("expectation", "sum", (7,))
 
@@ -337,7 +339,9 @@ def test_what_was_held_before_a_step_is_found(folder: Path) -> None:
         '  expect: {x: "sum([before(x, r) for r in range(20)])"}\n'
     )
     scenario = case_of(text, folder)
-    verdict = runner.judge(scenario, runner.simulate(runner.plan(scenario)))
+    verdict = torch_scenarios.judge(
+        scenario, torch_scenarios.simulate(torch_scenarios.plan(scenario))
+    )
     assert verdict.status == "PASSED"
 
 
@@ -371,7 +375,7 @@ def test_parts_of_one_tensor_race_where_they_overlap(
     folder: Path,
 ) -> None:
     text = PARTS.format(first=first, second=RECEIVE.format(second))
-    plan = runner.plan(case_of(text, folder))
+    plan = torch_scenarios.plan(case_of(text, folder))
     assert bool(walked(plan, DEFAULT).diagnoses) == races
     assert agrees(plan) == (not races)
 
@@ -415,7 +419,7 @@ def test_ranks_that_diverge_within_an_expression_are_taken_at_once(
     target: str, value: str, ranks: str, folder: Path
 ) -> None:
     text = DIVERGING.format(target=target, value=value, ranks=ranks)
-    assert agrees(runner.plan(case_of(text, folder)))
+    assert agrees(torch_scenarios.plan(case_of(text, folder)))
 
 
 HANDLES = """\
@@ -452,7 +456,7 @@ def test_groups_that_are_created_and_indexed_handles_are_taken_at_once(
     start: str, wait: str, folder: Path
 ) -> None:
     text = HANDLES.replace("START", start).replace("WAIT", wait)
-    assert agrees(runner.plan(case_of(text, folder)))
+    assert agrees(torch_scenarios.plan(case_of(text, folder)))
 
 
 def test_a_step_that_stores_while_work_writes_another_part_is_walked(folder: Path) -> None:
@@ -462,7 +466,7 @@ def test_a_step_that_stores_while_work_writes_another_part_is_walked(folder: Pat
         '- {compute: {"x[2:4]": "y + 1"}}\n'
         '- {send: {tensor: y, dst: "(rank + 1) % 16"}}\n- {wait: r}\n'
     )
-    assert not agrees(runner.plan(case_of(text, folder)))
+    assert not agrees(torch_scenarios.plan(case_of(text, folder)))
 
 
 @pytest.mark.parametrize(
@@ -633,7 +637,9 @@ def test_what_is_walked_is_walked_from_where_the_table_says(name: str, folder: P
     head, steps, where = WALKED[name]
     head = head if "tensors" in head else f'tensors: {{x: "full(2, rank)"}}\n{head}'
     begun = "- {compute: {x: 'x + 1'}}\n- {all_reduce: {tensor: x}}\n"
-    plan = runner.plan(case_of(f"world_size: 16\n{head}\nsteps:\n{begun}{steps}\n", folder))
+    plan = torch_scenarios.plan(
+        case_of(f"world_size: 16\n{head}\nsteps:\n{begun}{steps}\n", folder)
+    )
     try:
         found = taken(plan, DEFAULT)
         assert not isinstance(found, Finished)

@@ -14,11 +14,11 @@ from mutants import FILES as SMALL
 from mutants import Plain, mutants
 from sampling import strides
 
-from runner.errors import ScenarioError
-from runner.language.schema import scenario_schema
-from runner.language.validation import findings, law
-from runner.limits import DEFAULT
-from runner.source.tree import Node, plain, read_tree
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.language.schema import scenario_schema
+from torch_scenarios.language.validation import findings, law
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.source.tree import Node, plain, read_tree
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = sorted(path.name for path in (ROOT / "scenarios").iterdir() if path.is_dir())

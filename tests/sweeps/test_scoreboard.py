@@ -10,7 +10,7 @@ import pytest
 from benchmarks.scoreboard.catalogue import by_label, programs, sample
 from benchmarks.scoreboard.program import CLASSES, CORRECT, Program
 from benchmarks.scoreboard.witnesses import analyse
-from runner.vocabulary import DIAGNOSES
+from torch_scenarios.vocabulary import DIAGNOSES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.errors import Source
-from runner.limits import DEFAULT
-from runner.source.edit import Edit, Span, spans, splice, spliced, without
-from runner.source.tree import Mapping, Node, Scalar, Sequence, parse
+from torch_scenarios.errors import Source
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.source.edit import Edit, Span, spans, splice, spliced, without
+from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

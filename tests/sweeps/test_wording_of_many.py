@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.language import load
-from runner.limits import Limits
-from runner.pipeline.attempts import analyse, case_result
-from runner.pipeline.results import Outcome
-from runner.report.json import document, results_of, text
-from runner.report.text import details, more
-from runner.vocabulary import DIAGNOSES
+from torch_scenarios.language import load
+from torch_scenarios.limits import Limits
+from torch_scenarios.pipeline.attempts import analyse, case_result
+from torch_scenarios.pipeline.results import Outcome
+from torch_scenarios.report.json import document, results_of, text
+from torch_scenarios.report.text import details, more
+from torch_scenarios.vocabulary import DIAGNOSES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.pipeline.results import Result
+    from torch_scenarios.pipeline.results import Result
 
 #: characters of the longest line: a place in a file, two steps and a few ranks
 LONGEST = 220

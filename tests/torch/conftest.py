@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.execution import Launcher, LaunchOptions
-from runner.language import load
-from runner.model.groups import plan
-from runner.reference import simulate
+from torch_scenarios.execution import Launcher, LaunchOptions
+from torch_scenarios.language import load
+from torch_scenarios.model.groups import plan
+from torch_scenarios.reference import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from warm_hosts import WarmHosts
 
-    from runner.model.plan import Plan
-    from runner.model.trace import Trace
+    from torch_scenarios.model.plan import Plan
+    from torch_scenarios.model.trace import Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

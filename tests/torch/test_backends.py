@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.errors import LaunchError, UnsupportedError
-from runner.execution import Launcher, LaunchOptions
-from runner.language import load
-from runner.pipeline.attempts import analyse, execute
+from torch_scenarios.errors import LaunchError, UnsupportedError
+from torch_scenarios.execution import Launcher, LaunchOptions
+from torch_scenarios.language import load
+from torch_scenarios.pipeline.attempts import analyse, execute
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,7 +153,7 @@ def test_the_command_line_says_one_paragraph_where_there_is_no_gpu(tmp_path: Pat
     skip_with_a_gpu()
     path = tmp_path / "sum.yaml"
     path.write_text(SUM, encoding="utf-8")
-    command = [sys.executable, "-m", "runner.cli", "run", "--backend", "nccl", str(path)]
+    command = [sys.executable, "-m", "torch_scenarios.cli", "run", "--backend", "nccl", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 3
     said = done.stdout + done.stderr

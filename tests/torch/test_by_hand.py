@@ -1,4 +1,4 @@
-"""`torchrun -m runner.worker`: the same results, reports and exit codes as `scenario run`."""
+"""`torchrun -m torch_scenarios.worker`: the results, reports and exit codes of `scenario run`."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ START_S = 200.0
 WIDE = SUM.replace("world_size: 2", "world_size: 3").replace("x: [2]", "x: [3]")
 
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-WORKER = [*TORCHRUN, "-m", "runner.worker"]
-RUN = ["-c", "from runner.cli import main; main()", "run"]
+WORKER = [*TORCHRUN, "-m", "torch_scenarios.worker"]
+RUN = ["-c", "from torch_scenarios.cli import main; main()", "run"]
 
 
 def results(arguments: list[str], folder: Path) -> tuple[int, dict[str, Any]]:
@@ -183,7 +183,7 @@ def test_ranks_that_a_cluster_started_need_no_torchrun(
         port = probe.getsockname()[1]
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-m", "runner.worker", str(tmp_path)],
+            [sys.executable, "-m", "torch_scenarios.worker", str(tmp_path)],
             env={**os.environ, **placed(rank, port)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -199,11 +199,11 @@ def test_ranks_that_a_cluster_started_need_no_torchrun(
 
 def test_without_a_launch_the_worker_says_how_to_start_one() -> None:
     finished = subprocess.run(
-        [sys.executable, "-m", "runner.worker", "scenarios"],
+        [sys.executable, "-m", "torch_scenarios.worker", "scenarios"],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
     assert finished.returncode == 1
-    assert "torchrun --nproc-per-node 4 -m runner.worker" in finished.stderr
+    assert "torchrun --nproc-per-node 4 -m torch_scenarios.worker" in finished.stderr

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from runner.cli import cli
-from runner.conformance import document, table
-from runner.conformance.document import CaseSeen, Conformance
-from runner.conformance.table import Cell, Seen
-from runner.errors import ScenarioError
-from runner.language import load
-from runner.model.groups import plan
-from runner.reference import simulate
-from runner.vocabulary import DTYPES
+from torch_scenarios.cli import cli
+from torch_scenarios.conformance import document, table
+from torch_scenarios.conformance.document import CaseSeen, Conformance
+from torch_scenarios.conformance.table import Cell, Seen
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.language import load
+from torch_scenarios.model.groups import plan
+from torch_scenarios.reference import simulate
+from torch_scenarios.vocabulary import DTYPES
 
 DOCS = Path(__file__).parents[2] / "docs"
 SUM = Cell(operation="all_reduce", op="sum", dtype="int32")

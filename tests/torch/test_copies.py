@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from runner.expressions.arrays import TorchLibrary
-from runner.worker.board import LARGE, Converter, Copies
+from torch_scenarios.expressions.arrays import TorchLibrary
+from torch_scenarios.worker.board import LARGE, Converter, Copies
 
 if TYPE_CHECKING:
     from collections.abc import Callable

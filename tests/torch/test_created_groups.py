@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import runner
-from runner.pipeline.attempts import analyse
-from runner.reference import backends
-from runner.verdict import witnesses
+import torch_scenarios
+from torch_scenarios.pipeline.attempts import analyse
+from torch_scenarios.reference import backends
+from torch_scenarios.verdict import witnesses
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.execution import Launcher
-    from runner.model.plan import Plan
-    from runner.model.trace import Trace
-    from runner.verdict import Verdict
+    from torch_scenarios.execution import Launcher
+    from torch_scenarios.model.plan import Plan
+    from torch_scenarios.model.trace import Trace
+    from torch_scenarios.verdict import Verdict
 
 
 def judged(text: str, folder: Path) -> Verdict:
     path = folder / "program.yaml"
     path.write_text(text, encoding="utf-8")
-    (scenario,) = runner.load(path)
-    return runner.judge(scenario, runner.simulate(runner.plan(scenario)))
+    (scenario,) = torch_scenarios.load(path)
+    return torch_scenarios.judge(scenario, torch_scenarios.simulate(torch_scenarios.plan(scenario)))
 
 
 APART = """\
@@ -94,10 +94,10 @@ def test_groups_that_their_members_create_alike_are_right(text: str, tmp_path: P
 def test_torch_creates_them_too(text: str, tmp_path: Path, launcher: Launcher) -> None:
     path = tmp_path / "program.yaml"
     path.write_text(text, encoding="utf-8")
-    (scenario,) = runner.load(path)
-    plan = runner.plan(scenario)
-    predicted = runner.simulate(plan)
-    verdict = runner.judge(scenario, predicted, launcher.run(plan, predicted))
+    (scenario,) = torch_scenarios.load(path)
+    plan = torch_scenarios.plan(scenario)
+    predicted = torch_scenarios.simulate(plan)
+    verdict = torch_scenarios.judge(scenario, predicted, launcher.run(plan, predicted))
     assert verdict.status == "PASSED", [finding.prose for finding in verdict.findings]
 
 
@@ -112,9 +112,9 @@ steps:
 """
     path = tmp_path / "program.yaml"
     path.write_text(text, encoding="utf-8")
-    (scenario,) = runner.load(path)
-    predicted = runner.simulate(runner.plan(scenario))
-    assert runner.judge(scenario, predicted).status == "PASSED"
+    (scenario,) = torch_scenarios.load(path)
+    predicted = torch_scenarios.simulate(torch_scenarios.plan(scenario))
+    assert torch_scenarios.judge(scenario, predicted).status == "PASSED"
     assert predicted.ranks[0].links[1] != predicted.ranks[1].links[1]
 
 
@@ -240,9 +240,9 @@ def counted(name: str) -> str:
 def predicted_on_gloo(text: str, folder: Path) -> tuple[Plan, Trace, Trace]:
     path = folder / "program.yaml"
     path.write_text(text, encoding="utf-8")
-    (scenario,) = runner.load(path)
-    plan = runner.plan(scenario)
-    predicted = runner.simulate(plan)
+    (scenario,) = torch_scenarios.load(path)
+    plan = torch_scenarios.plan(scenario)
+    predicted = torch_scenarios.simulate(plan)
     return plan, predicted, predicted.on("gloo")
 
 
@@ -286,7 +286,7 @@ def test_the_forecast_is_of_the_torch_that_is_asked_for_stated_or_installed(
     def codes(more: str = "", torch: str | None = None) -> list[str]:
         path = tmp_path / "program.yaml"
         path.write_text(more + text, encoding="utf-8")
-        (scenario,) = runner.load(path)
+        (scenario,) = torch_scenarios.load(path)
         verdict = analyse(scenario, torch=torch).verdict
         on_gloo = analyse(scenario, backend="gloo", torch=torch).verdict
         assert (on_gloo.status == "PASSED") == (not verdict.warnings)
@@ -398,8 +398,10 @@ def test_without_a_backend_a_warning_says_what_gloo_does(
 def test_with_gloo_asked_for_it_is_a_failure(tmp_path: Path) -> None:
     path = tmp_path / "program.yaml"
     path.write_text(CHAIN, encoding="utf-8")
-    (scenario,) = runner.load(path)
-    verdict = runner.judge(scenario, runner.simulate(runner.plan(scenario)), backend="gloo")
+    (scenario,) = torch_scenarios.load(path)
+    verdict = torch_scenarios.judge(
+        scenario, torch_scenarios.simulate(torch_scenarios.plan(scenario)), backend="gloo"
+    )
     assert (verdict.status, verdict.warnings) == ("FAILED", ())
     (finding,) = verdict.findings
     assert finding.prose == "the program's outcome on gloo is deadlock; you expect completes"
@@ -449,8 +451,8 @@ def test_who_comes_late_to_a_creation_raises_in_it_and_no_member_has_the_group(
 ) -> None:
     path = tmp_path / "program.yaml"
     path.write_text(arriving(arrivals) + "expect: {outcome: error}\n", encoding="utf-8")
-    (scenario,) = runner.load(path)
-    trace = runner.simulate(runner.plan(scenario))
+    (scenario,) = torch_scenarios.load(path)
+    trace = torch_scenarios.simulate(torch_scenarios.plan(scenario))
     assert trace.outcome == "error"
     for rank in trace.ranks:
         last = rank.events[-1]

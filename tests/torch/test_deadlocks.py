@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.execution import Launcher, LaunchOptions
+from torch_scenarios.execution import Launcher, LaunchOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runner.model.trace import Trace
     from tests.torch.conftest import Analysed
+    from torch_scenarios.model.trace import Trace
 
 pytestmark = pytest.mark.torch
 

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.errors import LaunchError
-from runner.execution import Launcher, LaunchOptions
-from runner.worker.fork_server import Launch
+from torch_scenarios.errors import LaunchError
+from torch_scenarios.execution import Launcher, LaunchOptions
+from torch_scenarios.worker.fork_server import Launch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from runner.model.trace import Trace
     from tests.torch.conftest import Analysed
+    from torch_scenarios.model.trace import Trace
 
 pytestmark = pytest.mark.torch
 
@@ -138,9 +138,9 @@ import pathlib
 import time
 
 import torch.distributed as dist
-import runner.worker.serve
+import torch_scenarios.worker.serve
 
-make, die = dist.init_process_group, runner.worker.serve.die
+make, die = dist.init_process_group, torch_scenarios.worker.serve.die
 
 
 def late(*arguments, **more):
@@ -155,7 +155,7 @@ def dying(how):
 
 if os.environ["RANK"] == "2":
     dist.init_process_group = late
-runner.worker.serve.die = dying
+torch_scenarios.worker.serve.die = dying
 """
 
 
@@ -264,7 +264,7 @@ def test_a_stopped_process_ends_one_scenario(
     analysed: Callable[[str], Analysed],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("runner.execution.heartbeat.STOPPED_S", 2.0)
+    monkeypatch.setattr("torch_scenarios.execution.heartbeat.STOPPED_S", 2.0)
     with Launcher(LaunchOptions()) as launcher:
         analysed(FINE).run_on(launcher)
         host, *workers = launcher.processes()
@@ -286,7 +286,7 @@ def test_a_worker_that_runs_no_python_ends_one_scenario(
 ) -> None:
     (tmp_path / "holds_the_lock.py").write_text(HOLDING, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("runner.execution.heartbeat.SILENT_S", 3.0)
+    monkeypatch.setattr("torch_scenarios.execution.heartbeat.SILENT_S", 3.0)
     given_up = pytest.raises(LaunchError, match=r"rank 0 was given up: .* shows no sign of life")
     with Launcher(LaunchOptions(plugins=("holds_the_lock",))) as launcher, given_up:
         analysed(FINE).run_on(launcher)
@@ -310,7 +310,7 @@ def test_a_launch_ends_though_its_agent_reaps_a_worker_first(
     launch = Launch(1, 1)
     launch.ended.set()
     gone = SimpleNamespace(pid=child.pid, exitcode=None)  # as multiprocessing still believes
-    monkeypatch.setattr("runner.worker.fork_server.active_children", lambda: [gone])
+    monkeypatch.setattr("torch_scenarios.worker.fork_server.active_children", lambda: [gone])
     launch.end()
     with pytest.raises(OSError, match="file descriptor"):
         os.fstat(launch.gate[1])

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import runner
-from runner.errors import ScenarioError
+import torch_scenarios
+from torch_scenarios.errors import ScenarioError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.execution import Launcher
-    from runner.model.scenario import Scenario
+    from torch_scenarios.execution import Launcher
+    from torch_scenarios.model.scenario import Scenario
 
 GROUP = """\
 world_size: 2
@@ -133,13 +133,13 @@ DECLARED = {name: text + RAISED for name, text in LOOKED_UP.items()} | {
 def loaded(text: str, folder: Path) -> Scenario:
     path = folder / "program.yaml"
     path.write_text(text, encoding="utf-8")
-    (scenario,) = runner.load(path)
+    (scenario,) = torch_scenarios.load(path)
     return scenario
 
 
 @pytest.mark.parametrize("text", LOOKED_UP.values(), ids=LOOKED_UP)
 def test_a_call_that_looks_a_destroyed_group_up_raises(text: str, tmp_path: Path) -> None:
-    predicted = runner.simulate(runner.plan(loaded(text, tmp_path)))
+    predicted = torch_scenarios.simulate(torch_scenarios.plan(loaded(text, tmp_path)))
     assert predicted.outcome == "error"
     (diagnosis,) = predicted.diagnoses
     assert (diagnosis.name, diagnosis.ranks) == ("invalid_argument", (0, 1))
@@ -148,7 +148,7 @@ def test_a_call_that_looks_a_destroyed_group_up_raises(text: str, tmp_path: Path
 
 @pytest.mark.parametrize("text", KEPT.values(), ids=KEPT)
 def test_a_destroyed_group_that_still_works_is_diagnosed(text: str, tmp_path: Path) -> None:
-    predicted = runner.simulate(runner.plan(loaded(text, tmp_path)))
+    predicted = torch_scenarios.simulate(torch_scenarios.plan(loaded(text, tmp_path)))
     assert (predicted.outcome, predicted.open) == ("completes", ("error",))
     assert {diagnosis.name for diagnosis in predicted.diagnoses} == {"invalid_argument"}
 
@@ -156,7 +156,9 @@ def test_a_destroyed_group_that_still_works_is_diagnosed(text: str, tmp_path: Pa
 @pytest.mark.parametrize("text", (DECLARED | RIGHT).values(), ids=DECLARED | RIGHT)
 def test_what_is_stated_of_destroyed_groups_is_accepted(text: str, tmp_path: Path) -> None:
     scenario = loaded(text, tmp_path)
-    verdict = runner.judge(scenario, runner.simulate(runner.plan(scenario)))
+    verdict = torch_scenarios.judge(
+        scenario, torch_scenarios.simulate(torch_scenarios.plan(scenario))
+    )
     assert verdict.status == "PASSED", [finding.prose for finding in verdict.findings]
 
 
@@ -166,9 +168,9 @@ def test_torch_does_the_same_with_destroyed_groups(
     text: str, tmp_path: Path, launcher: Launcher
 ) -> None:
     scenario = loaded(text, tmp_path)
-    plan = runner.plan(scenario)
-    predicted = runner.simulate(plan)
-    verdict = runner.judge(scenario, predicted, launcher.run(plan, predicted))
+    plan = torch_scenarios.plan(scenario)
+    predicted = torch_scenarios.simulate(plan)
+    verdict = torch_scenarios.judge(scenario, predicted, launcher.run(plan, predicted))
     assert verdict.status == "PASSED", [finding.prose for finding in verdict.findings]
 
 
@@ -178,20 +180,20 @@ def test_a_receive_on_a_destroyed_group_may_raise_once_it_has_received(tmp_path:
         + "  - {ranks: 0, send: {tensor: x, group_dst: 1, group: g}}\n"
         + "  - {ranks: 1, recv: {tensor: x, group_src: 0, group: g}}\n"
     )
-    predicted = runner.simulate(runner.plan(loaded(text, tmp_path)))
+    predicted = torch_scenarios.simulate(torch_scenarios.plan(loaded(text, tmp_path)))
     assert (predicted.outcome, predicted.open) == ("completes", ("error",))
 
 
 def test_a_large_world_is_told_of_its_destroyed_group_too(tmp_path: Path) -> None:
     text = LOOKED_UP["broadcast"].replace("world_size: 2", "world_size: 32")
-    (diagnosis,) = runner.simulate(runner.plan(loaded(text, tmp_path))).diagnoses
+    (diagnosis,) = torch_scenarios.simulate(torch_scenarios.plan(loaded(text, tmp_path))).diagnoses
     assert (diagnosis.name, diagnosis.ranks) == ("invalid_argument", (0, 1))
 
 
 def test_a_destroyed_group_has_no_rank_to_ask_for(tmp_path: Path) -> None:
     scenario = loaded(GROUP + '  - compute: {x: "x + group_rank(g)"}\n', tmp_path)
     with pytest.raises(ScenarioError, match=r"destroyed the\s+group g"):
-        runner.simulate(runner.plan(scenario))
+        torch_scenarios.simulate(torch_scenarios.plan(scenario))
 
 
 @pytest.mark.parametrize("stated", ["timeout", "invalid_argument"])
@@ -200,7 +202,7 @@ def test_a_call_on_a_destroyed_group_that_nobody_completes_may_be_refused_too(
 ) -> None:
     call = "  - {ranks: 0, CALL: {tensor: x, group: g}, expect: {raises: STATED}}\n"
     text = GROUP + call.replace("STATED", stated).replace("CALL", "all_reduce")
-    predicted = runner.simulate(runner.plan(loaded(text, tmp_path)))
+    predicted = torch_scenarios.simulate(torch_scenarios.plan(loaded(text, tmp_path)))
     (failure,) = [event.failure for event in predicted.ranks[0].events if event.failure]
     assert failure.kinds == (stated,)
 
@@ -211,7 +213,9 @@ def test_whose_peer_is_gone_may_be_told_that_the_group_was_destroyed(
 ) -> None:
     text = GROUP.replace("[0, 1]}", "[0, 1], other: [0, 1]}").replace("{group: g}", "{group: D}")
     text += "  - {ranks: 0, fault: {raise: boom}}\n  - all_reduce: {tensor: x, group: g}\n"
-    predicted = runner.simulate(runner.plan(loaded(text.replace("D}", destroyed + "}"), tmp_path)))
+    predicted = torch_scenarios.simulate(
+        torch_scenarios.plan(loaded(text.replace("D}", destroyed + "}"), tmp_path))
+    )
     (failure,) = [event.failure for event in predicted.ranks[1].events if event.failure]
     assert ("invalid_argument" in failure.kinds) == named
     assert {"timeout", "peer_lost"} <= {*failure.kinds}

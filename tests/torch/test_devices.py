@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.errors import LaunchError
-from runner.execution import Launcher, LaunchOptions
+from torch_scenarios.errors import LaunchError
+from torch_scenarios.execution import Launcher, LaunchOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from runner.model.trace import Trace
     from tests.torch.conftest import Analysed
+    from torch_scenarios.model.trace import Trace
 
 pytestmark = pytest.mark.torch
 
@@ -28,8 +28,8 @@ import time
 
 import torch.distributed as dist
 
-import runner.worker.serve
-from runner.worker.world import World
+import torch_scenarios.worker.serve
+from torch_scenarios.worker.world import World
 
 
 class Device:
@@ -88,15 +88,15 @@ World.poison = release
 dist.recv = hang
 dist.broadcast = lose
 dist.barrier = wait_on_the_host
-runner.worker.serve.completion_on = lambda torch, device: Device()
-runner.worker.serve.FromDevice = lambda torch, device: torch.stack
+torch_scenarios.worker.serve.completion_on = lambda torch, device: Device()
+torch_scenarios.worker.serve.FromDevice = lambda torch, device: torch.stack
 '''
 
 #: makes the host take every backend for one on devices, so that it asks for proof after a hang
 PROVING = """\
-import runner.execution.supervisor
+import torch_scenarios.execution.supervisor
 
-runner.execution.supervisor.device_type = lambda backend: "cuda"
+torch_scenarios.execution.supervisor.device_type = lambda backend: "cuda"
 """
 
 #: a device that cannot be used again
@@ -214,11 +214,11 @@ def test_after_an_abort_a_fresh_world_proves_that_the_processes_are_of_use(
 #: a world that is never made, on a host that gives worlds half a second
 ENDLESS = """\
 import time
-from runner.worker.world import World
+from torch_scenarios.worker.world import World
 
 World.start = lambda *args: time.sleep(600)
 """
-IMPATIENT = PROVING + "runner.execution.supervisor.WORLD_S = 0.5\n"
+IMPATIENT = PROVING + "torch_scenarios.execution.supervisor.WORLD_S = 0.5\n"
 
 
 def test_a_world_that_is_never_made_is_given_up(

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.execution.backends import kind_of
+from torch_scenarios.execution.backends import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runner.execution import Launcher
     from tests.torch.conftest import Analysed
+    from torch_scenarios.execution import Launcher
 
 pytestmark = pytest.mark.torch
 

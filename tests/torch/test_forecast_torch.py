@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from torch.distributed.tensor import _collective_utils
 
-from runner.cost.collectives import torch_time
+from torch_scenarios.cost.collectives import torch_time
 
 pytestmark = pytest.mark.torch
 

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.errors import UnsupportedError
-from runner.execution import Launcher, LaunchOptions, backends
-from runner.execution.backends import require_no_foreign_object
-from runner.operations import OPERATIONS
-from runner.operations.base import operation_named
+from torch_scenarios.errors import UnsupportedError
+from torch_scenarios.execution import Launcher, LaunchOptions, backends
+from torch_scenarios.execution.backends import require_no_foreign_object
+from torch_scenarios.operations import OPERATIONS
+from torch_scenarios.operations.base import operation_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from runner.model.trace import Trace
     from tests.torch.conftest import Analysed
+    from torch_scenarios.model.trace import Trace
 
 pytestmark = pytest.mark.torch
 
@@ -147,7 +147,9 @@ def unguarded(
     monkeypatch: pytest.MonkeyPatch, analysed: Callable[[str], Analysed], launcher: Launcher
 ) -> Callable[[str], Trace]:
     """Run what would be refused: the worker's own guard alone is left."""
-    monkeypatch.setattr("runner.execution.launcher.require_no_foreign_object", lambda *_: None)
+    monkeypatch.setattr(
+        "torch_scenarios.execution.launcher.require_no_foreign_object", lambda *_: None
+    )
     return lambda text: analysed(text).run_on(launcher)
 
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.expressions.arrays import NumpyLibrary, TorchLibrary, kind
-from runner.expressions.compile import compile_expression
-from runner.expressions.functions import NumpyArrays, TorchArrays
-from runner.vocabulary import DTYPES
+from torch_scenarios.expressions.arrays import NumpyLibrary, TorchLibrary, kind
+from torch_scenarios.expressions.compile import compile_expression
+from torch_scenarios.expressions.functions import NumpyArrays, TorchArrays
+from torch_scenarios.vocabulary import DTYPES
 
 pytestmark = pytest.mark.torch
 

@@ -9,9 +9,9 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runner.execution import Launcher
-    from runner.model.trace import Trace
     from tests.torch.conftest import Analysed
+    from torch_scenarios.execution import Launcher
+    from torch_scenarios.model.trace import Trace
 
 pytestmark = pytest.mark.torch
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.verdict import judge
+from torch_scenarios.verdict import judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runner.execution import Launcher
     from tests.torch.conftest import Analysed
+    from torch_scenarios.execution import Launcher
 
 pytestmark = pytest.mark.torch
 

@@ -33,7 +33,7 @@ def able() -> None:
 )
 def test_mpi_agrees_with_the_reference(path: str, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    command = [*MPIRUN, sys.executable, "-m", "runner.worker", "--json", str(report)]
+    command = [*MPIRUN, sys.executable, "-m", "torch_scenarios.worker", "--json", str(report)]
     command += ["--plugin", "plugins.mpi4py_backend", "--backend", "mpi4py"]
     modules = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     subprocess.run(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from sampling import sampled
 
-from runner.execution.backends import lack_of
+from torch_scenarios.execution.backends import lack_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ steps:
   - all_reduce: {tensor: x}
     expect: {x: [WORLD]}
 """
-RUN = [sys.executable, "-c", "from runner.cli import main; main()", "run", "--no-cache"]
+RUN = [sys.executable, "-c", "from torch_scenarios.cli import main; main()", "run", "--no-cache"]
 #: stands in for a limit on processes, which does not bind root
 LACKING = """\
 import os

@@ -43,7 +43,7 @@ def run(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     mark = f"SCENARIO_TEST={tmp_path.name}-{os.getpid()}"
     name, _, value = mark.partition("=")
     process = subprocess.Popen(
-        [sys.executable, "-c", "from runner.cli import main; main()", "run", str(path)],
+        [sys.executable, "-c", "from torch_scenarios.cli import main; main()", "run", str(path)],
         env={**os.environ, name: value, "TMPDIR": str(files)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -59,7 +59,16 @@ def test_several_launches_end_with_their_run(number: signal.Signals, tmp_path: P
     mark = f"SCENARIO_TEST={tmp_path.name}-{os.getpid()}"
     name, _, value = mark.partition("=")
     process = subprocess.Popen(
-        [sys.executable, "-m", "runner.cli", "run", "--no-cache", "-j2", "--json", "r.json"],
+        [
+            sys.executable,
+            "-m",
+            "torch_scenarios.cli",
+            "run",
+            "--no-cache",
+            "-j2",
+            "--json",
+            "r.json",
+        ],
         cwd=tmp_path,
         env={**os.environ, name: value},
         stdout=subprocess.PIPE,

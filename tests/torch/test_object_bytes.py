@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from runner.language.document import load
-from runner.model.groups import plan
-from runner.model.traffic import Enter, TrafficRow
-from runner.reference import simulate
+from torch_scenarios.language.document import load
+from torch_scenarios.model.groups import plan
+from torch_scenarios.model.traffic import Enter, TrafficRow
+from torch_scenarios.reference import simulate
 
 #: three ranks on Gloo; what each hands to a call of tensors: its name, bytes of the rank's tensor
 PROGRAM = """

@@ -14,8 +14,8 @@ from lxml import etree
 from processes import ended
 from sampling import sampled
 
-from runner.report.formats import FORMATS
-from runner.report.json import results_of
+from torch_scenarios.report.formats import FORMATS
+from torch_scenarios.report.json import results_of
 
 if TYPE_CHECKING:
     from warm_hosts import WarmHosts

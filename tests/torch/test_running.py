@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-import runner
-from runner.errors import LaunchError
-from runner.execution import Launcher, LaunchOptions
-from runner.limits import Limits, session
+import torch_scenarios
+from torch_scenarios.errors import LaunchError
+from torch_scenarios.execution import Launcher, LaunchOptions
+from torch_scenarios.limits import Limits, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from runner.model.plan import Plan
-    from runner.model.trace import Trace
+    from torch_scenarios.model.plan import Plan
+    from torch_scenarios.model.trace import Trace
 
 pytestmark = pytest.mark.torch
 
@@ -41,11 +41,11 @@ def test_values_before_and_after_a_step_are_told(observe: Callable[[str], Trace]
 
 def test_the_public_way_starts_and_ends_what_it_needs(tmp_path: Path) -> None:
     (tmp_path / "sum.yaml").write_text(SUM, encoding="utf-8")
-    (scenario,) = runner.load(tmp_path / "sum.yaml")
-    plan = runner.plan(scenario)
-    predicted = runner.simulate(plan)
-    observed = runner.launch(plan, predicted)
-    assert runner.judge(scenario, predicted, observed).status == "PASSED"
+    (scenario,) = torch_scenarios.load(tmp_path / "sum.yaml")
+    plan = torch_scenarios.plan(scenario)
+    predicted = torch_scenarios.simulate(plan)
+    observed = torch_scenarios.launch(plan, predicted)
+    assert torch_scenarios.judge(scenario, predicted, observed).status == "PASSED"
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 5, 8, 16])
@@ -180,7 +180,7 @@ def test_the_near_side_never_imports_torch(tmp_path: Path) -> None:
     path.write_text(SUM, encoding="utf-8")
     program = f"""\
 import sys
-from runner.cli import main
+from torch_scenarios.cli import main
 sys.argv = ["scenario", "run", {str(path)!r}]
 try:
     main()
@@ -195,15 +195,15 @@ def test_a_scenario_that_takes_too_long_is_given_up_and_the_next_one_runs(tmp_pa
     slow = planned(tmp_path, "slow", "world_size: 2\nsteps: [sleep: 3000s]\n")
     quick = planned(tmp_path, "quick", SUM)
     with Launcher(LaunchOptions()) as launcher:
-        launcher.run(quick, runner.simulate(quick))
+        launcher.run(quick, torch_scenarios.simulate(quick))
         with session(Limits(max_total_seconds=2)), pytest.raises(LaunchError) as raised:
-            launcher.run(slow, runner.simulate(slow))
+            launcher.run(slow, torch_scenarios.simulate(slow))
         assert "--limit total-seconds=N" in str(raised.value)
-        assert launcher.run(quick, runner.simulate(quick)).outcome == "completes"
+        assert launcher.run(quick, torch_scenarios.simulate(quick)).outcome == "completes"
 
 
 def planned(folder: Path, name: str, text: str) -> Plan:
     path = folder / f"{name}.yaml"
     path.write_text(text, encoding="utf-8")
-    (scenario,) = runner.load(path)
-    return runner.plan(scenario)
+    (scenario,) = torch_scenarios.load(path)
+    return torch_scenarios.plan(scenario)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from runner.cli import cli
+from torch_scenarios.cli import cli
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
 

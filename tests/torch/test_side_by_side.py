@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from runner.cli import cli
+from torch_scenarios.cli import cli
 
 pytestmark = pytest.mark.torch
 

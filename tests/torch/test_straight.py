@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runner.expressions.arrays import ArrayLibrary, NumpyLibrary, TorchLibrary
-from runner.expressions.operators import RULES, Operators, Rule
-from runner.limits import Budget
-from runner.vocabulary import DTYPES
+from torch_scenarios.expressions.arrays import ArrayLibrary, NumpyLibrary, TorchLibrary
+from torch_scenarios.expressions.operators import RULES, Operators, Rule
+from torch_scenarios.limits import Budget
+from torch_scenarios.vocabulary import DTYPES
 
 pytestmark = pytest.mark.torch
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.execution import Launcher, LaunchOptions
+from torch_scenarios.execution import Launcher, LaunchOptions
 
 pytestmark = pytest.mark.torch
 

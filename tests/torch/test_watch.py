@@ -167,7 +167,7 @@ def test_what_failed_last_is_remembered(watching: Callable[..., Watching]) -> No
     watch.says("1 failed", "1 passed")
     assert watch.end() == 130
     again = subprocess.run(
-        [sys.executable, "-m", "runner.cli", "run", "--dry-run", "--last-failed", "."],
+        [sys.executable, "-m", "torch_scenarios.cli", "run", "--dry-run", "--last-failed", "."],
         cwd=watch.folder,
         capture_output=True,
         text=True,

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from runner.expressions.compile import compile_expression
-from runner.expressions.functions import numpy_arrays
-from runner.expressions.values import Record
-from runner.language.document import load
-from runner.limits import DEFAULT
-from runner.model.groups import plan
-from runner.model.scenario import steps_of
-from runner.pipeline.attempts import analyse
-from runner.reference import simulate
+from torch_scenarios.expressions.compile import compile_expression
+from torch_scenarios.expressions.functions import numpy_arrays
+from torch_scenarios.expressions.values import Record
+from torch_scenarios.language.document import load
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.model.groups import plan
+from torch_scenarios.model.scenario import steps_of
+from torch_scenarios.pipeline.attempts import analyse
+from torch_scenarios.reference import simulate
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
 FILES = sorted((CORPUS / "algorithms").glob("*.yaml"))

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from bench_command import BENCHED, benched
 
-from runner.cost.logs import read_logs
-from runner.pipeline.bench import (
+from torch_scenarios.cost.logs import read_logs
+from torch_scenarios.pipeline.bench import (
     BenchRow,
     bus_factor,
     changes,

@@ -13,18 +13,18 @@ from click.testing import CliRunner, Result
 from judging import raising, writing
 from msgspec.structs import replace
 
-from runner.bless import CODES, NotBlessedError, confirm, propose, write
-from runner.cli import cli
-from runner.errors import UnsupportedError
-from runner.explain import EXPLANATIONS
-from runner.source.edit import CannotWordError, stated, worded
+from torch_scenarios.bless import CODES, NotBlessedError, confirm, propose, write
+from torch_scenarios.cli import cli
+from torch_scenarios.errors import UnsupportedError
+from torch_scenarios.explain import EXPLANATIONS
+from torch_scenarios.source.edit import CannotWordError, stated, worded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runner.bless import Proposal
-    from runner.model.plan import Plan
-    from runner.model.trace import Trace
+    from torch_scenarios.bless import Proposal
+    from torch_scenarios.model.plan import Plan
+    from torch_scenarios.model.trace import Trace
 
 SUM = """\
 # what it is about

@@ -11,11 +11,11 @@ import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
-from runner.cli import COMMANDS, cli
-from runner.explain.corpus import SUBJECTS, first_sentence
-from runner.files import corpus_folder
-from runner.language import load
-from runner.pipeline.attempts import analyse
+from torch_scenarios.cli import COMMANDS, cli
+from torch_scenarios.explain.corpus import SUBJECTS, first_sentence
+from torch_scenarios.files import corpus_folder
+from torch_scenarios.language import load
+from torch_scenarios.pipeline.attempts import analyse
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "result.schema.json"
 

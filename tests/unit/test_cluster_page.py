@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
-from runner.cli.run import run
+from torch_scenarios.cli.run import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,15 +13,15 @@ from click.testing import CliRunner
 from judging import codes_of
 from msgspec.structs import replace
 
-from runner.cli import cli
-from runner.language.document import load
-from runner.limits import DEFAULT
-from runner.model.groups import plan
-from runner.model.traffic import Structure
-from runner.pipeline.attempts import analyse, result_of
-from runner.reference import simulate
-from runner.reference.simulate import walked
-from runner.report.html.page import body
+from torch_scenarios.cli import cli
+from torch_scenarios.language.document import load
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.model.groups import plan
+from torch_scenarios.model.traffic import Structure
+from torch_scenarios.pipeline.attempts import analyse, result_of
+from torch_scenarios.reference import simulate
+from torch_scenarios.reference.simulate import walked
+from torch_scenarios.report.html.page import body
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
 SCHEMA = json.loads((CORPUS.parent / "schemas" / "cost.schema.json").read_text(encoding="utf-8"))

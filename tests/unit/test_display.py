@@ -16,8 +16,8 @@ from html_page import data_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner import cli, display
-from runner.errors import Mark, Problem, Source
+from torch_scenarios import cli, display
+from torch_scenarios.errors import Mark, Problem, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,9 +10,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.execution.protocol import SMALL_BYTES as SMALL
-from runner.execution.protocol import Columns, RankAccount
-from runner.model.trace import Event, Failure
+from torch_scenarios.execution.protocol import SMALL_BYTES as SMALL
+from torch_scenarios.execution.protocol import Columns, RankAccount
+from torch_scenarios.model.trace import Event, Failure
 
 VALUES = (
     np.array(2.5, np.float32),

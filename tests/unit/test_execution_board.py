@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from runner.model.trace import Failure
-from runner.worker.board import Board, Site, TakenStep
-from runner.worker.device import WithAnEvent, WithTheCall, completion_on
+from torch_scenarios.model.trace import Failure
+from torch_scenarios.worker.board import Board, Site, TakenStep
+from torch_scenarios.worker.device import WithAnEvent, WithTheCall, completion_on
 
 
 def taken(board: Board, index: int, *, communicates: bool = True) -> TakenStep:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from runner import load, plan
-from runner.execution.checkpoints import MARK, CheckpointFolder, checkpoint_folder
-from runner.operations import BY_NAME
+from torch_scenarios import load, plan
+from torch_scenarios.execution.checkpoints import MARK, CheckpointFolder, checkpoint_folder
+from torch_scenarios.operations import BY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from runner.model.plan import Plan
+    from torch_scenarios.model.plan import Plan
 
 SUM = "world_size: 2\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}}]\n"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from runner.execution.protocol import Alive, Begun, Moved, Stop, Stuck, Supervision
-from runner.execution.supervisor import SILENT_S, Course, at_its_stop, note
+from torch_scenarios.execution.protocol import Alive, Begun, Moved, Stop, Stuck, Supervision
+from torch_scenarios.execution.supervisor import SILENT_S, Course, at_its_stop, note
 
 if TYPE_CHECKING:
     import pytest

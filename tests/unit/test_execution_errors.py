@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from runner.execution.backends import failure_of, kind_of
-from runner.vocabulary import RAISE_KINDS
+from torch_scenarios.execution.backends import failure_of, kind_of
+from torch_scenarios.vocabulary import RAISE_KINDS
 
 #: torch's frame around an error of NCCL's
 FRAME = "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, "

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from runner.execution import protocol as mailbox
-from runner.execution.protocol import Inbox, Outbox, arrives, opened
+from torch_scenarios.execution import protocol as mailbox
+from torch_scenarios.execution.protocol import Inbox, Outbox, arrives, opened
 
 if TYPE_CHECKING:
     from datetime import timedelta

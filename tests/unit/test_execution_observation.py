@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from runner.errors import LaunchError
-from runner.execution.protocol import Told, Unable
-from runner.execution.supervisor import (
+from torch_scenarios.errors import LaunchError
+from torch_scenarios.execution.protocol import Told, Unable
+from torch_scenarios.execution.supervisor import (
     BETWEEN_HOSTS_S,
     Findings,
     longest_timeout,
@@ -17,11 +17,11 @@ from runner.execution.supervisor import (
     replaced_timeout,
     watch_for,
 )
-from runner.language import load
-from runner.model.groups import plan
-from runner.model.plan import Plan
-from runner.model.trace import Event, Failure, RankTrace, Trace
-from runner.reference import simulate
+from torch_scenarios.language import load
+from torch_scenarios.model.groups import plan
+from torch_scenarios.model.plan import Plan
+from torch_scenarios.model.trace import Event, Failure, RankTrace, Trace
+from torch_scenarios.reference import simulate
 
 if TYPE_CHECKING:
     from pathlib import Path

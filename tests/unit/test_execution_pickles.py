@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.execution.pickles import CheckpointUnpickler, ExactUnpickler, plain
+from torch_scenarios.execution.pickles import CheckpointUnpickler, ExactUnpickler, plain
 
 if TYPE_CHECKING:
     from pathlib import Path

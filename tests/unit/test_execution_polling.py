@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from runner.worker.device import FIRST_S, LONGEST_S, Clock, seldom, wait
+from torch_scenarios.worker.device import FIRST_S, LONGEST_S, Clock, seldom, wait
 
 
 @dataclass

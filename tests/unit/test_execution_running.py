@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.model.trace import Failure, RankTrace
-from runner.worker.watcher import Running
+from torch_scenarios.model.trace import Failure, RankTrace
+from torch_scenarios.worker.watcher import Running
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,7 +108,7 @@ def test_a_device_that_is_overdue_is_given_up_though_the_main_thread_waits_for_i
     record = SimpleNamespace(event=object(), timeout_s=0.3, position=(0, ()))
     rank.stand_at(record, lambda *words: failed.append(words))
     now_s = 100.0
-    monkeypatch.setattr("runner.worker.watcher.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("torch_scenarios.worker.watcher.time.monotonic", lambda: now_s)
     never: Any = SimpleNamespace(check=lambda _: False)
     rank.running.look(never)
     assert failed == []

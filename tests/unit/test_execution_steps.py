@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from runner.expressions.functions import NumpyArrays
-from runner.language import load
-from runner.model.groups import plan
-from runner.model.process import Process
-from runner.operations.barrier import Barrier
-from runner.operations.base import GroupCreation, Local, Waiting
-from runner.worker.board import Board
-from runner.worker.device import WithTheCall
-from runner.worker.program import Broken, Program, convert
+from torch_scenarios.expressions.functions import NumpyArrays
+from torch_scenarios.language import load
+from torch_scenarios.model.groups import plan
+from torch_scenarios.model.process import Process
+from torch_scenarios.operations.barrier import Barrier
+from torch_scenarios.operations.base import GroupCreation, Local, Waiting
+from torch_scenarios.worker.board import Board
+from torch_scenarios.worker.device import WithTheCall
+from torch_scenarios.worker.program import Broken, Program, convert
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from runner.model.plan import Plan
-    from runner.model.trace import RankTrace
+    from torch_scenarios.model.plan import Plan
+    from torch_scenarios.model.trace import RankTrace
 
 FUNCTIONS = ("all_reduce", "send", "recv", "barrier", "all_gather", "broadcast", "reduce")
 

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-import runner
-from runner.cli import cli
-from runner.errors import WARNING_CODES, ScenarioError
-from runner.explain import EXPLANATIONS, explanation, page
-from runner.language import load
-from runner.limits import FLAGS
-from runner.pipeline.attempts import analyse
-from runner.verdict import FINDING_CODES, STATUSES
-from runner.vocabulary import DIAGNOSES, OUTCOMES, RAISE_KINDS
+import torch_scenarios
+from torch_scenarios.cli import cli
+from torch_scenarios.errors import WARNING_CODES, ScenarioError
+from torch_scenarios.explain import EXPLANATIONS, explanation, page
+from torch_scenarios.language import load
+from torch_scenarios.limits import FLAGS
+from torch_scenarios.pipeline.attempts import analyse
+from torch_scenarios.verdict import FINDING_CODES, STATUSES
+from torch_scenarios.vocabulary import DIAGNOSES, OUTCOMES, RAISE_KINDS
 
 if TYPE_CHECKING:
-    from runner.errors import Explanation
+    from torch_scenarios.errors import Explanation
 
-PACKAGE = Path(runner.__file__).parent
+PACKAGE = Path(torch_scenarios.__file__).parent
 GOLDEN = Path(__file__).parent.parent / "problems"
 
 #: calls that make a problem, with the position of its code

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.errors import Mark, Problem, ScenarioError, Source
-from runner.expressions.compile import ATTRIBUTE_HINTS, PYTHON_FUNCTION_HINTS, compile_expression
-from runner.expressions.functions import NumpyArrays
-from runner.limits import Limits
+from torch_scenarios.errors import Mark, Problem, ScenarioError, Source
+from torch_scenarios.expressions.compile import (
+    ATTRIBUTE_HINTS,
+    PYTHON_FUNCTION_HINTS,
+    compile_expression,
+)
+from torch_scenarios.expressions.functions import NumpyArrays
+from torch_scenarios.limits import Limits
 
 if TYPE_CHECKING:
-    from runner.expressions.values import Expression
+    from torch_scenarios.expressions.values import Expression
 
 GROUPS = ("even", "mesh.dp", "mesh.tp")
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from runner.errors import ScenarioError
-from runner.expressions.compile import compile_expression
-from runner.expressions.functions import NumpyArrays
-from runner.expressions.signatures import FUNCTION_NAMES
-from runner.expressions.values import Expression
-from runner.limits import Limits
-from runner.vocabulary import DTYPES
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.expressions.compile import compile_expression
+from torch_scenarios.expressions.functions import NumpyArrays
+from torch_scenarios.expressions.signatures import FUNCTION_NAMES
+from torch_scenarios.expressions.values import Expression
+from torch_scenarios.limits import Limits
+from torch_scenarios.vocabulary import DTYPES
 
 ESCAPES = [
     "__import__(1)",

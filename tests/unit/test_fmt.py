@@ -15,19 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from layouts import Writer
 
-import runner
-from runner.cli import cli
-from runner.cli.edit import STARTER
-from runner.errors import ScenarioError
-from runner.language.format import formatted, spaced
-from runner.limits import DEFAULT
-from runner.source.tree import Mapping, Sequence, key_text, read_tree
+import torch_scenarios
+from torch_scenarios.cli import cli
+from torch_scenarios.cli.edit import STARTER
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.language.format import formatted, spaced
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.source.tree import Mapping, Sequence, key_text, read_tree
 
 if TYPE_CHECKING:
     from click.testing import Result
     from hypothesis.strategies import DrawFn
 
-    from runner.source.tree import Node
+    from torch_scenarios.source.tree import Node
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 CORPUS = sorted(SCENARIOS.rglob("*.yaml"))
@@ -352,7 +352,7 @@ def test_any_layout_loads_to_equal_scenarios(drawn: tuple[Path, str, str]) -> No
         path = Path(name, file.name)
         for text in (given, fmt(given)):
             path.write_text(text, encoding="utf-8")
-            loaded.append(runner.load(path))
+            loaded.append(torch_scenarios.load(path))
     assert loaded[0] == loaded[1]
 
 
@@ -516,7 +516,7 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         raise PermissionError(13, "Permission denied")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("runner.files._unnamed", refuse)
+        patch.setattr("torch_scenarios.files._unnamed", refuse)
         done = call(str(file))
     assert done.exit_code == 2
     said = " ".join(done.stderr.split())

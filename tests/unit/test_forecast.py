@@ -17,18 +17,18 @@ from click.testing import CliRunner
 from judging import codes_of
 from msgspec.structs import replace
 
-from runner.cli import cli
-from runner.cost.forecast import Forecast, forecast, forecast_lines
-from runner.cost.measurements import Table, base_size, time_in
-from runner.cost.nccl import Channels, Tuner, constants_of
-from runner.cost.replay import replayed, swept
-from runner.cost.topology import NcclNetwork, Network, Topology, presets, topology
-from runner.errors import ScenarioError
-from runner.language.document import load
-from runner.limits import DEFAULT
-from runner.model.groups import plan
-from runner.model.traffic import Enter, Traffic
-from runner.reference import simulate
+from torch_scenarios.cli import cli
+from torch_scenarios.cost.forecast import Forecast, forecast, forecast_lines
+from torch_scenarios.cost.measurements import Table, base_size, time_in
+from torch_scenarios.cost.nccl import Channels, Tuner, constants_of
+from torch_scenarios.cost.replay import replayed, swept
+from torch_scenarios.cost.topology import NcclNetwork, Network, Topology, presets, topology
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.language.document import load
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.model.groups import plan
+from torch_scenarios.model.traffic import Enter, Traffic
+from torch_scenarios.reference import simulate
 
 ROOT = Path(__file__).parents[2]
 ALGORITHMS = ROOT / "scenarios" / "algorithms"
@@ -762,7 +762,7 @@ def test_a_topology_that_is_wrong_is_refused_with_its_place(place: str, tmp_path
 
 @pytest.mark.parametrize("name", presets())
 def test_a_preset_is_as_the_schema_has_it(name: str) -> None:
-    assert_schema(ROOT / "runner/cost/presets" / f"{name}.yaml")
+    assert_schema(ROOT / "runner/torch_scenarios/cost/presets" / f"{name}.yaml")
     assert topology(name).name == name
 
 

@@ -9,12 +9,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import runner
-from runner.expressions.compile import compile_expression
-from runner.expressions.functions import NumpyArrays
-from runner.expressions.signatures import EXAMPLE_NAMES, EXAMPLES, FUNCTION_NAMES
-from runner.limits import Limits
-from runner.vocabulary import DTYPES
+import torch_scenarios
+from torch_scenarios.expressions.compile import compile_expression
+from torch_scenarios.expressions.functions import NumpyArrays
+from torch_scenarios.expressions.signatures import EXAMPLE_NAMES, EXAMPLES, FUNCTION_NAMES
+from torch_scenarios.limits import Limits
+from torch_scenarios.vocabulary import DTYPES
 
 ARRAYS = NumpyArrays()
 
@@ -427,10 +427,13 @@ def test_examples_of_functions_have_the_values_that_they_show(tmp_path: Path) ->
     )
     file = tmp_path / "shown.yaml"
     file.write_text(f"{EXAMPLE_NAMES}steps:\n{steps}", encoding="utf-8")
-    (case,) = runner.load(file)
-    verdict = runner.judge(case, runner.simulate(runner.plan(case)))
+    (case,) = torch_scenarios.load(file)
+    verdict = torch_scenarios.judge(case, torch_scenarios.simulate(torch_scenarios.plan(case)))
     assert [each.prose for each in verdict.findings] == []
     wrong = file.read_text(encoding="utf-8").replace("{2: -6}", "{2: -7}")
     file.write_text(wrong, encoding="utf-8")
-    (case,) = runner.load(file)
-    assert runner.judge(case, runner.simulate(runner.plan(case))).status == "FAILED"
+    (case,) = torch_scenarios.load(file)
+    assert (
+        torch_scenarios.judge(case, torch_scenarios.simulate(torch_scenarios.plan(case))).status
+        == "FAILED"
+    )

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.errors import ScenarioError
-from runner.language import load
-from runner.model.groups import plan
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.language import load
+from torch_scenarios.model.groups import plan
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.errors import Problem
-    from runner.model.plan import Plan
+    from torch_scenarios.errors import Problem
+    from torch_scenarios.model.plan import Plan
 
 
 def planned(groups: str, tmp_path: Path) -> Plan:

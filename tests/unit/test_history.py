@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.pipeline.results import Outcome, Result
-from runner.pipeline.selection import LastRun, failed, folder_of
-from runner.verdict import Verdict
+from torch_scenarios.pipeline.results import Outcome, Result
+from torch_scenarios.pipeline.selection import LastRun, failed, folder_of
+from torch_scenarios.verdict import Verdict
 
 if TYPE_CHECKING:
-    from runner.verdict import Status
+    from torch_scenarios.verdict import Status
 
 
 @pytest.fixture(autouse=True)

@@ -12,21 +12,21 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from runner.cli import cli
-from runner.errors import LaunchError
-from runner.execution import backends
-from runner.limits import Limits
-from runner.pipeline.results import AtEnd, Outcome, Selection
-from runner.pipeline.run import run
-from runner.verdict import Verdict
+from torch_scenarios.cli import cli
+from torch_scenarios.errors import LaunchError
+from torch_scenarios.execution import backends
+from torch_scenarios.limits import Limits
+from torch_scenarios.pipeline.results import AtEnd, Outcome, Selection
+from torch_scenarios.pipeline.run import run
+from torch_scenarios.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from runner.model.plan import Plan
-    from runner.model.trace import Trace
-    from runner.pipeline.results import Result
+    from torch_scenarios.model.plan import Plan
+    from torch_scenarios.model.trace import Trace
+    from torch_scenarios.pipeline.results import Result
 
 #: seconds after which a test that waits has failed
 LONG_S = 60.0
@@ -260,7 +260,7 @@ def test_verdicts_are_found_one_at_a_time(tmp_path: Path, monkeypatch: pytest.Mo
 
     files = dict.fromkeys("abcdef", GOOD)
     machine = Machine()
-    monkeypatch.setattr("runner.pipeline.attempts.judge", judge)
+    monkeypatch.setattr("torch_scenarios.pipeline.attempts.judge", judge)
     outcome, _ = went(tmp_path, machine, files, jobs=4)
     assert at_once == [1] * 2 * len(outcome.results)  # once analysed, once run
 
@@ -293,7 +293,7 @@ def asking(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         asked.append(options["jobs"])
         return Outcome(results=())
 
-    monkeypatch.setattr("runner.cli.run.conducted", conducted)
+    monkeypatch.setattr("torch_scenarios.cli.run.conducted", conducted)
     return asked
 
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.errors import Problem, ScenarioError
-from runner.expressions.values import Constant, Typed
-from runner.language import discover, load
-from runner.limits import Limits
+from torch_scenarios.errors import Problem, ScenarioError
+from torch_scenarios.expressions.values import Constant, Typed
+from torch_scenarios.language import discover, load
+from torch_scenarios.limits import Limits
 
 if TYPE_CHECKING:
-    from runner.model.scenario import Scenario
+    from torch_scenarios.model.scenario import Scenario
 
 STEPS = "steps: [{barrier: }]\n"
 

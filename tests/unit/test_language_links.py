@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.errors import Problem, ScenarioError
-from runner.files import read_file
-from runner.language import discover, load
-from runner.limits import Limits
-from runner.pipeline.results import Selection
-from runner.pipeline.selection import load_all
+from torch_scenarios.errors import Problem, ScenarioError
+from torch_scenarios.files import read_file
+from torch_scenarios.language import discover, load
+from torch_scenarios.limits import Limits
+from torch_scenarios.pipeline.results import Selection
+from torch_scenarios.pipeline.selection import load_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,7 +162,7 @@ def test_a_file_that_is_exchanged_after_it_was_looked_at_is_refused(
             inner.symlink_to(project.parent)
         return found
 
-    monkeypatch.setattr("runner.files.os.path.realpath", exchanging)
+    monkeypatch.setattr("torch_scenarios.files.os.path.realpath", exchanging)
     with pytest.raises(ScenarioError) as caught:
         read_file(path, root=project)
     assert caught.value.problems[0].code == "link_outside_project"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.errors import ScenarioError
-from runner.expressions.values import (
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.expressions.values import (
     Constant,
     Expression,
     ListForm,
@@ -16,10 +16,10 @@ from runner.expressions.values import (
     Record,
     Typed,
 )
-from runner.language import load
-from runner.limits import Limits
-from runner.model.scenario import ElapsedBounds, RaiseSpec, Scenario, Step, Unchanged
-from runner.operations.base import PremulSum
+from torch_scenarios.language import load
+from torch_scenarios.limits import Limits
+from torch_scenarios.model.scenario import ElapsedBounds, RaiseSpec, Scenario, Step, Unchanged
+from torch_scenarios.operations.base import PremulSum
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.errors import ScenarioError
-from runner.language import load
-from runner.model.groups import plan
-from runner.reference import simulate
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.language import load
+from torch_scenarios.model.groups import plan
+from torch_scenarios.reference import simulate
 
 if TYPE_CHECKING:
     from pathlib import Path

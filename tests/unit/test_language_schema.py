@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from runner.errors import ScenarioError
-from runner.expressions.params import KINDS
-from runner.language.document import load_content
-from runner.language.schema import scenario_schema, scenario_schema_text
-from runner.language.validation import Law, require_all
-from runner.limits import DEFAULT
-from runner.operations import OPERATIONS
-from runner.source.tree import plain, read_tree
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.expressions.params import KINDS
+from torch_scenarios.language.document import load_content
+from torch_scenarios.language.schema import scenario_schema, scenario_schema_text
+from torch_scenarios.language.validation import Law, require_all
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.operations import OPERATIONS
+from torch_scenarios.source.tree import plain, read_tree
 
 ROOT = Path(__file__).parents[2]
 WRONG = ROOT / "tests" / "problems"
@@ -79,7 +79,7 @@ def test_the_schema_is_one() -> None:
 def test_the_schema_in_the_repository_is_fresh() -> None:
     written = (ROOT / "schemas" / "scenario.schema.json").read_text(encoding="utf-8")
     assert written == scenario_schema_text(), (
-        "run: python -m runner.language.schema > schemas/scenario.schema.json"
+        "run: python -m torch_scenarios.language.schema > schemas/scenario.schema.json"
     )
 
 
@@ -113,7 +113,9 @@ def test_every_example_of_an_operation_validates() -> None:
 
 
 def test_a_schema_without_an_operation_says_how_it_is_made() -> None:
-    with pytest.raises(LookupError, match=r"no `all_new`: run `python -m runner.language.schema"):
+    with pytest.raises(
+        LookupError, match=r"no `all_new`: run `python -m torch_scenarios.language.schema"
+    ):
         require_all(law_steps(), (*(operation.name for operation in OPERATIONS), "all_new"))
 
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.errors import Problem, ScenarioError
-from runner.expressions.values import Constant, Expression, PerRank, Record
-from runner.language import load
-from runner.limits import Limits
-from runner.model.scenario import Scenario, Step, steps_of
+from torch_scenarios.errors import Problem, ScenarioError
+from torch_scenarios.expressions.values import Constant, Expression, PerRank, Record
+from torch_scenarios.language import load
+from torch_scenarios.limits import Limits
+from torch_scenarios.model.scenario import Scenario, Step, steps_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from runner.errors import ScenarioError
-from runner.limits import DEFAULT
-from runner.source.tree import Mapping, Scalar, Sequence, plain, read_tree
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.source.tree import Mapping, Scalar, Sequence, plain, read_tree
 
 
 def read(text: str) -> object:

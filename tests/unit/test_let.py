@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import ScenarioError
-from runner.language.document import load
-from runner.pipeline.attempts import analyse
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.language.document import load
+from torch_scenarios.pipeline.attempts import analyse
 
 
 def judged(folder: Path, text: str, world_size: int = 3) -> tuple[str, list[str]]:

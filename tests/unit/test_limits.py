@@ -6,8 +6,8 @@ import click
 import pytest
 from msgspec.structs import replace
 
-from runner.cli import cli
-from runner.limits import COUNTS, FLAGS, RAISING, Limits, beyond
+from torch_scenarios.cli import cli
+from torch_scenarios.limits import COUNTS, FLAGS, RAISING, Limits, beyond
 
 
 def test_every_bound_has_a_flag_of_its_own() -> None:

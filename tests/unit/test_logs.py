@@ -10,10 +10,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from runner.cli import cli
-from runner.cost.logs import Log, LogRow, merged, read_logs
-from runner.cost.topology import topology
-from runner.errors import ScenarioError
+from torch_scenarios.cli import cli
+from torch_scenarios.cost.logs import Log, LogRow, merged, read_logs
+from torch_scenarios.cost.topology import topology
+from torch_scenarios.errors import ScenarioError
 
 LOG = """
 # nThread 1 nGpus 1 minBytes 8 maxBytes 1073741824 step: 2(factor) warmup iters: 5 iters: 20

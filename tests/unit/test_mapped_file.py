@@ -12,10 +12,10 @@ from unittest import mock
 
 import pytest
 
-from runner.errors import LaunchError
-from runner.record.format import lines_of
-from runner.record.live import prepare
-from runner.record.mapped_file import FIRST, MappedFile, is_written, written_bytes
+from torch_scenarios.errors import LaunchError
+from torch_scenarios.record.format import lines_of
+from torch_scenarios.record.live import prepare
+from torch_scenarios.record.mapped_file import FIRST, MappedFile, is_written, written_bytes
 
 
 def line(number: int) -> bytes:

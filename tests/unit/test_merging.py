@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from outcomes import invalid
 
-from runner.cli import cli
-from runner.errors import ScenarioError
-from runner.model.trace import Trace
-from runner.pipeline.merge import merged
-from runner.pipeline.results import Outcome, Result, Shard
-from runner.report.html.page import cases_of
-from runner.report.json import document
-from runner.verdict import Verdict
+from torch_scenarios.cli import cli
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.model.trace import Trace
+from torch_scenarios.pipeline.merge import merged
+from torch_scenarios.pipeline.results import Outcome, Result, Shard
+from torch_scenarios.report.html.page import cases_of
+from torch_scenarios.report.json import document
+from torch_scenarios.verdict import Verdict
 
 if TYPE_CHECKING:
-    from runner.verdict import Status
+    from torch_scenarios.verdict import Status
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "result.schema.json"
 
@@ -118,7 +118,7 @@ def test_other_versions_are_refused_but_not_a_part_where_nothing_ran() -> None:
     assert merged({"x": old, "y": outcome(result("c", "FAILED"))}).exit_code == 1
     released = replace(old, release="0.1.0"), replace(outcome(result("c")), release="0.2.0")
     assert refused(x=released[0], y=released[1]) == [
-        "x is of scenario-runner 0.1.0, y of scenario-runner 0.2.0"
+        "x is of torch-scenarios 0.1.0, y of torch-scenarios 0.2.0"
     ]
 
 

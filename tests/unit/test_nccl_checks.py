@@ -9,16 +9,16 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from runner.conformance import table as cells
-from runner.conformance.table import Cell, Seen, every_cell
-from runner.model.trace import Diagnosis, Event, Failure, RankTrace, Trace
-from runner.pipeline.results import Result
-from runner.verdict import Finding, Verdict
 from tests.gpu import pages
 from tests.gpu.__main__ import planned
 from tests.gpu.pages import Findings
 from tests.gpu.passes import Case, Tally, told
 from tests.gpu.timings import Timing
+from torch_scenarios.conformance import table as cells
+from torch_scenarios.conformance.table import Cell, Seen, every_cell
+from torch_scenarios.model.trace import Diagnosis, Event, Failure, RankTrace, Trace
+from torch_scenarios.pipeline.results import Result
+from torch_scenarios.verdict import Finding, Verdict
 
 SUM = Cell(operation="all_reduce", op="sum", dtype="int64")
 BITS = Cell(operation="all_reduce", op="bor", dtype="float32")

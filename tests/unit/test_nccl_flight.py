@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from runner.execution.flight_recorder import FlightError, note, parsed, read
+from torch_scenarios.execution.flight_recorder import FlightError, note, parsed, read
 
 RECORDED = (
     '{"comm_lib_version":"","entries":[{"collective_seq_id":1,"input_dtypes":["Float"],'

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.errors import LaunchError, UnsupportedError
-from runner.execution import backends as gpus
-from runner.execution import backends as nccl
-from runner.execution.backends import (
+from torch_scenarios.errors import LaunchError, UnsupportedError
+from torch_scenarios.execution import backends as gpus
+from torch_scenarios.execution import backends as nccl
+from torch_scenarios.execution.backends import (
     Sharing,
     carrier,
     decoded,
@@ -19,12 +19,12 @@ from runner.execution.backends import (
     resolve,
     sharing,
 )
-from runner.language import load
+from torch_scenarios.language import load
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.model.scenario import Scenario
+    from torch_scenarios.model.scenario import Scenario
 
 NEW, OLD = (2, 30, 7), (2, 29, 7)
 

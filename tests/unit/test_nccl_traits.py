@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.model.traits import TRAITS, traits_of
+from torch_scenarios.model.traits import TRAITS, traits_of
 
 
 def test_what_leaves_early_for_sure_is_less_than_what_may() -> None:

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.cli.run import COMMAND_LINE, read
-from runner.execution.heartbeat import SILENT_S
-from runner.execution.nodes import SILENCE_S, Beat, Nodes, difference
-from runner.execution.protocol import Hello
+from torch_scenarios.cli.run import COMMAND_LINE, read
+from torch_scenarios.execution.heartbeat import SILENT_S
+from torch_scenarios.execution.nodes import SILENCE_S, Beat, Nodes, difference
+from torch_scenarios.execution.protocol import Hello
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-VERSIONS = {"scenario-runner": "1.0", "torch": "2.13.0", "Python": "3.11"}
+VERSIONS = {"torch-scenarios": "1.0", "torch": "2.13.0", "Python": "3.11"}
 FILE = "world_size: 2\nsteps: [{barrier: {}}]\n"
 
 

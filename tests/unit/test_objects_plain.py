@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import runner
-from runner.errors import ScenarioError
+import torch_scenarios
+from torch_scenarios.errors import ScenarioError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,8 +20,8 @@ def held(expression: str, folder: Path) -> object:
         f'world_size: 2\nobjects: {{o: {{expr: "{expression}"}}}}\nsteps: [barrier: {{}}]\n',
         encoding="utf-8",
     )
-    (scenario,) = runner.load(path)
-    return runner.simulate(runner.plan(scenario)).ranks[1].initial["o"]
+    (scenario,) = torch_scenarios.load(path)
+    return torch_scenarios.simulate(torch_scenarios.plan(scenario)).ranks[1].initial["o"]
 
 
 @pytest.mark.parametrize(

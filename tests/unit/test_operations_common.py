@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from traces import identical
 
-from runner.model.tolerance import common_slack, slack_of
-from runner.operations import BY_NAME
-from runner.operations.base import Collective, Entry, Group, PremulSum
+from torch_scenarios.model.tolerance import common_slack, slack_of
+from torch_scenarios.operations import BY_NAME
+from torch_scenarios.operations.base import Collective, Entry, Group, PremulSum
 
 OPS = ["sum", "avg", "product", "min", "max", "band", "bor", "bxor", PremulSum(factor=3)]
 DTYPES = ["float32", "float64", "float16", "complex64", "int8", "int64", "uint8", "bool"]

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from traces import departures
 
-from runner.errors import ScenarioError
-from runner.language.document import load
-from runner.limits import DEFAULT
-from runner.model.groups import plan
-from runner.pipeline.attempts import analyse
-from runner.reference import simulate
-from runner.reference.simulate import walked
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.language.document import load
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.model.groups import plan
+from torch_scenarios.pipeline.attempts import analyse
+from torch_scenarios.reference import simulate
+from torch_scenarios.reference.simulate import walked
 
 
 def judged(folder: Path, text: str) -> tuple[str, list[str]]:

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from runner.errors import LaunchError, ScenarioError, UnsupportedError
-from runner.limits import Limits
-from runner.pipeline.attempts import analyse
-from runner.pipeline.results import Outcome, Result, Selection, Shard
-from runner.pipeline.run import check, run
-from runner.pipeline.selection import keyword_matcher, load_all
-from runner.reference import simulate
-from runner.verdict import Verdict, judge
+from torch_scenarios.errors import LaunchError, ScenarioError, UnsupportedError
+from torch_scenarios.limits import Limits
+from torch_scenarios.pipeline.attempts import analyse
+from torch_scenarios.pipeline.results import Outcome, Result, Selection, Shard
+from torch_scenarios.pipeline.run import check, run
+from torch_scenarios.pipeline.selection import keyword_matcher, load_all
+from torch_scenarios.reference import simulate
+from torch_scenarios.verdict import Verdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from runner.model.plan import Plan
-    from runner.model.scenario import Scenario
-    from runner.model.trace import Trace
-    from runner.pipeline.results import Analysis
+    from torch_scenarios.model.plan import Plan
+    from torch_scenarios.model.scenario import Scenario
+    from torch_scenarios.model.trace import Trace
+    from torch_scenarios.pipeline.results import Analysis
 
 GOOD = """\
 world_size: 2
@@ -224,7 +224,7 @@ def test_an_analysis_whose_process_is_killed_costs_one_case(
             os.kill(os.getpid(), signal.SIGKILL)
         return analyse(scenario, limits, backend, strict=strict, torch=torch)
 
-    monkeypatch.setattr("runner.pipeline.run.analyse", killed)
+    monkeypatch.setattr("torch_scenarios.pipeline.run.analyse", killed)
     selection = written(tmp_path, **{f"case{number}": GOOD for number in range(40)})
     outcome = check(selection, Listening())
     lost = {"case30"} if len(os.sched_getaffinity(0)) > 1 else set()
@@ -250,7 +250,7 @@ def test_cases_of_one_large_file_are_shared_by_all_cores(
     many = f"matrix: {{n: {list(range(60))}}}\n{GOOD}"
     selection = written(tmp_path, **alone, many=many)
     found = check(selection, Listening())
-    monkeypatch.setattr("runner.pipeline.parallel.WORTHWHILE", 1000)
+    monkeypatch.setattr("torch_scenarios.pipeline.parallel.WORTHWHILE", 1000)
     one_by_one = check(selection, Listening())
     assert len(found.results) == 80
     assert list(map(_told, found.results)) == list(map(_told, one_by_one.results))
@@ -308,7 +308,7 @@ def test_a_fault_of_the_analysis_costs_one_case_and_asks_to_be_reported(
             raise KeyError(str(bounds.keys()))
         return simulate(plan)
 
-    monkeypatch.setattr("runner.reference.simulate", faulty)
+    monkeypatch.setattr("torch_scenarios.reference.simulate", faulty)
     selection = written(tmp_path, bad=GOOD, good=GOOD)
     for outcome in (check(selection, Listening()), went(selection, Obedient())[0]):
         assert statuses(outcome) == {"bad": "INCONCLUSIVE", "good": "PASSED"}
@@ -325,12 +325,12 @@ def test_a_fault_of_the_reading_is_told_as_ours_and_nothing_runs(
     def faulty(*_: object, **__: object) -> list[Scenario]:
         raise RecursionError
 
-    monkeypatch.setattr("runner.pipeline.selection.load", faulty)
+    monkeypatch.setattr("torch_scenarios.pipeline.selection.load", faulty)
     executor = Obedient()
     outcome, _ = went(written(tmp_path, a=GOOD), executor)
     assert outcome.exit_code == 3
     assert executor.started == 0
-    assert "its reading failed inside scenario-runner" in str(outcome.results[0].verdict.reason)
+    assert "its reading failed inside torch-scenarios" in str(outcome.results[0].verdict.reason)
 
 
 def test_a_fault_of_the_verdict_costs_one_case(
@@ -341,7 +341,7 @@ def test_a_fault_of_the_verdict_costs_one_case(
             raise ZeroDivisionError
         return judge(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("runner.pipeline.attempts.judge", faulty)
+    monkeypatch.setattr("torch_scenarios.pipeline.attempts.judge", faulty)
     outcome, _ = went(written(tmp_path, a=GOOD), Obedient())
     assert statuses(outcome) == {"a": "INCONCLUSIVE"}
 
@@ -490,7 +490,7 @@ def test_a_session_that_ends_during_a_run_keeps_the_results_so_far(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executor = Obedient()
-    monkeypatch.setattr("runner.pipeline.run.session_over", lambda: bool(executor.ran))
+    monkeypatch.setattr("torch_scenarios.pipeline.run.session_over", lambda: bool(executor.ran))
     selection = written(tmp_path, first=GOOD, other=GOOD)
     outcome, _ = went(selection, executor)
     assert statuses(outcome) == {"first": "PASSED", "other": "INCONCLUSIVE"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runner.errors import LaunchError
-from runner.execution.nodes import first_host, placement
+from torch_scenarios.errors import LaunchError
+from torch_scenarios.execution.nodes import first_host, placement
 
 TORCHRUN = {
     "RANK": "3",
@@ -85,12 +85,12 @@ def test_open_mpi_on_several_hosts_needs_an_address() -> None:
 
 def test_the_batch_script_of_a_job_is_no_rank() -> None:
     environment = {key: value for key, value in SLURM.items() if key != "SLURM_STEP_ID"}
-    with pytest.raises(LaunchError, match=r"write `srun python -m runner.worker"):
+    with pytest.raises(LaunchError, match=r"write `srun python -m torch_scenarios.worker"):
         placement(environment)
 
 
 def test_no_launch_at_all_says_how_to_start_one() -> None:
-    with pytest.raises(LaunchError, match=r"torchrun --nproc-per-node 4 -m runner.worker"):
+    with pytest.raises(LaunchError, match=r"torchrun --nproc-per-node 4 -m torch_scenarios.worker"):
         placement({})
 
 

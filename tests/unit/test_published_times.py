@@ -15,14 +15,14 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from runner.cost.forecast import forecast
-from runner.cost.measurements import Table, Taken
-from runner.cost.nccl import Channels, Tuner, constants_of
-from runner.cost.topology import Topology, topology
-from runner.language.document import load
-from runner.model.groups import plan
-from runner.model.traffic import Traffic
-from runner.reference import simulate
+from torch_scenarios.cost.forecast import forecast
+from torch_scenarios.cost.measurements import Table, Taken
+from torch_scenarios.cost.nccl import Channels, Tuner, constants_of
+from torch_scenarios.cost.topology import Topology, topology
+from torch_scenarios.language.document import load
+from torch_scenarios.model.groups import plan
+from torch_scenarios.model.traffic import Traffic
+from torch_scenarios.reference import simulate
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "explanation" / "cost.md"

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from projections import in_order, of_program, of_record
 
-from runner.expressions.functions import numpy_arrays
-from runner.language.document import load_content
-from runner.language.format import formatted
-from runner.limits import DEFAULT
-from runner.model.groups import plan
-from runner.model.process import Process
-from runner.operations.base import Local
-from runner.record.fold import Coordinate, count, number, selector
-from runner.record.format import (
+from torch_scenarios.expressions.functions import numpy_arrays
+from torch_scenarios.language.document import load_content
+from torch_scenarios.language.format import formatted
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.model.groups import plan
+from torch_scenarios.model.process import Process
+from torch_scenarios.operations.base import Local
+from torch_scenarios.record.fold import Coordinate, count, number, selector
+from torch_scenarios.record.format import (
     Blocking,
     RankRecord,
     RecordedCall,
@@ -27,7 +27,7 @@ from runner.record.format import (
     ScriptPlace,
     Tensor,
 )
-from runner.record.program import MOST_NAMED, SHORTER, RecordedProgram, program_of
+from torch_scenarios.record.program import MOST_NAMED, SHORTER, RecordedProgram, program_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -419,8 +419,8 @@ def test_every_rank_begins_and_waits_for_what_its_record_does(
 ) -> None:
     steps, share = (0, 2.0) if is_numbered else (MOST_NAMED, SHORTER)
     with (
-        mock.patch("runner.record.program.MOST_NAMED", steps),
-        mock.patch("runner.record.program.SHORTER", share),
+        mock.patch("torch_scenarios.record.program.MOST_NAMED", steps),
+        mock.patch("torch_scenarios.record.program.SHORTER", share),
     ):
         written(with_messages(programs))
 

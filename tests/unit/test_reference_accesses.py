@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.reference.state import Accesses, InFlightAccess, overlap, span_of
+from torch_scenarios.reference.state import Accesses, InFlightAccess, overlap, span_of
 
 if TYPE_CHECKING:
-    from runner.reference.matching import Work
+    from torch_scenarios.reference.matching import Work
 
 #: one of many pages, and one of a page
 LARGE, SMALL = np.zeros(1 << 18, np.int8), np.zeros(64, np.int8)

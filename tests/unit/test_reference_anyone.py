@@ -10,17 +10,17 @@ import pytest
 from judging import checked, codes, on_rank, ran
 from msgspec.structs import replace
 
-import runner
-from runner.limits import DEFAULT
-from runner.pipeline.attempts import analyse
-from runner.reference.snapshots import bytes_of
+import torch_scenarios
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.pipeline.attempts import analyse
+from torch_scenarios.reference.snapshots import bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from runner.model.trace import Event, Trace
-    from runner.verdict import Verdict
+    from torch_scenarios.model.trace import Event, Trace
+    from torch_scenarios.verdict import Verdict
 
 BOTH = """\
 world_size: 2
@@ -223,7 +223,7 @@ def test_a_race_is_a_race_where_the_bound_is_hit(tmp_path: Path) -> None:
     path.write_text(
         text.replace("COUNT", "5").replace("FOLD", "total * 2 + got").replace("BESIDE", "")
     )
-    (scenario,) = runner.load(path)
+    (scenario,) = torch_scenarios.load(path)
     verdict = analyse(scenario, replace(DEFAULT, max_schedules=50)).verdict
     assert (verdict.status, names(verdict)) == ("FAILED", {"message_race"})
 
@@ -307,7 +307,7 @@ def test_what_another_order_may_show_is_not_denied_before_it_is_gone_through(
 ) -> None:
     path = tmp_path / "program.yaml"
     path.write_text(UNEXPLORED.replace("STATED", stated), encoding="utf-8")
-    (scenario,) = runner.load(path)
+    (scenario,) = torch_scenarios.load(path)
     found = [
         analyse(scenario, limits).verdict.status
         for limits in (replace(DEFAULT, max_schedules=1), DEFAULT)

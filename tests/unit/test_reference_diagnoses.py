@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 import pytest
 from programs import CORRECT, WRONG, Program
 
-import runner
+import torch_scenarios
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.model.trace import Trace
+    from torch_scenarios.model.trace import Trace
 
 
 def analysed(program: Program, folder: Path) -> Trace:
     path = folder / f"{program.name}.yaml"
     path.write_text(program.text)
-    (scenario,) = runner.load(path)
-    return runner.simulate(runner.plan(scenario))
+    (scenario,) = torch_scenarios.load(path)
+    return torch_scenarios.simulate(torch_scenarios.plan(scenario))
 
 
 @pytest.mark.parametrize("program", CORRECT, ids=lambda program: program.name)
@@ -79,7 +79,7 @@ def test_what_a_stuck_rank_would_raise_ends_no_analysis(tmp_path: Path) -> None:
         "  - {ranks: 0, all_reduce: {tensor: x}}\n"
         '  - {ranks: 0, compute: {"y[0:2]": y}}\n'
     )
-    found = runner.simulate(runner.plan(runner.load(path)[0]))
+    found = torch_scenarios.simulate(torch_scenarios.plan(torch_scenarios.load(path)[0]))
     assert [each.name for each in found.diagnoses] == ["missing_participant"]
 
 

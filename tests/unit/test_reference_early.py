@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import runner
-from runner.expressions.functions import numpy_arrays
-from runner.limits import DEFAULT
-from runner.reference.schedules import explored, rest, synchronises
-from runner.reference.semantics import Reading
+import torch_scenarios
+from torch_scenarios.expressions.functions import numpy_arrays
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.reference.schedules import explored, rest, synchronises
+from torch_scenarios.reference.semantics import Reading
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,7 +68,7 @@ SENT_ON = """\
 )
 def test_what_may_rely_on_leaving_early_is_told(steps: str, strictly: str, tmp_path: Path) -> None:
     (tmp_path / "early.yaml").write_text(HEAD + steps)
-    planned = runner.plan(runner.load(tmp_path / "early.yaml")[0])
+    planned = torch_scenarios.plan(torch_scenarios.load(tmp_path / "early.yaml")[0])
     arrays = numpy_arrays(DEFAULT)
     (main, *_), _ = explored(planned, arrays, Reading(), limits=DEFAULT)
     strict = rest(planned, arrays, Reading(strict=True), limits=DEFAULT)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-import runner
-from runner.model.traits import NCCL, OTHER, TRAITS
+import torch_scenarios
+from torch_scenarios.model.traits import NCCL, OTHER, TRAITS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.model.trace import Trace
+    from torch_scenarios.model.trace import Trace
 
 #: ranks 0 and 1 exchange a message in one group call: afterwards they are connected both ways
 CONNECTED = """\
@@ -58,8 +58,8 @@ def connected(steps: str, *, size: int = 4, ranks: int = 2) -> str:
 def predicted(text: str, folder: Path) -> Trace:
     path = folder / "program.yaml"
     path.write_text(text, encoding="utf-8")
-    (scenario,) = runner.load(path)
-    return runner.simulate(runner.plan(scenario))
+    (scenario,) = torch_scenarios.load(path)
+    return torch_scenarios.simulate(torch_scenarios.plan(scenario))
 
 
 def forecast(text: str, folder: Path) -> Trace:
@@ -488,6 +488,6 @@ def test_a_row_that_only_says_that_a_backend_buffers_is_enough(
         path = tmp_path / f"of_{size}.yaml"
         tensors = f'{{x: "full({size}, rank)", y: "full({size}, -1)"}}'
         path.write_text(f"world_size: 2\ntensors: {tensors}\nsteps:\n{SEND_FIRST}")
-        (scenario,) = runner.load(path)
-        outcomes.append(runner.simulate(runner.plan(scenario)).on("ucc").outcome)
+        (scenario,) = torch_scenarios.load(path)
+        outcomes.append(torch_scenarios.simulate(torch_scenarios.plan(scenario)).on("ucc").outcome)
     assert outcomes == ["completes", "deadlock"]

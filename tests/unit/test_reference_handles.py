@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 from judging import checked
 
-import runner
-from runner.limits import DEFAULT
-from runner.reference.vector import Beyond, swept
+import torch_scenarios
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.reference.vector import Beyond, swept
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.model.trace import Trace
+    from torch_scenarios.model.trace import Trace
 
 HEAD = "world_size: 2\ntensors: {x: [1, 2], y: [0, 0]}\nsteps:\n"
 SEND = "- {ranks: 0, isend: {tensor: x, dst: 1}, as: h}\n"
@@ -161,6 +161,6 @@ def test_an_index_given_anew_drops_the_work_before(tmp_path: Path) -> None:
 def test_the_engine_for_many_ranks_leaves_it_to_the_other(steps: str, tmp_path: Path) -> None:
     path = tmp_path / "left.yaml"
     path.write_text(HEAD + steps, encoding="utf-8")
-    (scenario,) = runner.load(path)
+    (scenario,) = torch_scenarios.load(path)
     with pytest.raises(Beyond):
-        swept(runner.plan(scenario), DEFAULT)
+        swept(torch_scenarios.plan(scenario), DEFAULT)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import runner
-from runner.errors import ScenarioError
-from runner.limits import Limits
-from runner.reference import simulate
+import torch_scenarios
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.limits import Limits
+from torch_scenarios.reference import simulate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,9 +27,9 @@ steps:
 def refusal(folder: Path, limits: Limits) -> str:
     path = folder / "large.yaml"
     path.write_text(TEXT)
-    (scenario,) = runner.load(path)
+    (scenario,) = torch_scenarios.load(path)
     with pytest.raises(ScenarioError) as raised:
-        simulate(runner.plan(scenario), limits=limits)
+        simulate(torch_scenarios.plan(scenario), limits=limits)
     (problem,) = raised.value.problems
     return f"{problem.code}: {problem.message}"
 
@@ -52,6 +52,8 @@ def test_too_much_memory_names_its_flag(tmp_path: Path, most: int) -> None:
 def test_a_program_within_its_limits_is_analysed(tmp_path: Path) -> None:
     path = tmp_path / "large.yaml"
     path.write_text(TEXT)
-    (scenario,) = runner.load(path)
-    trace = simulate(runner.plan(scenario), limits=Limits(max_steps=45, max_bytes=1_000_000))
+    (scenario,) = torch_scenarios.load(path)
+    trace = simulate(
+        torch_scenarios.plan(scenario), limits=Limits(max_steps=45, max_bytes=1_000_000)
+    )
     assert trace.outcome == "completes"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import runner
+import torch_scenarios
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 def links_of(text: str, folder: Path) -> list[dict[int, tuple[str, ...]]]:
     path = folder / "program.yaml"
     path.write_text(text, encoding="utf-8")
-    (scenario,) = runner.load(path)
-    return [dict(rank.links) for rank in runner.simulate(runner.plan(scenario)).ranks]
+    (scenario,) = torch_scenarios.load(path)
+    return [
+        dict(rank.links) for rank in torch_scenarios.simulate(torch_scenarios.plan(scenario)).ranks
+    ]
 
 
 def test_members_of_a_collective_share_its_name(tmp_path: Path) -> None:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import runner
-from runner.limits import DEFAULT
-from runner.reference.simulate import walked
-from runner.reference.vector import Beyond, swept
+import torch_scenarios
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.reference.simulate import walked
+from torch_scenarios.reference.vector import Beyond, swept
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.model.plan import Plan
+    from torch_scenarios.model.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,8 +271,8 @@ def plan_of(flight: Use, operation: Use, folder: Path, *, apart: bool) -> Plan:
     text += "- {wait: [h, g]}\n" if operation.waits else "- {wait: h}\n"
     path = folder / "pair.yaml"
     path.write_text(text, encoding="utf-8")
-    (scenario,) = runner.load(path)
-    return runner.plan(scenario)
+    (scenario,) = torch_scenarios.load(path)
+    return torch_scenarios.plan(scenario)
 
 
 def found_in(plan: Plan) -> set[str]:

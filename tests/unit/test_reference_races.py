@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import runner
-from runner.expressions.values import Undefined
+import torch_scenarios
+from torch_scenarios.expressions.values import Undefined
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,8 +57,8 @@ def undefined(text: str, racing: list[int], folder: Path) -> set[int]:
     """Return the ranks that end with an undefined `y`."""
     path = folder / "race.yaml"
     path.write_text(text.replace("RACING", str(racing)), encoding="utf-8")
-    (scenario,) = runner.load(path)
-    trace = runner.simulate(runner.plan(scenario))
+    (scenario,) = torch_scenarios.load(path)
+    trace = torch_scenarios.simulate(torch_scenarios.plan(scenario))
     assert {diagnosis.name for diagnosis in trace.diagnoses} == {"buffer_race"}
     held = [
         [each.writes["y"] for each in rank.events if "y" in each.writes] for rank in trace.ranks
@@ -95,6 +95,6 @@ def test_ranks_that_wait_for_one_source_are_told_in_order(tmp_path: Path) -> Non
         "steps:\n  - broadcast: {tensor: x, src: 0}\n    ranks: range(1, 12)\n",
         encoding="utf-8",
     )
-    (scenario,) = runner.load(path)
-    waits = runner.simulate(runner.plan(scenario)).waits
+    (scenario,) = torch_scenarios.load(path)
+    waits = torch_scenarios.simulate(torch_scenarios.plan(scenario)).waits
     assert [(edge.waiter, edge.peer) for edge in waits] == [(rank, 0) for rank in range(1, 12)]

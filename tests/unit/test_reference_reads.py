@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from judging import checked, codes
 
-from runner.expressions.compile import compile_expression
-from runner.expressions.evaluator import depends
-from runner.expressions.functions import numpy_arrays
-from runner.expressions.values import Undefined
+from torch_scenarios.expressions.compile import compile_expression
+from torch_scenarios.expressions.evaluator import depends
+from torch_scenarios.expressions.functions import numpy_arrays
+from torch_scenarios.expressions.values import Undefined
 
 if TYPE_CHECKING:
     from pathlib import Path

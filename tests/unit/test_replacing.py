@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner import files as replacing
-from runner.files import STALE_S, PendingFile, replace_file
+from torch_scenarios import files as replacing
+from torch_scenarios.files import STALE_S, PendingFile, replace_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,17 +10,17 @@ import pytest
 from judging import checked, hanging, ran, writing
 from msgspec.structs import replace
 
-import runner
-from runner.errors import Mark, Problem, Source
-from runner.language import load
-from runner.pipeline.attempts import analyse
-from runner.pipeline.results import Outcome, Result
-from runner.report import json as json_report
-from runner.report.operations import overview, page
-from runner.report.terminal import TerminalReport, summary_lines
-from runner.report.text import details, grid_lines, headline
-from runner.verdict import Verdict
-from runner.verdict.comparison import Wanted, differences
+import torch_scenarios
+from torch_scenarios.errors import Mark, Problem, Source
+from torch_scenarios.language import load
+from torch_scenarios.pipeline.attempts import analyse
+from torch_scenarios.pipeline.results import Outcome, Result
+from torch_scenarios.report import json as json_report
+from torch_scenarios.report.operations import overview, page
+from torch_scenarios.report.terminal import TerminalReport, summary_lines
+from torch_scenarios.report.text import details, grid_lines, headline
+from torch_scenarios.verdict import Verdict
+from torch_scenarios.verdict.comparison import Wanted, differences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +95,7 @@ def test_the_bar_counts_what_is_done_and_names_what_the_next_report_waits_for(
 ) -> None:
     path = tmp_path / "sum.yaml"
     path.write_text("world_size: 2\nmatrix: {n: [1, 2, 3, 4]}\nsteps: [{barrier: {}}]\n")
-    cases = runner.load(path)
+    cases = torch_scenarios.load(path)
     bar = Bar()
     report = TerminalReport(io.StringIO(), launches=2)
     monkeypatch.setattr(report, "_bar", bar)
@@ -357,7 +357,7 @@ def test_json_of_an_invalid_file_has_its_problems() -> None:
 
 
 def test_the_reference_of_operations_shows_each_with_its_example() -> None:
-    from runner.operations import OPERATIONS
+    from torch_scenarios.operations import OPERATIONS
 
     shown = overview()
     for operation in OPERATIONS:

@@ -12,18 +12,18 @@ from msgspec.structs import replace
 from outcomes import every_kind, invalid, told
 from tap.parser import Parser
 
-from runner.pipeline.results import Outcome, Result
-from runner.report import markdown
-from runner.report.github import GithubReport, annotation
-from runner.report.junit import JunitReport
-from runner.report.tap import TapReport
-from runner.verdict import Verdict
+from torch_scenarios.pipeline.results import Outcome, Result
+from torch_scenarios.report import markdown
+from torch_scenarios.report.github import GithubReport, annotation
+from torch_scenarios.report.junit import JunitReport
+from torch_scenarios.report.tap import TapReport
+from torch_scenarios.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TextIO
 
-    from runner.pipeline.results import Report
+    from torch_scenarios.pipeline.results import Report
 
 SCHEMA = etree.XMLSchema(etree.parse(Path(__file__).parents[2] / "schemas" / "junit.xsd"))
 

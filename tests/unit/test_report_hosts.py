@@ -11,18 +11,18 @@ import pytest
 from judging import loaded, ran, writing
 from msgspec.structs import replace
 
-from runner.pipeline.results import Outcome, Result, environment
-from runner.report.chrome_trace import Numbers, events_of
-from runner.report.diagram.lanes import picture
-from runner.report.diagram.layout import PictureView
-from runner.report.json import document, results_of
-from runner.report.text import details, more
-from runner.timeline import packed, timeline
-from runner.timeline.codec import unpacked
+from torch_scenarios.pipeline.results import Outcome, Result, environment
+from torch_scenarios.report.chrome_trace import Numbers, events_of
+from torch_scenarios.report.diagram.lanes import picture
+from torch_scenarios.report.diagram.layout import PictureView
+from torch_scenarios.report.json import document, results_of
+from torch_scenarios.report.text import details, more
+from torch_scenarios.timeline import packed, timeline
+from torch_scenarios.timeline.codec import unpacked
 
 if TYPE_CHECKING:
-    from runner.model.trace import Trace
-    from runner.timeline import Timeline
+    from torch_scenarios.model.trace import Trace
+    from torch_scenarios.timeline import Timeline
 
 SCHEMA = json.loads(
     (Path(__file__).parents[2] / "schemas" / "result.schema.json").read_text(encoding="utf-8")

@@ -20,20 +20,20 @@ from html_page import CRASH, MISSPELT, RING, SUMS, analysed, data_of, invalid, o
 from judging import hanging, writing
 from msgspec.structs import replace
 
-from runner.cli import cli
-from runner.pipeline.attempts import analyse, result_of
-from runner.pipeline.results import Result, Selection
-from runner.pipeline.selection import load_all
-from runner.report.html import HtmlReport
-from runner.report.html.page import page
-from runner.report.output import forget
-from runner.report.text import details
-from runner.verdict import STATUSES
+from torch_scenarios.cli import cli
+from torch_scenarios.pipeline.attempts import analyse, result_of
+from torch_scenarios.pipeline.results import Result, Selection
+from torch_scenarios.pipeline.selection import load_all
+from torch_scenarios.report.html import HtmlReport
+from torch_scenarios.report.html.page import page
+from torch_scenarios.report.output import forget
+from torch_scenarios.report.text import details
+from torch_scenarios.verdict import STATUSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runner.model.trace import Trace
+    from torch_scenarios.model.trace import Trace
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
 
@@ -123,7 +123,7 @@ def test_a_run_of_nothing_has_a_page() -> None:
 def test_a_run_of_too_many_steps_is_told_without_a_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.report.html.page.MOST_STEPS", 15)
+    monkeypatch.setattr("torch_scenarios.report.html.page.MOST_STEPS", 15)
     drawn, undrawn = bodies(analysed(SUMS, tmp_path, "x"), observed(SUMS, tmp_path, "y"))
     assert "predicted" in drawn
     assert "predicted" not in undrawn
@@ -140,8 +140,8 @@ def test_a_place_that_is_the_whole_file_is_not_marked(tmp_path: Path) -> None:
 
 
 def test_the_page_has_a_place_and_a_sign_for_every_verdict() -> None:
-    model = resources.files("runner.report.html").joinpath("model.js").read_text("utf-8")
-    style = resources.files("runner.report.html").joinpath("report.css").read_text("utf-8")
+    model = resources.files("torch_scenarios.report.html").joinpath("model.js").read_text("utf-8")
+    style = resources.files("torch_scenarios.report.html").joinpath("report.css").read_text("utf-8")
     order = re.search(r"const ORDER = (\[.*?\]);", model)
     assert order is not None
     assert sorted(json.loads(order[1])) == sorted(STATUSES)
@@ -382,6 +382,8 @@ def test_a_page_that_cannot_be_written_is_told_before_anything_runs(tmp_path: Pa
 
 
 def test_a_long_line_of_the_source_is_broken_in_its_pane() -> None:
-    style = (resources.files("runner.report.html") / "report.css").read_text(encoding="utf-8")
+    style = (resources.files("torch_scenarios.report.html") / "report.css").read_text(
+        encoding="utf-8"
+    )
     assert re.search(r"^\.line code \{[^}]*white-space: pre-wrap;", style, re.MULTILINE)
     assert not re.search(r"^\.lines \{[^}]*max-content", style, re.MULTILINE)

@@ -11,10 +11,10 @@ import jsonschema
 import pytest
 from outcomes import every_kind
 
-from runner.errors import ScenarioError
-from runner.pipeline.results import Outcome, Result
-from runner.report.json import JsonLinesReport, document, results_of, text
-from runner.verdict import Verdict
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.pipeline.results import Outcome, Result
+from torch_scenarios.report.json import JsonLinesReport, document, results_of, text
+from torch_scenarios.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,14 +14,14 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from runner.cli import cli
-from runner.errors import ScenarioError
-from runner.language import load
-from runner.pipeline.attempts import analyse
-from runner.pipeline.results import AtEnd, Outcome, Result
-from runner.report.formats import FORMATS, Format
-from runner.report.output import Reports, Target, timeline
-from runner.verdict import Verdict
+from torch_scenarios.cli import cli
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.language import load
+from torch_scenarios.pipeline.attempts import analyse
+from torch_scenarios.pipeline.results import AtEnd, Outcome, Result
+from torch_scenarios.report.formats import FORMATS, Format
+from torch_scenarios.report.output import Reports, Target, timeline
+from torch_scenarios.verdict import Verdict
 
 if TYPE_CHECKING:
     from typing import TextIO

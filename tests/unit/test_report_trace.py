@@ -12,15 +12,15 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-import runner
-from runner.cli import cli
-from runner.model.trace import Event, RankTrace, Trace
-from runner.pipeline.results import Outcome, Result
-from runner.report.chrome_trace import TraceReport
-from runner.verdict import Verdict
+import torch_scenarios
+from torch_scenarios.cli import cli
+from torch_scenarios.model.trace import Event, RankTrace, Trace
+from torch_scenarios.pipeline.results import Outcome, Result
+from torch_scenarios.report.chrome_trace import TraceReport
+from torch_scenarios.verdict import Verdict
 
 if TYPE_CHECKING:
-    from runner.model.scenario import Scenario
+    from torch_scenarios.model.scenario import Scenario
 
 SCHEMA = json.loads((Path(__file__).parent / "trace_event.schema.json").read_text("utf-8"))
 
@@ -43,12 +43,12 @@ FILES = (
 def predicted(text: str, folder: Path) -> Result:
     path = folder / "program.yaml"
     path.write_text(text, encoding="utf-8")
-    (scenario,) = runner.load(path)
+    (scenario,) = torch_scenarios.load(path)
     return result_of(scenario)
 
 
 def result_of(scenario: Scenario, observed: Trace | None = None) -> Result:
-    trace = runner.simulate(runner.plan(scenario))
+    trace = torch_scenarios.simulate(torch_scenarios.plan(scenario))
     verdict = Verdict(status="PASSED", predicted=trace, observed=observed)
     return Result(file="program.yaml", case=scenario.case, verdict=verdict, scenario=scenario)
 
@@ -88,7 +88,7 @@ def names_of(events: list[dict[str, Any]], category: str) -> list[str]:
 
 @pytest.mark.parametrize("name", FILES)
 def test_slices_nest_and_arrows_go_forward_between_them(name: str) -> None:
-    for scenario in runner.load(CORPUS / name):
+    for scenario in torch_scenarios.load(CORPUS / name):
         events = events_of(result_of(scenario))
         slices = slices_of(events)
         for spans in slices.values():
@@ -129,7 +129,7 @@ def test_a_flow_goes_through_every_member_of_a_collective(tmp_path: Path) -> Non
 
 
 def test_a_stuck_rank_waits_to_the_end_and_says_for_whom() -> None:
-    (scenario,) = runner.load(CORPUS / "p2p/both_send_first.yaml")
+    (scenario,) = torch_scenarios.load(CORPUS / "p2p/both_send_first.yaml")
     events = events_of(result_of(scenario))
     waits = [event for event in events if event.get("cat") == "wait"]
     assert [event["name"] for event in waits] == [
@@ -152,7 +152,7 @@ def test_an_observed_run_is_a_process_of_its_own_with_its_own_times(tmp_path: Pa
     text = "world_size: 2\ntensors: {x: [1]}\nsteps:\n- {all_reduce: {tensor: x}}\n"
     path = tmp_path / "program.yaml"
     path.write_text(text, encoding="utf-8")
-    (scenario,) = runner.load(path)
+    (scenario,) = torch_scenarios.load(path)
     ranks = tuple(
         RankTrace(
             rank=rank,
@@ -214,7 +214,7 @@ def test_what_was_found_stands_beside_the_ranks(tmp_path: Path) -> None:
 def test_a_device_is_a_second_thread_of_its_rank(tmp_path: Path) -> None:
     path = tmp_path / "program.yaml"
     path.write_text("world_size: 1\ntensors: {x: [1]}\nsteps:\n- {all_reduce: {tensor: x}}\n")
-    (scenario,) = runner.load(path)
+    (scenario,) = torch_scenarios.load(path)
     event = Event(index=0, label="all_reduce", start_s=0.001, end_s=0.0015, complete_s=0.004)
     observed = Trace(
         backend="nccl", outcome="completes", ranks=(RankTrace(rank=0, events=(event,)),)

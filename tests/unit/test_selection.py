@@ -10,11 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from runner.errors import ScenarioError, Source
-from runner.language import load
-from runner.model.scenario import Scenario
-from runner.pipeline.results import Selection, Shard
-from runner.pipeline.selection import arranged, key_of, load_all, part, place_of, shuffled, step_at
+from torch_scenarios.errors import ScenarioError, Source
+from torch_scenarios.language import load
+from torch_scenarios.model.scenario import Scenario
+from torch_scenarios.pipeline.results import Selection, Shard
+from torch_scenarios.pipeline.selection import (
+    arranged,
+    key_of,
+    load_all,
+    part,
+    place_of,
+    shuffled,
+    step_at,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

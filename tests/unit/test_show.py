@@ -17,19 +17,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_programs import programs
 
-import runner
-from runner.cli import cli
-from runner.pipeline.results import Outcome
-from runner.pipeline.results import Result as CaseResult
-from runner.pipeline.selection import FOLDER
-from runner.report.diagram.lanes import picture
-from runner.report.diagram.layout import PictureView
-from runner.report.latest import LatestRun
-from runner.timeline import Timeline, timeline
-from runner.verdict import Verdict
+import torch_scenarios
+from torch_scenarios.cli import cli
+from torch_scenarios.pipeline.results import Outcome
+from torch_scenarios.pipeline.results import Result as CaseResult
+from torch_scenarios.pipeline.selection import FOLDER
+from torch_scenarios.report.diagram.lanes import picture
+from torch_scenarios.report.diagram.layout import PictureView
+from torch_scenarios.report.latest import LatestRun
+from torch_scenarios.timeline import Timeline, timeline
+from torch_scenarios.verdict import Verdict
 
 if TYPE_CHECKING:
-    from runner.verdict.finding import Status
+    from torch_scenarios.verdict.finding import Status
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
 GOLDEN = Path(__file__).parent / "show"
@@ -76,8 +76,8 @@ LOOP = (
 
 
 def of_file(path: Path) -> Timeline:
-    scenario = runner.load(path)[0]
-    trace = runner.simulate(runner.plan(scenario))
+    scenario = torch_scenarios.load(path)[0]
+    trace = torch_scenarios.simulate(torch_scenarios.plan(scenario))
     return timeline(scenario, trace, trace)
 
 
@@ -242,7 +242,7 @@ def test_a_case_is_named_and_the_others_of_a_file_are_told(tmp_path: Path) -> No
         'world_size: 2\nmatrix: {n: [1, 2]}\ntensors: {x: "full(n, 1)"}\n'
         "steps:\n- {all_reduce: {tensor: x}}\n"
     )
-    cases = [scenario.case for scenario in runner.load(path)]
+    cases = [scenario.case for scenario in torch_scenarios.load(path)]
     assert f"also there:\n  {path}::{cases[1]}" in shown(str(path)).output
     chosen = shown(f"{path}::{cases[1]}", "--values").output
     assert "also there" not in chosen
@@ -339,8 +339,8 @@ def test_the_latest_run_is_drawn_what_failed_first(project: Path) -> None:
     outcome = Outcome(results=())
     keeper = LatestRun(project / FOLDER)
     for name in ("p2p/ping_pong.yaml", "p2p/both_send_first.yaml"):
-        scenario = runner.load(CORPUS / name)[0]
-        trace = runner.simulate(runner.plan(scenario))
+        scenario = torch_scenarios.load(CORPUS / name)[0]
+        trace = torch_scenarios.simulate(torch_scenarios.plan(scenario))
         status: Status = "FAILED" if "send" in name else "PASSED"
         verdict = Verdict(status=status, predicted=trace)
         keeper.finish(CaseResult(file=name, case=scenario.case, verdict=verdict, scenario=scenario))
@@ -356,9 +356,11 @@ def test_the_latest_run_is_drawn_what_failed_first(project: Path) -> None:
 
 
 def test_a_name_with_a_line_break_of_unicode_is_read_back(project: Path) -> None:
-    scenario = runner.load(CORPUS / "p2p/ping_pong.yaml")[0]
+    scenario = torch_scenarios.load(CORPUS / "p2p/ping_pong.yaml")[0]
     keeper = LatestRun(project / FOLDER)
-    verdict = Verdict(status="PASSED", predicted=runner.simulate(runner.plan(scenario)))
+    verdict = Verdict(
+        status="PASSED", predicted=torch_scenarios.simulate(torch_scenarios.plan(scenario))
+    )
     keeper.finish(
         CaseResult(file="a.yaml", case="one\u2028two\x85", verdict=verdict, scenario=scenario)
     )
@@ -367,9 +369,11 @@ def test_a_name_with_a_line_break_of_unicode_is_read_back(project: Path) -> None
 
 
 def test_a_run_in_which_nothing_ran_is_not_the_latest(project: Path) -> None:
-    scenario = runner.load(CORPUS / "p2p/ping_pong.yaml")[0]
+    scenario = torch_scenarios.load(CORPUS / "p2p/ping_pong.yaml")[0]
     first, second = LatestRun(project / FOLDER), LatestRun(project / FOLDER)
-    verdict = Verdict(status="PASSED", predicted=runner.simulate(runner.plan(scenario)))
+    verdict = Verdict(
+        status="PASSED", predicted=torch_scenarios.simulate(torch_scenarios.plan(scenario))
+    )
     first.finish(CaseResult(file="a.yaml", case="a", verdict=verdict, scenario=scenario))
     first.end(Outcome(results=()))
     second.finish(CaseResult(file="b.yaml", case="b.yaml", verdict=Verdict(status="INVALID")))
@@ -378,8 +382,8 @@ def test_a_run_in_which_nothing_ran_is_not_the_latest(project: Path) -> None:
 
 
 def test_a_run_of_very_many_cases_keeps_what_failed_and_some_of_the_rest(project: Path) -> None:
-    scenario = runner.load(CORPUS / "p2p/ping_pong.yaml")[0]
-    trace = runner.simulate(runner.plan(scenario))
+    scenario = torch_scenarios.load(CORPUS / "p2p/ping_pong.yaml")[0]
+    trace = torch_scenarios.simulate(torch_scenarios.plan(scenario))
     keeper = LatestRun(project / FOLDER)
     for number in range(100):
         verdict = Verdict(status="PASSED" if number < 80 else "FAILED", predicted=trace)

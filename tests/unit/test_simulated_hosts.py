@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from runner.cli import cli
-from runner.execution import netns
+from torch_scenarios.cli import cli
+from torch_scenarios.execution import netns
 
 SUM = "world_size: 2\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}}]\n"
 

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 
 import pytest
+from checkout import PACKAGE
 from msgspec.structs import replace
 
-from runner.errors import Mark, Problem, Source
-from runner.expressions.values import Constant, Undefined
-from runner.language.context import DefinedNames
-from runner.model.trace import Event, RankTrace
-from runner.operations.base import Group
+from torch_scenarios.errors import Mark, Problem, Source
+from torch_scenarios.expressions.values import Constant, Undefined
+from torch_scenarios.language.context import DefinedNames
+from torch_scenarios.model.trace import Event, RankTrace
+from torch_scenarios.operations.base import Group
 
-RUNNER = Path(__file__).parents[2] / "runner"
 HERE = Mark(source=Source(path="a.yaml", text="x: 1\n"), line=1, column=4)
 
 
 def test_only_columns_of_the_engine_are_dataclasses() -> None:
     modules = {
-        module.relative_to(RUNNER).as_posix()
-        for module in RUNNER.rglob("*.py")
+        module.relative_to(PACKAGE).as_posix()
+        for module in PACKAGE.rglob("*.py")
         if "dataclasses" in module.read_text(encoding="utf-8")
     }
     assert modules == {"reference/vector/call.py", "reference/vector/cohort.py"}

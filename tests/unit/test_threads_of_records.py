@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from projections import in_order, of_program, of_record
 
-from runner.record.format import read
-from runner.record.program import program_of
+from torch_scenarios.record.format import read
+from torch_scenarios.record.program import program_of
 
 WORLD = 2
 

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 from random_programs import programs
 
-import runner
-from runner.expressions.values import Undefined
-from runner.model.trace import Event, RankTrace, Trace
-from runner.timeline import (
+import torch_scenarios
+from torch_scenarios.expressions.values import Undefined
+from torch_scenarios.model.trace import Event, RankTrace, Trace
+from torch_scenarios.timeline import (
     Timeline,
     TimelineError,
     ends_of,
@@ -25,12 +25,12 @@ from runner.timeline import (
     to_json,
     unpacked,
 )
-from runner.timeline.build import Texts, columns_of
+from torch_scenarios.timeline.build import Texts, columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from runner.timeline import Match, StepSpan
+    from torch_scenarios.timeline import Match, StepSpan
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
 
@@ -50,8 +50,8 @@ def predicted(text: str, folder: Path) -> Timeline:
 
 
 def of_file(path: Path) -> Timeline:
-    scenario = runner.load(path)[0]
-    trace = runner.simulate(runner.plan(scenario))
+    scenario = torch_scenarios.load(path)[0]
+    trace = torch_scenarios.simulate(torch_scenarios.plan(scenario))
     return timeline(scenario, trace, trace)
 
 
@@ -217,8 +217,8 @@ PAIR = (
 def observed(folder: Path, events: Mapping[int, tuple[Event, ...]], text: str = PAIR) -> Timeline:
     path = folder / "program.yaml"
     path.write_text(text, encoding="utf-8")
-    (scenario,) = runner.load(path)
-    foreseen = runner.simulate(runner.plan(scenario))
+    (scenario,) = torch_scenarios.load(path)
+    foreseen = torch_scenarios.simulate(torch_scenarios.plan(scenario))
     ranks = tuple(RankTrace(rank=rank, events=events[rank]) for rank in sorted(events))
     trace = Trace(backend="gloo", outcome="completes", ranks=ranks, duration_s=0.5)
     return timeline(scenario, trace, foreseen)
@@ -331,8 +331,8 @@ def test_what_is_no_timeline_is_refused_with_the_reason(tmp_path: Path) -> None:
     found = packed(predicted(PAIR, tmp_path))
     text = json.dumps(found)
     assert refused(text[: len(text) // 2]).startswith("this is not JSON, or only a part of it")
-    assert refused("[]") == "this is not a timeline of scenario-runner"
-    assert refused('{"format": "junit"}') == "this is not a timeline of scenario-runner"
+    assert refused("[]") == "this is not a timeline of torch-scenarios"
+    assert refused('{"format": "junit"}') == "this is not a timeline of torch-scenarios"
     assert refused(json.dumps({**found, "version": 2})) == (
         "this timeline has version 2; version 1 is read here"
     )

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from runner.cli import cli
-from runner.errors import ScenarioError
-from runner.language.document import load_content
-from runner.model.scenario import Scenario
-from runner.pipeline.attempts import analyse
-from runner.pipeline.results import Analysis
+from torch_scenarios.cli import cli
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.language.document import load_content
+from torch_scenarios.model.scenario import Scenario
+from torch_scenarios.pipeline.attempts import analyse
+from torch_scenarios.pipeline.results import Analysis
 
 RING = """\
 world_size: 4

@@ -8,9 +8,9 @@ import pytest
 from judging import at_step, checked, codes, hanging, loaded, raising, ran, writing
 from msgspec.structs import replace
 
-from runner.errors import ScenarioError
-from runner.model.groups import plan
-from runner.verdict import judge
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.model.groups import plan
+from torch_scenarios.verdict import judge
 
 if TYPE_CHECKING:
     from pathlib import Path

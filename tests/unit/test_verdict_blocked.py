@@ -10,7 +10,7 @@ from msgspec.structs import replace
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.model.trace import RankTrace
+    from torch_scenarios.model.trace import RankTrace
 
 #: the first broadcast lacks rank 2, which need not stop anyone; the all_reduce lacks rank 3
 OPEN_FIRST = """\

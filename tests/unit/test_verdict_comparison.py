@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from runner.expressions.values import Undefined
-from runner.verdict.comparison import Wanted, differences
+from torch_scenarios.expressions.values import Undefined
+from torch_scenarios.verdict.comparison import Wanted, differences
 
 
 def equal(expected: Any, got: Any, slack: Any = None, **stated: Any) -> bool:

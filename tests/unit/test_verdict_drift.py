@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from runner.model.trace import Event, Trace
+    from torch_scenarios.model.trace import Event, Trace
 
 #: three ranks add what float32 cannot represent; then the sum is changed, carried, and added again
 PROGRAM = """\

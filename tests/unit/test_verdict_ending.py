@@ -11,7 +11,7 @@ from msgspec.structs import replace
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.model.trace import Trace
+    from torch_scenarios.model.trace import Trace
 
 STUCK = """\
 world_size: 2

@@ -10,15 +10,15 @@ from click.testing import CliRunner
 from judging import at_step, checked, loaded
 from msgspec.structs import replace
 
-from runner.cli import cli
-from runner.model.groups import plan
-from runner.verdict import Verdict, judge
+from torch_scenarios.cli import cli
+from torch_scenarios.model.groups import plan
+from torch_scenarios.verdict import Verdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from runner.model.trace import Trace
+    from torch_scenarios.model.trace import Trace
 
 HAZARD = """\
 world_size: 2

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 from judging import checked, codes, ran
 
-import runner
-from runner.errors import ScenarioError
-from runner.pipeline.attempts import analyse
+import torch_scenarios
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.pipeline.attempts import analyse
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.verdict import Verdict
+    from torch_scenarios.verdict import Verdict
 
 HEAD = "world_size: 2\ngroups: {one: [1]}\ntensors: {x: [1], y: [7]}\nsteps:\n"
 SUM = "  - all_reduce: {tensor: x}\n"
@@ -28,7 +28,7 @@ def judged(text: str, folder: Path, *others: tuple[str, str]) -> list[Verdict]:
     path.write_text(text, encoding="utf-8")
     for name, content in others:
         (folder / name).write_text(content, encoding="utf-8")
-    return [analyse(scenario).verdict for scenario in runner.load(path)]
+    return [analyse(scenario).verdict for scenario in torch_scenarios.load(path)]
 
 
 REACHED = {
@@ -164,7 +164,7 @@ def test_the_cases_are_those_of_the_file_and_not_of_the_command_line(tmp_path: P
     path = tmp_path / "judged.yaml"
     steps = "  - all_reduce: {tensor: x}\n    expect: {x: {3: [4], else: [n]}}\n"
     path.write_text(WORLDS + steps, encoding="utf-8")
-    (scenario,) = runner.load(path, sets={"n": "2"})
+    (scenario,) = torch_scenarios.load(path, sets={"n": "2"})
     assert analyse(scenario).verdict.status == "PASSED"
 
 

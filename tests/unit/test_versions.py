@@ -11,21 +11,21 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from runner.cli import cli
-from runner.errors import ScenarioError, UnsupportedError
-from runner.execution.backends import resolve
-from runner.language import load
-from runner.limits import DEFAULT
-from runner.model.groups import plan
-from runner.model.scenario import Section, versions_between
-from runner.model.versions import VersionRange, installed, release_of
-from runner.pipeline.attempts import analyse
-from runner.verdict import judge
+from torch_scenarios.cli import cli
+from torch_scenarios.errors import ScenarioError, UnsupportedError
+from torch_scenarios.execution.backends import resolve
+from torch_scenarios.language import load
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.model.groups import plan
+from torch_scenarios.model.scenario import Section, versions_between
+from torch_scenarios.model.versions import VersionRange, installed, release_of
+from torch_scenarios.pipeline.attempts import analyse
+from torch_scenarios.verdict import judge
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.model.scenario import Scenario
+    from torch_scenarios.model.scenario import Scenario
 
 STEPS = "world_size: 2\ntensors: {x: [1, 2]}\nsteps:\n  - all_reduce: {tensor: x}\n"
 

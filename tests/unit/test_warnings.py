@@ -10,13 +10,13 @@ import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
-from runner.cli import cli
-from runner.errors import Mark, Source, warning
-from runner.language.context import Problems
-from runner.pipeline.results import Outcome
-from runner.pipeline.results import Result as CaseResult
-from runner.report.json import document, results_of
-from runner.verdict import Verdict
+from torch_scenarios.cli import cli
+from torch_scenarios.errors import Mark, Source, warning
+from torch_scenarios.language.context import Problems
+from torch_scenarios.pipeline.results import Outcome
+from torch_scenarios.pipeline.results import Result as CaseResult
+from torch_scenarios.report.json import document, results_of
+from torch_scenarios.verdict import Verdict
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "result.schema.json"
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.limits import DEFAULT
-from runner.watch import TICK_NS, Files, stamp_of
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.watch import TICK_NS, Files, stamp_of
 
 if TYPE_CHECKING:
     from pathlib import Path

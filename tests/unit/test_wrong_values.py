@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from judging import checked
 
-from runner.errors import ScenarioError
-from runner.expressions.evaluator import flag, seconds, whole, wholes
-from runner.expressions.functions import numpy_arrays
-from runner.language import load
-from runner.model.groups import plan
-from runner.reference import simulate
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.expressions.evaluator import flag, seconds, whole, wholes
+from torch_scenarios.expressions.functions import numpy_arrays
+from torch_scenarios.language import load
+from torch_scenarios.model.groups import plan
+from torch_scenarios.reference import simulate
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.errors import Problem
-    from runner.model.trace import Trace
+    from torch_scenarios.errors import Problem
+    from torch_scenarios.model.trace import Trace
 
 HEAD = """\
 world_size: 2

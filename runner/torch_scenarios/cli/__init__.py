@@ -1,0 +1,232 @@
+"""The command `scenario`: arguments in, the pipeline, an exit code out.
+
+A module of :mod:`torch_scenarios.cli` is imported only when a command of it is asked for, so
+that `scenario --help` imports neither NumPy nor torch.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import importlib
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from typing import NoReturn
+
+import click
+
+#: command -> its module in torch_scenarios.cli, its name there, the line that `scenario --help`
+#: shows
+COMMANDS = {
+    "run": ("run", "run", "Check scenarios, run them on a real backend, and judge them."),
+    "check": ("run", "check", "Check scenarios and prove their expectations; start no process."),
+    "record": ("record", "record", "Record a training script, prove it, and reproduce its fault."),
+    "import": ("record", "import_records", "Judge a record, or torch's flight-recorder dumps."),
+    "diff": ("record", "diff", "Compare two records or scenarios: whose communication differs."),
+    "agent": ("run", "agent", "Lend this node's ranks to the run of another node."),
+    "merge": ("run", "merge", "Join the results of shards, or of several runs."),
+    "show": ("show", "show", "Draw a case as a space-time diagram, predicted or run."),
+    "cost": ("cost", "cost", "Count rounds, messages and bytes; forecast time on a topology."),
+    "conformance": (
+        "conformance",
+        "conformance",
+        "Run the corpus and every call on what is installed; compare two versions.",
+    ),
+    "bench": ("cost", "bench", "Measure how long programs take here; compare with before."),
+    "topology": (
+        "cost",
+        "topology",
+        "List, show and make the machines that times are forecast on.",
+    ),
+    "list": ("run", "list_cases", "List the cases that a command line selects."),
+    "examples": ("show", "examples", "List the example scenarios that come with the package."),
+    "ops": ("show", "ops", "Show the operations that a step may be, or one of them whole."),
+    "schema": ("show", "schema", "Print the JSON Schema of scenario files (or of --json)."),
+    "new": ("edit", "new", "Write a commented scenario that passes, to start from."),
+    "bless": (
+        "edit",
+        "bless_files",
+        "Fill in expected values, where reference and run agree on them.",
+    ),
+    "minimize": (
+        "edit",
+        "minimize_file",
+        "Shrink a failing scenario to a smallest one with the same fault.",
+    ),
+    "fmt": ("edit", "fmt", "Lay out scenario files; what they say never changes."),
+    "explain": (
+        "show",
+        "explain",
+        "Explain a problem code or a diagnosis: why, an example, the fix.",
+    ),
+    "completion": ("show", "completion", "Print the completion script of a shell."),
+}
+
+INTERRUPTED = 130
+ENVIRONMENT = 3
+#: what a standard output that is full, closed or broken raises
+_OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EBADF, errno.EIO, errno.EDQUOT})
+
+#: objects made before the collector of circles looks: importing the analysis makes 60,000, none of
+#: which are to go, and what is read stays until it is analysed
+COLLECTED_AT = 250_000
+
+#: NumPy computes small arrays here, on every core in a process of its own: threads beside it, which
+#: OpenBLAS starts and lets spin when it is imported, would only take a core away
+ONE_THREAD = ("OPENBLAS_NUM_THREADS", "1")
+
+EPILOG = """\
+Exit codes: 0 all passed (unsupported scenarios are counted but are not failures), 1 a scenario
+failed or was flaky, 2 a file or the command line is invalid and nothing ran, 3 inconclusive
+because of the environment, 5 nothing was selected, 130 interrupted.
+
+Shell completion: `scenario completion bash`, `zsh` or `fish` prints the script.
+"""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are used; their names are known before."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order of :data:`COMMANDS`."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, function, _ = COMMANDS[cmd_name]
+        command = getattr(importlib.import_module(f"torch_scenarios.cli.{module}"), function)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the nearest command where one is misspelt."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from torch_scenarios.errors import nearest
+
+            close = nearest(args[0], COMMANDS) if args else None
+            if close is None:
+                raise
+            message = f"{error.message.rstrip('.')}. Did you mean '{close}'?"
+            raise click.UsageError(message, ctx) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing one."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, _, line) in COMMANDS.items()])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write exit codes and completion with their line breaks."""
+        formatter.write_paragraph()
+        for paragraph in EPILOG.strip().split("\n\n"):
+            formatter.write_text(paragraph)
+            formatter.write_paragraph()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="torch-scenarios", prog_name="scenario")
+def cli() -> None:
+    """Executable scenarios for torch.distributed.
+
+    A scenario is a YAML file: a small distributed program, and what each rank must hold after it.
+    """
+
+
+def main() -> None:
+    """Run the command line; `scenario` calls it behind :mod:`torch_scenarios.entry`."""
+    os.environ.setdefault(*ONE_THREAD)
+    gc.set_threshold(COLLECTED_AT)
+    _open_streams()
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _leave)
+    try:
+        code = _called()
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+        _say("interrupted")
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to be interrupted
+    code = _flushed(code)
+    gc.freeze()  # the end of the process frees what there is: no circle need be looked for
+    sys.exit(code)
+
+
+def _leave(*_: object) -> NoReturn:
+    """End at once: nothing is there to be saved until a command takes interrupts itself.
+
+    Nothing is raised: a C module that imports another one prints what is raised in it.
+    """
+    with suppress(OSError):
+        os.write(2, b"interrupted\n")
+    os._exit(INTERRUPTED)
+
+
+def _called() -> int:
+    """Return the exit code of the command; an exception is reported in one line."""
+    try:
+        code = cli.main(prog_name="scenario", standalone_mode=False)
+    except SystemExit as end:
+        code = end.code
+        if isinstance(code, str):
+            _say(code)
+            code = 1
+    except click.ClickException as error:
+        with suppress(OSError):
+            error.show()
+        code = error.exit_code
+    except click.Abort:
+        _say("interrupted")
+        code = INTERRUPTED
+    except BrokenPipeError:  # the reader of the output has left; what was asked for is not done
+        code = ENVIRONMENT
+    except OSError as error:
+        if error.errno not in _OUTPUT_ERRORS:
+            raise
+        _say(f"the output cannot be written: {error.strerror}")
+        code = ENVIRONMENT
+    return code if isinstance(code, int) else 0
+
+
+def _open_streams() -> None:
+    """Let a closed standard stream lead nowhere: the next file would take its number."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def _flushed(code: int) -> int:
+    """Write what the streams still hold, or drop it; return the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError) as error:
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            if code == 0 and stream is sys.stdout and not isinstance(error, BrokenPipeError):
+                _say("the output cannot be written")
+                code = ENVIRONMENT
+    return code
+
+
+def _say(words: str) -> None:
+    with suppress(OSError):
+        click.echo(words, err=True)
+
+
+if __name__ == "__main__":
+    main()

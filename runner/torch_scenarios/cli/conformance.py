@@ -1,0 +1,250 @@
+"""`scenario conformance`: what a backend does in one version of torch, and what changed."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+from msgspec.structs import asdict, replace
+
+from torch_scenarios.cli.options import (
+    HOW,
+    INCONCLUSIVE_EXIT,
+    WHICH,
+    executing,
+    launch_options,
+    option,
+    refuse,
+    reported,
+    reporting_as,
+    selection_of,
+)
+from torch_scenarios.display import clean
+from torch_scenarios.errors import LaunchError, ScenarioError
+from torch_scenarios.files import replace_file
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.vocabulary import DTYPES
+
+if TYPE_CHECKING:
+    from torch_scenarios.conformance.document import Conformance
+    from torch_scenarios.pipeline.results import Executor, Outcome
+    from torch_scenarios.report.output import Reports
+
+#: the options of `scenario run` that `scenario conformance` does not have, as they are by default
+AS_EVER: dict[str, Any] = {"tags": (), "sets": {}, **asdict(DEFAULT)}
+CHANGED = 1
+
+
+def _dtypes(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """Split the names of dtypes; all of them if left out."""
+    if value is None:
+        return tuple(DTYPES)
+    names = tuple(filter(None, (name.strip() for name in value.split(","))))
+    strange = [name for name in names if name not in DTYPES]
+    if strange:
+        message = f"{strange[0]!r} is not a dtype; there are {', '.join(DTYPES)}"
+        raise click.BadParameter(message, ctx=ctx, param=param)
+    return names
+
+
+@click.group(invoke_without_command=True)
+@option(
+    WHICH,
+    "--corpus",
+    "paths",
+    multiple=True,
+    default=("scenarios",),
+    show_default=True,
+    type=click.Path(),
+    metavar="PATH",
+    help="The scenarios to run: a file or a folder. Repeatable.",
+)
+@option(WHICH, "-k", "keyword", metavar="EXPR", help="Only cases whose path or name holds this.")
+@option(
+    WHICH,
+    "--dtypes",
+    callback=_dtypes,
+    metavar="NAMES",
+    help="The dtypes of the table of calls, by commas; all of them if left out.",
+)
+@option(
+    HOW,
+    "--share-gpu",
+    is_flag=True,
+    help="Let several NCCL ranks share one GPU.",
+)
+@option(
+    HOW,
+    "--launcher",
+    metavar="COMMAND",
+    help="Start the ranks by this, as 'mpirun -n 8', and once more where a case ends a launch.",
+)
+@executing
+@click.option(
+    "-o",
+    "--output",
+    default="conformance.json",
+    show_default=True,
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Where to write it. Columns of other versions and backends that the file has are kept.",
+)
+@click.option(
+    "--name",
+    default="",
+    metavar="NAME",
+    help="The column's name; the backend and the version of torch if left out.",
+)
+@reporting_as([])
+@click.pass_context
+def conformance(context: click.Context, /, **options: Any) -> None:
+    """Run the corpus and every call on what is installed, and keep the results.
+
+    The table of calls is operation x reduce op x dtype on two ranks, each held against the
+    reference. The exit code is that of `scenario run` on the corpus; the end of a call is not a
+    failure. `scenario conformance compare OLD NEW` says what changed.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from torch_scenarios.execution import Launcher
+
+    options = {**AS_EVER, **options}
+    if options["launcher"]:
+        from torch_scenarios.conformance.run import is_runnable
+
+        try:
+            runnable = is_runnable(selection_of(options))
+        except ScenarioError as error:
+            refuse(error)
+        if runnable:  # else nothing is launched, and the reports say why
+            _launched(options)
+    chosen = replace(launch_options(options), share_gpu=options["share_gpu"])
+    reported(
+        options,
+        lambda reports: kept(options, reports, lambda: Launcher(chosen), options["output"]),
+    )
+
+
+def _launched(options: dict[str, Any]) -> NoReturn:
+    """Let others start the ranks, and put the column into the file; ends with the exit code."""
+    from torch_scenarios.conformance import document
+    from torch_scenarios.conformance.run import launched
+
+    path = options["output"]
+    words = ["--backend", options["backend"]]
+    for module in options["plugins"]:
+        words += ["--plugin", module]
+    try:
+        columns = document.read(path) if Path(path).exists() else {}
+        column = launched(
+            shlex.split(options["launcher"]),
+            words,
+            selection_of(options),
+            name=options["name"],
+            say=lambda line: click.echo(clean(line), err=True),
+        )
+    except ScenarioError as error:
+        refuse(error)
+    except LaunchError as error:
+        click.echo(clean(str(error)), err=True)
+        sys.exit(INCONCLUSIVE_EXIT)
+    replace_file(Path(path), document.text({**columns, column.name: column}.values()).encode())
+    click.echo(f"column {column.name!r} is in {path}: {column.counts}", err=True)
+    sys.exit(CHANGED if column.counts.get("FAILED") else 0)
+
+
+def kept(
+    options: dict[str, Any],
+    reports: Reports,
+    launch: Callable[[], AbstractContextManager[Executor]],
+    path: str,
+) -> Outcome:
+    """Run the corpus and the table, and put what was seen into the file as a column of its own.
+
+    A run that was interrupted, that had nothing to run or nothing to run on, leaves the file as it
+    was.
+    """
+    from torch_scenarios.conformance import document
+    from torch_scenarios.conformance.run import conducted
+
+    columns = document.read(path) if Path(path).exists() else {}
+    outcome, column = conducted(
+        selection_of(options),
+        launch,
+        reports,
+        dtypes=options.get("dtypes") or DTYPES,
+        backend=options["backend"],
+        name=options.get("name", ""),
+        say=lambda line: click.echo(clean(line), err=True),
+    )
+    lack = _lack(outcome, column)
+    if lack is not None:
+        click.echo(f"nothing is written to {path}: {lack}", err=True)
+        return outcome
+    replace_file(Path(path), document.text({**columns, column.name: column}.values()).encode())
+    click.echo(f"column {column.name!r} is in {path}", err=True)
+    return outcome
+
+
+def _lack(outcome: Outcome, column: Conformance) -> str | None:
+    """Return what keeps a column from saying what a backend does, if anything."""
+    if outcome.interrupted:
+        return "the run was interrupted"
+    if any(result.verdict.status == "INVALID" for result in outcome.results):
+        return "a file is invalid"
+    if not outcome.results:
+        return "no case is selected"
+    if not {"same", "refuses"} & {seen.outcome for seen in column.cells.values()}:
+        return "no call ran to its end"
+    return None
+
+
+@conformance.command("compare")
+@click.argument("old", metavar="OLD")
+@click.argument("new", metavar="NEW")
+@click.option(
+    "--scenarios",
+    "folder",
+    type=click.Path(file_okay=False),
+    metavar="FOLDER",
+    help="Write the scenario that shows each call that changed into this folder.",
+)
+def compare(old: str, new: str, folder: str | None) -> None:
+    """Say what changed between two versions of torch, or two backends.
+
+    OLD and NEW are files of `scenario conformance`; FILE#COLUMN names one of several columns. Each
+    difference comes with the scenario that shows it: a case of the corpus, or a file of two ranks.
+    Exit code 0 where nothing differs, 1 where something does, 2 where a file cannot be compared.
+    """
+    from torch_scenarios.conformance import document
+
+    try:
+        before, after = document.one(old), document.one(new)
+    except ScenarioError as error:
+        refuse(error)
+    found = document.differences(before, after)
+    for each in found:
+        click.echo(
+            clean(f"{each.what}: {each.before} in {before.name}, {each.after} in {after.name}")
+        )
+        if each.words:
+            click.echo(clean(f"  {each.words}"))
+        if not each.file:
+            click.echo(clean(f"  scenario: {each.scenario}"))
+        elif folder is not None:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            replace_file(Path(folder) / each.file, each.scenario.encode())
+            click.echo(clean(f"  scenario: {Path(folder) / each.file}"))
+        else:
+            click.echo("  scenario:")
+            click.echo(clean("".join(f"    {line}\n" for line in each.scenario.splitlines())))
+    gone, came = document.left_out(before, after)
+    if gone or came:
+        click.echo(f"{gone} are in {before.name} only, {came} in {after.name} only", err=True)
+    click.echo(f"{len(found)} differences", err=True)
+    sys.exit(CHANGED if found else 0)

@@ -1,0 +1,689 @@
+"""What several commands have in common: paths, selection, parameters, bounds, reports."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from torch_scenarios import limits
+from torch_scenarios.display import clean, short
+from torch_scenarios.errors import LaunchError, ScenarioError, nearest
+from torch_scenarios.limits import Limits
+from torch_scenarios.pipeline.interruption import handled
+from torch_scenarios.report.formats import FORMATS, Format
+from torch_scenarios.report.output import STANDARD_OUTPUT, Reports
+
+if TYPE_CHECKING:
+    from torch_scenarios.execution.backends import LaunchOptions
+    from torch_scenarios.pipeline.results import Key, Outcome, Report, Selection, Shard
+    from torch_scenarios.report.terminal import TerminalReport
+
+
+# -------------------------------------------------------------------------------------------------
+# Help that stays readable with many options: they stand in groups, each under its title.
+
+F = TypeVar("F", bound="Callable[..., Any] | click.Command")
+
+WHICH = "Which cases, in which order"
+HOW = "How they run"
+REPORTS = "Reports (FILE may be - for standard output)"
+BOUNDS = "Bounds on what a file may ask for"
+OTHER = "Other"
+
+_ORDER = (WHICH, HOW, REPORTS, BOUNDS, OTHER)
+
+
+class GroupedOption(click.Option):
+    """An option that stands in a group of the help."""
+
+    def __init__(self, *names: Any, group: str = OTHER, **rest: Any) -> None:
+        """Stand under the title `group`."""
+        super().__init__(*names, **rest)
+        self.group = group
+
+
+class GroupedCommand(click.Command):
+    """A command whose help has a section for each group of options.
+
+    What the project's pyproject.toml fixes takes the place of the defaults, where the command
+    selects scenarios.
+    """
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Read what the project fixes before the command line, which says more."""
+        if any(param.name == "paths" for param in self.params):
+            extra.setdefault("default_map", configured(self, Path.cwd()))
+        return super().make_context(info_name, args, parent, **extra)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read each `--limit NAME=N` as the option of that bound."""
+        if any(param.name == "limit" for param in self.params):
+            args = _with_bounds(args)
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the sections."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            if not isinstance(parameter, click.Option):
+                continue
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                group = parameter.group if isinstance(parameter, GroupedOption) else OTHER
+                found.setdefault(group, []).append(record)
+        for group in sorted(found, key=lambda name: _ORDER.index(name) if name in _ORDER else -1):
+            with formatter.section(group):
+                formatter.write_dl(found[group])
+
+
+def option(group: str, *names: str, **rest: Any) -> Callable[[F], F]:
+    """Return a decorator that adds an option to a group."""
+    return click.option(*names, cls=GroupedOption, group=group, **rest)
+
+
+# -------------------------------------------------------------------------------------------------
+# What a project fixes for all its members: the table [tool.scenario] of its pyproject.toml.
+#
+# A pull request brings its own: the table names no plugin, writes no file and raises no bound.
+
+TABLE = "[tool.scenario]"
+_HEADER = re.compile(rb"^\s*\[+\s*tool\s*\.\s*[\"']?scenario\b|^\s*\[\s*tool\s*\]", re.MULTILINE)
+#: options that a project may fix, by their long names; each lowers what it is worth, or bounds it
+CONFIGURABLE = frozenset(
+    {
+        "backend",
+        "confirm",
+        "durations",
+        "exitfirst",
+        "isolate",
+        "jobs",
+        "quiet",
+        "strict",
+        "tag",
+        "timeout",
+        "torch",
+        "verbose",
+    }
+)
+
+
+def configured(command: click.Command, start: Path) -> dict[str, Any]:
+    """Return what the nearest pyproject.toml fixes for a command, by parameter; often nothing.
+
+    Raises UsageError, with the file, where the table says what it must not, or no TOML is there.
+    """
+    from torch_scenarios.files import project_root, read_file
+
+    path = project_root(start / "pyproject.toml") / "pyproject.toml"
+    if not path.is_file():
+        return {}
+    try:
+        text = read_file(path)
+    except ScenarioError as error:
+        raise click.UsageError(error.problems[0].sentence) from None
+    if _HEADER.search(text) is None:
+        return {}
+    import tomllib
+
+    try:
+        table = tomllib.loads(text.decode()).get("tool", {}).get("scenario", {})
+    except (ValueError, RecursionError, AttributeError) as error:
+        message = f"{path} cannot be read: {error}"
+        raise click.UsageError(message) from None
+    found: dict[str, Any] = {}
+    by_name = _by_long_name(command)
+    for name, value in table.items() if isinstance(table, dict) else ():
+        if name == "paths":
+            found["paths"] = _configured_paths(path, value)
+            continue
+        _require_configurable(path, name, value)
+        param = by_name.get(name)
+        if param is not None:
+            found[str(param.name)] = value
+    return found
+
+
+def _by_long_name(command: click.Command) -> dict[str, click.Option]:
+    return {
+        each.removeprefix("--"): param
+        for param in command.params
+        if isinstance(param, click.Option)
+        for each in param.opts
+        if each.startswith("--")
+    }
+
+
+def _require_configurable(path: Path, name: str, value: object) -> None:
+    """Refuse what no project fixes. Raises UsageError."""
+    bounds = {flag.removeprefix("--"): name for name, flag in limits.FLAGS.items()}
+    where = f"{path}, {TABLE}: "
+    if name in bounds:
+        most = getattr(limits.DEFAULT, bounds[name])
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            message = f"`{name}` is a whole number from 1 to {most}: a project only lowers a bound"
+            raise click.UsageError(where + message)
+        return
+    if name not in CONFIGURABLE:
+        known = ["paths", *sorted(CONFIGURABLE), *bounds]
+        close = nearest(name, known)
+        hint = f"; did you mean `{close}`?" if close else f"; a project fixes {', '.join(known)}"
+        message = f"`{short(name)}` is not for a project to fix{hint}"
+        raise click.UsageError(where + message)
+
+
+def _configured_paths(path: Path, value: object) -> list[str]:
+    """Return paths as the command line would name them. Raises UsageError."""
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        message = f"{path}, {TABLE}: `paths` is a list of files and folders"
+        raise click.UsageError(message)
+    for name in names:
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            message = f"{path}, {TABLE}: {short(name)!r} leads out of the project"
+            raise click.UsageError(message)
+    return [os.path.relpath(path.parent / name) for name in names]
+
+
+# -------------------------------------------------------------------------------------------------
+# The options for which part runs, in which order, how often, and what is remembered.
+
+_SHARD = re.compile(r"(\d+)/(\d+)")
+_SEEDS = 1 << 31
+
+
+def repeating(command: Any) -> Any:
+    """Add what runs a case several times."""
+    return option(
+        HOW,
+        "--repeat",
+        type=click.IntRange(min=1),
+        default=1,
+        metavar="N",
+        help="Run each case N times; one whose verdict changes is FLAKY and does not pass.",
+    )(command)
+
+
+def arranging(command: Any) -> Any:
+    """Add what takes a part, and shuffles."""
+    for add in (
+        option(
+            WHICH,
+            "--shuffle",
+            "seed",
+            callback=_seed,
+            metavar="SEED",
+            help="Run in another order, which the seed alone decides; `random` takes a new seed "
+            "and prints it.",
+        ),
+        option(
+            WHICH,
+            "--shard",
+            callback=_shard,
+            metavar="K/N",
+            help="Only part K of N, as 2/5; `scenario merge` joins the results of all.",
+        ),
+    ):
+        command = add(command)
+    return command
+
+
+def remembering(command: Any) -> Any:
+    """Add what depends on the last run."""
+    for add in (
+        option(
+            WHICH,
+            "--no-cache",
+            is_flag=True,
+            help="Neither read nor write what is remembered of the last run, in .scenario/ in "
+            "the project.",
+        ),
+        option(
+            WHICH,
+            "--failed-first",
+            "--ff",
+            is_flag=True,
+            help="What did not pass the last time comes first.",
+        ),
+        option(
+            WHICH,
+            "--last-failed",
+            "--lf",
+            is_flag=True,
+            help="Only what did not pass the last time; all, where everything did.",
+        ),
+    ):
+        command = add(command)
+    return command
+
+
+def _seed(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    if value == "random":
+        return int.from_bytes(os.urandom(4)) % _SEEDS
+    try:
+        return int(value)
+    except ValueError:
+        message = f"{value!r} is neither a number nor `random`"
+        raise click.BadParameter(message, ctx=ctx, param=param) from None
+
+
+def _shard(ctx: click.Context, param: click.Parameter, value: str | None) -> Shard | None:
+    if value is None:
+        return None
+    from torch_scenarios.pipeline.results import Shard
+
+    found = _SHARD.fullmatch(value)
+    if found is not None:
+        number, of = map(int, found.groups())
+        if 1 <= number <= of:
+            return Shard(number=number, of=of)
+    message = f"{value!r} is not K/N with K from 1 to N, as in --shard 2/5"
+    raise click.BadParameter(message, ctx=ctx, param=param)
+
+
+def remembered(
+    options: Mapping[str, Any], *, checks: bool = False
+) -> tuple[frozenset[Key], dict[str, Report]]:
+    """Return what did not pass the last time, and what remembers this run, or this check."""
+    from torch_scenarios.pipeline.selection import CHECKED, RUN, LastRun, failed, folder_of, keepers
+
+    wanted = options["last_failed"] or options["failed_first"]
+    if options["no_cache"]:
+        if wanted:
+            message = "--last-failed and --failed-first need what --no-cache leaves unread"
+            raise click.UsageError(message)
+        return frozenset(), {}
+    folder = folder_of(Path.cwd())
+    found: frozenset[Key] = frozenset()
+    if wanted:
+        found, notes = failed(folder, CHECKED if checks else RUN)
+        for note in notes:
+            click.echo(f"note: {note}", err=True)
+    if checks:
+        return found, {"what failed": LastRun(folder, CHECKED)}
+    return found, {} if options["dry_run"] else keepers(folder)
+
+
+# -------------------------------------------------------------------------------------------------
+# The bounds on scenarios, and what they are executed on, as options of every command with them.
+
+CommandF = TypeVar("CommandF", bound="Callable[..., Any]")
+
+
+def _with_bounds(args: list[str]) -> list[str]:
+    """Return arguments with `--max-ranks=9` for `--limit ranks=9`. Raises UsageError."""
+    found: list[str] = []
+    rest = iter(args)
+    for each in rest:
+        if each == "--":
+            return [*found, each, *rest]
+        if each == "--limit":
+            found.append(_bound(next(rest, "")))
+        elif each.startswith("--limit="):
+            found.append(_bound(each.removeprefix("--limit=")))
+        else:
+            found.append(each)
+    return found
+
+
+def _bound(text: str) -> str:
+    name, _, number = text.partition("=")
+    flag = f"--max-{name.replace('_', '-').removeprefix('max-')}"
+    if not number or flag not in limits.FLAGS.values():
+        known = [each.removeprefix("--max-") for each in limits.FLAGS.values()]
+        close = nearest(name, known)
+        hint = f"did you mean {close}=N?" if close else "`scenario explain limits` lists them"
+        message = f"--limit {short(clean(text))!r} is not NAME=N with the name of a limit; {hint}"
+        raise click.UsageError(message)
+    return f"{flag}={number}"
+
+
+def bounding(command: CommandF) -> CommandF:
+    """Add the options that bound what a file may ask for."""
+    for name, counts in reversed(limits.COUNTS.items()):
+        command = option(
+            BOUNDS,
+            limits.FLAGS[name],
+            type=click.IntRange(min=1),
+            default=getattr(limits.DEFAULT, name),
+            show_default=True,
+            metavar="N",
+            hidden=True,
+            help=f"{counts[:1].upper()}{counts[1:]}.",
+        )(command)
+    command = option(
+        BOUNDS,
+        "--limit",
+        multiple=True,
+        expose_value=False,
+        metavar="NAME=N",
+        help="Raise or lower a limit, as --limit ranks=128; `scenario explain limits` lists them. "
+        "Repeatable.",
+    )(command)
+    return option(
+        WHICH,
+        "--follow-links",
+        is_flag=True,
+        help="Read files that a link leads to outside of the project: for mounted configuration.",
+    )(command)
+
+
+def known_backend(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse a backend that neither torch has nor a module named with --plugin may register."""
+    if value is None or (value == "auto" and param.default == "auto"):
+        return value
+    from torch_scenarios.execution.backends import unknown
+
+    fault = unknown(value, ctx.params["plugins"])
+    if fault is not None:
+        raise click.BadParameter(fault, ctx=ctx, param=param)
+    return value
+
+
+def executing(command: CommandF) -> CommandF:
+    """Add the options that choose what scenarios are run on."""
+    for add in (
+        option(
+            HOW, "--isolate", is_flag=True, help="Give each scenario fresh processes of its own."
+        ),
+        option(
+            HOW,
+            "--plugin",
+            "plugins",
+            multiple=True,
+            is_eager=True,  # what may register a backend is read before --backend
+            metavar="MODULE",
+            help="Import this module in every worker first; it may register a backend. Repeatable.",
+        ),
+        option(
+            HOW,
+            "--backend",
+            default="auto",
+            show_default=True,
+            callback=known_backend,
+            metavar="NAME",
+            help="gloo, nccl, one that a plugin registers, or auto: NCCL with a GPU for each rank.",
+        ),
+    ):
+        command = add(command)
+    return command
+
+
+def launch_options(options: Mapping[str, Any]) -> LaunchOptions:
+    """Return what the command line chose for the execution."""
+    from torch_scenarios.execution import LaunchOptions
+
+    return LaunchOptions(
+        backend=options["backend"],
+        plugins=tuple(options["plugins"]),
+        isolate=options["isolate"],
+        max_ranks=options["max_ranks"],
+        max_seconds=options["max_seconds"],
+    )
+
+
+# -------------------------------------------------------------------------------------------------
+# What several commands have in common: paths, selection, parameters, bounds, reports.
+
+INVALID_EXIT = 2
+INCONCLUSIVE_EXIT = 3
+
+#: the report that shows the values at the lines that the command line names
+STEP_VALUES = "the values at a line"
+
+_NAME = re.compile(r"[^\W\d]\w*")
+
+
+def _pairs(ctx: click.Context, param: click.Parameter, values: Iterable[str]) -> dict[str, str]:
+    """Split each `K=V`; the value is YAML text."""
+    found: dict[str, str] = {}
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not equals or not _NAME.fullmatch(name.strip()):
+            message = f"{value!r} is not NAME=VALUE, as in --set width=9"
+            raise click.BadParameter(message, ctx=ctx, param=param)
+        found[name.strip()] = text
+    return found
+
+
+def selecting(command: CommandF) -> CommandF:
+    """Add the paths and the options that select cases and bound them."""
+    command = bounding(command)
+    for add in (
+        option(
+            WHICH,
+            "--set",
+            "sets",
+            multiple=True,
+            callback=_pairs,
+            metavar="K=V",
+            help="Replace a parameter or a matrix key; the value is YAML. Repeatable.",
+        ),
+        option(
+            WHICH,
+            "--tag",
+            "tags",
+            multiple=True,
+            metavar="TAG",
+            help="Only cases with this tag. Repeatable.",
+        ),
+        option(
+            WHICH,
+            "-k",
+            "keyword",
+            metavar="EXPR",
+            help="Only cases whose path or name holds these words; `and`, `or`, `not` as in "
+            "pytest.",
+        ),
+    ):
+        command = add(command)
+    return click.argument(
+        "paths", nargs=-1, type=click.Path(), callback=lambda _ctx, _param, value: value or (".",)
+    )(command)
+
+
+def judging_strictly(command: CommandF) -> CommandF:
+    """Add the option that turns warnings into failures."""
+    return option(HOW, "--strict", is_flag=True, help="Fail what has a warning.")(command)
+
+
+def reporting(command: CommandF) -> CommandF:
+    """Add the options that choose reports."""
+    return reporting_as(FORMATS)(command)
+
+
+def reporting_as(kinds: Sequence[Format]) -> Callable[[CommandF], CommandF]:
+    """Return what adds the options of some kinds of reports."""
+
+    def added(command: CommandF) -> CommandF:
+        for add in (
+            option(
+                REPORTS,
+                "--github/--no-github",
+                default=None,
+                help="Annotate YAML lines in GitHub Actions and write the job's summary; by "
+                "itself where GITHUB_ACTIONS=true.",
+            ),
+            *(
+                option(
+                    REPORTS,
+                    kind.option,
+                    kind.parameter,
+                    type=click.Path(dir_okay=False, allow_dash=True),
+                    metavar="FILE",
+                    help=kind.help,
+                )
+                for kind in reversed(kinds)
+            ),
+            option(
+                REPORTS,
+                "--durations",
+                type=click.IntRange(min=0),
+                default=0,
+                metavar="N",
+                help="Show the N slowest cases.",
+            ),
+            option(
+                REPORTS,
+                "-v",
+                "--verbose",
+                is_flag=True,
+                help="Show every case, with prediction, observation and explanation.",
+            ),
+            option(REPORTS, "-q", "--quiet", is_flag=True, help="Show the summary alone."),
+        ):
+            command = add(command)
+        return command
+
+    return added
+
+
+def selection_of(options: Mapping[str, Any]) -> Selection:
+    """Return the selection that a command's options state."""
+    from torch_scenarios.pipeline.results import Selection
+
+    return Selection(
+        paths=tuple(options["paths"]),
+        keyword=options["keyword"],
+        tags=tuple(options["tags"]),
+        sets=options["sets"],
+        limits=limits_of(options),
+        timeout_s=options.get("timeout"),
+        seed=options.get("seed"),
+        shard=options.get("shard"),
+        failed=options.get("failed", frozenset()),
+        only_failed=options.get("last_failed", False),
+        failed_first=options.get("failed_first", False),
+        strict=options.get("strict", False),
+    )
+
+
+def limits_of(options: Mapping[str, Any]) -> Limits:
+    """Return the bounds that a command's options state."""
+    return Limits(**{name: options[name] for name in Limits.__struct_fields__})
+
+
+def reported(
+    options: Mapping[str, Any],
+    conduct: Callable[[Reports], Outcome],
+    *,
+    keepers: Mapping[str, Report] | None = None,
+) -> NoReturn:
+    """Open every report, let `conduct` run and tell them, end them, leave with the exit code.
+
+    A report that cannot be written is reported before anything runs; what ends the run early (a
+    command line that makes no sense, an environment that starts nothing) leaves no report behind.
+    `keepers` are told as well and write no report.
+
+    Where nothing more can be written to standard output the reports are written all the same. The
+    exit code is the verdict's if the reader has left (`| head`); it is 3 where a report is lost, or
+    where everything passed and that could not be said.
+    """
+    with handled():
+        _reported(options, conduct, keepers=keepers)
+
+
+def _reported(
+    options: Mapping[str, Any],
+    conduct: Callable[[Reports], Outcome],
+    *,
+    keepers: Mapping[str, Report] | None,
+) -> NoReturn:
+    terminal = _terminal(options)
+    beside = _beside(options, terminal)
+    others = {**beside, **(keepers or {})}
+    try:
+        with Reports(terminal, others).open(_wanted(options)) as reports:
+            reports.traces = reports.traces or STEP_VALUES in others
+            reports.costs = reports.costs or terminal.verbose
+            reports.endings = reports.endings or terminal.verbose or bool(beside)
+            outcome = conduct(reports)
+            reports.end(outcome)
+            failures, lost = reports.failures, reports.lost
+    except ScenarioError as error:
+        refuse(error)
+    except LaunchError as error:
+        terminal.close()
+        click.echo(clean(str(error)), err=True)
+        sys.exit(INCONCLUSIVE_EXIT)
+    finally:
+        with suppress(OSError):
+            terminal.close()
+    for failure in failures:
+        click.echo(clean(failure), err=True)
+    code = outcome.exit_code
+    if lost or (failures and code == 0):
+        code = max(code, INCONCLUSIVE_EXIT)
+    sys.exit(code)
+
+
+def _wanted(options: Mapping[str, Any]) -> list[tuple[Format, str]]:
+    chosen = ((kind, options.get(kind.parameter)) for kind in FORMATS)
+    return [(kind, path) for kind, path in chosen if path]
+
+
+def _terminal(options: Mapping[str, Any]) -> TerminalReport:
+    """Return the report for people: on standard output, unless another one goes there."""
+    from torch_scenarios.report.terminal import TerminalReport
+
+    taken = any(path == STANDARD_OUTPUT for _, path in _wanted(options))
+    file = sys.stderr if taken else sys.stdout
+    if options["verbose"] and options["quiet"]:
+        message = "--verbose and --quiet exclude each other"
+        raise click.UsageError(message)
+    command = click.get_current_context().info_name
+    return TerminalReport(
+        file,
+        verbose=options["verbose"],
+        durations=options["durations"],
+        brief=options["quiet"],
+        again=command if command in {"run", "check"} else "",
+        paths=options.get("paths", ()),
+        launches=options.get("jobs", 1) if command == "run" and not options["dry_run"] else 0,
+        folds=not options["verbose"],
+    )
+
+
+def _beside(options: Mapping[str, Any], terminal: TerminalReport) -> dict[str, Report]:
+    """Return the reports that go where the one for people goes."""
+    from torch_scenarios.pipeline.selection import place_of
+
+    found: dict[str, Report] = {}
+    lines: dict[str, list[int]] = {}
+    for place in map(place_of, options.get("paths", ())):
+        if place.line is not None:
+            lines.setdefault(place.path, []).append(place.line)
+    if lines:
+        from torch_scenarios.report.text import StepValues
+
+        found[STEP_VALUES] = StepValues(terminal.print, lines)
+        terminal.names_passed, terminal.folds = True, False  # the values of a case are below it
+    wanted = options["github"]
+    if wanted is None:
+        wanted = os.environ.get("GITHUB_ACTIONS") == "true"
+    if wanted:
+        from torch_scenarios.report.github import GithubReport
+
+        found["--github"] = GithubReport(terminal.file, os.environ)
+    return found
+
+
+def refuse(error: ScenarioError) -> NoReturn:
+    """Print what is wrong with the command line, and leave with exit code 2."""
+    for problem in error.problems:
+        click.echo(str(problem), err=True)
+    sys.exit(INVALID_EXIT)

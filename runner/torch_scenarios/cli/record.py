@@ -1,0 +1,519 @@
+"""`scenario record` and `import`: programs as they are, recorded and judged."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from torch_scenarios.cli.options import HOW, INVALID_EXIT, REPORTS, GroupedCommand, option, refuse
+from torch_scenarios.display import clean, clean_line
+from torch_scenarios.errors import LaunchError, ScenarioError
+from torch_scenarios.pipeline.interruption import interrupt_on_termination
+
+if TYPE_CHECKING:
+    from torch_scenarios.record.analysis import Judged, Recorded
+    from torch_scenarios.record.difference import CalledLine, ComparedProgram, ProgramDifference
+    from torch_scenarios.record.format import LaunchRecord, RankRecord
+    from torch_scenarios.record.live import Order
+
+INCONCLUSIVE, FOUND = 3, 1
+
+#: ranks whose stacks are shown, and lines of each
+MOST_STACKS, MOST_LINES = 4, 6
+#: different positions of ranks that are shown
+MOST_POSITIONS = 16
+
+
+@click.command("record", cls=GroupedCommand, context_settings={"ignore_unknown_options": False})
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@option(
+    HOW, "-n", "--world-size", type=click.IntRange(1, 65_536), default=None, help="How many ranks."
+)
+@option(HOW, "-m", "--module", is_flag=True, help="Run a module, as `python -m` does.")
+@option(
+    HOW, "--fake", is_flag=True, help="Communicate nothing: torch's fake group, one process a rank."
+)
+@option(HOW, "--ranks", "ranks", default="all", help="With --fake: which ranks; `all`, or `0,8`.")
+@option(
+    HOW, "-j", "--jobs", type=click.IntRange(1), default=None, help="With --fake: ranks at once."
+)
+@option(HOW, "--cuda-as-cpu", is_flag=True, help="Take the CPU for every CUDA device.")
+@option(
+    HOW, "--max-seconds", type=click.FloatRange(0), default=0.0, help="End the run after so long."
+)
+@option(HOW, "--keep", is_flag=True, help="Leave ranks that are stuck alone.")
+@option(
+    HOW, "--join", is_flag=True, help="Where it is stuck, run it again with fake ranks to its end."
+)
+@option(
+    HOW, "--attach", is_flag=True, help="Print the variables under which your launcher records."
+)
+@option(
+    REPORTS,
+    "-o",
+    "--output",
+    "folder",
+    type=click.Path(),
+    default=None,
+    help="The folder of the record.",
+)
+@option(REPORTS, "-q", "--quiet", is_flag=True, help="Show the verdict alone.")
+@option(
+    REPORTS, "--yaml", "yaml", type=click.Path(), default=None, help="Write the scenario there."
+)
+@option(
+    REPORTS,
+    "--json",
+    "as_json",
+    type=click.Path(),
+    default=None,
+    help="Write the result as `check` does.",
+)
+def record(**options: Any) -> None:
+    """Record a training script on its ranks, and judge what it communicates.
+
+    COMMAND is a script with its arguments, behind `--`; or a launcher of your own (torchrun),
+    under which the ranks record themselves. Exit codes: 1 where something is wrong, 3 where nothing
+    is and the record is not the whole program, otherwise the script's own.
+    """
+    from torch_scenarios.record.live import Order, attaching
+
+    folder = Path(options["folder"] or tempfile.mkdtemp(prefix="scenario-record-"))
+    if options["attach"]:
+        folder = Path(options["folder"] or "scenario-record").absolute()
+        for name, value in attaching(folder, os.environ.get("PYTHONPATH", "")).items():
+            click.echo(f"export {name}={value}")
+        click.echo(f"# then run your program, and `scenario import {folder}`", err=True)
+        return
+    command = tuple(options["command"])
+    if not command:
+        _usage("there is nothing to record: write `scenario record -n 4 -- train.py`")
+    world = options["world_size"] or (2 if not options["fake"] else 8)
+    order = Order(
+        command=command,
+        folder=folder,
+        world_size=world,
+        ranks=_chosen(options["ranks"], world) if options["fake"] else tuple(range(world)),
+        module=options["module"],
+        fake=options["fake"],
+        jobs=options["jobs"] or min(os.cpu_count() or 1, 8),
+        cuda_as_cpu=options["cuda_as_cpu"],
+        max_seconds=options["max_seconds"],
+        keep=options["keep"],
+        aside=options["as_json"] == "-",
+        join=options["join"],
+    )
+    if not order.own_launcher and not order.module and not Path(command[0]).is_file():
+        _usage(f"there is no script `{command[0]}`")
+    interrupt_on_termination()
+    try:
+        _recorded(order, options)
+    except ScenarioError as error:
+        refuse(error)
+    except LaunchError as error:
+        click.echo(clean(str(error)), err=True)
+        sys.exit(INCONCLUSIVE)
+
+
+def _usage(words: str) -> NoReturn:
+    click.echo(clean(words), err=True)
+    sys.exit(INVALID_EXIT)
+
+
+def _chosen(text: str, world: int) -> tuple[int, ...]:
+    if text == "all":
+        return tuple(range(world))
+    try:
+        found = sorted({int(each) for each in text.split(",")})
+    except ValueError:
+        _usage(f"`--ranks {text}` names no ranks: write `all`, or `0,8`")
+    if not found or found[0] < 0 or found[-1] >= world:
+        _usage(f"`--ranks {text}` names a rank outside of this world of {world} ranks")
+    return tuple(found)
+
+
+def _recorded(order: Order, options: Mapping[str, Any]) -> NoReturn:
+    """Run, judge, tell, and leave with the exit code."""
+    from torch_scenarios.record.analysis import NothingRecordedError, recorded
+
+    began = time.monotonic()
+    try:
+        found = recorded(order, notice=lambda words: click.echo(f"scenario: {words}", err=True))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except NothingRecordedError as error:
+        click.echo(str(error), err=True)
+        sys.exit(error.code or INCONCLUSIVE)
+    if options["as_json"] != "-":
+        lines = told_lines(found, time.monotonic() - began)
+        for line in lines[:1] if options["quiet"] else lines:
+            click.echo(clean(line))
+    _write(found.judged, options)
+    if found.ran.interrupted:
+        sys.exit(130)
+    sys.exit(exit_code(found.judged, found.ran.code))
+
+
+def write_scenario(path: Path, result: Judged) -> None:
+    """Write the scenario of a record; one that cannot be written ends the command."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(result.program.text, encoding="utf-8")
+    except OSError as error:
+        _usage(f"{path}: it cannot be written: {error.strerror or error}")
+
+
+def exit_code(result: Judged, code: int) -> int:
+    """Return 1 for a finding, 3 where the record is not the whole, else the script's own."""
+    if result.found:
+        return FOUND
+    if result.result.verdict.status != "PASSED":
+        return INCONCLUSIVE
+    return code
+
+
+def _write(result: Judged, options: Mapping[str, Any]) -> None:
+    if options.get("yaml"):
+        write_scenario(Path(options["yaml"]), result)
+    if options.get("as_json"):
+        from torch_scenarios.pipeline.results import Outcome
+        from torch_scenarios.report.json import text
+
+        outcome = Outcome(results=(result.result,), cases=1, selected=1)
+        _write_text(options["as_json"], text(outcome))
+
+
+def _write_text(path: str, words: str) -> None:
+    """Write a file, or to standard output where it is `-`."""
+    if path == "-":
+        click.echo(words, nl=False)
+        return
+    try:
+        Path(path).write_text(words, encoding="utf-8")
+    except OSError as error:
+        _usage(f"{path}: it cannot be written: {error.strerror or error}")
+
+
+def told_lines(found: Recorded, seconds: float) -> list[str]:
+    """Return the verdict first, then why, where the ranks stand, and what was written."""
+    from torch_scenarios.record.live import stack_of
+
+    result, records, ran, home = found.judged, found.records, found.ran, found.home
+    verdict = result.result.verdict
+    world = len(records)
+    how = "stuck" if ran.stuck else "ended at --max-seconds" if ran.timed_out else "ran"
+    how = "interrupted" if ran.interrupted else how
+    under = f" under {ran.launch.launcher}" if ran.launch.launcher else ""
+    who = f"{world} rank{'s' * (world > 1)}{under}"
+    told = [f"{verdict.status:12} {result.result.file}  {who}, {how}, {seconds:.1f} s"]
+    positions: list[str] = []
+    if result.found or ran.stuck or ran.timed_out or ran.interrupted:
+        positions = standing_lines(records, home, ran.launch)
+        outside = [rank for rank, each in records.items() if each.truncated and not each.inside]
+        for rank in [r for r in outside if r in ran.stacks][:MOST_STACKS]:
+            head = f"  rank {rank} is outside of any call; its Python stack, innermost first:"
+            stack = [f"    {line}" for line in stack_of(ran.stacks[rank], MOST_LINES)]
+            positions += [head, *stack]
+    told += judged_lines(result, records, positions, found.notes)
+    steps = result.program.steps
+    told.append(f"  scenario: {found.path} ({steps} step{'s' * (steps != 1)})")
+    return told
+
+
+def judged_lines(
+    result: Judged,
+    records: Mapping[int, RankRecord],
+    positions: Sequence[str],
+    notes: Sequence[str],
+) -> list[str]:
+    """Return what is found, and where the ranks are: first where none came to its own end."""
+    why = finding_lines(result)
+    if result.result.verdict.reason:
+        why.append(f"  {result.result.verdict.reason}")
+    is_hang = all(each.truncated and each.error is None for each in records.values())
+    told = [*positions, *why] if is_hang else [*why, *positions]
+    return [*told, *(f"  note: {note}" for note in notes)]
+
+
+def standing_lines(records: Mapping[int, RankRecord], home: str, launch: LaunchRecord) -> list[str]:
+    """Return where the ranks are whose program did not come to its end; some where most did.
+
+    Ranks at one place are one line.
+    """
+    from torch_scenarios.record.findings import position, standing
+    from torch_scenarios.record.format import lost_peer
+    from torch_scenarios.verdict.finding import among_text
+
+    going: dict[str, list[int]] = {}
+    over: dict[str, list[int]] = {}
+    for rank, each in sorted(records.items()):
+        at = standing(each, home)
+        if each.died is not None:
+            continue  # a finding tells where
+        if each.ending != "stopped":
+            over.setdefault(f"{_ending(each)} after {at}", []).append(rank)
+        elif each.error is not None:
+            words = f"raised in {at}: {lost_peer(each.error)[:160]}"
+            going.setdefault(words, []).append(rank)
+        else:
+            ended = f"ended by {launch.launcher} " if rank in launch.stopped else ""
+            going.setdefault(f"{ended}{position(each, home)}", []).append(rank)
+    found = [*going.items(), *(over.items() if going else ())]
+    return [
+        clean(f"  {among_text(ranks, len(records))}: {words}")
+        for words, ranks in found[:MOST_POSITIONS]
+    ]
+
+
+def _ending(record: RankRecord) -> str:
+    return f"exited with code {record.code}" if record.code else "ended"
+
+
+def finding_lines(result: Judged) -> list[str]:
+    """Return the findings in words: what is wrong, a clause a line why, and once what to change."""
+    from torch_scenarios.explain import explanation
+
+    lines = []
+    shown = set()
+    for finding in result.result.verdict.findings:
+        lines.append(f"  {': '.join(filter(None, (finding.diagnosis, finding.prose)))}")
+        lines += [f"    {clause}" for clause in finding.because]
+        found = explanation(finding.diagnosis or "")
+        fix = finding.fix or (found.fix if found is not None else "")
+        if fix and fix not in shown:
+            shown.add(fix)
+            lines.append(f"    fix: {fix}")
+    return lines
+
+
+# -------------------------------------------------------------------------------------------------
+# `scenario import`: a record that is there already.
+
+
+@click.command("import", cls=GroupedCommand)
+@click.argument("folder", type=click.Path(exists=True))
+@option(REPORTS, "-q", "--quiet", is_flag=True, help="Show the verdict alone.")
+@option(
+    REPORTS, "--yaml", "yaml", type=click.Path(), default=None, help="Write the scenario there."
+)
+@option(
+    REPORTS,
+    "--json",
+    "as_json",
+    type=click.Path(),
+    default=None,
+    help="Write the result as `check` does.",
+)
+def import_records(**options: Any) -> None:
+    """Judge a record, of ours or torch's flight recorder: the content shows which.
+
+    Exit codes: 0 nothing is wrong, 1 something is, 2 it is not a record, 3 it is not whole.
+    """
+    from torch_scenarios.record.analysis import judged, recorded_script
+    from torch_scenarios.record.format import LaunchRecord, is_record, know_exits, read, read_launch
+
+    folder, launch = Path(options["folder"]), LaunchRecord()
+    try:
+        if folder.is_dir() and is_record(folder):
+            records, launch = read(folder), read_launch(folder)
+            know_exits(records, launch)
+        else:
+            from torch_scenarios.record.flight_recorder import read_dumps
+
+            records = read_dumps(folder)
+        script, home = recorded_script(records, str(folder))
+        path = (folder if folder.is_dir() else folder.parent) / "scenario.yaml"
+        result = judged(records, path, script=script, folder=home)
+    except ScenarioError as error:
+        refuse(error)
+    verdict = result.result.verdict
+    told = [clean_line(f"{verdict.status:12} {script}  {len(records)} ranks, recorded")]
+    if not options["quiet"]:
+        positions: list[str] = []
+        if result.found or verdict.status != "PASSED":
+            positions = standing_lines(records, home, launch)
+        told += judged_lines(result, records, positions, _notes_of(records))
+    for line in told if options["as_json"] != "-" else ():
+        click.echo(clean(line))
+    _write(result, options)
+    sys.exit(exit_code(result, 0))
+
+
+def _notes_of(records: Mapping[int, RankRecord]) -> list[str]:
+    return sorted({note for each in records.values() for note in each.notes})
+
+
+# -------------------------------------------------------------------------------------------------
+# `scenario diff`: two records, or scenarios, compared; or the pages of two runs.
+
+#: differences that are shown
+MOST_DIFFERENCES = 20
+
+
+@click.command("diff", cls=GroupedCommand)
+@click.argument("a", type=click.Path(exists=True, path_type=Path))
+@click.argument("b", type=click.Path(exists=True, path_type=Path))
+@option(
+    REPORTS,
+    "--json",
+    "as_json",
+    type=click.Path(),
+    default=None,
+    help="Write the differences as JSON; `-` is standard output.",
+)
+@option(
+    REPORTS,
+    "--html",
+    "html_file",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Of two pages: write the second one anew, with what each case was in the first.",
+)
+def diff(**options: Any) -> None:
+    """Compare what the ranks of two programs communicate: A before, B after.
+
+    Each is the folder of a record, dumps of the flight recorder, or a scenario. A difference is
+    shown with the ranks that have it and the lines of both sides. Values are not compared.
+
+    Or A and B are pages that `scenario run --html` wrote: cases whose verdicts, endings or values
+    differ are shown, and how long each run took.
+
+    Exit codes: 0 they are equal, 1 they differ, 2 one of them is neither of these.
+    """
+    pages = [_is_page(options[side]) for side in "ab"]
+    if any(pages) or options["html_file"]:
+        _require_pages(options, pages)
+        _compare_pages(options)
+    from torch_scenarios.record.difference import differences, sides_of
+
+    try:
+        a, b = sides_of(options["a"], options["b"])
+        found = differences(a, b)
+    except ScenarioError as error:
+        refuse(error)
+    quiet = options["as_json"] == "-"
+    if options["as_json"] is not None:
+        _write_text(options["as_json"], difference_json(a, b, found))
+    for line in [] if quiet else difference_lines(a, b, found):
+        click.echo(clean(line))
+    sys.exit(FOUND if found or a.world_size != b.world_size else 0)
+
+
+def _is_page(path: Path) -> bool:
+    from torch_scenarios.report.html.page import is_page
+
+    return is_page(str(path))
+
+
+def _require_pages(options: Mapping[str, Any], pages: Sequence[bool]) -> None:
+    if not all(pages):
+        other = options["ab"[list(pages).index(False)]]
+        message = (
+            f"{other} is not a page that --html wrote; two pages are compared, or two programs"
+        )
+        raise click.UsageError(message)
+    if options["as_json"] is not None:
+        message = "--json is for two programs; two pages are compared in words, and with --html"
+        raise click.UsageError(message)
+
+
+#: cases that changed of which more than a line is shown
+MOST_CASES = 20
+
+
+def _compare_pages(options: Mapping[str, Any]) -> NoReturn:
+    """Show, or write as a page, what is another in the second of two runs."""
+    from torch_scenarios.report.html.page import changes, compared_page, content_of
+
+    try:
+        before, after = (content_of(str(options[side])) for side in "ab")
+        found = changes(before, after)
+    except ScenarioError as error:
+        refuse(error)
+    for number, each in enumerate(found):
+        now = each.after or "not in the second run"
+        then = f"was {each.before}" if each.before else "new"
+        click.echo(clean(f"{now:<12} {each.name}  {then}"))
+        for line in each.lines if number < MOST_CASES else ():
+            click.echo(clean(f"  {line}"))
+    click.echo(clean(f"before: {before.run['summary']}"))
+    click.echo(clean(f"after:  {after.run['summary']}"))
+    if not found:
+        click.echo(f"equal: {len(after.heads)} cases")
+    if options["html_file"]:
+        _write_text(options["html_file"], compared_page(before, after, found))
+    sys.exit(FOUND if found else 0)
+
+
+def difference_lines(
+    a: ComparedProgram, b: ComparedProgram, found: Sequence[ProgramDifference]
+) -> list[str]:
+    """Return the differences in words, each with its ranks."""
+    from torch_scenarios.record.difference import difference_words
+    from torch_scenarios.verdict.finding import among_text
+
+    if a.world_size != b.world_size:
+        lines = [f"the worlds differ: {a.world_size} ranks and {b.world_size} ranks"]
+    else:
+        lines = []
+    if not found and not lines:
+        return [f"equal: {len(a.lines)} ranks communicate alike"]
+
+    def who(ranks: Sequence[int]) -> str:
+        return among_text(ranks, a.world_size if a.world_size == b.world_size else 0)
+
+    changed = [f"{who(ranks)}: {words}" for ranks, words in difference_words(found)]
+    if len(changed) == 1 and not lines:
+        return changed
+    ranks = sorted({rank for each in found for rank in each.ranks})
+    if ranks:
+        verb = "communicates" if len(ranks) == 1 else "communicate"
+        lines.append(f"{who(ranks)} {verb} in another way")
+    lines += [f"  {line}" for line in changed[:MOST_DIFFERENCES]]
+    if len(changed) > MOST_DIFFERENCES:
+        lines.append(f"  and {len(changed) - MOST_DIFFERENCES} more")
+    return lines
+
+
+def difference_json(
+    a: ComparedProgram, b: ComparedProgram, found: Sequence[ProgramDifference]
+) -> str:
+    """Return the differences as JSON (schemas/diff.schema.json)."""
+
+    def line(each: CalledLine | None) -> dict[str, str] | None:
+        return None if each is None else {"call": each.what, "place": each.place}
+
+    def side(each: ComparedProgram) -> dict[str, Any]:
+        known = sorted(each.lines)
+        return {"path": each.name, "world_size": each.world_size, "ranks": known}
+
+    content = {
+        "format": "scenario-diff",
+        "version": 1,
+        "equal": not found and a.world_size == b.world_size,
+        "a": side(a),
+        "b": side(b),
+        "differences": [
+            {
+                "kind": each.kind,
+                "ranks": list(each.ranks),
+                "position": each.position,
+                "a": line(each.a),
+                "b": line(each.b),
+                "before": line(each.before) if each.kind == "moved" else None,
+                "calls": [line(call) for call in each.calls],
+                "times": each.times if each.kind == "repeated" else 1,
+                "message": each.words,
+            }
+            for each in found
+        ],
+    }
+    return json.dumps(content, indent=2) + "\n"

@@ -1,0 +1,353 @@
+"""The conformance file: what each backend did in each version of torch, side by side.
+
+    case or cell             gloo, torch 2.6.0   gloo, torch 2.13.0   mpi4py, torch 2.13.0
+    all_reduce avg int32     refuses             refuses              same
+    async/late.yaml::late    UNSUPPORTED         PASSED               PASSED
+
+A column is one :class:`Conformance`. schemas/conformance.schema.json describes the file; what is
+the same in every column is written once, so that a difference of the file is one of the backends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+from msgspec import Struct, field
+
+from torch_scenarios.conformance.table import Cell, Seen, shown
+from torch_scenarios.display import short
+from torch_scenarios.errors import Problem, ScenarioError
+from torch_scenarios.files import schema_file
+from torch_scenarios.vocabulary import DTYPES
+
+FORMAT, VERSION = "scenario-conformance", 1
+SCHEMA = "conformance.schema.json"
+#: what is written between a file and the name of one of its columns
+COLUMN = "#"
+
+
+class CaseSeen(Struct, frozen=True, kw_only=True):
+    """What came of a case of the corpus: its verdict, how the run ended, a reason in words."""
+
+    verdict: str
+    outcome: str = ""
+    words: str = ""
+
+    def __str__(self) -> str:
+        """Return the verdict and the outcome of the run: `PASSED deadlock`."""
+        return f"{self.verdict} {self.outcome}".strip()
+
+
+class Conformance(Struct, frozen=True, kw_only=True):
+    """What one backend did in one version of torch; `name` is that of its column.
+
+    `machine` is what it ran on, in words (torch and Python, cores); `cases` are named
+    `folder/file.yaml::case` from the corpus.
+    """
+
+    name: str
+    backend: str
+    torch: str
+    machine: Mapping[str, str] = field(default_factory=dict)
+    cases: Mapping[str, CaseSeen] = field(default_factory=dict)
+    cells: Mapping[Cell, Seen] = field(default_factory=dict)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many cases came to each verdict."""
+        return dict(sorted(Counter(seen.verdict for seen in self.cases.values()).items()))
+
+
+class ColumnDifference(Struct, frozen=True, kw_only=True):
+    """Something that two columns do not agree on, and the scenario that shows it.
+
+    `scenario` is the name of a case of the corpus, or the text of a file of its own.
+    """
+
+    what: str
+    before: str
+    after: str
+    words: str = ""
+    scenario: str = ""
+    file: str = ""
+
+
+def name_of(backend: str, torch: str) -> str:
+    """Return how a column is called unless its author says otherwise: `gloo, torch 2.13.0`."""
+    return f"{backend}, torch {torch.partition('+')[0]}"
+
+
+# -------------------------------------------------------------------------------------------------
+# The file.
+
+
+def read(path: str) -> dict[str, Conformance]:
+    """Return the columns of a file by their names; `FILE#COLUMN` gives that one alone.
+
+    Raises ScenarioError where it cannot be read, is no such file, or lacks the column.
+    """
+    file, mark, chosen = path.partition(COLUMN)
+    try:
+        document = json.loads(Path(file).read_text(encoding="utf-8"))
+        jsonschema.validate(document, json.loads(schema_file(SCHEMA).read_text(encoding="utf-8")))
+    except OSError as error:
+        message = f"{file} cannot be read: {error.strerror}"
+        raise _refused(message) from error
+    except ValueError as error:
+        message = f"{file} is not JSON: {error}"
+        raise _refused(message) from error
+    except jsonschema.ValidationError as error:
+        where = "/".join(map(str, error.absolute_path)) or "the top"
+        what = short(error.message)
+        message = f"{file} is not what `scenario conformance` writes: {what} (at {where})"
+        raise _refused(message) from error
+    found = {column["name"]: _column(column, document) for column in document["columns"]}
+    if not mark:
+        return found
+    if chosen not in found:
+        names = ", ".join(f"{name!r}" for name in found)
+        message = f"{file} has no column {chosen!r}; it has {names}"
+        raise _refused(message)
+    return {chosen: found[chosen]}
+
+
+def one(path: str) -> Conformance:
+    """Return the only column of a file, or that of `FILE#COLUMN`. Raises ScenarioError."""
+    found = read(path)
+    if len(found) == 1:
+        return next(iter(found.values()))
+    names = ", ".join(f"'{path}{COLUMN}{name}'" for name in found)
+    message = f"{path} has {len(found)} columns: name one, as {names or 'none is there'}"
+    raise _refused(message)
+
+
+def _refused(message: str) -> ScenarioError:
+    return ScenarioError([Problem(code="not_comparable", message=message)])
+
+
+def _column(column: Mapping[str, Any], document: Mapping[str, Any]) -> Conformance:
+    name = column["name"]
+    cases = {
+        entry["case"]: CaseSeen(
+            **_parts(entry["results"][name]), words=entry.get("words", {}).get(name, "")
+        )
+        for entry in document["cases"]
+        if name in entry["results"]
+    }
+    cells = {
+        Cell(operation=entry["operation"], op=entry["op"], dtype=entry["dtype"]): Seen(
+            outcome=entry["results"][name], words=entry.get("words", {}).get(name, "")
+        )
+        for entry in document["cells"]
+        if name in entry["results"]
+    }
+    return Conformance(
+        name=name,
+        backend=column["backend"],
+        torch=column["torch"],
+        machine=column["machine"],
+        cases=cases,
+        cells=cells,
+    )
+
+
+def _parts(text: str) -> dict[str, str]:
+    verdict, _, outcome = text.partition(" ")
+    return {"verdict": verdict, "outcome": outcome}
+
+
+def text(columns: Iterable[Conformance]) -> str:
+    """Return the file of some columns as JSON, one case or cell a line."""
+    chosen = list(columns)
+    head = {
+        "format": FORMAT,
+        "version": VERSION,
+        "columns": [
+            {
+                "name": column.name,
+                "backend": column.backend,
+                "torch": column.torch,
+                "machine": dict(column.machine),
+                "counts": column.counts,
+            }
+            for column in chosen
+        ],
+    }
+    cases = sorted({case for column in chosen for case in column.cases})
+    cells = list(dict.fromkeys(cell for column in chosen for cell in column.cells))
+    lines = {
+        "cases": [
+            {"case": case} | _row({column.name: column.cases.get(case) for column in chosen})
+            for case in cases
+        ],
+        "cells": [
+            {"operation": cell.operation, "op": cell.op, "dtype": cell.dtype}
+            | _row({column.name: column.cells.get(cell) for column in chosen})
+            for cell in cells
+        ],
+    }
+    written = json.dumps(head, indent=2, ensure_ascii=False)[:-2]
+    for name, entries in lines.items():
+        body = ",\n    ".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
+        written += f',\n  "{name}": [\n    {body}\n  ]' if entries else f',\n  "{name}": []'
+    return written + "\n}\n"
+
+
+def _row(seen: Mapping[str, CaseSeen | Seen | None]) -> dict[str, Any]:
+    there = {name: each for name, each in seen.items() if each is not None}
+    words = {name: each.words for name, each in there.items() if each.words}
+    results = {
+        name: each.outcome if isinstance(each, Seen) else str(each) for name, each in there.items()
+    }
+    return {"results": results} | ({"words": words} if words else {})
+
+
+# -------------------------------------------------------------------------------------------------
+# What changed between two columns.
+
+
+def differences(old: Conformance, new: Conformance) -> list[ColumnDifference]:
+    """Return what two columns do not agree on: cases by name, then calls, alike dtypes together.
+
+    What only one of them has is no difference: the corpus may have grown between them.
+    """
+    found = [
+        ColumnDifference(
+            what=case,
+            before=str(old.cases[case]),
+            after=str(new.cases[case]),
+            words=new.cases[case].words or old.cases[case].words,
+            scenario=case,
+        )
+        for case in sorted(old.cases.keys() & new.cases.keys())
+        if _differ(old.cases[case], new.cases[case])
+    ]
+    return [*found, *_calls(old, new)]
+
+
+def _differ(one: CaseSeen, other: CaseSeen) -> bool:
+    return str(one) != str(other)
+
+
+def _calls(old: Conformance, new: Conformance) -> Iterator[ColumnDifference]:
+    alike: dict[tuple[str, str, str, str], list[Cell]] = {}
+    for cell, before in old.cells.items():
+        after = new.cells.get(cell)
+        if after is not None and before.outcome != after.outcome:
+            key = (cell.operation, cell.op, before.outcome, after.outcome)
+            alike.setdefault(key, []).append(cell)
+    for (operation, op, before_, after_), cells in alike.items():
+        dtypes = [cell.dtype for cell in cells]
+        words = (new.cells[cells[0]].words, old.cells[cells[0]].words)
+        yield ColumnDifference(
+            what=" ".join(filter(None, (operation, op, *dtypes))),
+            before=before_,
+            after=after_,
+            words=next(filter(None, words), ""),
+            scenario=shown(operation, op, dtypes),
+            file="_".join(filter(None, (operation, op, before_, after_))).replace(" ", "_")
+            + ".yaml",
+        )
+
+
+def left_out(old: Conformance, new: Conformance) -> tuple[int, int]:
+    """Return how many cases and cells only the first has, and only the second."""
+    before = old.cases.keys() | set(map(str, old.cells))
+    after = new.cases.keys() | set(map(str, new.cells))
+    return len(before - after), len(after - before)
+
+
+# -------------------------------------------------------------------------------------------------
+# The page: which call works where.
+
+MARKS = {
+    "same": "yes",
+    "refuses": "refuses",
+    "differs": "**differs**",
+    "undefined": "undefined",
+    "hangs": "**hangs**",
+    "dies": "**dies**",
+    "not run": "not run",
+    "goes through": "passes torch",
+}
+
+
+def page(columns: Mapping[str, Conformance]) -> str:
+    """Return the columns as Markdown: what each ran on, its verdicts, which call works where."""
+    names = list(columns)
+    lines = [
+        f"| | {' | '.join(names)} |",
+        "|---|" + "---|" * len(names),
+        *_facts(columns),
+        "",
+        f"| operation | reduce op | {' | '.join(names)} |",
+        "|---|---|" + "---|" * len(names),
+        *_calls_of(columns),
+    ]
+    others = _cases_that_differ(columns)
+    if others:
+        lines += [
+            "",
+            f"| case | {' | '.join(names)} |",
+            "|---|" + "---|" * len(names),
+            *others,
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _facts(columns: Mapping[str, Conformance]) -> Iterator[str]:
+    facts = dict.fromkeys(name for column in columns.values() for name in column.machine)
+    for fact in facts:
+        yield f"| {fact} | {' | '.join(c.machine.get(fact, '') for c in columns.values())} |"
+    verdicts = dict.fromkeys(name for column in columns.values() for name in column.counts)
+    for verdict in verdicts:
+        told = (str(column.counts.get(verdict, 0)) for column in columns.values())
+        yield f"| cases {verdict} | {' | '.join(told)} |"
+
+
+def _calls_of(columns: Mapping[str, Conformance]) -> Iterator[str]:
+    """Yield a row for each reduce op; operations that come to the same everywhere share one."""
+    rows: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
+    for name, column in columns.items():
+        for cell, seen in column.cells.items():
+            row = rows.setdefault((cell.op, cell.operation), {})
+            row.setdefault(name, {})[cell.dtype] = seen.outcome
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for (op, operation), row in rows.items():
+        told = (op, *(_summary(row.get(name, {})) for name in columns))
+        alike.setdefault(told, []).append(operation)
+    for told, operations in alike.items():
+        yield f"| {', '.join(operations)} | {' | '.join(told)} |"
+
+
+def _summary(outcomes: Mapping[str, str]) -> str:
+    """Return what came of each dtype: `yes`, or `yes but: refuses int16 bool`."""
+    by_outcome: dict[str, list[str]] = {}
+    for dtype in DTYPES:
+        if dtype in outcomes:
+            by_outcome.setdefault(MARKS.get(outcomes[dtype], outcomes[dtype]), []).append(dtype)
+    if not by_outcome:
+        return "not seen"
+    if len(by_outcome) == 1:
+        return next(iter(by_outcome))
+    usual = max(by_outcome, key=lambda outcome: len(by_outcome[outcome]))
+    others = "; ".join(
+        f"{outcome} {' '.join(dtypes)}"
+        for outcome, dtypes in by_outcome.items()
+        if outcome != usual
+    )
+    return f"{usual}, but {others}"
+
+
+def _cases_that_differ(columns: Mapping[str, Conformance]) -> list[str]:
+    found = []
+    for case in sorted({case for column in columns.values() for case in column.cases}):
+        told = [str(c.cases[case]) if case in c.cases else "" for c in columns.values()]
+        if len(set(filter(None, told))) > 1:
+            found.append(f"| `{case}` | {' | '.join(told)} |")
+    return found

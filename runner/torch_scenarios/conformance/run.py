@@ -1,0 +1,196 @@
+"""One column of the conformance file, really run: the table of calls, then the corpus."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from importlib import metadata
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from msgspec.structs import replace
+
+from torch_scenarios.conformance.document import CaseSeen, Conformance, name_of
+from torch_scenarios.conformance.document import one as read_one
+from torch_scenarios.conformance.table import Cell, Seen, table
+from torch_scenarios.errors import LaunchError
+from torch_scenarios.pipeline import run as pipeline
+from torch_scenarios.pipeline.results import (
+    Executor,
+    Listener,
+    Outcome,
+    Result,
+    Selection,
+    environment,
+)
+from torch_scenarios.pipeline.selection import load_all
+
+#: characters of a reason that are kept
+WORDS = 200
+
+
+def conducted(
+    selection: Selection,
+    launch: Callable[[], AbstractContextManager[Executor]],
+    listener: Listener,
+    *,
+    dtypes: Iterable[str],
+    backend: str,
+    name: str = "",
+    say: Callable[[str], None],
+) -> tuple[Outcome, Conformance]:
+    """Run every call of the table for some dtypes, and the cases of a selection, on one launch.
+
+    Returns the outcome of the cases, and both as a column; `name` is the column's, which else is
+    called after the backend and the version of torch; `backend` is what was asked for. `say`
+    hears of each dtype. No call is run where no case can be (:func:`is_runnable`).
+    """
+    cells: dict[Cell, Seen] = {}
+    if is_runnable(selection):
+        with launch() as executor:
+            cells = table(executor, dtypes, lambda dtype, seen: say(_counted(dtype, seen)))
+            outcome = pipeline.run(selection, lambda: nullcontext(executor), listener)
+    else:
+        outcome = pipeline.run(selection, launch, listener)
+    found = environment(outcome)
+    torch = found.get("torch") or metadata.version("torch")
+    backend = found.get("backend") or backend
+    roots = [Path(path).resolve() for path in selection.paths]
+    column = Conformance(
+        name=name or name_of(backend, torch),
+        backend=backend,
+        torch=torch,
+        machine={
+            "torch": torch,
+            "Python": platform.python_version(),
+            "system": f"{platform.system()} {platform.machine()}",
+            "cores": str(os.cpu_count()),
+        },
+        cases={_name(each, roots): _case(each) for each in outcome.results},
+        cells=cells,
+    )
+    return outcome, column
+
+
+def is_runnable(selection: Selection) -> bool:
+    """Return whether a selection has a case, and no file that is invalid.
+
+    Raises ScenarioError as :func:`torch_scenarios.pipeline.selection.load_all` does.
+    """
+    loaded = load_all(selection)
+    return bool(loaded.scenarios) and not loaded.invalid
+
+
+def launched(
+    launcher: Sequence[str],
+    arguments: Sequence[str],
+    selection: Selection,
+    *,
+    name: str = "",
+    say: Callable[[str], None],
+) -> Conformance:
+    """Return a column of ranks that `launcher` starts, launch after launch (`mpirun -n 8`).
+
+    `arguments` are those of `python -m torch_scenarios.worker` that choose the backend. A case that
+    ends a launch before it is judged is INCONCLUSIVE, and what it left goes to the next one. Raises
+    LaunchError where no launch comes to a first result.
+    """
+    worker = [*launcher, sys.executable, "-m", "torch_scenarios.worker", *arguments]
+    waiting = [f"{each.source.path}::{each.case}" for each in load_all(selection).scenarios]
+    roots = [Path(path).resolve() for path in selection.paths]
+    cases: dict[str, CaseSeen] = {}
+    with TemporaryDirectory() as folder:
+        first, lines = Path(folder) / "first.json", Path(folder) / "results.jsonl"
+        _start([*worker, "--conformance", str(first), waiting[0]])
+        if not first.exists():
+            message = f"no rank that `{' '.join(launcher)}` starts gives a result"
+            raise LaunchError(message)
+        column = read_one(str(first))
+        while waiting:
+            lines.unlink(missing_ok=True)
+            _start([*worker, "--jsonl", str(lines), *waiting])
+            seen, whole = _results(lines)
+            done = {f"{each['file']}::{each['case']}": each for each in seen}
+            for place, each in done.items():
+                cases[_place(place, roots)] = _told(each)
+            waiting = [place for place in waiting if place not in done]
+            if waiting and (not whole or not done):
+                words = "its launch ended before it was judged"
+                cases[_place(waiting.pop(0), roots)] = CaseSeen(verdict="INCONCLUSIVE", words=words)
+            say(f"{len(cases)} cases seen, {len(waiting)} left")
+    return replace(column, name=name or column.name, cases=cases)
+
+
+def _start(command: Sequence[str]) -> None:
+    """Run a launch to its end, and drop what it prints."""
+    subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+
+
+def _results(path: Path) -> tuple[list[dict[str, Any]], bool]:
+    """Return the results of a launch that were judged, and whether it came to its end."""
+    if not path.exists():
+        return [], False
+    found: list[dict[str, Any]] = []
+    whole = False
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            told = json.loads(line)
+        except ValueError:
+            break  # it was killed while it wrote
+        whole = told["kind"] == "end"
+        if told["kind"] == "result" and not _never_began(told["result"]):
+            found.append(told["result"])
+    return found, whole
+
+
+def _never_began(result: Mapping[str, Any]) -> bool:
+    return result["verdict"] == "INCONCLUSIVE" and "this launch ended" in str(result["reason"])
+
+
+def _place(place: str, roots: list[Path]) -> str:
+    file, _, case = place.partition("::")
+    return _from(Path(file), case, roots)
+
+
+def _told(result: Mapping[str, Any]) -> CaseSeen:
+    problems = [str(each["message"]) for each in result["problems"]]
+    words = str(result["reason"] or next(iter(problems), ""))
+    return CaseSeen(
+        verdict=result["verdict"],
+        outcome=(result["observed"] or {}).get("outcome", ""),
+        words="" if result["verdict"] == "PASSED" else words.partition("\n")[0][:WORDS],
+    )
+
+
+def _counted(dtype: str, seen: Mapping[Cell, Seen]) -> str:
+    outcomes = [each.outcome for each in seen.values()]
+    counted = ", ".join(f"{outcomes.count(one)} {one}" for one in dict.fromkeys(outcomes))
+    return f"calls of {dtype}: {counted}"
+
+
+def _name(result: Result, roots: list[Path]) -> str:
+    """Return the name of a case from the corpus, wherever that lies."""
+    return _from(Path(result.file), result.case, roots)
+
+
+def _from(path: Path, case: str, roots: list[Path]) -> str:
+    file = path.resolve()
+    root = next((root for root in roots if file.is_relative_to(root)), file.parent)
+    return f"{file.relative_to(root).as_posix()}::{case}"
+
+
+def _case(result: Result) -> CaseSeen:
+    verdict = result.verdict
+    words = verdict.reason or next((each.prose for each in verdict.findings), "")
+    observed = verdict.observed
+    return CaseSeen(
+        verdict=verdict.status,
+        outcome="" if observed is None else observed.outcome,
+        words="" if verdict.status == "PASSED" else words.partition("\n")[0][:WORDS],
+    )

@@ -1,0 +1,339 @@
+"""The differential table: operation x reduce op x dtype, each cell one call on two ranks.
+
+All cells of a dtype are steps of one scenario, each with tensors of its own, because making a world
+costs NCCL more than a hundred calls. What a step raises ends nothing: the kinds are allowed beside
+it. A cell that hangs or ends a process is left out of the next attempt, and so are those before it.
+What is right is asked of the reference cell by cell, as it would take a stated error for granted.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from msgspec import Struct
+from msgspec.structs import replace
+
+from torch_scenarios.errors import LaunchError, ScenarioError, UnsupportedError
+from torch_scenarios.expressions.values import Undefined
+from torch_scenarios.language import load
+from torch_scenarios.model.groups import plan
+from torch_scenarios.model.plan import Plan
+from torch_scenarios.model.trace import Event, Trace
+from torch_scenarios.pipeline.results import Executor
+from torch_scenarios.reference import simulate
+from torch_scenarios.verdict.comparison import Wanted, differences
+from torch_scenarios.vocabulary import DTYPES, RAISE_KINDS, REDUCE_OPS
+
+#: what a cell can come to. `undefined`: the reference gives it no value, so that nothing can differ
+OUTCOMES = ("same", "differs", "refuses", "undefined", "hangs", "dies", "not run", "unseen")
+RANKS = 2
+OPS = (*REDUCE_OPS, "premul_sum")
+REDUCING = ("all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter")
+REDUCING_FLAT = ("reduce_scatter_single",)
+MOVING = (
+    *("broadcast", "all_gather", "all_gather_single", "gather", "scatter"),
+    *("all_to_all", "all_to_all_single", "send", "batch_isend_irecv"),
+)
+#: attempts for one dtype before the rest is given up
+ATTEMPTS = 6
+
+
+class Cell(Struct, frozen=True, kw_only=True, order=True):
+    """One call: what is done, with which reduce op (none where nothing is reduced), on what."""
+
+    operation: str
+    op: str
+    dtype: str
+
+    def __str__(self) -> str:
+        """Name the cell: `all_reduce sum int16`."""
+        return " ".join(filter(None, (self.operation, self.op, self.dtype)))
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """What came of a cell on one backend: one of :data:`OUTCOMES`, and the words for it."""
+
+    outcome: str
+    words: str = ""
+
+
+def every_cell(dtypes: tuple[str, ...] = DTYPES) -> dict[str, list[Cell]]:
+    """Return the cells of each dtype."""
+    return {
+        dtype: [
+            *(
+                Cell(operation=operation, op=op, dtype=dtype)
+                for operation in (*REDUCING, *REDUCING_FLAT)
+                for op in OPS
+            ),
+            *(Cell(operation=operation, op="", dtype=dtype) for operation in MOVING),
+        ]
+        for dtype in dtypes
+    }
+
+
+# ---------------------------------------------------------------------------- programs
+
+#: operation -> its tensors (name -> value) and its arguments; {n} is the cell's number. Values are
+#: small integers that every dtype holds, different on each rank
+VALUE = "[rank + 1, rank]"
+LIST = "[full(2, rank + 1), full(2, rank)]"
+FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "all_reduce": ({"a{n}": VALUE}, {"tensor": "a{n}"}),
+    "all_reduce_coalesced": ({"a{n}": VALUE, "b{n}": VALUE}, {"tensors": ["a{n}", "b{n}"]}),
+    "reduce": ({"a{n}": VALUE}, {"tensor": "a{n}", "dst": 0}),
+    "reduce_scatter": (
+        {"a{n}": "zeros(2)", "p{n}": LIST},
+        {"output": "a{n}", "input_list": "p{n}"},
+    ),
+    "reduce_scatter_single": (
+        {"a{n}": "zeros(1)", "b{n}": VALUE},
+        {"output": "a{n}", "input": "b{n}"},
+    ),
+    "broadcast": ({"a{n}": VALUE}, {"tensor": "a{n}", "src": 1}),
+    "all_gather": (
+        {"a{n}": VALUE, "p{n}": "[zeros(2), zeros(2)]"},
+        {"tensor_list": "p{n}", "tensor": "a{n}"},
+    ),
+    "all_gather_single": ({"a{n}": "zeros(4)", "b{n}": VALUE}, {"output": "a{n}", "input": "b{n}"}),
+    "gather": (
+        {"a{n}": VALUE, "p{n}": {0: "[zeros(2), zeros(2)]"}},
+        {"tensor": "a{n}", "gather_list": "p{n}", "dst": 0},
+    ),
+    "scatter": (
+        {"a{n}": "zeros(2)", "p{n}": {0: "[ones(2), zeros(2)]"}},
+        {"tensor": "a{n}", "scatter_list": "p{n}", "src": 0},
+    ),
+    "all_to_all": (
+        {"p{n}": "[zeros(2), zeros(2)]", "q{n}": LIST},
+        {"output_tensor_list": "p{n}", "input_tensor_list": "q{n}"},
+    ),
+    "all_to_all_single": ({"a{n}": "zeros(2)", "b{n}": VALUE}, {"output": "a{n}", "input": "b{n}"}),
+    "send": ({"a{n}": VALUE}, {"tensor": "a{n}"}),
+    "batch_isend_irecv": (
+        {"a{n}": VALUE, "b{n}": "zeros(2)"},
+        {
+            "p2p_op_list": [
+                {"op": "isend", "tensor": "a{n}", "peer": "1 - rank"},
+                {"op": "irecv", "tensor": "b{n}", "peer": "1 - rank"},
+            ]
+        },
+    ),
+}
+
+
+#: kinds after which the next cell can still be tried; after the others the group is gone
+HARMLESS = [kind for kind in RAISE_KINDS if kind not in {"timeout", "peer_lost", "aborted"}]
+
+
+def program(cells: list[Cell], *, freely: bool) -> tuple[str, dict[int, Cell]]:
+    """Return a scenario that makes each call in turn, and which step is which cell.
+
+    `freely`: whatever a call raises, the next one is made.
+    """
+    tensors: dict[str, Any] = {}
+    steps: list[dict[str, Any]] = []
+    by_step: dict[int, Cell] = {}
+    for number, cell in enumerate(cells):
+        held, arguments = _filled(FORMS[cell.operation], number)
+        for name, value in held.items():
+            tensors[name] = {"dtype": cell.dtype, "value": value}
+        for step in _steps(cell, arguments, number):
+            if freely:
+                step["expect"] = {"raises": HARMLESS}
+            by_step[len(steps)] = cell
+            steps.append(step)
+    document = {"world_size": RANKS, "timeout": "10s", "tensors": tensors, "steps": steps}
+    return yaml.safe_dump(document, sort_keys=False), by_step
+
+
+def _filled(form: Any, number: int) -> Any:
+    if isinstance(form, str):
+        return form.replace("{n}", str(number))
+    if isinstance(form, dict):
+        return {_filled(key, number): _filled(value, number) for key, value in form.items()}
+    if isinstance(form, list | tuple):
+        return [_filled(item, number) for item in form]
+    return form
+
+
+def _steps(cell: Cell, arguments: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
+    if cell.op:
+        arguments = {**arguments, "op": {"premul_sum": 2} if cell.op == "premul_sum" else cell.op}
+    return STEPS.get(cell.operation, _call)(cell, arguments, number)
+
+
+def _call(cell: Cell, arguments: dict[str, Any], _number: int) -> Iterator[dict[str, Any]]:
+    yield {cell.operation: arguments}
+
+
+def _message(_cell: Cell, arguments: dict[str, Any], _number: int) -> Iterator[dict[str, Any]]:
+    yield {"ranks": 0, "send": {**arguments, "dst": 1}}
+    yield {"ranks": 1, "recv": {**arguments, "src": 0}}
+
+
+def _batch(cell: Cell, arguments: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
+    yield {cell.operation: arguments, "as": f"w{number}"}
+    yield {"wait": f"w{number}"}
+
+
+#: the operations that take more than one step
+STEPS = {"send": _message, "batch_isend_irecv": _batch}
+
+
+def shown(operation: str, op: str, dtypes: Iterable[str]) -> str:
+    """Return a scenario file that makes one call for some dtypes and is right where it passes."""
+    chosen = list(dtypes)
+    text, _ = program([Cell(operation=operation, op=op, dtype="dtype")], freely=False)
+    document = yaml.safe_load(text)
+    parameters: dict[str, Any] = {"matrix": {"dtype": chosen}}
+    if len(chosen) == 1:
+        parameters = {"parameters": {"dtype": chosen[0]}}
+    about = {"description": f"{operation} {op}".strip() + " of two ranks: every value is compared."}
+    return yaml.safe_dump({**about, **parameters, **document}, sort_keys=False)
+
+
+# ---------------------------------------------------------------------------- runs
+
+
+def table(
+    executor: Executor, dtypes: Iterable[str], say: Callable[[str, Mapping[Cell, Seen]], None]
+) -> dict[Cell, Seen]:
+    """Return what came of every cell of some dtypes; `say` hears of each dtype once it is done."""
+    found: dict[Cell, Seen] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for dtype, cells in every_cell(tuple(dtypes)).items():
+            seen = {
+                # a refusal's words differ by version; its kind does not
+                cell: replace(each, words=each.words.partition(":")[0])
+                if each.outcome == "refuses"
+                else each
+                for cell, each in seen_on(executor, cells, Path(folder)).items()
+            }
+            found |= seen
+            say(dtype, seen)
+    return found
+
+
+def seen_on(launcher: Executor, cells: list[Cell], folder: Path) -> dict[Cell, Seen]:
+    """Return what came of each cell; cells of one dtype."""
+    found: dict[Cell, Seen] = {}
+    waiting = list(cells)
+    for _ in range(ATTEMPTS):
+        if not waiting:
+            break
+        found |= _attempt(launcher, waiting, folder)
+        waiting = [cell for cell in waiting if cell not in found]
+    return {cell: found.get(cell, Seen(outcome="not run")) for cell in cells}
+
+
+def _attempt(launcher: Executor, cells: list[Cell], folder: Path) -> dict[Cell, Seen]:
+    """Run cells until one of them ends the run; what comes after that is not in the result."""
+    try:
+        planned, by_step = _planned(cells, folder, freely=True)
+        observed = launcher.run(planned, simulate(planned))
+    except (ScenarioError, UnsupportedError, LaunchError) as error:
+        words = str(error).splitlines()[0]
+        return {cell: Seen(outcome="not run", words=words) for cell in cells}
+    got = _by_step(observed)
+    steps: dict[Cell, list[int]] = {}
+    for step, cell in by_step.items():
+        steps.setdefault(cell, []).append(step)
+    found: dict[Cell, Seen] = {}
+    for cell, own in steps.items():
+        here = [rank[step] for step in own for rank in got if step in rank]
+        whole = all(any(step in rank for rank in got) for step in own)
+        if not whole and not any(event.failure for event in here):
+            break  # what waits for a refused batch is no step at all
+        found[cell] = _judged(
+            _wanted(cell, folder), [[rank.get(step) for rank in got] for step in own]
+        )
+        if found[cell].outcome == "hangs":
+            break
+    if observed.outcome == "crash":
+        # who died tells nothing of the call that killed it: the last one that anybody entered
+        culprit = list(found)[-1] if found else cells[0]
+        found[culprit] = Seen(outcome="dies", words=_deaths(observed))
+    return found
+
+
+def _planned(cells: list[Cell], folder: Path, *, freely: bool) -> tuple[Plan, dict[int, Cell]]:
+    text, by_step = program(cells, freely=freely)
+    path = folder / "cells.yaml"
+    path.write_text(text, encoding="utf-8")
+    (scenario,) = load(path)
+    return plan(scenario), by_step
+
+
+def _wanted(cell: Cell, folder: Path) -> Trace:
+    """Return what the reference says of a cell by itself."""
+    return simulate(_planned([cell], folder, freely=False)[0])
+
+
+def _by_step(trace: Trace) -> list[dict[int, Event]]:
+    return [{event.index: event for event in rank.events} for rank in trace.ranks]
+
+
+def _deaths(trace: Trace) -> str:
+    return "; ".join(f"rank {rank.rank}: {rank.died}" for rank in trace.ranks if rank.died)
+
+
+def _judged(wanted: Trace, got: list[list[Event | None]]) -> Seen:
+    """Return what a cell came to; `got` holds its steps, and each step its event on each rank."""
+    happened = [event for step in got for event in step if event is not None]
+    stuck = [event for event in happened if event.state in {"blocked", "running"}]
+    if stuck:
+        return Seen(outcome="hangs", words=f"{stuck[0].label} never returns")
+    refused = [event.failure for event in happened if event.failure is not None]
+    if refused:
+        words = refused[0].message.splitlines()[0]
+        return Seen(outcome="refuses", words=f"{refused[0].kinds[0]}: {words[:120]}")
+    if wanted.outcome != "completes":
+        failures = [
+            event.failure for rank in wanted.ranks for event in rank.events if event.failure
+        ]
+        words = failures[0].message if failures else wanted.outcome
+        return Seen(outcome="differs", words=f"it should be refused: {words}")
+    return _compared(wanted, got)
+
+
+def _compared(wanted: Trace, got: list[list[Event | None]]) -> Seen:
+    """Compare what was stored; the steps of a cell are 0, 1, ... in its own prediction."""
+    values = 0
+    for rank, predicted in enumerate(wanted.ranks):
+        for expected in predicted.events:
+            event = got[expected.index][rank]
+            for name, value in expected.writes.items():
+                if _is_undefined(value):
+                    continue
+                values += 1
+                found = _own(event, name)
+                if differences(rank, Wanted(value=value), found, expected.slack.get(name)):
+                    return Seen(outcome="differs", words=_shown(rank, value, found))
+    return Seen(outcome="same" if values else "undefined")
+
+
+def _own(event: Event | None, name: str) -> Any:
+    """Return what was written to a cell's tensor, which is numbered otherwise in the long run."""
+    letter = name.rstrip("0123456789")
+    written = event.writes if event is not None else {}
+    return next((v for key, v in written.items() if key.rstrip("0123456789") == letter), None)
+
+
+def _is_undefined(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(_is_undefined(item) for item in value)
+    return isinstance(value, Undefined)
+
+
+def _shown(rank: int, wanted: Any, got: Any) -> str:
+    def text(value: Any) -> str:
+        if isinstance(value, list):
+            return f"[{', '.join(map(text, value))}]"
+        return str(value.tolist() if hasattr(value, "tolist") else value)
+
+    return f"rank {rank}: {text(got)} instead of {text(wanted)}"

@@ -1,0 +1,413 @@
+"""A collective in one call -> its time on a topology, in microseconds, and where that comes from.
+
+By steps (an algorithm's messages, each step taken by all ranks at once), by NCCL's tuner, by a
+table of measurements, or by torch's own model of DTensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from math import isnan
+from typing import TypeAlias
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from torch_scenarios.cost.measurements import TABLED, Tables, Taken, time_in
+from torch_scenarios.cost.nccl import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    COLLECTIVES,
+    REDUCE_SCATTER,
+    Tuner,
+    TunerChoice,
+)
+from torch_scenarios.cost.topology import MODELS, NcclNetwork, Network, Topology
+from torch_scenarios.errors import Problem, ScenarioError
+from torch_scenarios.model.traffic import Enter
+
+Ranks: TypeAlias = NDArray[np.int64]
+
+
+class Stroke(Struct, frozen=True):
+    """Messages that ranks send at once: their targets and bytes; `times` in a row."""
+
+    src: Ranks
+    dst: Ranks
+    size: float
+    times: int = 1
+
+
+# -------------------------------------------------------------------------------------------------
+# The algorithms, as steps; `ranks` are the members in the order of the group.
+
+
+#: the steps of a collective among ranks, of so many bytes as nccl-tests counts them
+Algorithm: TypeAlias = Callable[[Ranks, float], Iterator[Stroke]]
+
+
+def _ring(rounds: int) -> Algorithm:
+    """Return a ring in which each of n parts goes round `rounds` times, less the last hop."""
+
+    def steps(ranks: Ranks, size: float) -> Iterator[Stroke]:
+        n = len(ranks)
+        yield Stroke(ranks, np.roll(ranks, -1), size / n, rounds * (n - 1))
+
+    return steps
+
+
+def _chain(ranks: Ranks, size: float) -> Iterator[Stroke]:
+    """Hand the whole on, in so many pieces that its bytes pass each link once."""
+    n = len(ranks)
+    if n > 1:
+        yield Stroke(ranks[:-1], ranks[1:], 0.0, n - 2)
+        yield Stroke(ranks[:-1], ranks[1:], size)
+
+
+def _doubling(ranks: Ranks, size: float) -> Iterator[Stroke]:
+    """Exchange the whole with the partner at distance 1, 2, 4, ...; the rest is folded in."""
+    whole = 1 << (len(ranks).bit_length() - 1)
+    rest = ranks[whole:]
+    if len(rest):
+        yield Stroke(rest, ranks[: len(rest)], size)
+    for bit in range(whole.bit_length() - 1):
+        partner = np.arange(whole) ^ (1 << bit)
+        yield Stroke(ranks[:whole], ranks[partner], size)
+    if len(rest):
+        yield Stroke(ranks[: len(rest)], rest, size)
+
+
+def _halving_doubling(ranks: Ranks, size: float) -> Iterator[Stroke]:
+    """Exchange halves, quarters, ... and gather them again (Rabenseifner)."""
+    whole = 1 << (len(ranks).bit_length() - 1)
+    rest = ranks[whole:]
+    if len(rest):
+        yield Stroke(rest, ranks[: len(rest)], size)
+    for bit in reversed(range(whole.bit_length() - 1)):
+        partner = np.arange(whole) ^ (1 << bit)
+        yield Stroke(ranks[:whole], ranks[partner], size * (1 << bit) / whole, 2)
+    if len(rest):
+        yield Stroke(ranks[: len(rest)], rest, size)
+
+
+def _binomial(passes: int) -> Algorithm:
+    """Return a binomial tree over which the whole goes `passes` times."""
+
+    def steps(ranks: Ranks, size: float) -> Iterator[Stroke]:
+        reach = 1
+        while reach < len(ranks):
+            count = min(reach, len(ranks) - reach)
+            yield Stroke(ranks[:count], ranks[reach : reach + count], size, passes)
+            reach *= 2
+
+    return steps
+
+
+def _pairwise(ranks: Ranks, size: float) -> Iterator[Stroke]:
+    n = len(ranks)
+    for shift in range(1, n):
+        yield Stroke(ranks, np.roll(ranks, -shift), size / n)
+
+
+def _at_root(ranks: Ranks, size: float) -> Iterator[Stroke]:
+    """Let all others send their parts to the first, at once."""
+    if len(ranks) > 1:
+        yield Stroke(ranks[1:], np.repeat(ranks[:1], len(ranks) - 1), size / len(ranks))
+
+
+def _from_root(ranks: Ranks, size: float) -> Iterator[Stroke]:
+    for step in _at_root(ranks, size):
+        yield Stroke(step.dst, step.src, step.size)
+
+
+def _dissemination(ranks: Ranks, _size: float) -> Iterator[Stroke]:
+    reach = 1
+    while reach < len(ranks):
+        yield Stroke(ranks, np.roll(ranks, -reach), 0.0)
+        reach *= 2
+
+
+_ALL_REDUCE: Mapping[str, Algorithm] = {
+    "ring": _ring(2),
+    "tree": _binomial(2),
+    "doubling": _doubling,
+    "halving_doubling": _halving_doubling,
+}
+_PARTS: Mapping[str, Algorithm] = {"ring": _ring(1)}
+_WHOLE: Mapping[str, Algorithm] = {"ring": _chain, "tree": _binomial(1)}
+_EXCHANGE: Mapping[str, Algorithm] = {"pairwise": _pairwise}
+
+#: collectives that torch makes of NCCL's messages, in one batch
+_MESSAGES: Mapping[str, Algorithm] = {
+    "all_to_all": _pairwise,
+    "all_to_all_single": _pairwise,
+    "gather": _at_root,
+    "scatter": _from_root,
+}
+
+#: operation -> its algorithms; the first one is taken where none is asked for
+ALGORITHMS: Mapping[str, Mapping[str, Algorithm]] = {
+    "all_reduce": _ALL_REDUCE,
+    "all_reduce_coalesced": _ALL_REDUCE,
+    "all_gather": _PARTS,
+    "all_gather_single": _PARTS,
+    "all_gather_coalesced": _PARTS,
+    "reduce_scatter": _PARTS,
+    "reduce_scatter_single": _PARTS,
+    "broadcast": _WHOLE,
+    "reduce": _WHOLE,
+    "gather": {"direct": _at_root},
+    "scatter": {"direct": _from_root},
+    "all_to_all": _EXCHANGE,
+    "all_to_all_single": _EXCHANGE,
+    "barrier": {"dissemination": _dissemination},
+    "monitored_barrier": {"direct": _at_root},
+}
+NAMES = ("ring", "tree", "doubling", "halving_doubling", "best")
+
+
+def step_time(network: Network, step: Stroke) -> float:
+    """Return how long a step takes that all its ranks take at once.
+
+    That is the latency of its longest route, and the bytes on its busiest link.
+    """
+    return step.times * together_time(network, [replace(step, times=1)])
+
+
+def together_time(network: Network, steps: Iterable[Stroke]) -> float:
+    """Return how long messages take that are all posted at once."""
+    load = np.zeros(max(1, network.count))
+    latency = alone = 0.0
+    for step in steps:
+        routes, carried = network.routes(step.src, step.dst), float(network.carried(step.size))
+        used = routes.links >= 0
+        held = routes.per_byte * carried
+        load += np.bincount(routes.links[used], weights=held[used], minlength=len(load))
+        late = routes.quick if step.size <= network.small else routes.latency
+        latency = max(latency, float(late.max(initial=0.0)))
+        alone = max(alone, float((routes.slowest * carried).max(initial=0.0)))
+    return latency + max(alone, float(load.max()))
+
+
+def _ring_time(network: Network, step: Stroke) -> float:
+    """Return the time of a ring whose sends are buffered: latencies add up along one path."""
+    n = len(step.src)
+    latency = network.routes(step.src, step.dst).latency
+    rounds, rest = divmod(step.times, n)
+    around = np.concatenate([latency, latency])
+    sums = np.concatenate([[0.0], np.cumsum(around)])
+    longest = float((sums[rest : rest + n] - sums[:n]).max()) if rest else 0.0
+    whole = float(latency.sum()) * rounds + longest
+    without = step_time(network, Stroke(step.src, step.dst, step.size, 1)) - float(latency.max())
+    return whole + without * step.times
+
+
+# -------------------------------------------------------------------------------------------------
+# torch's own model, by which DTensor chooses: torch.distributed.tensor._collective_utils (2.13).
+
+#: GB/s, its share between hosts, microseconds before the first hop, in a host, between hosts
+TORCH_BANDWIDTH, TORCH_BETWEEN, TORCH_BASE = 87.7, 0.22, 6.6
+TORCH_LATENCIES = (0.6, 2.7)
+
+
+def torch_time(collective: str, gib: float, ranks: int, host_ranks: int) -> float:
+    """Return what torch reckons with for all ranks as one dimension of a mesh, in microseconds.
+
+    `gib` are GiB, which torch divides by GB/s; a ring is assumed. Raises ScenarioError where torch
+    has no such model.
+    """
+    hops = {ALL_REDUCE: 2 * (ranks - 1)}.get(collective, ranks - 1)
+    if collective not in {ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER}:
+        message = f"torch's model of DTensor has no {collective}"
+        raise ScenarioError(
+            [Problem(code="no_forecast", message=message, hint="take `--model steps`")]
+        )
+    far = ranks > host_ranks
+    speed = TORCH_BANDWIDTH * (TORCH_BETWEEN if far else 1)
+    latency = TORCH_BASE + hops * TORCH_LATENCIES[far]
+    seconds = (gib * hops / ranks) / speed
+    return latency + seconds * 1e6
+
+
+# -------------------------------------------------------------------------------------------------
+# One collective, by the model that is asked for.
+
+
+class Timing(Struct, frozen=True):
+    """A time of a collective: microseconds, by which model, and by which algorithm."""
+
+    time: float
+    model: str
+    algorithm: str = ""
+
+    @property
+    def error(self) -> str:
+        """How far off such times were where they could be compared."""
+        return MODELS[self.model]
+
+
+class CollectiveTimes:
+    """Forecasts collectives on one topology."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        world_size: int,
+        *,
+        model: str | None = None,
+        algorithm: str | None = None,
+        scale: float = 1.0,
+    ) -> None:
+        """Take the topology's own model where none is asked for.
+
+        Raises ScenarioError where the topology does not have what the model needs.
+        """
+        self.topology, self.world_size, self.scale = topology, world_size, scale
+        self.model = model or topology.model
+        self.algorithm = algorithm
+        lacks = {
+            "nccl": (topology.tuner is None, "no `collectives` with `model: nccl`"),
+            "table": (not topology.tables, "no `collectives` with `model: table`"),
+        }.get(self.model)
+        if lacks is not None and lacks[0]:
+            message = f"topology {topology.name} has {lacks[1]}"
+            hint = "take one that has, as h100-8x400g or azure-nd-h100-v5, or add it to a copy"
+            raise ScenarioError([Problem(code="bad_topology", message=message, hint=hint)])
+        self._network: Network | None = None
+        self._known: dict[tuple[str, float, tuple[int, ...]], Timing] = {}
+
+    @property
+    def launch(self) -> float:
+        """What a call takes its host, in microseconds: with NCCL, if the topology says so."""
+        return self.topology.launch if self.model == "nccl" else 0.0
+
+    @property
+    def network(self) -> Network:
+        """The links, numbered. Raises ScenarioError where the topology has none."""
+        if self._network is None:
+            self._network = Network(self.topology, self.world_size)
+        return self._network
+
+    @cached_property
+    def messages(self) -> Network:
+        """The links as messages use them: as NCCL sends where its model is asked for."""
+        if self.model != "nccl":
+            return self.network
+        return NcclNetwork(self.topology, self.world_size)
+
+    def of(self, entry: Enter) -> Timing:
+        """Return the time of a collective from when its last member has entered it.
+
+        What the call takes its host comes before (:class:`torch_scenarios.cost.replay.HostTimes`).
+        """
+        if entry.parts:
+            return self._together(entry)
+        size = 0.0 if isnan(entry.size) else entry.size * self.scale
+        asked = (entry.name, size, entry.members)
+        if asked not in self._known:
+            self._known[asked] = self._timed(entry.name, size, np.array(entry.members))
+        return self._known[asked]
+
+    def _together(self, entry: Enter) -> Timing:
+        """Return the time of collectives one after the other, as one of objects makes them.
+
+        The host reads what the first one gathers before it calls the next.
+        """
+        found = [
+            self.of(replace(entry, name=name, size=size, parts=())) for name, size in entry.parts
+        ]
+        total = sum(each.time for each in found) + (len(found) - 1) * self.launch
+        return Timing(total, found[0].model, found[0].algorithm)
+
+    def _timed(self, name: str, size: float, ranks: Ranks) -> Timing:
+        if len(ranks) < 2:
+            return Timing(0.0, "steps")
+        plain = COLLECTIVES.get(name, name)
+        ways: Mapping[str, Callable[[str, float, Ranks], Timing | None]] = {
+            "table": self._by_table,
+            "nccl": self._by_nccl,
+            "torch": self._by_torch,
+        }
+        way = ways.get(self.model)
+        found = None if way is None else way(plain, size, ranks)
+        return found or self._by_steps(name, size, ranks)
+
+    def _by_table(self, name: str, size: float, ranks: Ranks) -> Timing | None:
+        tables: Tables = self.topology.tables
+        name = TABLED.get(name, name)
+        known = tables.get(name) or {}
+        if size == 0 and name not in tables:
+            return None
+        if not known:
+            message = f"topology {self.topology.name} has no table of {name}"
+            hint = f"it has {', '.join(sorted(tables))}"
+            raise ScenarioError([Problem(code="no_forecast", message=message, hint=hint)])
+        tuner = self.topology.tuner
+
+        def taken(count: int) -> Taken | None:
+            nodes = -(-count // (self.topology.node_ranks or count))
+            if tuner is None or name not in COLLECTIVES:
+                return None
+            return lambda each: tuner.best(name, each, count, nodes).way
+
+        model = "table" if taken(len(ranks)) is None else "table and tuner"
+        return Timing(time_in(known, len(ranks), size, taken), model)
+
+    def _by_nccl(self, name: str, size: float, ranks: Ranks) -> Timing | None:
+        tuner = self.topology.tuner
+        if name in _MESSAGES and self.topology.links:
+            time = together_time(self.messages, _MESSAGES[name](ranks, size))
+            return Timing(time, "nccl messages", "one batch")
+        if tuner is None or name not in COLLECTIVES:
+            return None
+        choices = self._choices(tuner, name, size, ranks)
+        asked = [each for each in choices if each.algorithm == self.algorithm]
+        best = min(asked or choices, key=lambda each: each.time)
+        fitted = self.topology.launch != 0 or self.topology.factor != 1
+        time = self.topology.factor * best.time
+        taken = f"{best.algorithm}, {best.protocol}"
+        return Timing(time, "nccl fitted" if fitted else "nccl", taken)
+
+    def _choices(self, tuner: Tuner, name: str, size: float, ranks: Ranks) -> list[TunerChoice]:
+        """Return what NCCL weighs."""
+        nodes = self.topology.node_count(ranks, self.world_size)
+        return list(tuner.choices(name, size, len(ranks), nodes))
+
+    def algorithms_of(self, entry: Enter) -> tuple[str, ...]:
+        """Return the algorithms that a collective may be asked to take, by their names."""
+        tuner, plain = self.topology.tuner, COLLECTIVES.get(entry.name, entry.name)
+        if self.model in {"table", "torch"}:
+            return ()
+        if self.model == "nccl" and tuner is not None and plain in COLLECTIVES:
+            choices = self._choices(tuner, plain, 1.0, np.array(entry.members))
+            return tuple(dict.fromkeys(each.algorithm for each in choices))
+        return tuple(ALGORITHMS.get(entry.name, ()))
+
+    def _by_torch(self, name: str, size: float, ranks: Ranks) -> Timing:
+        hosts = self.topology.node_ranks or self.world_size
+        return Timing(torch_time(name, size / 2**30, len(ranks), hosts), "torch", "ring")
+
+    def _by_steps(self, name: str, size: float, ranks: Ranks) -> Timing:
+        known = ALGORITHMS.get(name)
+        if known is None:
+            message = f"no algorithm of {name} is known"
+            raise ScenarioError([Problem(code="no_forecast", message=message)])
+        asked = self.algorithm or ""
+        names = list(known) if asked == "best" else [asked if asked in known else next(iter(known))]
+        times = [(self._steps_time(known[each], size, ranks), each) for each in names]
+        time, algorithm = min(times)
+        return Timing(time, "steps", algorithm)
+
+    def _steps_time(self, algorithm: Algorithm, size: float, ranks: Ranks) -> float:
+        total = 0.0
+        for step in algorithm(ranks, size):
+            buffered = step.size <= self.topology.eager
+            ring = len(step.src) == len(ranks) and step.times > 1 and algorithm is not _doubling
+            if buffered and ring and (step.dst == np.roll(step.src, -1)).all():
+                total += _ring_time(self.network, step)
+            else:
+                total += step_time(self.network, step)
+        return total

@@ -1,0 +1,612 @@
+"""Traffic + topology -> forecast: how long a program takes there, why, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct, field
+from numpy.typing import NDArray
+
+from torch_scenarios.cost.collectives import CollectiveTimes, Timing
+from torch_scenarios.cost.replay import BY_LINK, BY_RECEIVER, FIELDS, Replay, ReplayEvent, replay
+from torch_scenarios.cost.structure import UNKNOWN, amount
+from torch_scenarios.cost.topology import MODELS, NcclNetwork, Network, Topology
+from torch_scenarios.errors import Problem, ScenarioError
+from torch_scenarios.model.traffic import Enter, Traffic
+
+
+class Hop(Struct, frozen=True, kw_only=True):
+    """One event of the critical path, in microseconds; `because` says why it began no earlier.
+
+    `target` and `size` are None for what is no message, `group` is empty for a pause.
+    """
+
+    kind: str
+    step: int
+    group: str
+    source: int
+    target: int | None
+    size: float | None
+    posted: float
+    started: float
+    ended: float
+    because: str
+
+
+class PartCost(Struct, frozen=True, kw_only=True):
+    """What a step of a file, or a group, costs: its calls, bytes, busiest link, share of the path.
+
+    `part` is the index of the step, or the name of the group.
+    """
+
+    part: int | str
+    calls: int
+    size: float
+    busiest_rank: float
+    link: str | None
+    held: float
+    began: float
+    ended: float
+    on_path: float
+
+
+class RankCost(Struct, frozen=True, kw_only=True):
+    """What one rank sends and receives in messages, and when it is done."""
+
+    sends: int
+    sent: float
+    received: float
+    ended: float
+
+
+class Forecast(Struct, frozen=True, kw_only=True):
+    """How long a program takes on a topology, in microseconds.
+
+    `origin` says what the time comes from, `error` how far off such times were. Of the critical
+    path `latency`, `transfer`, `waiting`, `alone` (collectives, pauses) and `host` (its calls) add
+    up to the time.
+    """
+
+    topology: Topology
+    origin: str
+    error: str
+    time: float
+    path: tuple[Hop, ...]
+    steps: tuple[PartCost, ...]
+    groups: tuple[PartCost, ...]
+    ranks: tuple[RankCost, ...]
+    links: tuple[tuple[str, float], ...]
+    latency: float
+    transfer: float
+    waiting: float
+    alone: float
+    host: float
+    exact: bool
+    replay: Replay
+
+    @property
+    def pace(self) -> float:
+        """Microseconds for each of many such calls in a row, of a program that is one call."""
+        return max(self.host, self.time - self.host)
+
+    def json(self) -> dict[str, Any]:
+        """Return what JSON has of it, beside the structure."""
+        return {
+            "topology": self.topology.name,
+            "time_us": self.time,
+            "origin": self.origin,
+            "error": self.error,
+            "exact": self.exact,
+            "shares": {
+                "latency_us": self.latency,
+                "bytes_us": self.transfer,
+                "waiting_us": self.waiting,
+                "alone_us": self.alone,
+                "host_us": self.host,
+            },
+            "path": [_hop_json(hop) for hop in self.path],
+            "steps": [_part_json("step", each) for each in self.steps],
+            "groups": [_part_json("group", each) for each in self.groups],
+            "by_rank": [_rank_json(each) for each in self.ranks],
+            "links": [{"link": name, "busy_us": held} for name, held in self.links],
+        }
+
+
+def _hop_json(hop: Hop) -> dict[str, Any]:
+    return {
+        "kind": hop.kind,
+        "step": hop.step,
+        "group": hop.group,
+        "source": hop.source,
+        "target": hop.target,
+        "bytes": hop.size,
+        "posted_us": hop.posted,
+        "started_us": hop.started,
+        "ended_us": hop.ended,
+        "because": hop.because,
+    }
+
+
+def _part_json(kind: str, part: PartCost) -> dict[str, Any]:
+    return {
+        kind: part.part,
+        "calls": part.calls,
+        "bytes": part.size,
+        "busiest_rank_bytes": part.busiest_rank,
+        "busiest_link": part.link,
+        "busiest_link_us": part.held,
+        "began_us": part.began,
+        "ended_us": part.ended,
+        "on_path_us": part.on_path,
+    }
+
+
+def _rank_json(rank: RankCost) -> dict[str, Any]:
+    return {
+        "messages": rank.sends,
+        "sent": rank.sent,
+        "received": rank.received,
+        "done_us": rank.ended,
+    }
+
+
+def forecast(
+    traffic: Traffic,
+    topology: Topology,
+    *,
+    model: str | None = None,
+    algorithm: str | None = None,
+    scale: float = 1.0,
+) -> Forecast:
+    """Return how long a program takes on a topology; `scale` multiplies all bytes.
+
+    Raises ScenarioError where the topology cannot tell.
+    """
+    collectives = CollectiveTimes(
+        topology, traffic.world_size, model=model, algorithm=algorithm, scale=scale
+    )
+    if traffic.unknown:
+        message = UNKNOWN
+        raise ScenarioError(
+            [Problem(code="no_forecast", message=message, hint="send tensors instead")]
+        )
+    timings: list[Timing] = []
+    entered: dict[str, Enter] = {}
+
+    def timed(entry: Enter) -> float:
+        timing = collectives.of(entry)
+        timings.append(timing)
+        entered.setdefault(entry.name, entry)
+        return timing.time
+
+    only_collectives = not any(getattr(each, "sends", None) for each in traffic.entries)
+    network = _Silent(topology, traffic.world_size) if only_collectives else collectives.messages
+    found = replay(traffic, network, timed, scale, collectives.launch)
+    if algorithm is not None:
+        _some_takes(algorithm, [each.algorithm for each in timings], entered, collectives)
+    return _made(topology, network, found, timings, only_collectives=only_collectives)
+
+
+def _some_takes(
+    algorithm: str,
+    taken: Sequence[str],
+    entered: Mapping[str, Enter],
+    collectives: CollectiveTimes,
+) -> None:
+    """Refuse an algorithm that is asked for and that no collective of the program takes.
+
+    `best` is what NCCL's tuner takes anyway. Programs without a collective are as they were.
+    """
+    named = {each.partition(", ")[0] for each in taken} - {""}
+    if algorithm in named or not entered or (algorithm == "best" and named):
+        return
+    known = {name: collectives.algorithms_of(entry) for name, entry in entered.items()}
+    told = "; ".join(
+        f"{name} has {', '.join(each)}" for name, each in sorted(known.items()) if each
+    )
+    by_what = f"by `{collectives.model}` on topology {collectives.topology.name}"
+    message = f"no collective of this program takes `--algo {algorithm}` {by_what}"
+    hint = told or "measured times, and torch's model, have no algorithm to choose"
+    raise ScenarioError([Problem(code="no_forecast", message=message, hint=hint)])
+
+
+class _Silent(Network):
+    """The network of a program without messages: no link is ever asked for."""
+
+    def __init__(self, topology: Topology, world_size: int) -> None:
+        self.topology, self.world_size, self.count = topology, world_size, 0
+        self.nodes = 1
+
+
+def _made(
+    topology: Topology,
+    network: Network,
+    found: Replay,
+    timings: list[Timing],
+    *,
+    only_collectives: bool,
+) -> Forecast:
+    path = _path(found, network)
+    sums, ranks = _sums(found, network), len(found.ended)
+    steps, load = _parts(_merged(sums, 0, network), path, "step", network, ranks)
+    groups, _ = _parts(_merged(sums, 1, network), path, "group", network, ranks)
+    models = dict.fromkeys(timing.model for timing in timings)
+    if not only_collectives or not models:
+        sent = "nccl messages" if isinstance(network, NcclNetwork) else "steps"
+        models = dict.fromkeys([sent, *models])
+    algorithms = dict.fromkeys(f"{each.algorithm}" for each in timings if each.algorithm)
+    shown = f" ({'; '.join(algorithms)})" if algorithms else ""
+    tuner = topology.tuner
+    if tuner is not None and any("nccl" in model or "tuner" in model for model in models):
+        shown += f"; NCCL {tuner.version}, constants of {tuner.constants.commit}"
+    origin = f"{' and '.join(models)}{shown}, on {topology.name}: {topology.source}"
+    error = "; ".join(f"{model}: {MODELS[model]}" for model in models)
+    return Forecast(
+        topology=topology,
+        origin=origin,
+        error=error,
+        time=found.time,
+        path=path,
+        steps=steps,
+        groups=tuple(each for each in groups if each.part),
+        ranks=_ranks(sums, found, network),
+        links=_busy(load, network),
+        exact=found.exact,
+        replay=found,
+        **_shares(found),
+    )
+
+
+def _path(found: Replay, network: Network) -> tuple[Hop, ...]:
+    """Return the critical path, the first hop first, each with its because."""
+    hops: list[Hop] = []
+    before: ReplayEvent | None = None
+    for number in found.path:
+        event = found.events[number]
+        hops.append(
+            Hop(
+                kind=event.name or "message",
+                step=event.step,
+                group=event.group,
+                source=event.source,
+                target=None if event.name else event.target,
+                size=None if event.name else event.size,
+                posted=event.posted,
+                started=event.started,
+                ended=event.ended,
+                because=_because(event, before, network),
+            )
+        )
+        before = event
+    return tuple(hops)
+
+
+def _because(event: ReplayEvent, before: ReplayEvent | None, network: Network) -> str:
+    """Return why an event began no earlier."""
+    late = event.cause == BY_RECEIVER and event.name is None
+    rank = event.target if late else event.source
+    if _host_share(event, before) > 0:
+        call = microseconds(network.topology.launch)
+        return f"waits for the host of rank {rank}, which takes {call} for each call"
+    if before is None:
+        return "waits for nothing"
+    if event.name is None and event.cause == BY_LINK:
+        held = f"the {amount(before.size)} from rank {before.source} to rank {before.target}"
+        return f"waits for link {network.name_of(event.link)}, held by {held}"
+    after = _after(before, rank)
+    if event.name is None:
+        return f"waits for rank {rank} to post, {after}"
+    if event.name == "pause":
+        return f"rank {rank} is busy by itself, {after}"
+    return f"waits for rank {rank} to enter, {after}"
+
+
+def _after(event: ReplayEvent, rank: int) -> str:
+    """Return what a rank did until then."""
+    if event.name == "pause":
+        return "which is busy by itself before"
+    if event.name is not None:
+        return f"which is in {event.name} before"
+    size = amount(event.size)
+    if rank == event.target:
+        return f"which waits for the {size} of rank {event.source}"
+    return f"which sends {size} to rank {event.target} before"
+
+
+def _host_share(event: ReplayEvent, before: ReplayEvent | None) -> float:
+    """Return how long an event waited for a host to make its call."""
+    if event.name is None and event.cause == BY_LINK:
+        return 0.0
+    return event.started - _done(before, event.started)
+
+
+def _done(event: ReplayEvent | None, time: float) -> float:
+    """Return when a rank that goes on at a time was done with the event before.
+
+    A message that is buffered is done for its sender once its bytes were out.
+    """
+    if event is None:
+        return 0.0
+    return event.ended if event.ended <= time else event.sent
+
+
+def _shares(found: Replay) -> dict[str, float]:
+    """Return how much of the path is latency, bytes, waiting for links or hosts, and no message.
+
+    A hop counts until the next one starts, or its host begins to be waited for. One that holds a
+    link which the next waits for is waiting; a message is its bytes first, and what is left is
+    latency.
+    """
+    shares = {"latency": 0.0, "transfer": 0.0, "waiting": 0.0, "alone": 0.0}
+    path = [found.events[number] for number in found.path]
+    shares["host"] = _host_share(path[0], None) if path else found.time
+    for at, event in enumerate(path):
+        after = path[at + 1] if at + 1 < len(path) else None
+        until = found.time if after is None else after.started
+        host = until - _done(event, until) if after is None else _host_share(after, event)
+        shares["host"] += host
+        taken = until - event.started - host
+        if event.name is not None:
+            shares["alone"] += taken
+        elif after is not None and after.cause == BY_LINK:
+            shares["waiting"] += taken
+        else:
+            bytes_alone = event.sent - event.started
+            shares["transfer"] += min(taken, bytes_alone)
+            shares["latency"] += max(0.0, taken - bytes_alone)
+    return shares
+
+
+# -------------------------------------------------------------------------------------------------
+# Sums over all events: of a step, of a group, of links, of ranks.
+
+
+class _Sum(Struct):
+    """What some events cost together.
+
+    `pairs` are messages between the same ranks: who, how many, their bytes, and those carried.
+    """
+
+    network: Network
+    calls: int = 0
+    began: float = float("inf")
+    ended: float = 0.0
+    pairs: dict[tuple[bytes, bytes], list[Any]] = field(default_factory=dict)
+
+    def add(self, source: Any, target: Any, size: Any, started: Any, ended: Any) -> None:
+        """Add a stroke, or a part of one."""
+        self.calls += len(source)
+        self.began = min(self.began, float(started.min()))
+        self.ended = max(self.ended, float(ended.max()))
+        if not isinstance(target, int):
+            self._between(source, target, 1, size, self.network.carried(size))
+
+    def _between(self, source: Any, target: Any, count: int, size: Any, carried: Any) -> None:
+        key = source.tobytes(), target.tobytes()
+        known = self.pairs.setdefault(key, [source, target, 0, 0.0, 0.0])
+        known[2] += count
+        known[3], known[4] = known[3] + size, known[4] + carried
+
+    def merge(self, other: _Sum) -> None:
+        """Add what another one has."""
+        self.calls += other.calls
+        self.began, self.ended = min(self.began, other.began), max(self.ended, other.ended)
+        for pair in other.pairs.values():
+            self._between(*pair)
+
+    def by_rank(self, world_size: int) -> tuple[Any, Any, Any]:
+        """Return how many messages each rank sends, and the bytes that it sends and receives."""
+        sends, out, into = (np.zeros(world_size) for _ in range(3))
+        for source, target, count, size, _ in self.pairs.values():
+            sizes = np.broadcast_to(size, len(source))
+            sends += count * np.bincount(source, minlength=world_size)
+            out += np.bincount(source, weights=sizes, minlength=world_size)
+            into += np.bincount(target, weights=sizes, minlength=world_size)
+        return sends, out, into
+
+    def load(self) -> NDArray[np.float64]:
+        """Return how long each link is held."""
+        network = self.network
+        load = np.zeros(max(1, network.count))
+        for source, target, _, _, carried in self.pairs.values():
+            routes = network.routes(source, target)
+            used = routes.links >= 0
+            held = routes.per_byte * np.broadcast_to(carried, len(source))[:, np.newaxis]
+            load += np.bincount(routes.links[used], weights=held[used], minlength=len(load))
+        return load
+
+
+def _sums(found: Replay, network: Network) -> dict[tuple[int, str], _Sum]:
+    """Return what each step costs in each group, by the step's index and the group's name."""
+    sums: dict[tuple[int, str], _Sum] = {}
+    for stroke in found.events.strokes:
+        parts = tuple(stroke[FIELDS.index(each)] for each in _SUMMED)
+        step, group = stroke[FIELDS.index("step")], stroke[FIELDS.index("group")]
+        if isinstance(step, int):
+            sums.setdefault((step, group), _Sum(network)).add(*parts)
+            continue
+        order = np.lexsort((group, step))
+        steps, groups = step[order], group[order]
+        changes = (steps[1:] != steps[:-1]) | (groups[1:] != groups[:-1])
+        for rows in np.split(order, np.flatnonzero(changes) + 1):
+            mine = (part if isinstance(part, int | float) else part[rows] for part in parts)
+            key = int(step[rows[0]]), str(group[rows[0]])
+            sums.setdefault(key, _Sum(network)).add(*mine)
+    return sums
+
+
+def _merged(sums: Mapping[tuple[int, str], _Sum], place: int, network: Network) -> dict[Any, _Sum]:
+    """Return the sums of each step (`place` 0), or of each group (1), in their order."""
+    found: dict[Any, _Sum] = {}
+    for key in sorted(sums, key=lambda each: each[place]):
+        found.setdefault(key[place], _Sum(network)).merge(sums[key])
+    return found
+
+
+#: what is summed of events
+_SUMMED = ("source", "target", "size", "started", "ended")
+
+
+def _parts(
+    sums: Mapping[Any, _Sum], path: tuple[Hop, ...], field_name: str, network: Network, ranks: int
+) -> tuple[tuple[PartCost, ...], NDArray[np.float64]]:
+    """Return what each step or group costs, and how long each link is held by all of them."""
+    share: dict[Any, float] = {}
+    reached = 0.0
+    for hop in path:
+        part = getattr(hop, field_name)
+        share[part] = share.get(part, 0.0) + max(0.0, hop.ended - reached)
+        reached = max(reached, hop.ended)
+    costs, total = [], np.zeros(max(1, network.count))
+    for part, each in sums.items():
+        load, sent = each.load(), each.by_rank(ranks)[1]
+        total += load
+        busiest = int(load.argmax())
+        costs.append(
+            PartCost(
+                part=part,
+                calls=each.calls,
+                size=float(sent.sum()),
+                busiest_rank=float(sent.max(initial=0.0)),
+                link=network.name_of(busiest) if each.pairs else None,
+                held=float(load[busiest]),
+                began=each.began,
+                ended=each.ended,
+                on_path=share.get(part, 0.0),
+            )
+        )
+    return tuple(costs), total
+
+
+def _ranks(sums: Mapping[Any, _Sum], found: Replay, network: Network) -> tuple[RankCost, ...]:
+    """Return what each rank sends and receives, in their order."""
+    whole = _Sum(network)
+    for each in sums.values():
+        whole.merge(each)
+    columns = (*whole.by_rank(len(found.ended)), found.ended)
+    return tuple(
+        RankCost(sends=int(sends), sent=float(sent), received=float(got), ended=float(ended))
+        for sends, sent, got, ended in zip(*columns, strict=True)
+    )
+
+
+#: ranks that are told one by one
+SHOWN_RANKS = 64
+#: links that are named: the busiest
+SHOWN_LINKS = 8
+
+
+def _busy(load: Any, network: Network) -> tuple[tuple[str, float], ...]:
+    """Return the busiest links and how long each is held."""
+    order = np.argsort(-load, kind="stable")[:SHOWN_LINKS]
+    return tuple((network.name_of(int(link)), float(load[link])) for link in order if load[link])
+
+
+# -------------------------------------------------------------------------------------------------
+# In words.
+
+
+def microseconds(time: float) -> str:
+    """Return a time as people read it."""
+    if time < 1000:
+        return f"{time:.4g} us"
+    if time < 1e6:
+        return f"{time / 1e3:.4g} ms"
+    return f"{time / 1e6:.4g} s"
+
+
+#: hops that are shown of a path: the first and the last ones
+SHOWN_HOPS = 12
+
+
+def forecast_lines(found: Forecast, labels: Mapping[int, str], by: str = "step") -> list[str]:
+    """Return a forecast in lines for a terminal; `labels` name the steps.
+
+    It is shown `by` step, group, rank or link.
+    """
+    lines = [
+        f"time      {microseconds(found.time)}  (forecast)",
+        f"origin    {found.origin}",
+        f"error     {found.error}",
+    ]
+    if not found.exact:
+        lines.append("note      messages that contend at one stroke were taken together")
+    if found.time > 0:
+        shares = (
+            ("latency", found.latency),
+            ("bytes", found.transfer),
+            ("waiting", found.waiting),
+            ("collectives, pauses", found.alone),
+            ("calls of the host", found.host),
+        )
+        told = ", ".join(f"{name} {part / found.time:.0%}" for name, part in shares if part > 0)
+        lines.append(f"of that   {told}")
+    shown = {
+        "step": lambda: _part_lines(found, found.steps, labels),
+        "group": lambda: _part_lines(found, found.groups, {}),
+        "rank": lambda: _rank_lines(found),
+        "link": lambda: _link_lines(found),
+    }[by]()
+    lines += [f"{by}s", *(f"  {line}" for line in shown)]
+    if found.links:
+        name, held = found.links[0]
+        use = held / found.time if found.time else 0.0
+        lines.append(f"busiest   {name}: {microseconds(held)}, {use:.0%} of the time")
+    lines += ["critical path", *(f"  {line}" for line in _path_lines(found, labels))]
+    return lines
+
+
+def _part_lines(found: Forecast, parts: Sequence[PartCost], labels: Mapping[int, str]) -> list[str]:
+    """Return what steps, named by `labels`, or groups cost."""
+    lines = []
+    for part in parts:
+        named = part.part if isinstance(part.part, str) else labels.get(part.part)
+        label = named or f"step {part.part}"
+        share = part.on_path / found.time if found.time else 0.0
+        link = f", busiest {part.link} {microseconds(part.held)}" if part.link else ""
+        calls = f"{part.calls} call{'' if part.calls == 1 else 's'}"
+        sent = f", {amount(part.size)} ({amount(part.busiest_rank)} by one rank)"
+        told = sent if part.size else ""  # a collective in one call sends no message
+        lines.append(f"{label}: {calls}{told}{link}, {share:.0%} of the path")
+    return lines
+
+
+def _rank_lines(found: Forecast) -> list[str]:
+    """Return what each rank sends and receives, and when it is done."""
+    lines = [
+        f"rank {rank}: {each.sends} messages, {amount(each.sent)} out, "
+        f"{amount(each.received)} in, done at {microseconds(each.ended)}"
+        for rank, each in enumerate(found.ranks[:SHOWN_RANKS])
+    ]
+    more = len(found.ranks) - SHOWN_RANKS
+    return lines if more <= 0 else [*lines, f"... {more} more ranks ..."]
+
+
+def _link_lines(found: Forecast) -> list[str]:
+    """Return how long the busiest links are held, and which share of the time that is."""
+    time = found.time or 1.0
+    return [f"{name}: {microseconds(held)}, {held / time:.0%}" for name, held in found.links]
+
+
+def _path_lines(found: Forecast, labels: Mapping[int, str]) -> list[str]:
+    lines = []
+    path = found.path
+    for at, hop in enumerate(path):
+        if len(path) > SHOWN_HOPS and SHOWN_HOPS // 2 <= at < len(path) - SHOWN_HOPS // 2:
+            if at == SHOWN_HOPS // 2:
+                lines.append(f"... {len(path) - SHOWN_HOPS} more hops ...")
+            continue
+        label = labels.get(hop.step, f"step {hop.step}")
+        if hop.target is None:
+            what = f"rank {hop.source} in {hop.kind}"
+        else:
+            what = f"rank {hop.source} to rank {hop.target}, {amount(hop.size or 0.0)}"
+        span = f"{microseconds(hop.started)} to {microseconds(hop.ended)}"
+        lines += [f"{span}: {what} ({label})", f"    {hop.because}"]
+    done = max((hop.ended for hop in path), default=0.0)
+    if done < found.time:
+        span = f"{microseconds(done)} to {microseconds(found.time)}"
+        lines.append(f"{span}: the host of rank {int(found.replay.ended.argmax())} makes its calls")
+    return lines

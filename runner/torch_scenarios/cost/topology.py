@@ -1,0 +1,668 @@
+"""A machine as a forecast of time sees it: links with a latency and a bandwidth, and collectives.
+
+A topology is a YAML file, or one of the presets of this package. Each states its `source`: a time
+without one is a guess. Times are microseconds, bandwidths bytes a microsecond, sizes bytes; in a
+file they carry their units (`0.6us`, `360GB/s` of 1e9 bytes, `64KiB` of 1024).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from torch_scenarios.cost.logs import chosen, read_logs
+from torch_scenarios.cost.measurements import Table, Tables, tabled
+from torch_scenarios.cost.nccl import (
+    GPUS,
+    LL,
+    NVLINK,
+    PCIE,
+    RING,
+    SIMPLE,
+    VERSIONS,
+    Channels,
+    Tuner,
+    constants_of,
+)
+from torch_scenarios.errors import Mark, Problem, ScenarioError, nearest
+from torch_scenarios.files import read_file
+from torch_scenarios.limits import DEFAULT, Limits
+from torch_scenarios.source.tree import Mapping as Node
+from torch_scenarios.source.tree import Scalar, Sequence, key_text, read_tree
+
+PRESETS = Path(__file__).parent / "presets"
+
+#: what the collectives of a topology are forecast by, and how far off that was (docs, *Sources*)
+MODELS = {
+    "steps": "not held against measurements of messages",
+    "nccl": "as NCCL chooses, held against all_reduce on H100 and H200: 11 to 13 % (mean) from 64 "
+    "MiB up in a node, 20 % on two nodes; 16 to 92 % below, there mostly too quick",
+    "nccl fitted": "two constants, held against all_reduce on H100 and H200: 6 % (mean) from 64 "
+    "MiB up in a node, 9 % on two nodes; 12 to 17 % below, for calls one by one and in a row",
+    "nccl messages": "constants of NCCL's rings, and the links: on three logs 1.1 to 1.3 times too "
+    "quick from 64 MiB up, 2 to 5 times up to 64 KiB",
+    "table": "interpolated: 2 to 4 % (mean) within a node of GPUs, 2 to 7 % elsewhere, on sizes "
+    "left out; up to 53 % where the algorithm changes",
+    "table and tuner": "interpolated, the algorithm as NCCL's tuner chooses: 2 % (mean), 8 to 12 % "
+    "(worst) on 8 H100 or H200, on sizes left out",
+    "torch": "8.5 times off from 64 MiB up, 2.3 times below",
+}
+
+#: the kinds of links: those of every rank, those of a node or shared on it, those between nodes
+PORT, NIC, SPINE = "port", "nic", "spine"
+
+
+class Links(Struct, frozen=True, kw_only=True):
+    """The links of one kind. `bandwidth` is in bytes a microsecond, for each direction.
+
+    `latency` is that of a whole route through such a link: a route has the largest of its links'.
+    `count` are those of a node (0: one for each rank); `nodes` share one link of a spine, which
+    carries the bandwidth of their NICs divided by `oversubscription`.
+    """
+
+    bandwidth: float = 0.0
+    latency: float = 0.0
+    count: int = 0
+    nodes: int = 0
+    oversubscription: float = 1.0
+
+
+class Topology(Struct, frozen=True, kw_only=True):
+    """A machine. Sends of up to `eager` bytes free their sender once their bytes are out.
+
+    `launch` is what a call of NCCL takes its host, in microseconds; `factor` multiplies what its
+    tuner says. Beside tables a tuner tells where the algorithm changes.
+    """
+
+    name: str
+    describes: str
+    source: str
+    node_ranks: int | None = None
+    strided: bool = False
+    links: Mapping[str, Links] = field(default_factory=dict)
+    eager: float = 0.0
+    model: str = "steps"
+    tuner: Tuner | None = None
+    tables: Tables = field(default_factory=dict)
+    launch: float = 0.0
+    factor: float = 1.0
+
+    @property
+    def origin_of_links(self) -> str:
+        """What a time of messages comes from."""
+        return f"steps on {self.name} ({self.source})"
+
+    def nodes_of(self, ranks: NDArray[np.int64], world_size: int) -> NDArray[np.int64]:
+        """Return the node that each rank is on."""
+        if self.node_ranks is None:
+            return np.zeros_like(ranks)
+        if self.strided:
+            return ranks % max(1, -(-world_size // self.node_ranks))
+        return ranks // self.node_ranks
+
+    def node_count(self, ranks: NDArray[np.int64], world_size: int) -> int:
+        """Return over how many nodes these ranks are spread."""
+        return len(np.unique(self.nodes_of(ranks, world_size)))
+
+
+class Routes(Struct, frozen=True):
+    """The routes of messages `[L]`: latency, time for the bytes of each, and links `[L, K]`.
+
+    `quick` is the latency of small messages (:attr:`Network.small`). `links` are numbers, -1 where
+    a route has fewer; `per_byte` `[L, K]` is how long each is held.
+    """
+
+    latency: NDArray[np.float64]
+    quick: NDArray[np.float64]
+    slowest: NDArray[np.float64]
+    links: NDArray[np.int64]
+    per_byte: NDArray[np.float64]
+
+
+class Network:
+    """The links of a topology for so many ranks, numbered; a route is looked up for many at once.
+
+    Raises ScenarioError where ranks are on several nodes and nothing joins them.
+    """
+
+    #: bytes up to which a message is small, and has a latency of its own
+    small = -1.0
+
+    def carried(self, size: Any) -> Any:
+        """Return the bytes that pass the links for messages of so many."""
+        return size
+
+    def __init__(self, topology: Topology, world_size: int) -> None:
+        """Number the links: those out of the ranks, into them, and likewise of nodes and spines."""
+        if PORT not in topology.links:
+            message = f"topology {topology.name} has no links: it forecasts collectives alone"
+            raise ScenarioError([Problem(code="bad_topology", message=message, hint=_NO_LINKS)])
+        self.topology, self.world_size = topology, world_size
+        ranks = np.arange(world_size)
+        self.node = topology.nodes_of(ranks, world_size)
+        self.nodes = int(self.node.max(initial=0)) + 1
+        if self.nodes > 1 and NIC not in topology.links:
+            message = (
+                f"{world_size} ranks are on {self.nodes} nodes of topology {topology.name}, and "
+                "it has no `nic` that joins them"
+            )
+            raise ScenarioError([Problem(code="bad_topology", message=message, hint=_NO_NIC)])
+        nic = topology.links.get(NIC, Links())
+        local = np.zeros(world_size, np.int64)
+        for node in range(self.nodes):
+            mine = self.node == node
+            local[mine] = np.arange(int(mine.sum()))
+        per_node = nic.count or (topology.node_ranks or world_size)
+        rail = local * per_node // max(1, topology.node_ranks or world_size)
+        self._nic = self.node * per_node + rail
+        self._nics = self.nodes * per_node
+        spine = topology.links.get(SPINE)
+        self._spine = None if spine is None else self.node // spine.nodes
+        self._spines = 0 if self._spine is None else int(self._spine.max(initial=0)) + 1
+        self._bases = np.cumsum([0, world_size, world_size, self._nics, self._nics, self._spines])
+        self.count = 2 * (world_size + self._nics + self._spines)
+        self._per_byte = {
+            name: 1 / each.bandwidth for name, each in topology.links.items() if each.bandwidth
+        }
+        if spine is not None:
+            shared = spine.nodes * per_node * nic.bandwidth / spine.oversubscription
+            self._per_byte[SPINE] = 1 / shared
+
+    def routes(self, src: NDArray[np.int64], dst: NDArray[np.int64]) -> Routes:
+        """Return the routes of messages."""
+        links, base = self.topology.links, self._bases
+        port = self._per_byte[PORT]
+        numbers, times = [src, base[1] + dst], [port, port]
+        latency = np.full(len(src), links[PORT].latency)
+        if self.nodes == 1:
+            held = np.broadcast_to(np.array(times), (len(src), 2))
+            slowest = np.full(len(src), port)
+            return Routes(latency, latency, slowest, np.stack(numbers, 1), held)
+        far = self.node[src] != self.node[dst]
+        numbers += [
+            np.where(far, base[2] + self._nic[src], -1),
+            np.where(far, base[3] + self._nic[dst], -1),
+        ]
+        times += [self._per_byte[NIC]] * 2
+        latency = np.where(far, np.maximum(latency, links[NIC].latency), latency)
+        slowest = np.where(far, max(port, self._per_byte[NIC]), port)
+        if self._spine is not None:
+            across = far & (self._spine[src] != self._spine[dst])
+            numbers += [
+                np.where(across, base[4] + self._spine[src], -1),
+                np.where(across, base[5] + self._spine[dst], -1),
+            ]
+            times += [self._per_byte[SPINE]] * 2
+            latency = np.where(across, np.maximum(latency, links[SPINE].latency), latency)
+            slowest = np.where(across, np.maximum(slowest, self._per_byte[SPINE]), slowest)
+        table = np.stack(numbers, 1)
+        held = np.where(table < 0, 0.0, np.array(times))
+        return Routes(latency, latency, slowest, table, held)
+
+    def name_of(self, link: int) -> str:
+        """Return what a link is called."""
+        kinds = _KINDS
+        place = int(np.searchsorted(self._bases, link, side="right")) - 1
+        number = link - int(self._bases[place])
+        if place in {2, 3}:
+            per_node = self._nics // self.nodes
+            rail = f", rail {number % per_node}" if per_node > 1 else ""
+            return f"{kinds[place]} {number // per_node}{rail}"
+        return f"{kinds[place]} {number}"
+
+
+class NcclNetwork(Network):
+    """The links as NCCL sends messages over them: `send`, `recv`, and batches of them.
+
+    Nothing in NCCL forecasts these; the constants are those of a ring's steps (tuning.cc), and what
+    a batch posts together is one call. A message of up to 16 KiB takes the protocol LL, whose
+    flags double its bytes; a larger one takes Simple (`P2P_LL_THRESHOLD`, src/enqueue.cc).
+    """
+
+    small = 16.0 * 1024
+
+    def __init__(self, topology: Topology, world_size: int) -> None:
+        """Number the links. The topology has a tuner."""
+        super().__init__(topology, world_size)
+        assert topology.tuner is not None
+        constants = topology.tuner.constants
+        #: by protocol: the latency of a message in a node, and between nodes
+        self._late = {
+            protocol: tuple(
+                topology.factor * (constants.base[RING][protocol] + hop[RING][protocol])
+                for hop in (constants.inside(topology.tuner.inside), constants.net)
+            )
+            for protocol in (LL, SIMPLE)
+        }
+
+    def carried(self, size: Any) -> Any:
+        """Return the bytes that pass the links for messages of so many."""
+        return np.where(size <= self.small, 2.0, 1.0) * size * self.topology.factor
+
+    def routes(self, src: NDArray[np.int64], dst: NDArray[np.int64]) -> Routes:
+        """Return the routes of messages."""
+        found = super().routes(src, dst)
+        far = (self.node[src] != self.node[dst]).astype(np.int64)
+        quick, latency = (np.array(self._late[protocol])[far] for protocol in (LL, SIMPLE))
+        return replace(found, latency=latency, quick=quick)
+
+
+#: what links are called, in the order of their numbers
+_KINDS = (
+    *("port out of rank", "port into rank", "nic out of node", "nic into node"),
+    *("spine out of group", "spine into group"),
+)
+_NO_LINKS = "give it `links: {port: {per: rank, bandwidth: ..., latency: ...}}`"
+_NO_NIC = "give it `nic: {per: rank, bandwidth: ..., latency: ...}` under `links`"
+
+
+# -------------------------------------------------------------------------------------------------
+# A file, or the name of a preset -> a topology; every fault with its place.
+
+_BANDWIDTH = re.compile(r"([0-9.]+(?:e[+-]?\d+)?)\s*([kMGT]?)(B|b|bit)/s")
+_TIME = re.compile(r"([0-9.]+(?:e[+-]?\d+)?)\s*(ns|us|µs|ms|s)")
+_SIZE = re.compile(r"([0-9.]+(?:e[+-]?\d+)?)\s*(?:([KMGT])(?:iB|B)?|B|bytes)?", re.IGNORECASE)
+_TIMES = {"ns": 1e-3, "us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6}
+_POWERS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_NODES = re.compile(r"(\d+) nodes")
+#: what states NCCL's tuner
+_TUNER = ("version", "gpu", "channels", "cpu", "tree", "inside")
+
+
+def bandwidth(text: str) -> float | None:
+    """Return bytes a microsecond; None where the text states no bandwidth."""
+    found = _BANDWIDTH.fullmatch(text.strip())
+    if found is None:
+        return None
+    number, power, unit = found.groups()
+    bytes_per_s = _number(number) * _POWERS[power] / (1 if unit == "B" else 8)
+    return bytes_per_s / 1e6
+
+
+def microseconds(text: str) -> float | None:
+    """Return microseconds; None where the text states no time."""
+    found = _TIME.fullmatch(text.strip())
+    return None if found is None else _number(found[1]) * _TIMES[found[2]]
+
+
+def size_in_bytes(text: str) -> float | None:
+    """Return bytes, with K, M, G and T of 1024 as nccl-tests has them; None for no size."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        return None
+    unit = (found[2] or "").upper()
+    return float(_number(found[1]) * 1024.0 ** " KMGT".index(unit or " "))
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def presets() -> list[str]:
+    """Return the names of the topologies that come with this package."""
+    return sorted(path.stem for path in PRESETS.glob("*.yaml"))
+
+
+def path_of(asked: str, folder: Path | None = None) -> tuple[Path, Path | None]:
+    """Return the file of a topology, and the folder that it may not lead out of.
+
+    Raises ScenarioError where no topology has that name.
+    """
+    if asked in presets():
+        return PRESETS / f"{asked}.yaml", PRESETS
+    path = Path(asked) if folder is None else folder / asked
+    if not path.exists():
+        within = [name for name in presets() if asked in name]
+        close = " or ".join(within) or nearest(asked, presets())
+        named = Path(asked).suffix
+        message = f"there is no file {path}" if named else f"no topology is called {asked!r}"
+        known = f"{', '.join(presets())}, or a file"
+        hint = f"did you mean {close}?" if close else f"known are {known}"
+        raise ScenarioError([Problem(code="bad_topology", message=message, hint=hint)])
+    # what a scenario names lies in its own project; a command line may name any file
+    return path, path.parent.resolve() if folder is None else None
+
+
+def topology(asked: str, folder: Path | None = None, limits: Limits = DEFAULT) -> Topology:
+    """Return the topology of a name, or of a file, which is looked for from `folder`.
+
+    Raises ScenarioError with every fault in it.
+    """
+    path, root = path_of(asked, folder)
+    return read_topology(path, limits, root)
+
+
+def read_topology(path: Path, limits: Limits = DEFAULT, root: Path | None = None) -> Topology:
+    """Return the topology of a file. Raises ScenarioError with every fault in it."""
+    tree = read_tree(str(path), read_file(path, limits, root), limits=limits)
+    reader = _Reader(path, limits, root)
+    found = reader.whole(tree)
+    if reader.problems or found is None:
+        raise ScenarioError(reader.problems)
+    return found
+
+
+class _Reader:
+    """Reads one file, and collects what is wrong with it."""
+
+    def __init__(self, path: Path, limits: Limits, root: Path | None) -> None:
+        self.path, self.limits, self.root = path, limits, root
+        self.problems: list[Problem] = []
+
+    def wrong(self, message: str, mark: Mark | None, hint: str | None = None) -> None:
+        self.problems.append(Problem(code="bad_topology", message=message, mark=mark, hint=hint))
+
+    def whole(self, tree: Any) -> Topology | None:
+        if not isinstance(tree, Node):
+            self.wrong("a topology is a mapping", tree.mark, "`scenario topology show flat`")
+            return None
+        known = ("version", "topology", "describes", "source", "node", "links", "eager")
+        keys = self.keys(tree, (*known, "collectives"), "a topology")
+        version = keys.get("version")
+        if version is not None and getattr(version, "value", None) != 1:
+            self.wrong("`version` is 1", version.mark)
+        name = self.text(keys.get("topology"), "topology", tree.mark) or self.path.stem
+        describes = self.text(keys.get("describes"), "describes", tree.mark)
+        source = self.text(keys.get("source"), "source", tree.mark)
+        node_ranks, strided = self.node(keys.get("node"))
+        links = self.links(keys.get("links"))
+        collectives = self.collectives(keys.get("collectives"))
+        eager = self.size(keys.get("eager"), "eager")
+        if "links" not in keys and "collectives" not in keys:
+            self.wrong("a topology has `links`, `collectives` or both", tree.mark, _NO_LINKS)
+        if self.problems:
+            return None
+        return Topology(
+            name=name,
+            describes=describes or "",
+            source=source or "",
+            node_ranks=node_ranks,
+            strided=strided,
+            links=links,
+            eager=eager,
+            **collectives,
+        )
+
+    # ------------------------------------------------------------------ pieces
+
+    def keys(self, node: Any, known: tuple[str, ...], what: str) -> dict[str, Any]:
+        if not isinstance(node, Node):
+            self.wrong(f"{what} is a mapping", getattr(node, "mark", None))
+            return {}
+        found = {}
+        for key, value in node.entries:
+            name = key_text(key)
+            if name in known:
+                found[name] = value
+                continue
+            close = nearest(name, known)
+            hint = f"did you mean `{close}`?" if close else f"known are {', '.join(known)}"
+            self.wrong(f"{what} has no `{name}`", key.mark, hint)
+        return found
+
+    def text(self, node: Any, name: str, at: Mark) -> str | None:
+        value = getattr(node, "value", None)
+        if isinstance(value, str) and value.strip():
+            return value.strip()
+        hints = {
+            "source": "say where the numbers are from: a data sheet, a log, a paper",
+            "describes": "say in a line which machine it is",
+            "topology": "give it a name",
+        }
+        where = at if node is None else node.mark
+        self.wrong(f"a topology without `{name}` is refused", where, hints[name])
+        return None
+
+    def quantity(self, node: Any, name: str, read: Any, example: str, *, zero: bool) -> float:
+        """Return a number with its unit; 0 and a problem where it is missing or makes no sense."""
+        if not isinstance(node, Scalar):
+            self.wrong(f"`{name}` is missing", getattr(node, "mark", None), f"as in {example}")
+            return 0.0
+        value = node.value
+        if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
+            self.wrong(f"`{name}` is negative", node.mark, f"as in {example}")
+            return 0.0
+        found = read(node.text)
+        if found is None or not 0 <= found < inf:
+            what = "is negative" if node.text.lstrip().startswith("-") else "has no such value"
+            self.wrong(f"`{name}` {what}: {node.text!r}", node.mark, f"as in {example}")
+            return 0.0
+        if found == 0 and not zero:
+            self.wrong(f"`{name}` is zero", node.mark, f"as in {example}")
+        return float(found)
+
+    def size(self, node: Any, name: str) -> float:
+        if node is None:
+            return 0.0
+        return self.quantity(node, name, size_in_bytes, f"`{name}: 64KiB`", zero=True)
+
+    def count(self, node: Any, name: str, least: int = 1) -> int:
+        value = getattr(node, "value", None)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            mark = getattr(node, "mark", None)
+            self.wrong(f"`{name}` is a whole number from {least} up", mark)
+            return least
+        return value
+
+    def factor(self, node: Any, name: str) -> float:
+        value = getattr(node, "value", None)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
+            self.wrong(f"`{name}` is a number above zero", getattr(node, "mark", None))
+            return 1.0
+        return float(value)
+
+    def node(self, node: Any) -> tuple[int | None, bool]:
+        if node is None:
+            return None, False
+        keys = self.keys(node, ("ranks", "order"), "`node`")
+        ranks = self.count(keys["ranks"], "ranks") if "ranks" in keys else None
+        if ranks is None:
+            self.wrong("`node` says how many `ranks` it has", node.mark, "`node: {ranks: 8}`")
+        order = getattr(keys.get("order"), "value", "blocks")
+        if order not in {"blocks", "strided"}:
+            hint = "`blocks`: 0 to 7 on the first node; `strided`: every n-th"
+            self.wrong("`order` is `blocks` or `strided`", keys["order"].mark, hint)
+        return ranks, order == "strided"
+
+    def links(self, node: Any) -> dict[str, Links]:
+        if node is None:
+            return {}
+        keys = self.keys(node, (PORT, NIC, SPINE), "`links`")
+        found = {name: self.link(name, each) for name, each in keys.items()}
+        if PORT not in keys:
+            self.wrong("`links` has no `port`: what joins ranks of one node", node.mark, _NO_LINKS)
+        if SPINE in keys and NIC not in keys:
+            self.wrong("a `spine` joins nodes, and there is no `nic`", keys[SPINE].mark, _NO_NIC)
+        return found
+
+    def link(self, name: str, node: Any) -> Links:
+        known = ("per", "count", "bandwidth", "latency", "oversubscription")
+        keys = self.keys(node, known, f"`{name}`")
+        per = getattr(keys.get("per"), "value", None)
+        mark = getattr(keys.get("per"), "mark", node.mark)
+        if name == SPINE:
+            groups = _NODES.fullmatch(per) if isinstance(per, str) else None
+            if groups is None or int(groups[1]) < 1:
+                self.wrong("`per` of a spine is as in `32 nodes`", mark)
+                return Links()
+            over = keys.get("oversubscription")
+            late = keys.get("latency")
+            return Links(
+                nodes=int(groups[1]),
+                oversubscription=1.0 if over is None else self.factor(over, "oversubscription"),
+                latency=0.0
+                if late is None
+                else self.quantity(late, "latency", microseconds, "`2.7us`", zero=True),
+            )
+        allowed = ("rank",) if name == PORT else ("rank", "node")
+        if per not in allowed:
+            words = " or ".join(f"`{each}`" for each in allowed)
+            self.wrong(f"`per` of `{name}` is {words}", mark)
+        speed = keys.get("bandwidth") or node
+        late = keys.get("latency") or node
+        return Links(
+            bandwidth=self.quantity(speed, "bandwidth", bandwidth, "`360GB/s`", zero=False),
+            latency=self.quantity(late, "latency", microseconds, "`0.6us`", zero=True),
+            count=(self.count(keys["count"], "count") if "count" in keys else 1)
+            if per == "node"
+            else 0,
+        )
+
+    # ------------------------------------------------------------------ collectives
+
+    def collectives(self, node: Any) -> dict[str, Any]:
+        if node is None:
+            return {}
+        model = getattr(node.get("model"), "value", None) if isinstance(node, Node) else None
+        if model not in {"steps", "nccl", "table"}:
+            mark = getattr(node, "mark", None)
+            self.wrong("`model` of `collectives` is `steps`, `nccl` or `table`", mark)
+            return {}
+        if model == "steps":
+            self.keys(node, ("model",), "`collectives`")
+            return {"model": "steps"}
+        return {"model": model, **(self.nccl(node) if model == "nccl" else self.table(node))}
+
+    def nccl(self, node: Node) -> dict[str, Any]:
+        keys = self.keys(node, ("model", *_TUNER, "launch", "factor"), "`collectives`")
+        launch = keys.get("launch")
+        factor = keys.get("factor")
+        return {
+            "tuner": self.tuner(keys, node),
+            "launch": 0.0
+            if launch is None
+            else self.quantity(launch, "launch", microseconds, "`14us`", zero=True),
+            "factor": 1.0 if factor is None else self.factor(factor, "factor"),
+        }
+
+    def tuner(self, keys: Mapping[str, Any], node: Any) -> Tuner | None:
+        """Return NCCL's tuner on the machine."""
+        version = str(getattr(keys.get("version"), "text", ""))
+        constants = constants_of(version)
+        if constants is None:
+            hint = f"known are {', '.join(VERSIONS)} and what came between them"
+            mark = getattr(keys.get("version"), "mark", node.mark)
+            self.wrong("`version` is a version of NCCL, as 2.30.7", mark, hint)
+        gpu = getattr(keys.get("gpu"), "value", None)
+        if gpu not in GPUS:
+            mark = getattr(keys.get("gpu"), "mark", node.mark)
+            self.wrong(f"`gpu` is one of {', '.join(GPUS)}", mark)
+        channels = self.channels(keys.get("channels"), node)
+        words: dict[str, str] = {}
+        for name, allowed, default in (
+            ("cpu", ("intel", "amd", "other"), "intel"),
+            ("tree", ("tree", "balanced"), "tree"),
+            ("inside", (NVLINK, PCIE), NVLINK),
+        ):
+            words[name] = getattr(keys.get(name), "value", default)
+            if words[name] not in allowed:
+                self.wrong(f"`{name}` is one of {', '.join(allowed)}", keys[name].mark)
+        if constants is None or self.problems:
+            return None
+        known = (version, constants, str(gpu), words["cpu"], words["tree"], channels)
+        return Tuner(*known, words["inside"])
+
+    def channels(self, node: Any, whole: Any) -> dict[str, Channels]:
+        """Return, by algorithm, how many channels there are and the GB/s of each."""
+        if node is None:
+            hint = "`channels: {ring: [24, 15]}`: how many, and GB/s of each"
+            self.wrong("`channels` is missing", whole.mark, hint)
+            return {}
+        found = {}
+        algorithms = ("ring", "tree", "nvls", "nvls_tree")
+        for name, each in self.keys(node, algorithms, "`channels`").items():
+            items = each.items if isinstance(each, Sequence) else []
+            numbers = [getattr(item, "value", None) for item in items]
+            fits = all(
+                isinstance(one, int | float) and not isinstance(one, bool) and 0 < one < inf
+                for one in numbers
+            )
+            whole_count = isinstance(next(iter(numbers), None), int)
+            if len(numbers) not in {2, 3} or not fits or not whole_count:
+                hint = "`[24, 15]`: how many channels, GB/s of each (a third: between nodes)"
+                self.wrong(f"`{name}` of `channels` is two or three numbers", each.mark, hint)
+                continue
+            count, inside, between = (*numbers, numbers[1])[:3]
+            found[name] = Channels(int(count), float(inside), float(between))  # type: ignore[arg-type]
+        if "ring" not in found and not self.problems:
+            self.wrong("`channels` has no `ring`", node.mark)
+        return found
+
+    def table(self, node: Node) -> dict[str, Any]:
+        tables: dict[str, dict[int, Table]] = {}
+        tuner = None
+        for key, value in node.entries:
+            name = key_text(key)
+            if name == "model":
+                continue
+            if name in {"launch", "factor"}:
+                message = f"`{name}` is of `model: nccl`: a table has it in its times"
+                self.wrong(message, key.mark, "leave it out")
+                continue
+            if name == "tuner":
+                tuner = self.tuner(self.keys(value, _TUNER, "`tuner`"), value)
+                continue
+            try:
+                name = tabled(name)
+            except ScenarioError as error:
+                self.wrong(error.problems[0].message, key.mark, error.problems[0].hint)
+                continue
+            if not isinstance(value, Node):
+                hint = "`all_reduce: {8: log.txt}` or `{8: {64M: 822us}}`"
+                self.wrong(f"`{name}` has a table for each number of ranks", value.mark, hint)
+                continue
+            tables.setdefault(name, {}).update(self.by_ranks(value, name))
+        if not any(tables.values()) and not self.problems:
+            self.wrong("`collectives` has no table", node.mark)
+        return {"tables": tables, "tuner": tuner}
+
+    def by_ranks(self, node: Node, collective: str) -> dict[int, Table]:
+        """Return the tables of a collective, by numbers of ranks."""
+        found = {}
+        for key, given in node.entries:
+            text = key_text(key)
+            count = int(text) if text.isascii() and text.isdigit() else 0
+            if count < 2:
+                self.wrong("a table is for a number of ranks, from 2 up", key.mark)
+                continue
+            table = self.one_table(given, collective, count)
+            if table is not None:
+                found[count] = table
+        return found
+
+    def one_table(self, node: Any, collective: str, ranks: int) -> Table | None:
+        """Return a table: the rows of a log, or sizes with their times."""
+        if isinstance(node, Node):
+            rows = []
+            for key, value in node.entries:
+                size = size_in_bytes(key_text(key))
+                if size is None or not 0 < size < inf:
+                    self.wrong("a row of a table begins with a size, as 64M", key.mark)
+                    continue
+                time = self.quantity(value, key_text(key), microseconds, "`64M: 822us`", zero=False)
+                rows.append((size, time))
+            return Table.of(rows, "as stated") if rows and not self.problems else None
+        text = getattr(node, "value", None)
+        if not isinstance(text, str):
+            mark = getattr(node, "mark", None)
+            self.wrong("a table is the name of an nccl-tests log, or rows", mark)
+            return None
+        path = self.path.parent / text
+        try:
+            logs = read_logs(path, read_file(path, self.limits, self.root))
+            (log,) = chosen(logs, path, collective, ranks)
+            return log.table()
+        except ScenarioError as error:
+            self.wrong(error.problems[0].message, node.mark, error.problems[0].hint)
+            return None

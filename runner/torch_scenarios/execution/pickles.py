@@ -1,0 +1,157 @@
+"""Pickles of plain values, read so that they can do nothing but hold them.
+
+A pickle is a program: it can name any class or function and call it, and it can ask for memory that
+it has no bytes for. Bytes that another rank's tensors, or another program's file, may have made are
+therefore read by an unpickler that knows no class. Knows no torch.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+from collections.abc import Callable
+from enum import EnumType
+from typing import Any, ClassVar
+
+from torch_scenarios.vocabulary import DTYPES
+
+#: what a pickle of None, booleans, numbers, text, bytes, lists, tuples and mappings is made of.
+#: What names a class is here to be refused by its name; absent are what calls one, and what makes
+#: room before it has the bytes
+PLAIN = (
+    *(pickle.PROTO, pickle.FRAME, pickle.STOP, pickle.MARK, pickle.POP, pickle.POP_MARK),
+    *(pickle.DUP, pickle.MEMOIZE, pickle.PUT, pickle.BINPUT, pickle.LONG_BINPUT),
+    *(pickle.GET, pickle.BINGET, pickle.LONG_BINGET),
+    *(pickle.NONE, pickle.NEWTRUE, pickle.NEWFALSE),
+    *(pickle.INT, pickle.BININT, pickle.BININT1, pickle.BININT2),
+    *(pickle.LONG, pickle.LONG1, pickle.LONG4),
+    *(pickle.FLOAT, pickle.BINFLOAT),
+    *(pickle.UNICODE, pickle.SHORT_BINUNICODE, pickle.BINUNICODE, pickle.BINUNICODE8),
+    *(pickle.SHORT_BINBYTES, pickle.BINBYTES, pickle.BINBYTES8),
+    *(pickle.EMPTY_LIST, pickle.LIST, pickle.APPEND, pickle.APPENDS),
+    *(pickle.EMPTY_TUPLE, pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3),
+    *(pickle.GLOBAL, pickle.STACK_GLOBAL),
+    *(pickle.EMPTY_DICT, pickle.DICT, pickle.SETITEM, pickle.SETITEMS),
+)
+
+
+# The unpickler written in C makes room for a memo of 2**32 places, or for bytes of any length, when
+# it is told to; the one written in Python, which behaves alike otherwise, keeps its memo in a
+# dictionary and reads no more than there is.
+class PlainUnpickler(pickle._Unpickler):
+    """Reads plain values; raises UnpicklingError for anything else, before it is done."""
+
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
+        code[0]: pickle._Unpickler.dispatch[code[0]] for code in PLAIN
+    }
+
+    def load(self) -> Any:
+        """Return the value. Raises UnpicklingError, also where the bytes are no pickle at all."""
+        try:
+            return super().load()
+        except KeyError as error:
+            message = "it holds a value that is not plain: an unknown operation or a missing part"
+            raise pickle.UnpicklingError(message) from error
+        except (IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            message = f"it is not a pickle: {error}"
+            raise pickle.UnpicklingError(message) from error
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Refuse every class."""
+        message = f"it names {module}.{name}"
+        raise pickle.UnpicklingError(message)
+
+
+#: what torch's own exchanges between ranks name: nothing of it does more than hold values
+EXACT = frozenset({("torch", name) for name in (*DTYPES, "Size")})
+
+
+class ExactUnpickler(PlainUnpickler):
+    """Reads what torch itself sends from rank to rank: plain values, dtypes and shapes.
+
+    It knows a few names and no other, so that nothing else can be called: not even those that stand
+    in the same module. `DTensor.from_local(run_check=True)` gathers shapes and dtypes.
+    """
+
+    known: ClassVar[frozenset[tuple[str, str]]] = EXACT
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
+        **PlainUnpickler.dispatch,
+        **{code[0]: pickle._Unpickler.dispatch[code[0]] for code in (pickle.REDUCE, pickle.NEWOBJ)},
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what a name of the list means; refuse every other."""
+        if (module, name) in self.known and module in sys.modules:
+            return getattr(sys.modules[module], name)
+        return super().find_class(module, name)
+
+
+#: what the ranks of a distributed checkpoint name in their plans: holders of values, and words.
+#: `_get_layout` is a table of torch's layouts, by their names
+CHECKPOINT = (
+    EXACT
+    | {
+        (f"torch.distributed.checkpoint.{module}", name)
+        for module, names in {
+            "filesystem": ("_StorageInfo", "_StoragePrefix"),
+            "metadata": (
+                *("BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex"),
+                *(
+                    "StorageMeta",
+                    "TensorProperties",
+                    "TensorStorageMetadata",
+                    "_MEM_FORMAT_ENCODING",
+                ),
+            ),
+            "planner": (
+                *("SavePlan", "TensorWriteData", "WriteItem", "WriteItemType"),
+                *("LoadPlan", "ReadItem", "LoadItemType"),
+            ),
+            "storage": ("WriteResult",),
+        }.items()
+        for name in names
+    }
+    | {
+        ("torch.serialization", "_get_layout"),
+        ("pathlib", "PosixPath"),
+        ("pathlib._local", "PosixPath"),  # as Python 3.13 names it
+        # what went wrong on one rank, with its traceback, which the others raise
+        *(("builtins", name) for name in ("FileNotFoundError", "KeyError", "RuntimeError")),
+        *(("builtins", name) for name in ("AssertionError", "TypeError", "ValueError")),
+        ("torch.distributed.checkpoint.api", "CheckpointException"),
+        *(("traceback", name) for name in ("FrameSummary", "StackSummary")),
+    }
+)
+
+
+class CheckpointUnpickler(ExactUnpickler):
+    """Reads the plans of a distributed checkpoint that torch's own ranks send each other."""
+
+    known = CHECKPOINT
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
+        **ExactUnpickler.dispatch,
+        pickle.BUILD[0]: pickle._Unpickler.dispatch[pickle.BUILD[0]],
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what a name of the list means, or :func:`member` for `getattr`."""
+        if (module, name) == ("builtins", "getattr"):
+            return member
+        return super().find_class(module, name)
+
+
+def member(kind: Any, name: Any) -> Any:
+    """Return a member of an enumeration, by its name; raises UnpicklingError for anything else.
+
+    The first releases of Python 3.11 pickle a member as a call of `getattr` on its class.
+    """
+    if isinstance(kind, EnumType) and isinstance(name, str) and name in kind.__members__:
+        return kind.__members__[name]
+    message = "it names an attribute which an enumeration does not have as a member"
+    raise pickle.UnpicklingError(message)
+
+
+def plain(content: bytes) -> Any:
+    """Return the plain value that a pickle holds; raises UnpicklingError for anything else."""
+    return PlainUnpickler(io.BytesIO(content)).load()

@@ -1,0 +1,921 @@
+"""The supervisor of a launch: it gives orders, watches, breaks what is stuck, and concludes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import Any, Self
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from torch_scenarios.errors import LaunchError, UnsupportedError
+from torch_scenarios.execution import heartbeat, nodes
+from torch_scenarios.execution.backends import (
+    LaunchOptions,
+    carrier,
+    device_type,
+    require_no_foreign_object,
+    resolve,
+)
+from torch_scenarios.execution.checkpoints import checkpoint_folder
+from torch_scenarios.execution.protocol import (
+    BEGUN,
+    STOP,
+    Alive,
+    Assignment,
+    Begun,
+    Free,
+    Hello,
+    Inbox,
+    Leaving,
+    Message,
+    Moved,
+    Position,
+    Stop,
+    Store,
+    Stuck,
+    Supervision,
+    Told,
+    Unable,
+    fetch,
+    opened,
+    put,
+)
+from torch_scenarios.expressions.evaluator import LONGEST_S
+from torch_scenarios.expressions.values import Constant, PerRank
+from torch_scenarios.limits import RAISING, session_left_s
+from torch_scenarios.model.plan import Plan
+from torch_scenarios.model.scenario import Expectation, RaiseSpec, steps_of
+from torch_scenarios.model.trace import Event, RankTrace, Trace
+
+# -------------------------------------------------------------------------------------------------
+# How one scenario is going, as far as its mail tells.
+
+#: seconds without a sign of life after which a rank on a device is taken to stand in a call that
+#: does not let go of Python: it gives signs every second
+SILENT_S = 6.0
+
+
+class Course(Struct):
+    """What is known of the ranks of one scenario while it runs."""
+
+    begun: set[int] = field(default_factory=set)
+    #: ranks on a device, by when they last showed that they are alive
+    alive_s: dict[int, float] = field(default_factory=dict)
+    told: dict[int, Told] = field(default_factory=dict)
+    stuck: dict[int, Position] = field(default_factory=dict)
+    unable: dict[int, Unable] = field(default_factory=dict)
+    #: ranks whose processes were told to end, and when the first of them was
+    leaving: set[int] = field(default_factory=set)
+    left_s: float = 0.0
+    free: set[int] = field(default_factory=set)
+    died: dict[int, str] = field(default_factory=dict)
+    #: ranks whose processes do not run any more, and what is wrong with each
+    lost: dict[int, str] = field(default_factory=dict)
+    #: a process ended before every rank was ready
+    unbegun: bool = False
+    moved_s: float = field(default_factory=time.monotonic)
+    broken: bool = False
+    hung: bool = False
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether anything but steps has happened: what comes of it is decided within moments."""
+        ended = self.told or self.unable or self.died or self.lost or self.leaving
+        return bool(self.stuck or ended or self.broken)
+
+    @property
+    def silent(self) -> set[int]:
+        """The ranks that have shown no life for long; on a CPU none is asked for it."""
+        now_s = time.monotonic()
+        found = {rank for rank, at_s in self.alive_s.items() if now_s - at_s > SILENT_S}
+        return found - self.told.keys()
+
+
+def at_its_stop(course: Course, rank: int, watch: Supervision) -> bool:
+    """Return whether a rank is where it was predicted to be in the end."""
+    stop = watch.stops[rank]
+    told = course.told.get(rank)
+    if told is not None:
+        return stop.may_end or told.trace.ending == stop.ending
+    return course.stuck.get(rank) in stop.positions or rank in course.silent
+
+
+def note(course: Course, message: Message) -> None:
+    """Take in one message. A sign of life is no move."""
+    now_s = time.monotonic()
+    if isinstance(message, Begun):
+        course.begun.add(message.rank)
+        course.alive_s[message.rank] = now_s
+    elif message.rank in course.alive_s:
+        course.alive_s[message.rank] = now_s
+    if not isinstance(message, Alive):
+        course.moved_s = now_s
+        _take(course, message)
+
+
+def _take(course: Course, message: Message) -> None:
+    match message:
+        case Told():
+            course.told[message.rank] = message
+            course.stuck.pop(message.rank, None)
+        case Stuck():
+            course.stuck[message.rank] = message.position
+        case Moved():
+            course.stuck.pop(message.rank, None)
+        case Unable():
+            course.unable[message.rank] = message
+        case Free():
+            course.free.add(message.rank)
+        case Leaving():
+            course.left_s = course.left_s if course.leaving else time.monotonic()
+            course.leaving.add(message.rank)
+        case _:
+            pass  # that it came is all
+
+
+# -------------------------------------------------------------------------------------------------
+# From a plan and its prediction: what the supervisor must watch a running scenario for.
+
+#: kinds that only the backend's own timeout brings about
+OF_A_TIMEOUT = frozenset({"timeout", "peer_lost", "aborted"})
+#: seconds that a deadlock must stand: a predicted one, and one that the semantics leave open, which
+#: a busy machine must not make of a call that is only slow
+SETTLE_S, DOUBT_S = 0.04, 0.75
+#: seconds that all ranks stand at calls where a backend's own halt was forecast at others
+ANYWHERE_S = 3.0
+#: seconds that a timeout is taken for which only the ranks can compute
+UNKNOWN_S = 3600.0
+#: times its own timeouts and sleeps that a scenario may take
+PATIENT = 3.0
+STANDING = frozenset({"blocked", "possibly_blocked"})
+
+
+def watch_for(
+    plan: Plan,
+    predicted: Trace,
+    *,
+    confirm: str,
+    backend: str | None = None,
+    max_seconds: float | None = None,
+) -> Supervision:
+    """Return the watch for a plan, on a backend if one is named.
+
+    It may take `max_seconds`, and where it states longer timeouts and sleeps three times these.
+
+    A predicted deadlock is broken as soon as it is confirmed, unless the scenario's end, or
+    `confirm`, asks for what the backend's own timeout brings. Ranks may stand where the semantics
+    say and where the backend's forecast says; a forecast alone is given the longer time.
+    """
+    most_s = None if max_seconds is None else max(max_seconds, _stated_s(plan, predicted))
+    left_s = session_left_s()
+    ends = left_s is not None and (most_s is None or left_s < most_s)
+    if ends:
+        most_s = left_s
+    forecast = predicted.on(backend)
+    readings = (predicted,) if forecast is predicted else (predicted, forecast)
+    halts = forecast.outcome == "deadlock"
+    breaks = any("deadlock" in (each.outcome, *each.open) for each in readings)
+    breaks = breaks and confirm != "timeout" and not _of_a_timeout(plan.scenario.expect.at_end)
+    return Supervision(
+        world_size=plan.world_size,
+        patience_s=longest_timeout(plan),
+        settle_s=SETTLE_S if predicted.outcome == "deadlock" else DOUBT_S,
+        anywhere_s=ANYWHERE_S if breaks and readings[1:] and halts else None,
+        stopped_s=heartbeat.STOPPED_S,
+        silent_s=heartbeat.SILENT_S,
+        most_s=most_s,
+        bound=RAISING["max_total_seconds" if ends else "max_seconds"],
+        stops=_stops(plan, readings) if breaks else {},
+    )
+
+
+def _stated_s(plan: Plan, predicted: Trace) -> float:
+    """Return three times the seconds of a plan's timeouts and sleeps, an hour of the latter."""
+    return PATIENT * (longest_timeout(plan) + min(predicted.duration_s, LONGEST_S))
+
+
+def _stops(plan: Plan, readings: tuple[Trace, ...]) -> dict[int, Stop]:
+    """Return where each rank may be for good; where a step expects a timeout, no rank is."""
+    passing = {step.index for step in steps_of(plan.scenario.steps) if _of_a_timeout(step.expect)}
+    found: dict[int, Stop] = {}
+    for reading in readings:
+        for rank in reading.ranks:
+            stop = _stop(rank, passing, reading)
+            before = found.get(rank.rank, stop)
+            found[rank.rank] = replace(
+                stop,
+                positions=before.positions | stop.positions,
+                may_end=before.may_end or stop.may_end,
+            )
+    return found
+
+
+def _stop(rank: RankTrace, passing: set[int], predicted: Trace) -> Stop:
+    positions = set(rank.may_block)
+    if rank.ending in STANDING and rank.events:
+        positions.add((rank.events[-1].index, rank.events[-1].iteration))
+    return Stop(
+        ending=rank.ending,
+        positions=frozenset(place for place in positions if place[0] not in passing),
+        may_end=rank.ending != "blocked" or bool(predicted.open),
+    )
+
+
+def _of_a_timeout(expectation: Expectation | None) -> bool:
+    """Return whether an expectation asks for what only a timeout brings about."""
+    return any(OF_A_TIMEOUT.intersection(spec.kinds) for spec in _specs(expectation))
+
+
+def _specs(expectation: Expectation | None) -> Iterator[RaiseSpec]:
+    raises = expectation.raises if expectation else None
+    if isinstance(raises, RaiseSpec):
+        yield raises
+    elif isinstance(raises, PerRank):
+        specs = (*(spec for _, spec in raises.branches), raises.otherwise)
+        yield from (spec for spec in specs if spec is not None)
+
+
+def longest_timeout(plan: Plan) -> float:
+    """Return the longest time, in seconds, that any call of the plan may block."""
+    times = [plan.world.timeout_s]
+    times += [group.timeout_s for creation in plan.creations for group in creation.groups]
+    for step in steps_of(plan.scenario.steps):
+        stated = step.arguments.get("timeout")
+        if isinstance(stated, Constant) and isinstance(stated.value, int | float):
+            times.append(float(stated.value))
+        elif stated is not None:
+            times.append(UNKNOWN_S)
+    return max(times)
+
+
+def replaced_timeout(plan: Plan, timeout_s: float) -> Plan:
+    """Return the plan with another process-group timeout; groups that state their own keep it."""
+    scenario = replace(plan.scenario, timeout_s=timeout_s)
+    creations = tuple(
+        creation
+        if creation.spec.timeout_s is not None
+        else replace(
+            creation,
+            groups=tuple(replace(group, timeout_s=timeout_s) for group in creation.groups),
+        )
+        for creation in plan.creations
+    )
+    made = {group.key: group for creation in creations for group in creation.groups}
+    world = replace(plan.world, timeout_s=timeout_s)
+    names = {
+        name: tuple(made.get(group.key, world) for group in groups)
+        for name, groups in plan.names.items()
+    }
+    return replace(
+        plan, scenario=scenario, world=world, creations=creations, names=names, prepared={}
+    )
+
+
+# -------------------------------------------------------------------------------------------------
+# From what the ranks told to the observed trace: endings settled, the outcome named.
+
+#: seconds by which a rank may have begun later than one of another host, whose clock is another
+BETWEEN_HOSTS_S = 0.05
+#: signals that a process raises itself: the backend crashed, or aborted
+CRASHES = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP"})
+#: what a call raises that could not end within its timeout, itself or through its peer
+CASCADE = frozenset({"timeout", "peer_lost", "aborted"})
+
+
+def observed(plan: Plan, findings: Findings, predicted: Trace) -> Trace:
+    """Return the observed trace of a plan of which something was predicted.
+
+    Raises UnsupportedError or LaunchError where a rank could not make its world, LaunchError where
+    the process of one did not run any more, or was ended by neither the program nor the backend.
+    """
+    if findings.lost:
+        rank = min(findings.lost)
+        message = f"rank {rank} was given up: {findings.lost[rank]}"
+        raise LaunchError(message)
+    if findings.unable:
+        raise unable(findings)
+    for rank, how in sorted(findings.died.items()):
+        if _from_outside(rank, how, findings):
+            raise LaunchError(_killed(rank, how, findings))
+    late_s = _late(findings)
+    ranks = [_rank(rank, findings) for rank in range(plan.world_size)]
+    ranks = [replace(rank, late_s=late_s.get(rank.rank, 0.0)) for rank in ranks]
+    ranks = _settled(plan, ranks, predicted)
+    any_told = next(iter(findings.told.values()), None)
+    notes = [*findings.notes, *(note for told in findings.told.values() for note in told.notes)]
+    if findings.hung:
+        notes.append("the backend's own timeout did not end it")
+    return Trace(
+        backend=any_told.backend if any_told else "unknown",
+        outcome=outcome(ranks),
+        ranks=tuple(ranks),
+        duration_s=findings.duration_s,
+        notes=tuple(filter(None, notes)),
+        environment=_environment(findings),
+        hosts=_hosts(findings),
+    )
+
+
+def _from_outside(rank: int, how: str, findings: Findings) -> bool:
+    """Return whether neither a step nor the backend ended a rank's process.
+
+    A rank whose step ends it says so before; a backend ends it by a signal of its own, or exits.
+    """
+    told = findings.told.get(rank)
+    if told is not None and told.trace.ending == "died":
+        return False
+    return how not in CRASHES and not how.startswith("exit ")
+
+
+def _killed(rank: int, how: str, findings: Findings) -> str:
+    pid = findings.pids.get(rank)
+    process = "" if pid is None else f" (process {pid})"
+    if not how.startswith("SIG"):
+        return f"rank {rank}{process} ended with its launch: {how}"
+    memory = "; the kernel does so where memory runs out" if how == "SIGKILL" else ""
+    return f"rank {rank}{process} was killed from outside by {how}, which no step asks for{memory}"
+
+
+def _environment(findings: Findings) -> dict[str, str]:
+    """Return what the run was on; `world_s` is the seconds that its world took to be made."""
+    made_s = max((told.world_s for told in findings.told.values()), default=0.0)
+    found = dict(findings.environment)
+    if made_s:
+        found["world_s"] = f"{made_s:.4f}"
+    if hosts := _hosts(findings):
+        found["hosts"] = nodes.name_hosts(hosts)
+    if findings.ready_s:
+        found["ready_s"] = f"{findings.ready_s:.4f}"
+    return found
+
+
+def _hosts(findings: Findings) -> dict[int, str]:
+    """Return the host of each rank; nothing where there is one host."""
+    found = {rank: told.host for rank, told in sorted(findings.told.items())}
+    return found if len(set(found.values())) > 1 else {}
+
+
+def _late(findings: Findings) -> dict[int, float]:
+    """Return how many seconds after the first rank each began, as far as their clocks tell."""
+    first_s: dict[str, float] = {}
+    for told in findings.told.values():
+        first_s[told.host] = min(told.began_s, first_s.get(told.host, told.began_s))
+    between_s = BETWEEN_HOSTS_S if len(first_s) > 1 else 0.0
+    return {
+        rank: told.began_s - first_s[told.host] + between_s for rank, told in findings.told.items()
+    }
+
+
+def unable(findings: Findings) -> Exception:
+    """Return the error for ranks that could not make their world."""
+    first = findings.unable[min(findings.unable)]
+    kind = UnsupportedError if first.unsupported else LaunchError
+    return kind(first.reason)
+
+
+def _rank(rank: int, findings: Findings) -> RankTrace:
+    told = findings.told.get(rank)
+    died = findings.died.get(rank)
+    if told is not None:
+        trace = replace(told.trace, events=tuple(told.trace.events))
+        if died is not None and trace.ending in {"finished", "blocked"}:
+            return replace(trace, ending="died", died=died)
+        return trace
+    position = findings.stuck.get(rank)
+    events = (_standing(position),) if position else ()
+    if died is not None:
+        return RankTrace(rank=rank, events=events, ending="died", died=died)
+    return RankTrace(rank=rank, events=events, ending="blocked")
+
+
+def _standing(position: Position) -> Event:
+    index, iteration = position
+    return Event(index=index, label=f"step {index}", iteration=iteration, state="blocked")
+
+
+def _settled(plan: Plan, ranks: list[RankTrace], predicted: Trace) -> list[RankTrace]:
+    """Call a rank blocked that raised only because its call could not end within its timeout.
+
+    So it is where no step and no top-level `raises` asked for what the timeout brings, and it was
+    not predicted either: who waits for a rank that comes, but comes too late, is not blocked. A
+    rank that lost its peer counts as blocked with it where that peer timed out, and none died or
+    raised anything else.
+    """
+    if any(_stated(plan, rank.rank) for rank in ranks if rank.ending == "raised"):
+        return ranks
+    late = {rank.rank for rank in predicted.ranks if _raised_kind(rank) in CASCADE}
+    if any(rank.ending == "raised" and rank.rank in late for rank in ranks):
+        return ranks
+    last = {rank.rank: _raised_kind(rank) for rank in ranks if rank.ending == "raised"}
+    timed_out = "timeout" in last.values()
+    others = any(rank.ending == "died" for rank in ranks) or set(last.values()) - CASCADE
+    if not timed_out or others:
+        return ranks
+    return [_blocked(rank) if rank.rank in last else rank for rank in ranks]
+
+
+def _raised_kind(rank: RankTrace) -> str:
+    """Return what a rank that ended so raised; `other` where it ended otherwise."""
+    ended = rank.ending == "raised" and len(rank.events)
+    failure = rank.events[-1].failure if ended else None
+    return failure.kinds[0] if failure else "other"
+
+
+def _blocked(rank: RankTrace) -> RankTrace:
+    *before, last = rank.events
+    return replace(rank, ending="blocked", events=(*before, replace(last, state="blocked")))
+
+
+def _stated(plan: Plan, rank: int) -> bool:
+    """Return whether the scenario's top-level `raises` concerns a rank."""
+    raises = plan.scenario.expect.at_end.raises
+    if isinstance(raises, RaiseSpec):
+        return bool(raises.kinds)
+    if isinstance(raises, PerRank):
+        from torch_scenarios.expressions.functions import NumpyArrays
+        from torch_scenarios.model.process import Process
+
+        chosen = Process(plan, rank, NumpyArrays(), initialise=False).choose(raises)
+        return isinstance(chosen, RaiseSpec) and bool(chosen.kinds)
+    return False
+
+
+def outcome(ranks: list[RankTrace]) -> str:
+    """Name the outcome: the gravest ending decides."""
+    endings = {rank.ending for rank in ranks}
+    if "died" in endings:
+        return "crash"
+    if "raised" in endings:
+        return "error"
+    return "deadlock" if "blocked" in endings else "completes"
+
+
+# -------------------------------------------------------------------------------------------------
+# The supervisor: gives a launch its orders and learns, through the store, how they went.
+#
+# It knows a store and nothing of processes, so that it serves a launch on any number of hosts. The
+# positions that ranks publish tell it when a predicted deadlock has come about: then it gives the
+# verdict, long before any timeout, and has the stuck calls broken from inside.
+
+#: said of a rank that showed no life
+SILENT = "rank {rank} is in a call of the backend's that does not let go of Python"
+#: seconds between two looks at what is not in the mail: deaths, deadlines; while nothing happens,
+#: twice as long each time, up to the longest: what looks takes time from the ranks
+LOOK_S, LONGEST_LOOK_S = 0.02, 0.1
+#: seconds for which a predicted deadlock must stand before it is confirmed
+LOSS_SETTLE_S = 0.03
+#: seconds for which ranks must stand where nothing was predicted before survivors are given up
+QUIET_S = 1.5
+#: seconds that ranks which were told to end get to show why
+LEAVE_S = 3.0
+#: seconds that the others get after a rank was unable to make its world
+UNABLE_S = 1.0
+#: seconds that a rank gets to give its account once its call is broken; it may be a large one
+TELL_S = 10.0
+#: seconds that a broken call gets to come back: on a CPU, and where communicators are aborted
+FREE_S, FREE_DEVICE_S = 0.15, 10.0
+#: seconds that a world on a device may take to be made
+WORLD_S = 90.0
+#: seconds that a fresh world gets, after an abort, to be made and used once
+PROOF_S = 20.0
+#: seconds beyond a call's own timeout before a hang is called one
+GRACE_S = 5.0
+
+
+class Findings(Struct, frozen=True, kw_only=True):
+    """What is known of one scenario in the end.
+
+    `lost` are ranks whose processes did not run any more, and what was wrong with each; `pids` are
+    the processes of all ranks; `unbegun`: one of them ended before the scenario began. `usable`:
+    the launch can take another. `duration_s`: from the order to the verdict, in seconds; `busy_s`:
+    how long the workers were at it; `ready_s`: how long until torch was imported and they were up.
+    `environment` is what the backend was chosen by; `notes` is for the report.
+    """
+
+    told: Mapping[int, Told]
+    stuck: Mapping[int, Position]
+    unable: Mapping[int, Unable]
+    died: Mapping[int, str]
+    usable: bool
+    lost: Mapping[int, str] = field(default_factory=dict)
+    pids: Mapping[int, int] = field(default_factory=dict)
+    unbegun: bool = False
+    hung: bool = False
+    duration_s: float = 0.0
+    busy_s: float = 0.0
+    ready_s: float = 0.0
+    environment: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class Supervisor:
+    """Runs scenarios on the workers of one launch, one after the other."""
+
+    def __init__(
+        self,
+        store: Store,
+        deaths: Callable[[], Mapping[int, str]],
+        lost: Callable[[Supervision], Mapping[int, str]] = lambda _: {},
+        suspects: Callable[[], bool] = bool,
+    ) -> None:
+        """Use `store`; `deaths` gives the ranks whose processes ended so far, and how.
+
+        `lost` gives those whose processes do not run, or are out of reach, each with
+        what is wrong; `suspects` says whether another loss may soon show.
+        """
+        self._store = store
+        self._deaths = deaths
+        self._lost = lost
+        self._suspects = suspects
+        self._turns: dict[int, int] = {}
+        self._pids: dict[int, int] = {}
+        self._unsettled: tuple[Course, Inbox, Assignment] | None = None
+        #: the mail of the last scenario, and its number: both are still in the store
+        self._read: tuple[Inbox, int] | None = None
+
+    def close(self) -> None:
+        """Let go of the store, and of what leads to it."""
+        self._read = self._unsettled = None
+        del self._store
+
+    def greet(
+        self,
+        count: int,
+        timeout_s: float,
+        lost: Callable[[], Mapping[int, str]] = dict,
+    ) -> dict[int, Hello]:
+        """Wait until `count` workers are up. Raises LaunchError where one does not come up.
+
+        `lost` gives those that will not, each with what is wrong.
+        """
+        inbox = Inbox(self._store, "mail")
+        came: dict[int, Hello] = {}
+        deadline_s = time.monotonic() + timeout_s
+        while len(came) < count:
+            parts = inbox.take(LOOK_S)
+            if parts is not None:
+                hello = opened(parts)
+                came[hello.rank] = hello
+            elif ended := self._deaths() or lost():
+                rank, how = next(iter(ended.items()))
+                message = f"worker {rank} ended before it was up ({how})"
+                raise LaunchError(message)
+            elif time.monotonic() > deadline_s:
+                absent = sorted(set(range(count)) - came.keys())
+                message = f"worker {absent[0]} was not up after {timeout_s:g} s"
+                raise LaunchError(message)
+        self._pids = {rank: hello.pid for rank, hello in came.items()}
+        return came
+
+    def files(self, rank: int) -> Mapping[str, str]:
+        """Return what a rank that leads its node has read: a digest for each file, by its path."""
+        read: Mapping[str, str] = opened(fetch(self._store, f"files/{rank}", keep=True))
+        return read
+
+    def dismiss(self, count: int, code: int = 0) -> None:
+        """Let `count` workers end; the first of each node with an exit code."""
+        self._store.set("code", str(code).encode())
+        for rank in range(count):
+            self._turn(rank, STOP)
+
+    def _turn(self, rank: int, number: int) -> None:
+        turn = self._turns[rank] = self._turns.get(rank, 0) + 1
+        self._store.set(f"turn/{rank}/{turn}", str(number).encode())
+
+    # ------------------------------------------------------------------ one scenario
+
+    def run(self, order: Assignment, watch: Supervision) -> Findings:
+        """Run one scenario to its end, whatever that is."""
+        name = f"scenario/{order.number}"
+        began_s = time.monotonic()
+        inbox = self._give(order)
+        course = Course()
+        if device_type(order.backend) != "cpu":
+            # a backend's call may keep Python's lock there for as long as it waits
+            silent_s = max(watch.silent_s, watch.patience_s + GRACE_S)
+            watch = replace(watch, silent_s=silent_s)
+        pause_s = LOOK_S
+        while not self._over(course, watch, inbox):
+            came = _take_in(course, inbox, pause_s)
+            pause_s = LOOK_S if came or course.unsettled else min(2 * pause_s, LONGEST_LOOK_S)
+            self._look_for_losses(course, inbox, watch, name)
+            if watch.most_s is not None and time.monotonic() - began_s > watch.most_s:
+                _give_up(course, watch)
+            if device_type(order.backend) != "cpu" and time.monotonic() - began_s > WORLD_S:
+                _give_up_worlds(course, watch.world_size)
+            if not course.broken and self._for_good(course, watch):
+                course.broken = True
+                course.moved_s = time.monotonic()
+                self._store.set(f"{name}/break", b"1")
+        self._store.set(f"{name}/over", b"1")
+        self._read = inbox, order.number
+        usable = not (course.died or course.lost or course.leaving or course.unable)
+        usable = usable and len(course.told) == watch.world_size
+        usable = usable and not any(
+            told.spoilt or told.trace.ending == "died" for told in course.told.values()
+        )
+        if usable and course.broken:
+            self._unsettled = (course, inbox, order)
+        return Findings(
+            told=course.told,
+            stuck=course.stuck,
+            unable=course.unable,
+            died=course.died,
+            lost=course.lost,
+            unbegun=course.unbegun,
+            pids=self._pids,
+            usable=usable,
+            hung=course.hung,
+            notes=tuple(SILENT.format(rank=rank) for rank in sorted(course.silent)),
+            duration_s=time.monotonic() - began_s,
+        )
+
+    def _give(self, order: Assignment) -> Inbox:
+        """Hand an order to the ranks of its world; returns where their mail will come."""
+        put(self._store, f"order/{order.number}", order)
+        for rank in range(order.plan.world_size):
+            self._turn(rank, order.number)
+        return Inbox(self._store, f"scenario/{order.number}/mail")
+
+    def _look_for_losses(self, course: Course, inbox: Inbox, watch: Supervision, name: str) -> None:
+        """Note whose process ended, or does not run: before its account, and before the start.
+
+        A rank that ends as its scenario says gives its account first: the mail is read once more.
+        """
+        course.died.update(self._deaths())
+        found = dict(self._lost(watch))
+        if found:
+            _take_in(course, inbox, 0.0)
+        if course.died and not self._store.check([f"{name}/{BEGUN}"]):
+            course.unbegun = True
+            for rank, how in course.died.items():
+                found[rank] = f"its process ended ({how}) before the scenario began"
+        found = found or self._told_to_end(course)
+        course.lost.update({rank: how for rank, how in found.items() if rank not in course.told})
+
+    def _told_to_end(self, course: Course) -> dict[int, str]:
+        """Return the ranks that were told to end, where nothing that happened accounts for it.
+
+        torchrun's agent tells the others to end when a process has, which a scenario may want: then
+        they go on until every mistake is reported.
+        """
+        if not course.leaving or time.monotonic() - course.left_s < LEAVE_S:
+            return {}
+        ended = any(told.trace.ending == "died" for told in course.told.values())
+        if ended or course.died or self._suspects():
+            return {}
+        return dict.fromkeys(course.leaving, nodes.TOLD_TO_END)
+
+    def _over(self, course: Course, watch: Supervision, inbox: Inbox) -> bool:
+        """Return whether nothing more is to be learnt."""
+        missing = set(range(watch.world_size)) - course.told.keys() - course.unable.keys()
+        if not missing or course.lost:
+            return True
+        still_s = time.monotonic() - course.moved_s
+        if course.unable:
+            return still_s > UNABLE_S
+        if missing <= course.died.keys():
+            return still_s > LOSS_SETTLE_S and not inbox.expects()
+        if course.broken and missing <= course.silent:
+            return still_s > LOSS_SETTLE_S  # they cannot tell
+        return course.broken and still_s > TELL_S
+
+    def _for_good(self, course: Course, watch: Supervision) -> bool:
+        """Return whether no rank moves any more: as predicted, because of a death, or for too long.
+
+        Every rank stands in a communication call or has ended; a rank that computes or sleeps is
+        neither, and is always waited for.
+        """
+        still_s = time.monotonic() - course.moved_s
+        running = set(range(watch.world_size)) - course.told.keys() - course.died.keys()
+        standing = course.stuck.keys() | course.silent
+        if course.unable or still_s < LOSS_SETTLE_S or not running <= standing:
+            return False
+        if course.died or course.leaving:
+            return still_s > QUIET_S
+        if still_s >= watch.settle_s and running and watch.stops:
+            at_stop = (at_its_stop(course, rank, watch) for rank in range(watch.world_size))
+            if all(at_stop):
+                return True
+        if running and watch.anywhere_s is not None and still_s >= watch.anywhere_s:
+            return True
+        course.hung = still_s > watch.patience_s + GRACE_S
+        return course.hung
+
+    def settled(self, within_s: float = FREE_S) -> bool:
+        """Wait until every call that was broken came back; False where one did not.
+
+        On a CPU it gets `within_s` seconds: where new processes are soon there, few are worth it.
+
+        Where communicators were aborted, a fresh world must prove that they can be made anew. To be
+        called between two scenarios; the verdict need not wait for it.
+        """
+        if self._read is not None:
+            (read, number), self._read = self._read, None
+            read.clear()
+            fetch(self._store, f"order/{number}")
+        if self._unsettled is None:
+            return True
+        (course, inbox, order), self._unsettled = self._unsettled, None
+        on_device = device_type(order.backend) != "cpu"
+        held = {rank for rank, told in course.told.items() if told.trace.ending == "blocked"}
+        came_back = self._come_free(course, inbox, held, FREE_DEVICE_S if on_device else within_s)
+        return came_back and (not on_device or self.proven(order))
+
+    def _come_free(self, course: Course, inbox: Inbox, ranks: set[int], within_s: float) -> bool:
+        deadline_s = time.monotonic() + within_s
+        while not ranks <= course.free:
+            parts = inbox.take(LOOK_S)
+            if parts is not None:
+                note(course, opened(parts))
+            elif time.monotonic() > deadline_s or course.unable or self._deaths():
+                return False
+        return not course.unable
+
+    def lack(self, look: Assignment) -> str | None:
+        """Return why a rank cannot use the folder of an order that looks; None if all can."""
+        course, inbox = Course(), self._give(look)
+        self._come_free(course, inbox, set(range(look.plan.world_size)), PROOF_S)
+        inbox.clear()
+        fetch(self._store, f"order/{look.number}")
+        return course.unable[min(course.unable)].reason if course.unable else None
+
+    def proven(self, order: Assignment) -> bool:
+        """Let the ranks of an order make a fresh world of its kind and use it once."""
+        proof = replace(order, number=STOP - order.number, proof=True)
+        inbox = self._give(proof)
+        proves = self._come_free(Course(), inbox, set(range(order.plan.world_size)), PROOF_S)
+        fetch(self._store, f"order/{proof.number}")
+        return proves
+
+
+def _take_in(course: Course, inbox: Inbox, timeout_s: float) -> bool:
+    """Take in all mail that is there, waiting a while for the first message; whether any came."""
+    first = parts = inbox.take(timeout_s)
+    while parts is not None:
+        note(course, opened(parts))
+        parts = inbox.take(0.0)
+    return first is not None
+
+
+def _give_up(course: Course, watch: Supervision) -> None:
+    """Give up the ranks of a scenario that takes too long: their launch ends with it."""
+    how = f"the scenario takes longer than {watch.most_s:.3g} s ({watch.bound} raises it)"
+    for rank in set(range(watch.world_size)) - course.told.keys():
+        course.lost.setdefault(rank, how)
+
+
+def _give_up_worlds(course: Course, world_size: int) -> None:
+    """Call ranks unable whose world is still being made: NCCL waits for ever for an absent one."""
+    for rank in set(range(world_size)) - course.begun - course.told.keys() - course.unable.keys():
+        reason = f"rank {rank} could not make its world within {WORLD_S:g} s: NCCL still waits"
+        note(course, Unable(rank=rank, reason=reason))
+
+
+# -------------------------------------------------------------------------------------------------
+# The near side inside a launch that the user started: rank 0 of `python -m torch_scenarios.worker`.
+#
+# It is what :class:`torch_scenarios.execution.Launcher` is on one machine, without the processes:
+# it analyses, gives orders through the store and judges, while the main thread of the same process
+# is a worker.
+
+#: seconds that the other ranks get to come up
+START_S = 300.0
+#: seconds that a call which was broken gets to come back: there are no processes to replace it by
+CONDUCTOR_FREE_S = 5.0
+
+
+class Conductor:
+    """Runs plans on the ranks of the launch that this process is in."""
+
+    def __init__(
+        self,
+        torch: ModuleType,
+        supervisor: Supervisor,
+        size: int,
+        options: LaunchOptions,
+        *,
+        lost: Callable[[], Mapping[int, str]] = dict,
+    ) -> None:
+        """Give orders to `size` ranks through `supervisor`; `lost` gives those that are lost."""
+        self._torch: Any = torch
+        self._supervisor = supervisor
+        self._size = size
+        self._options = options
+        self._number = 0
+        self._ranks_lost = lost
+        self._lost: str | None = None
+
+    @property
+    def ended(self) -> str | None:
+        """Why this launch can run nothing any more; None while it can."""
+        return self._lost
+
+    def __enter__(self) -> Self:
+        """Wait for the other ranks, and compare what they are.
+
+        Where one does not come up, or is not what rank 0 is, every scenario is told so: it could
+        not run, and the reports say why.
+        """
+        try:
+            hellos = self._supervisor.greet(self._size, START_S, self._ranks_lost)
+            self._lost = nodes.difference(hellos, self._supervisor.files)
+        except LaunchError as error:
+            self._lost = str(error)
+        except RuntimeError:
+            self._lost = self._why_ended()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """The launch that made the ranks dismisses them, also where no scenario ran."""
+
+    def run(self, plan: Plan, predicted: Trace) -> Trace:
+        """Run one plan; as :meth:`torch_scenarios.execution.Launcher.run`."""
+        options = self._options
+        if plan.world_size > self._size:
+            message = f"it needs {plan.world_size} ranks; this launch has {self._size}"
+            raise UnsupportedError(message)
+        if self._lost is None and self._ranks_lost():
+            self._lost = self._why_ended()
+        if self._lost is not None:
+            raise LaunchError(self._lost)
+        if options.timeout_s is not None:
+            plan = replaced_timeout(plan, options.timeout_s)
+        choice = resolve(
+            self._torch,
+            options.backend,
+            plan.scenario,
+            share_gpu=options.share_gpu,
+            here=int(os.environ.get("LOCAL_WORLD_SIZE", self._size)),
+        )
+        require_no_foreign_object(plan, predicted, (carrier(choice.backend),))
+        order = Assignment(
+            number=0,
+            plan=plan,
+            backend=choice.backend,
+            plugins=options.plugins,
+            share_gpu=options.share_gpu,
+            sharing=choice.sharing,
+        )
+        watch = watch_for(
+            plan,
+            predicted,
+            confirm=options.confirm,
+            backend=carrier(choice.backend),
+            max_seconds=options.max_seconds,
+        )
+        try:
+            with checkpoint_folder(plan) as folder:
+                order = replace(order, folder=folder)
+                self._require_shared(order)
+                findings = self._supervisor.run(self._numbered(order), watch)
+            usable = findings.usable and self._supervisor.settled(CONDUCTOR_FREE_S)
+        except RuntimeError as error:
+            # the store is gone, or was given up; what a scenario does, the ranks tell in their mail
+            self._lost = self._why_ended()
+            raise LaunchError(self._lost) from error
+        if findings.lost:
+            self._lost = _ended_with(findings.lost)
+        elif not usable:
+            self._lost = (
+                f"this launch ended with {plan.scenario.case}, which ended a process or left one "
+                "in a call that does not return. `scenario run` gives the scenarios after it a new "
+                "launch; under torchrun, run it by itself."
+            )
+        findings = replace(
+            findings, environment=choice.environment, notes=(*choice.notes, *findings.notes)
+        )
+        return observed(plan, findings, predicted)
+
+    def _numbered(self, order: Assignment) -> Assignment:
+        self._number += 1
+        return replace(order, number=self._number)
+
+    def _require_shared(self, order: Assignment) -> None:
+        """Raise UnsupportedError where a rank cannot use the folder of the order's checkpoints."""
+        if order.folder is None:
+            return
+        lack = self._supervisor.lack(self._numbered(replace(order, looks=True)))
+        if lack is not None:
+            message = (
+                f"checkpoints lie in a folder of rank 0's host {socket.gethostname()} that every "
+                f"rank must see, and {lack}: let TMPDIR name a folder there that all nodes share"
+            )
+            raise UnsupportedError(message)
+
+    def _why_ended(self) -> str:
+        """Return why this launch can run nothing any more."""
+        lost = self._ranks_lost()
+        if not lost:
+            return "the store of this launch is gone: the process that held it ended"
+        return _ended_with(lost)
+
+
+def _ended_with(lost: Mapping[int, str]) -> str:
+    rank = min(lost)
+    return f"this launch lost rank {rank}: {lost[rank]}"

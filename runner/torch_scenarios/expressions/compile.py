@@ -1,0 +1,1028 @@
+"""Expression text -> a compiled expression: parsed, allow-listed, guarded."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from torch_scenarios.errors import Mark, Problem, ScenarioError, near, nearest
+from torch_scenarios.expressions.signatures import (
+    BEGIN,
+    BINARY,
+    CHAIN,
+    COMPARISONS,
+    EACH,
+    FUNCTION_NAMES,
+    INDEX,
+    MAX_INT_BITS,
+    SIGNATURES,
+    SLICE,
+    Signature,
+)
+from torch_scenarios.expressions.values import Expression
+from torch_scenarios.limits import COUNTS, DEFAULT, RAISING, Limits
+from torch_scenarios.vocabulary import DTYPES, REDUCE_OPS, WORLD
+
+# -------------------------------------------------------------------------------------------------
+# What people try in an expression that has no place there, and what to write instead.
+
+#: a node of Python's syntax -> what is wrong with it, and a hint
+NOT_ALLOWED: dict[str, tuple[str, str | None]] = {
+    "Lambda": ("an expression defines no functions", None),
+    "NamedExpr": ("an expression assigns nothing", "`compute:` gives a value a name"),
+    "GeneratorExp": ("only list comprehensions are allowed", "put it in brackets: sum([…])"),
+    "SetComp": ("only list comprehensions are allowed", "write […] for {…}"),
+    "DictComp": ("only list comprehensions are allowed", "write […] for {…}"),
+    "Set": (
+        "an expression has no sets",
+        "write […] for {…}; there is no template syntax, write the name alone",
+    ),
+    "Dict": ("an expression has no mappings", "differ by rank with a YAML mapping, or `x if c`"),
+    "JoinedStr": ("an expression cannot hold text", None),
+    "Starred": ("nothing is unpacked with `*`", "add lists with `+`"),
+    "Await": ("an expression awaits nothing", None),
+    "Yield": ("an expression yields nothing", None),
+    "YieldFrom": ("an expression yields nothing", None),
+    "Slice": ("a slice is written in brackets only", "x[0:2]"),
+}
+
+#: an attribute of a tensor -> what to write instead
+ATTRIBUTE_HINTS = {
+    "T": "transpose with matrix_transpose(x)",
+    "transpose": "transpose with matrix_transpose(x)",
+    "permute": "permute_dims(x, axes)",
+    "size": "shape(x), or numel(x)",
+    "ndim": "len(shape(x))",
+    "item": "float(x), or int(x)",
+    "tolist": "a tensor is a value already",
+    "view": "reshape(x, shape)",
+    "to": "astype(x, dtype)",
+    "dtype": "state the dtype next to the value: {dtype: …}",
+    "clone": "`compute:` never shares memory",
+    "contiguous": "`compute:` makes a copy",
+    "rank": "group_rank(g)",
+    "ranks": "group_ranks(g)",
+    **dict.fromkeys(
+        ("real", "imag", "conj", "angle"),
+        "the parts of complex numbers cannot be taken; compare whole values",
+    ),
+    **dict.fromkeys(
+        ("device", "cuda", "cpu", "grad", "requires_grad", "detach", "is_contiguous", "stride"),
+        "an expression knows a tensor's values, dtype and shape, and nothing else of it",
+    ),
+    **dict.fromkeys(
+        ("append", "keys", "values", "items", "get", "split", "join", "format"),
+        "an expression has no methods; a list comprehension makes lists: [... for i in range(n)]",
+    ),
+    "pi": "write it as a number: 3.141592653589793",
+    "e": "exp(1)",
+    "inf": "1e999",
+    "nan": "`.nan` in YAML",
+    "mT": "permute_dims(x, [1, 0])",
+    "t": "permute_dims(x, [1, 0])",
+    "flatten": "reshape(x, numel(x))",
+    "ravel": "reshape(x, numel(x))",
+    "numpy": "a tensor is a value already",
+    "type": "astype(x, dtype)",
+    "norm": "sqrt(sum(x * x))",
+    "dim": "len(shape(x))",
+    "pow": "x ** y",
+    "mul": "x * y",
+    "add": "x + y",
+    "sub": "x - y",
+    "div": "x / y",
+    **dict.fromkeys(("half", "float", "double", "int", "long", "bool"), "astype(x, dtype)"),
+}
+
+#: a function of Python or of an array library -> what to write instead
+PYTHON_FUNCTION_HINTS = {
+    "tensor": "a YAML list is a tensor; full, zeros, arange make others",
+    "array": "a YAML list is a tensor; full, zeros, arange make others",
+    "asarray": "a YAML list is a tensor; full, zeros, arange make others",
+    "cat": "concat(arrays, axis=0)",
+    "concatenate": "concat(arrays, axis=0)",
+    "vstack": "stack(arrays, axis=0)",
+    "transpose": "permute_dims(x, [1, 0])",
+    "rand": "random(shape, seed)",
+    "randn": "random(shape, seed)",
+    "pow": "x ** y",
+    "dot": "matmul(x1, x2)",
+    "round": "int(x), or a tolerance next to the value",
+    "size": "numel(x)",
+    "list": "a range is a list already",
+    "enumerate": "[… for i in range(len(x))]",
+    "zip": "[… for i in range(len(x))]",
+    "any": "max(x)",
+    "all": "min(x)",
+    "get_rank": "rank, or group_rank(g)",
+    "get_world_size": "world_size, or group_size(g)",
+    **dict.fromkeys(
+        ("real", "imag", "conj", "angle"),
+        "the parts of complex numbers cannot be taken; compare whole values",
+    ),
+    "norm": "sqrt(sum(x * x))",
+    "std": "sqrt(mean((x - mean(x)) ** 2))",
+    "var": "mean((x - mean(x)) ** 2)",
+    "square": "x * x",
+    "average": "mean(x)",
+    "cumsum": "[sum(x[0:i + 1]) for i in range(len(x))]",
+    "cumprod": "[prod(x[0:i + 1]) for i in range(len(x))]",
+    "sorted": "there is no sorting; state the values",
+    "sort": "there is no sorting; state the values",
+    "argmax": "there is no search for a place; compare with max(x)",
+    "argmin": "there is no search for a place; compare with min(x)",
+    "clip": "minimum(maximum(x, low), high)",
+    "clamp": "minimum(maximum(x, low), high)",
+    "relu": "maximum(x, 0)",
+    "sigmoid": "1 / (1 + exp(-x))",
+    "softmax": "exp(x) / sum(exp(x))",
+    "tanh": "(exp(2 * x) - 1) / (exp(2 * x) + 1)",
+    "empty": "zeros(shape)",
+    "zeros_like": "zeros(shape(x))",
+    "ones_like": "ones(shape(x))",
+    "full_like": "full(shape(x), value)",
+    "fill": "full(shape, value)",
+    "randint": "random(shape, seed)",
+    "complex": "1 + 2j",
+    "mod": "x % y",
+    "divmod": "x // y, and x % y",
+    "floor": "x // 1",
+    "isnan": "x != x",
+    "print": "`expect:` states what must hold, and `scenario show --values` shows what does",
+    "str": "an expression cannot hold text",
+    "type": "astype(x, dtype)",
+    "get_process_group_ranks": "group_ranks(g)",
+    "get_group_rank": "group_rank(g)",
+    "get_global_rank": "group_ranks(g)[i]",
+}
+
+
+# -------------------------------------------------------------------------------------------------
+# What guarded syntax is built of: nodes, the keys that they call, and what is known of them.
+#
+# The keys are no names that an author can write, so that no variable hides a function or operator.
+
+NOTHING: frozenset[str] = frozenset()
+HERE: dict[str, Any] = {"lineno": 1, "col_offset": 0, "end_lineno": 1, "end_col_offset": 0}
+LOAD = ast.Load()
+
+
+class ExpressionProblem(NamedTuple):
+    """What is wrong with an expression; `span` is its part of the text, in characters."""
+
+    code: str
+    message: str
+    hint: str | None = None
+    span: tuple[int, int] | None = None
+
+
+class Guarded(NamedTuple):
+    """A guarded node; `is_number`: surely a plain number; `roots`: whose storage it may share."""
+
+    node: ast.expr
+    is_number: bool = False
+    roots: frozenset[str] = NOTHING
+
+
+class Variable(Struct, frozen=True):
+    """A variable of a comprehension."""
+
+    is_number: bool
+    roots: frozenset[str]
+
+
+def name_node(key: str) -> ast.Name:
+    """Return a node that reads `key` from the scope."""
+    return ast.Name(id=key, ctx=LOAD, **HERE)
+
+
+def constant_node(value: Any) -> ast.Constant:
+    """Return a node of a constant."""
+    return ast.Constant(value=value, **HERE)
+
+
+def call_node(key: str, *arguments: ast.expr) -> ast.Call:
+    """Return a node that calls what the scope holds under `key`."""
+    return ast.Call(func=name_node(key), args=list(arguments), keywords=[], **HERE)
+
+
+def dotted_name(node: ast.expr) -> str | None:
+    """Return `a.b` of names alone, or None."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        base = dotted_name(node.value)
+        return f"{base}.{node.attr}" if base is not None else None
+    return None
+
+
+# -------------------------------------------------------------------------------------------------
+# Numbers, names, and the dotted names of groups: the leaves of an expression.
+
+DTYPE_NAMES = frozenset(DTYPES)
+
+_NUMBER_NAMES = frozenset({"rank", "world_size"})
+
+
+def constant(guarding: Guarding, node: ast.Constant) -> Guarded:
+    """Allow numbers, True, False and None."""
+    value = node.value
+    if value is None or value.__class__ is bool:
+        return Guarded(node, value is not None)
+    if value.__class__ is int and value.bit_length() > MAX_INT_BITS:
+        message = f"a number of {value.bit_length()} bits; at most {MAX_INT_BITS} are allowed"
+        return guarding.refuse(node, "expression_too_large", message)
+    if isinstance(value, int | float | complex):
+        return Guarded(node, is_number=True)
+    hint = None
+    if isinstance(value, str) and value in DTYPE_NAMES:
+        hint = f"write a dtype without quotes: {value}"
+    elif isinstance(value, str) and value.isidentifier():
+        hint = f"write a name without quotes: {value}"
+    kind = "text" if isinstance(value, str | bytes) else "`...`"
+    return guarding.refuse(
+        node, "expression_not_allowed", f"an expression cannot hold {kind}", hint
+    )
+
+
+def name(guarding: Guarding, node: ast.Name) -> Guarded:
+    """Allow a variable; the name of a dtype is that name itself."""
+    name = node.id
+    if name in guarding.bound:
+        bound = guarding.bound[name]
+        return Guarded(node, bound.is_number, bound.roots)
+    if name in DTYPE_NAMES:
+        return Guarded(constant_node(name))
+    if name.startswith("__"):
+        message = f"`{name}`: a name may not begin with two underscores"
+        return guarding.refuse(node, "expression_not_allowed", message)
+    guarding.names.add(name)
+    if name in _NUMBER_NAMES:
+        return Guarded(node, is_number=True)
+    guarding.reads.add(name)
+    return Guarded(node, roots=frozenset((name,)))
+
+
+def attribute(guarding: Guarding, node: ast.Attribute) -> Guarded:
+    """Allow the dotted name of a group and no attribute at all."""
+    dotted = dotted_name(node)
+    if dotted is not None and dotted in guarding.groups:
+        guarding.names.add(dotted)
+        return Guarded(name_node(dotted), roots=frozenset((dotted,)))
+    return refuse_attribute(guarding, node, dotted)
+
+
+def refuse_attribute(guarding: Guarding, node: ast.Attribute, dotted: str | None) -> Guarded:
+    """Refuse an attribute, with what to write instead where that is known."""
+    shown = dotted or f".{node.attr}"
+    message = f"`{shown}`: an expression has no attributes"
+    hint = ATTRIBUTE_HINTS.get(node.attr)
+    groups = [group for group in guarding.groups if "." in group]
+    close = nearest(dotted, groups) if dotted and groups else None
+    if close:
+        hint = f"did you mean the group `{close}`?"
+    elif hint is None and node.attr in FUNCTION_NAMES:
+        hint = f"functions are called by their names alone: {SIGNATURES[node.attr].usage}"
+    return guarding.refuse(node, "expression_not_allowed", message, hint)
+
+
+# -------------------------------------------------------------------------------------------------
+# Operators: guarded, except where they can only meet plain numbers.
+
+_UNARY = {ast.UAdd: "u+", ast.USub: "u-", ast.Invert: "~"}
+
+#: between plain numbers these can neither grow without bound nor mean anything else
+_PLAIN = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.BitAnd, ast.BitOr)
+
+
+def binary(guarding: Guarding, node: ast.BinOp) -> Guarded:
+    """Guard arithmetic, but between plain numbers."""
+    left, right = guarding.visit(node.left), guarding.visit(node.right)
+    numbers = left.is_number and right.is_number
+    if numbers and isinstance(node.op, _PLAIN):
+        plain = ast.BinOp(left=left.node, op=node.op, right=right.node, **HERE)
+        return Guarded(plain, is_number=True)
+    symbol = BINARY[type(node.op)]
+    return Guarded(guarding.guarded_call(symbol, left.node, right.node), is_number=numbers)
+
+
+def unary(guarding: Guarding, node: ast.UnaryOp) -> Guarded:
+    """Guard a sign or `~`; `not` is Python's own."""
+    operand = guarding.visit(node.operand)
+    if isinstance(node.op, ast.Not):
+        return Guarded(ast.UnaryOp(op=node.op, operand=operand.node, **HERE), is_number=True)
+    if operand.is_number and not isinstance(node.op, ast.Invert):
+        plain = ast.UnaryOp(op=node.op, operand=operand.node, **HERE)
+        return Guarded(plain, is_number=True)
+    key = _UNARY[type(node.op)]
+    return Guarded(guarding.guarded_call(key, operand.node), is_number=operand.is_number)
+
+
+def boolean(guarding: Guarding, node: ast.BoolOp) -> Guarded:
+    """Allow `and` and `or`: Python's own, which give one of their operands."""
+    parts = guarding.visit_all(node.values)
+    return Guarded(
+        ast.BoolOp(op=node.op, values=[part.node for part in parts], **HERE),
+        all(part.is_number for part in parts),
+        NOTHING.union(*(part.roots for part in parts)),
+    )
+
+
+def conditional(guarding: Guarding, node: ast.IfExp) -> Guarded:
+    """Allow `x if c else y`: the branch not taken is not computed."""
+    test, body, orelse = (guarding.visit(part) for part in (node.test, node.body, node.orelse))
+    return Guarded(
+        ast.IfExp(test=test.node, body=body.node, orelse=orelse.node, **HERE),
+        body.is_number and orelse.is_number,
+        body.roots | orelse.roots,
+    )
+
+
+def compare(guarding: Guarding, node: ast.Compare) -> Guarded:
+    """Guard comparisons, but between plain numbers; a chain compares left to right.
+
+    `in` is guarded always: Python's own makes one truth value of it, and asks the items for it.
+    """
+    if any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
+        return _compare_identity(guarding, node)
+    parts = guarding.visit_all([node.left, *node.comparators])
+    looks_inside = any(isinstance(op, ast.In | ast.NotIn) for op in node.ops)
+    if not looks_inside and all(part.is_number for part in parts):
+        return Guarded(
+            ast.Compare(
+                left=parts[0].node,
+                ops=node.ops,
+                comparators=[part.node for part in parts[1:]],
+                **HERE,
+            ),
+            is_number=True,
+        )
+    symbols = [COMPARISONS[type(op)] for op in node.ops]
+    nodes = [part.node for part in parts]
+    if len(symbols) == 1:
+        return Guarded(guarding.guarded_call(symbols[0], *nodes), is_number=looks_inside)
+    return Guarded(guarding.guarded_call(CHAIN, constant_node(tuple(symbols)), *nodes))
+
+
+def _compare_identity(guarding: Guarding, node: ast.Compare) -> Guarded:
+    against = node.comparators[0]
+    if len(node.ops) > 1 or not (isinstance(against, ast.Constant) and against.value is None):
+        message = "`is` compares with None only"
+        return guarding.refuse(node, "expression_not_allowed", message, "write `==`")
+    left = guarding.visit(node.left)
+    plain = ast.Compare(left=left.node, ops=node.ops, comparators=[constant_node(None)], **HERE)
+    return Guarded(plain, is_number=True)
+
+
+# -------------------------------------------------------------------------------------------------
+# Calls of the functions of the language.
+
+_LAUNCH_CALLS = frozenset({"node_rank", "local_rank"})
+_NUMBER_CALLS = _LAUNCH_CALLS | {
+    *("len", "numel", "int", "float", "bool"),
+    *("bit_length", "bit_count", "group_rank", "group_size"),
+}
+_GROUP_CALLS = frozenset({"group_rank", "group_size", "group_ranks"})
+_VIEWS = frozenset({"reshape", "permute_dims", "matrix_transpose"})
+#: the placement whose argument is a reduce op
+PARTIAL = "Partial"
+_MEASURES = frozenset({"shape", "numel", "len"})
+
+
+def call(guarding: Guarding, node: ast.Call) -> Guarded:
+    """Allow a call of a function of the language, with as many arguments as it takes."""
+    function = node.func
+    if isinstance(function, ast.Attribute):
+        return refuse_attribute(guarding, function, dotted_name(function))
+    if not isinstance(function, ast.Name):
+        message = "only a function of the language can be called"
+        return guarding.refuse(function, "expression_not_allowed", message)
+    name = function.id
+    if name not in SIGNATURES:
+        return _refuse_function(guarding, function)
+    if not _arguments_fit(guarding, node, name):
+        return Guarded(constant_node(None))
+    guarding.calls.add(name)
+    if name in _GROUP_CALLS:
+        made = call_node(f"{name}()", _group(guarding, node))
+        return Guarded(made, is_number=name in _NUMBER_CALLS)
+    if name in _LAUNCH_CALLS:
+        guarding.names.add("rank")  # another on each rank
+        return Guarded(call_node(f"{name}()"), is_number=True)
+    if name == PARTIAL:
+        return _partial(guarding, node)
+    return _before(guarding, node) if name == "before" else _ordinary_call(guarding, node, name)
+
+
+def _partial(guarding: Guarding, node: ast.Call) -> Guarded:
+    """Take the reduce op of a `Partial` for the word that it is."""
+    given = [*node.args, *(keyword.value for keyword in node.keywords)]
+    words = [each.id for each in given if isinstance(each, ast.Name)]
+    if len(words) < len(given) or not set(words) <= set(REDUCE_OPS):
+        message = f"`{PARTIAL}` takes a reduce op"
+        hint = f"one of {', '.join(REDUCE_OPS)}"
+        return guarding.refuse(node, "wrong_arguments", message, hint)
+    return Guarded(call_node(f"{PARTIAL}()", *map(constant_node, words)))
+
+
+def _ordinary_call(guarding: Guarding, node: ast.Call, name: str) -> Guarded:
+    read = set(guarding.reads)
+    arguments = guarding.visit_all(node.args)
+    if name in _MEASURES and all(_is_part(argument) for argument in node.args):
+        guarding.reads = read
+    made = guarding.guarded_call(f"{name}()", *(argument.node for argument in arguments))
+    made.keywords = [
+        ast.keyword(arg=keyword.arg, value=guarding.visit(keyword.value).node, **HERE)
+        for keyword in node.keywords
+    ]
+    roots = arguments[0].roots if name in _VIEWS and arguments else NOTHING
+    return Guarded(made, name in _NUMBER_CALLS, roots)
+
+
+def _is_part(node: ast.expr) -> bool:
+    """Whether an argument is a name, or a part of what it holds that no other name chooses."""
+    while isinstance(node, ast.Subscript):
+        names = {each.id for each in ast.walk(node.slice) if isinstance(each, ast.Name)}
+        if not names <= {"rank", "world_size"}:
+            return False
+        node = node.value
+    return isinstance(node, ast.Name)
+
+
+def _refuse_function(guarding: Guarding, node: ast.Name) -> Guarded:
+    name = node.id
+    hint = PYTHON_FUNCTION_HINTS.get(name)
+    if hint is None:
+        close = near(name, FUNCTION_NAMES)
+        shown = " or ".join(f"`{each}`" for each in close)
+        hint = f"did you mean {shown}?" if close else None
+    return guarding.refuse(node, "unknown_function", f"there is no function `{name}`", hint)
+
+
+def _arguments_fit(guarding: Guarding, node: ast.Call, name: str) -> bool:
+    signature = SIGNATURES[name]
+    plain = not node.keywords and len(node.args) == len(signature.required)
+    if plain and not any(isinstance(argument, ast.Starred) for argument in node.args):
+        return True
+    return _police_arguments(guarding, node, name, signature)
+
+
+def _police_arguments(guarding: Guarding, node: ast.Call, name: str, signature: Signature) -> bool:
+    """Refuse what does not fit the signature; return whether all does."""
+    said = len(guarding.refusals)
+    given = [keyword.arg for keyword in node.keywords]
+    unpacked: list[ast.expr | ast.keyword] = [
+        *(each for each in node.args if isinstance(each, ast.Starred)),
+        *(each for each in node.keywords if each.arg is None),
+    ]
+    for argument in unpacked:
+        message = "arguments are written out, not unpacked with `*`"
+        guarding.refuse(argument, "expression_not_allowed", message)
+    for keyword in node.keywords:
+        if keyword.arg is not None and keyword.arg not in signature.keywords:
+            close = nearest(keyword.arg, signature.keywords)
+            message = f"`{name}` has no argument `{keyword.arg}`"
+            hint = f"did you mean `{close}`? {signature.usage}" if close else signature.usage
+            guarding.refuse(keyword, "wrong_arguments", message, hint)
+    if len(guarding.refusals) > said:
+        return False
+    missing = [each for each in signature.required[len(node.args) :] if each not in given]
+    twice = [each for each in signature.positional[: len(node.args)] if each in given]
+    wrong = None
+    if missing:
+        wrong = f"`{name}` needs `{missing[0]}`"
+    elif twice:
+        wrong = f"`{name}` gets `{twice[0]}` twice"
+    elif signature.most is not None and len(node.args) > signature.most:
+        wrong = f"`{name}` takes at most {signature.most} arguments, not {len(node.args)}"
+    if wrong is not None:
+        guarding.refuse(node, "wrong_arguments", wrong, signature.usage)
+    return wrong is None
+
+
+def _group(guarding: Guarding, node: ast.Call) -> ast.expr:
+    """Return a group's name as a constant; a parameter may hold one, too."""
+    group = node.args[0] if node.args else node.keywords[0].value
+    dotted = dotted_name(group)
+    if dotted is not None and (dotted in guarding.groups or dotted == WORLD):
+        guarding.nodes += 1
+        return constant_node(dotted)
+    if isinstance(group, ast.Name):
+        return guarding.visit(group).node
+    if isinstance(group, ast.Attribute):
+        return refuse_attribute(guarding, group, dotted).node
+    message = "this takes the name of a group"
+    hint = "`world` is every rank"
+    if isinstance(group, ast.Constant) and isinstance(group.value, str):
+        hint = f"write a name without quotes: {group.value}"
+    return guarding.refuse(group, "wrong_arguments", message, hint).node
+
+
+def _before(guarding: Guarding, node: ast.Call) -> Guarded:
+    given = {keyword.arg: keyword.value for keyword in node.keywords}
+    tensor = node.args[0] if node.args else given["x"]
+    rank = node.args[1] if len(node.args) > 1 else given["rank"]
+    if not isinstance(tensor, ast.Name) or tensor.id in guarding.bound:
+        message = "`before` takes the name of a tensor"
+        hint = "index what it returns: before(x, r)[0]"
+        return guarding.refuse(tensor, "wrong_arguments", message, hint)
+    guarding.nodes += 1
+    guarding.before.add(tensor.id)
+    return Guarded(call_node("before()", constant_node(tensor.id), guarding.visit(rank).node))
+
+
+# -------------------------------------------------------------------------------------------------
+# Indexing, lists and comprehensions.
+
+_COPYING = (ast.List, ast.ListComp, ast.Compare)
+_INTEGER_SEQUENCES = frozenset({"range", "group_ranks", "shape"})
+
+
+def subscript(guarding: Guarding, node: ast.Subscript) -> Guarded:
+    """Guard indexing: a view of a tensor, an item of a list; by a list or a mask it is a copy."""
+    value = guarding.visit(node.value)
+    index = _index(guarding, node.slice)
+    roots = NOTHING if isinstance(node.slice, _COPYING) else value.roots
+    return Guarded(guarding.guarded_call(INDEX, value.node, index), roots=roots)
+
+
+def _index(guarding: Guarding, node: ast.expr) -> ast.expr:
+    if isinstance(node, ast.Tuple):
+        parts = [_index(guarding, part) for part in node.elts]
+        return ast.Tuple(elts=parts, ctx=LOAD, **HERE)
+    if isinstance(node, ast.Slice):
+        given = (node.lower, node.upper, node.step)
+        parts = [
+            constant_node(None) if each is None else guarding.visit(each).node for each in given
+        ]
+        return call_node(SLICE, *parts)
+    return guarding.visit(node).node
+
+
+def sequence(guarding: Guarding, node: ast.List | ast.Tuple) -> Guarded:
+    """Allow a list; a tuple is one, too."""
+    parts = guarding.visit_all(node.elts)
+    made = ast.List(elts=[part.node for part in parts], ctx=LOAD, **HERE)
+    return Guarded(made, roots=NOTHING.union(*(part.roots for part in parts)))
+
+
+def comprehension(guarding: Guarding, node: ast.ListComp) -> Guarded:
+    """Allow a list comprehension: each of its iterables is charged, times what it contains."""
+    outer, before = guarding.bound, guarding.nodes
+    guarding.bound = dict(outer)
+    weight = constant_node(1)
+    generators = [_generator(guarding, generator, weight) for generator in node.generators]
+    element = guarding.visit(node.elt)
+    guarding.bound = outer
+    weight.value = guarding.nodes - before
+    made = ast.ListComp(elt=element.node, generators=generators, **HERE)
+    return Guarded(made, roots=element.roots)
+
+
+def _generator(
+    guarding: Guarding, generator: ast.comprehension, weight: ast.Constant
+) -> ast.comprehension:
+    iterable = guarding.visit(generator.iter)
+    source = generator.iter
+    integers = (
+        isinstance(source, ast.Call)
+        and isinstance(source.func, ast.Name)
+        and source.func.id in _INTEGER_SEQUENCES
+    )
+    if generator.is_async:
+        guarding.refuse(source, "expression_not_allowed", "a comprehension cannot be asynchronous")
+    unpacks = not isinstance(generator.target, ast.Name)
+    for target in _targets(generator.target):
+        _bind(guarding, target, Variable(integers and not unpacks, iterable.roots))
+    each = guarding.guarded_call(EACH, iterable.node, weight, constant_node(unpacks))
+    tests = [guarding.visit(test).node for test in generator.ifs]
+    return ast.comprehension(target=generator.target, iter=each, ifs=tests, is_async=0)
+
+
+def _bind(guarding: Guarding, target: ast.expr, variable: Variable) -> None:
+    if not isinstance(target, ast.Name):
+        message = "a comprehension assigns to a name, or to names with commas between"
+        guarding.refuse(target, "expression_not_allowed", message)
+    elif target.id.startswith("__") or target.id in DTYPE_NAMES or target.id in FUNCTION_NAMES:
+        message = f"`{target.id}` cannot name a variable of a comprehension"
+        guarding.refuse(target, "expression_not_allowed", message)
+    else:
+        guarding.bound[target.id] = variable
+
+
+def _targets(target: ast.expr) -> list[ast.expr]:
+    return target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+
+
+# -------------------------------------------------------------------------------------------------
+# The grammar of expressions: which nodes of Python's syntax are allowed, and how they are guarded.
+#
+# What is not in this table is refused.
+
+Rule: TypeAlias = "Callable[[Guarding, Any], Guarded]"
+
+GRAMMAR: dict[type[ast.expr], Rule] = {
+    ast.Constant: constant,
+    ast.Name: name,
+    ast.Attribute: attribute,
+    ast.BinOp: binary,
+    ast.UnaryOp: unary,
+    ast.BoolOp: boolean,
+    ast.IfExp: conditional,
+    ast.Compare: compare,
+    ast.Subscript: subscript,
+    ast.List: sequence,
+    ast.Tuple: sequence,
+    ast.ListComp: comprehension,
+    ast.Call: call,
+}
+
+
+# -------------------------------------------------------------------------------------------------
+# Python's syntax tree -> the tree that is compiled: what the language allows, and guarded.
+#
+# An allow-list: a node that :mod:`torch_scenarios.expressions.compile` does not list is refused.
+# Operators become calls of guarded functions (`x * n` reads `*` from the scope and calls it),
+# because only those know dtypes and bounds; operators between plain numbers stay as they are, since
+# nothing can go wrong. An expression in which something is guarded begins with a call of `{`, which
+# opens its budget:
+#
+#     x * 2 + rank      ->      ({(elements, items), +(*(x, 2), rank))[1]
+
+#: operators may nest this much deeper than brackets: `1 + 1 + 1` is a level for each sign
+_LEVELS_PER_BRACKET = 4
+
+
+class Guarding:
+    """Guards one expression; gathers what it reads, and everything that is wrong with it."""
+
+    def __init__(
+        self,
+        *,
+        groups: frozenset[str],
+        limits: Limits,
+        spans: Callable[[ast.expr | ast.keyword], tuple[int, int]],
+    ) -> None:
+        """Begin; `spans` gives a node's part of the text."""
+        self.groups = groups
+        self.limits = limits
+        self.refusals: list[ExpressionProblem] = []
+        self.names: set[str] = set()
+        self.reads: set[str] = set()
+        self.roots: frozenset[str] = NOTHING
+        self.calls: set[str] = set()
+        self.before: set[str] = set()
+        self._spans = spans
+        self.bound: dict[str, Variable] = {}
+        self._begins = False
+        self.nodes = 0
+        self._depth = 0
+        self._deepest = _LEVELS_PER_BRACKET * limits.max_nesting
+
+    def guard(self, tree: ast.expr) -> ast.Expression:
+        """Return the whole guarded expression; nothing of use where something was refused.
+
+        RecursionError where it is nested too deeply.
+        """
+        body, _, self.roots = self.visit(tree)
+        if self.nodes > self.limits.max_expression_nodes:
+            counted = f"{self.nodes} {COUNTS['max_expression_nodes']}"
+            most = f"{self.limits.max_expression_nodes} are allowed"
+            flag = RAISING["max_expression_nodes"]
+            message = f"the expression has {counted}; at most {most} ({flag} raises it)"
+            self.refusals = [ExpressionProblem("expression_too_large", message)]
+        if self._begins:
+            elements, items = self.limits.max_elements, self.limits.max_items
+            opened = call_node(BEGIN, constant_node(elements), constant_node(items))
+            pair = ast.Tuple(elts=[opened, body], ctx=LOAD, **HERE)
+            body = ast.Subscript(value=pair, slice=constant_node(1), ctx=LOAD, **HERE)
+        return ast.Expression(body=body)
+
+    def visit(self, node: ast.expr) -> Guarded:
+        """Return a node guarded, by the rule of its type."""
+        self.nodes += 1
+        visitor = GRAMMAR.get(type(node))
+        if visitor is None:
+            kind = type(node).__name__
+            message, hint = NOT_ALLOWED.get(kind, (f"{kind} has no place in an expression", None))
+            return self.refuse(node, "expression_not_allowed", message, hint)
+        self._depth += 1
+        if self._depth > self._deepest:
+            raise RecursionError
+        guarded = visitor(self, node)
+        self._depth -= 1
+        return guarded
+
+    def visit_all(self, nodes: Sequence[ast.expr]) -> list[Guarded]:
+        """Return nodes guarded."""
+        return [self.visit(node) for node in nodes]
+
+    def guarded_call(self, key: str, *arguments: ast.expr) -> ast.Call:
+        """Return a call of a guarded function; the expression then needs a budget."""
+        self._begins = True
+        return call_node(key, *arguments)
+
+    def refuse(
+        self, node: ast.expr | ast.keyword, code: str, message: str, hint: str | None = None
+    ) -> Guarded:
+        """Note what is wrong; return a node that stands for the refused one."""
+        self.refusals.append(ExpressionProblem(code, message, hint, self._spans(node)))
+        return Guarded(constant_node(None))
+
+
+# -------------------------------------------------------------------------------------------------
+# Expression text -> :class:`torch_scenarios.expressions.values.Expression`: parsed, allow-listed,
+# compiled.
+#
+# The language is a part of Python's own syntax. What :mod:`torch_scenarios.expressions.compile`
+# does not list is refused, with its place inside the expression. The compiled code reads variables
+# under their own names, and functions and guarded operators under names that no author can write
+# (`sum()`, `**`). It is ordinary code, evaluated at ordinary speed.
+#
+# Knows neither which variables exist nor what they hold: `names` lists what the code reads, and
+# the caller knows the scope.
+
+_OPENING = "([{"
+_CLOSING = ")]}"
+
+
+def compile_expression(
+    text: str, mark: Mark | None, *, groups: Collection[str] = (), limits: Limits = DEFAULT
+) -> Expression:
+    """Compile an expression; `groups` are the names of all groups, dotted ones included.
+
+    Raises ScenarioError with every problem found, each at its place inside the expression where
+    the source shows the text as it is.
+    """
+    try:
+        parts = _compiled(text, frozenset(groups), limits)
+    except _RefusedError as refused:
+        problems = [_problem(refusal, text, mark) for refusal in refused.refusals]
+        raise ScenarioError(problems) from None
+    return Expression(
+        text=text,
+        code=parts.code,
+        names=parts.names,
+        reads=parts.reads,
+        roots=parts.roots,
+        calls=parts.calls,
+        before=parts.before,
+        mark=mark,
+    )
+
+
+class _RefusedError(Exception):
+    """The text is no expression of the language."""
+
+    def __init__(self, *refusals: ExpressionProblem) -> None:
+        super().__init__()
+        self.refusals = refusals
+
+
+@lru_cache(maxsize=4096)
+def _compiled(text: str, groups: frozenset[str], limits: Limits) -> Expression:
+    _police_text(text, limits)
+    source = _one_line(text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python's advice on `1 is 2` is not for this language
+        guarding = Guarding(groups=groups, limits=limits, spans=lambda node: _span(node, source))
+        try:
+            tree = _parsed(source, limits)
+            guarded = guarding.guard(tree)
+            if guarding.refusals:
+                raise _RefusedError(*guarding.refusals)
+            code = compile(guarded, "<expression>", "eval", dont_inherit=True)
+        except (RecursionError, MemoryError):
+            raise _RefusedError(_too_deep(limits)) from None
+    return Expression(
+        text=text,
+        code=code,
+        names=frozenset(guarding.names),
+        reads=frozenset(guarding.reads),
+        roots=frozenset(guarding.roots),
+        calls=frozenset(guarding.calls),
+        before=frozenset(guarding.before),
+    )
+
+
+def _police_text(text: str, limits: Limits) -> None:
+    """Refuse what Python's own parser would choke on, before it sees it."""
+    if len(text) > limits.max_expression_chars:
+        words = f"{len(text)} characters; {_at_most('max_expression_chars', limits)}"
+        raise _RefusedError(
+            ExpressionProblem("expression_too_large", f"the expression has {words}")
+        )
+    if not text.strip():
+        raise _RefusedError(ExpressionProblem("expression_syntax", "the expression is empty"))
+    if "#" not in text and sum(map(text.count, _OPENING)) <= limits.max_nesting:
+        return
+    depth = 0
+    for at, character in enumerate(text):
+        if character in _OPENING:
+            depth += 1
+            if depth > limits.max_nesting:
+                raise _RefusedError(_too_deep(limits, (at, at + 1)))
+        elif character in _CLOSING:
+            depth -= 1
+        elif character == "#":
+            message = "an expression has no comments"
+            raise _RefusedError(ExpressionProblem("expression_syntax", message, span=(at, at + 1)))
+
+
+def _too_deep(limits: Limits, span: tuple[int, int] | None = None) -> ExpressionProblem:
+    message = f"the expression is nested too deeply; {_at_most('max_nesting', limits)}"
+    return ExpressionProblem("expression_too_large", message, span=span)
+
+
+def _at_most(name: str, limits: Limits) -> str:
+    return f"at most {getattr(limits, name)} {COUNTS[name]} are allowed ({RAISING[name]} raises it)"
+
+
+def _one_line(text: str) -> str:
+    """Return the text with every space a blank, so that offsets in it are offsets in the line."""
+    if text.isprintable():
+        return text
+    return "".join(" " if character.isspace() else character for character in text)
+
+
+def _parsed(source: str, limits: Limits) -> ast.expr:
+    body = source.lstrip()
+    indent = len(source) - len(body)
+    try:
+        return ast.parse(body, mode="eval").body
+    except SyntaxError as error:
+        start = indent + error.offset - 1 if error.offset else len(source)
+        end = start + 1
+        if error.end_offset is not None and error.end_lineno == error.lineno:
+            end = max(indent + error.end_offset - 1, end)
+        raise _RefusedError(_syntax(error, source, (start, end))) from None
+    except ValueError as error:  # a NUL byte
+        raise _RefusedError(
+            ExpressionProblem("expression_syntax", f"not an expression: {error}")
+        ) from None
+    except (RecursionError, MemoryError):
+        raise _RefusedError(_too_deep(limits)) from None
+
+
+def _syntax(error: SyntaxError, source: str, span: tuple[int, int]) -> ExpressionProblem:
+    """Return what is wrong with the syntax, in the language's words rather than Python's."""
+    start = min(span[0], max(len(source.rstrip()) - 1, 0))
+    inside = (start, max(min(span[1], len(source)), start + 1))
+    if source[inside[0] : inside[1]] == "=":
+        return ExpressionProblem(
+            "expression_syntax", "an expression assigns nothing", "compare with `==`", inside
+        )
+    hint = "there is no template syntax: write the name alone" if "$" in source else None
+    for symbol, word in (("&&", "and"), ("||", "or"), ("!", "not")):
+        if symbol in source.replace("!=", ""):
+            hint = f"write `{word}` for `{symbol}`"
+            break
+    message, meant, inside = _missing(error.msg or "", source, span[0], inside)
+    return ExpressionProblem("expression_syntax", message, hint or meant, inside)
+
+
+#: a part of what Python says -> what is wrong, and what would be right; HERE is what stands there
+_SAID = {
+    "was never closed": ("this HERE is never closed", "write its closing bracket"),
+    "unmatched": ("HERE closes a bracket that is not open", "leave it out, or open it before"),
+    "does not match": ("HERE closes a bracket of another kind", "close it as it is opened"),
+    "unterminated string": ("this quote is never closed", "a name needs no quotes here"),
+    "expected 'else'": ("this `if` has no `else`", "write `a if condition else b`"),
+    "invalid decimal": ("a name cannot begin with a digit", "a product is written `2 * x`"),
+    "leading zeros": ("a number cannot begin with a zero", "leave the zero out"),
+    "non-printable": ("a character here cannot be printed", "leave it out"),
+    "positional argument follows": (
+        "an argument without a name follows one that has a name",
+        "write the arguments without names first",
+    ),
+    "must be parenthesized": ("this comprehension has no brackets", "put it in brackets: sum([…])"),
+}
+#: characters that are not Python's -> what they are here
+_TYPED = {
+    "\N{MULTIPLICATION SIGN}": "*",
+    "\N{MIDDLE DOT}": "*",
+    "\N{DIVISION SIGN}": "/",
+    "\N{MINUS SIGN}": "-",
+    "\N{EN DASH}": "-",
+    "\N{LESS-THAN OR EQUAL TO}": "<=",
+    "\N{GREATER-THAN OR EQUAL TO}": ">=",
+    "\N{NOT EQUAL TO}": "!=",
+}
+#: what a value begins or ends with, and a token of an expression
+_TOKEN = re.compile(r"\s*(?:([\w.]+|\"[^\"]*\"|'[^']*')|(\*\*|//|<<|>>|[<>=!]=|.))")
+_WORDS = frozenset({"and", "or", "not", "in", "is", "if", "else", "for"})
+
+
+def _missing(
+    said: str, source: str, at: int, inside: tuple[int, int]
+) -> tuple[str, str | None, tuple[int, int]]:
+    """Return what is wrong at a place where Python reads no further, what would be right, where."""
+    here = source[inside[0] : inside[1]].strip()
+    if said.startswith("invalid character"):
+        typed = _TYPED.get(here[:1])
+        hint = f"write `{typed}`" if typed else "leave it out; quotes are straight"
+        return f"the character `{here[:1]}` is not known in an expression", hint, inside
+    for part, (message, hint) in _SAID.items():
+        if part in said:
+            return message.replace("HERE", f"`{here}`"), hint, inside
+    if "forgot a comma" in said:  # its place is all that may be meant as one list
+        at = _two_values(source, at)
+        inside = (at, at + 1)
+    before, after = _around(source, at)
+    if before is None and after is None:
+        return "this is not an expression", None, inside
+    if after is None:
+        message = f"the expression ends where a value must follow `{before}`"
+        end = len(source.rstrip())
+        return message, f"write a value after `{before}`, or leave it out", (end - 1, end)
+    if before is None:
+        return f"an expression cannot begin with `{after}`", "begin with a value", inside
+    if _ends(before) and _begins(after):
+        message = f"an operator or a comma is missing between `{before}` and `{after}`"
+        return message, f"a product is written `{before} * {after}`", inside
+    if not _ends(before) and not _begins(after):
+        message = f"a value is missing between `{before}` and `{after}`"
+        return message, f"write a value between them, or leave the `{before}` out", inside
+    choice = "a choice is written `a if condition else b`" if after == "?" else None
+    return f"`{after}` cannot follow `{before}`", choice, inside
+
+
+def _around(source: str, at: int) -> tuple[str | None, str | None]:
+    """Return the tokens before a place and at it; None where there is none."""
+    before = None
+    for token in _TOKEN.finditer(source.rstrip()):
+        if token.end() > at:
+            return before, token.group().strip() or None
+        before = token.group().strip()
+    return before, None
+
+
+def _two_values(source: str, at: int) -> int:
+    """Return where, from a place on, a value follows another one with nothing between them."""
+    before = "("
+    for token in _TOKEN.finditer(source, at):
+        text = token.group().strip()
+        if _ends(before) and _begins(text) and text not in _OPENING:
+            return token.end() - len(text)
+        before = text
+    return at
+
+
+def _ends(token: str) -> bool:
+    """Whether a value may end with a token."""
+    return token in _CLOSING or (token[0] not in "+-*/%<>=!&|^~@,:([{?;$" and token not in _WORDS)
+
+
+def _begins(token: str) -> bool:
+    """Whether a value may begin with a token."""
+    return token in _OPENING or (token[0].isalnum() and token not in _WORDS) or token[0] in "_\"'"
+
+
+def _span(node: ast.expr | ast.keyword, source: str) -> tuple[int, int]:
+    """Return the node's start and end in characters; `ast` counts bytes of UTF-8."""
+    indent = len(source) - len(source.lstrip())
+    start, end = node.col_offset, node.end_col_offset or node.col_offset + 1
+    if source.isascii():
+        return indent + start, indent + end
+    encoded = source.lstrip().encode()
+    return (
+        indent + len(encoded[:start].decode(errors="ignore")),
+        indent + len(encoded[:end].decode(errors="ignore")),
+    )
+
+
+def _problem(refusal: ExpressionProblem, text: str, mark: Mark | None) -> Problem:
+    return Problem(
+        code=refusal.code,
+        message=refusal.message,
+        mark=_inside(mark, text, refusal.span),
+        hint=refusal.hint,
+    )
+
+
+def _inside(mark: Mark | None, text: str, span: tuple[int, int] | None) -> Mark | None:
+    """Return the part of a scalar's place that `span` covers; the whole where it is not on a line.
+
+    A scalar with escapes, or folded over lines, does not show its text as it is.
+    """
+    if mark is None or span is None:
+        return mark
+    line = mark.source.line(mark.line)
+    start = mark.column - 1
+    if line[start : start + 1] in {'"', "'"}:
+        start += 1
+    if line[start : start + len(text)] != text:
+        return mark
+    return Mark(
+        source=mark.source,
+        line=mark.line,
+        column=start + span[0] + 1,
+        end_line=mark.line,
+        end_column=start + span[1] + 1,
+    )

@@ -1,0 +1,766 @@
+"""A file -> its cases: parameters, matrix, groups, and one Scenario for each case."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterator
+from collections.abc import Mapping as Mapping_
+from difflib import SequenceMatcher
+from functools import lru_cache
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from torch_scenarios.display import short
+from torch_scenarios.errors import ScenarioError, Source, nearest
+from torch_scenarios.expressions.values import Expression, Form
+from torch_scenarios.files import read_file
+from torch_scenarios.language import values
+from torch_scenarios.language.context import (
+    Context,
+    DefinedNames,
+    Definition,
+    Inlined,
+    Later,
+    Library,
+    Problems,
+    hinted,
+    unmade,
+)
+from torch_scenarios.language.expectations import final_expectation
+from torch_scenarios.language.keys import VERSION
+from torch_scenarios.language.models import models, police_joins, strategy_lists, with_checkpoints
+from torch_scenarios.language.names import (
+    HANDLES,
+    NUMBER,
+    named,
+    police_definitions,
+    police_length,
+    refusal_of,
+)
+from torch_scenarios.language.steps import step_list
+from torch_scenarios.language.use import all_definitions, declared_inputs, police_library
+from torch_scenarios.language.validation import is_library, top_findings, validated
+from torch_scenarios.language.values import constant_value, expression, object_value
+from torch_scenarios.limits import DEFAULT, Limits, OverdueError, accounted, beyond
+from torch_scenarios.model.scenario import GroupSpec, Scenario
+from torch_scenarios.model.traits import KNOWN_BACKENDS
+from torch_scenarios.model.versions import VersionRange
+from torch_scenarios.source.tree import (
+    Mapping,
+    Node,
+    Scalar,
+    Sequence,
+    key_text,
+    kind_of,
+    parse,
+    plain,
+    read_tree,
+)
+
+# -------------------------------------------------------------------------------------------------
+# The five forms of an entry of `groups:`.
+
+#: letters of a word, and how alike it is to a known backend, where it is a near miss of that
+MOST_WORD, NEAR = 20, 0.85
+
+
+def group_specs(node: Mapping, context: Context, unmade: dict[str, Later]) -> tuple[GroupSpec, ...]:
+    """Return the entries of `groups:` in order; what is made is taken out of `unmade`."""
+    found = []
+    parts: dict[str, list[str]] = {}
+    for each in unmade:
+        parts.setdefault(each.partition(".")[0], []).append(each)
+    for key, value in node.entries:
+        name = key_text(key)
+        found.append(_group(key, value, context.changed(unmade=unmade, making=name)))
+        for made in parts.pop(name, ()):
+            del unmade[made]
+    return tuple(found)
+
+
+def _group(key: Node, node: Node, context: Context) -> GroupSpec:
+    name = key_text(key)
+    if not isinstance(key, Scalar) or not isinstance(key.value, str):
+        context.problems.add("bad_name", f"{kind_of(key)} is not a name for a group", key.mark)
+    if isinstance(node, Mapping):
+        return _long(name, key, node, context)
+    ranks = values.integers(node, context)
+    return GroupSpec(name=name, ranks=ranks, mark=key.mark)
+
+
+def _long(name: str, key: Node, node: Mapping, context: Context) -> GroupSpec:
+    fields: dict[str, Any] = {}
+    for word, value in node.entries:
+        fields |= _field(key_text(word), value, context)
+    return GroupSpec(name=name, **fields, mark=key.mark)
+
+
+def _field(word: str, node: Node, context: Context) -> dict[str, Any]:
+    match word:
+        case "ranks" | "shape":
+            return {word: values.integers(node, context)}
+        case "partition":
+            return {word: _partition(node, context)}
+        case "size":
+            return {word: values.integer(node, context)}
+        case "dims":
+            return {word: _dims(node, context)}
+        case "timeout":
+            return {"timeout_s": values.fixed_seconds(node, context, what="`timeout`")}
+        case "sort_ranks" | "flatten":
+            return {word: plain(node)}
+        case _:
+            return {word: backend_name(node, context)}
+
+
+def _partition(node: Node, context: Context) -> Form:
+    if isinstance(node, Sequence):
+        return values.listing(node, context, values.integers)
+    return values.integers(node, context)
+
+
+def _dims(node: Node, context: Context) -> tuple[str, ...]:
+    names: list[str] = []
+    for item in node.items if isinstance(node, Sequence) else [node]:
+        name = str(plain(item))
+        if (refused := refusal_of(name)) and refused[0] == "bad_name":
+            context.problems.add("bad_name", refused[1], item.mark)
+        elif name in names:
+            context.problems.add("duplicate_name", f"`{name}` is given twice", item.mark)
+        else:
+            names.append(name)
+    return tuple(names)
+
+
+def backend_name(node: Node, context: Context) -> str:
+    """Return the name of a backend: any word, or the word that a parameter of that name holds."""
+    assert isinstance(node, Scalar)
+    constant = context.names.constants.get(node.value)
+    name = constant if isinstance(constant, str) else node.value
+    _police_backend(name, node, context)
+    return name
+
+
+def _police_backend(name: str, node: Node, context: Context) -> None:
+    """Refuse a near miss of a known backend; warn of any other that only a plugin can register.
+
+    Such a scenario is UNSUPPORTED wherever no backend has that name, which a misspelling is always.
+    """
+    for part in name.split(","):
+        word = part.strip().rpartition(":")[2].strip()
+        if word in KNOWN_BACKENDS:
+            continue
+        close = next((known for known in sorted(KNOWN_BACKENDS) if _near_miss(word, known)), None)
+        if close is not None:
+            context.problems.add(
+                "unknown_word",
+                f"there is no backend `{word}`",
+                node.mark,
+                f"did you mean `{close}`?",
+            )
+        else:
+            context.problems.warn(
+                "unknown_backend",
+                f"no backend `{word}` is known: unless a plugin registers it, nothing runs",
+                node.mark,
+                f"known are {', '.join(sorted(KNOWN_BACKENDS))}",
+            )
+
+
+def _near_miss(word: str, known: str) -> bool:
+    """Return whether a word is a known one in other letters' case, order, or with one amiss."""
+    folded = word.casefold()
+    if sorted(folded) == sorted(known):
+        return True
+    return SequenceMatcher(None, folded[:MOST_WORD], known).ratio() >= NEAR
+
+
+# -------------------------------------------------------------------------------------------------
+# The keys at the top of a file that are no names: world_size, tags, timeout and so on.
+
+DEBUG = ("off", "info", "detail")
+
+#: ranks that a warning names
+MOST_TOLD = 8
+
+
+def world_size_of(tree: Mapping, context: Context) -> int:
+    """Return the number of ranks; 1 where it is not known."""
+    node = tree.get("world_size")
+    if node is None:
+        return 1
+    size = constant_value(node, context, what="`world_size`")
+    if size is None:
+        return 1
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        context.problems.add(
+            "bad_world_size", "`world_size` must be an integer, at least 1", node.mark
+        )
+        return 1
+    if size > context.limits.max_ranks:
+        context.problems.add(
+            "too_many_ranks",
+            f"a world of {size} ranks; {beyond('max_ranks', context.limits)}",
+            node.mark,
+        )
+    return size
+
+
+def world_varies(tree: Mapping, context: Context) -> bool:
+    """Return whether the number of ranks depends on a parameter or a matrix key."""
+    node = tree.get("world_size")
+    if not isinstance(node, Scalar) or not isinstance(node.value, str):
+        return not isinstance(node, Scalar)
+    form = expression(node, context)
+    return not isinstance(form, Expression) or bool(form.names & context.names.constants.keys())
+
+
+def text_of(tree: Mapping, key: str, context: Context) -> str:
+    """Return a text of the top level; empty where there is none."""
+    node = tree.get(key)
+    if node is None:
+        return ""
+    assert isinstance(node, Scalar)
+    if key == "name":
+        police_length(node.text, node.mark, context.problems, what="the `name`")
+    return node.text.strip()
+
+
+def tags_of(node: Node | None, context: Context) -> tuple[str, ...]:
+    """Return the tags."""
+    if node is None:
+        return ()
+    items = node.items if isinstance(node, Sequence) else [node]
+    for item in items:
+        assert isinstance(item, Scalar)
+        police_length(item.text, item.mark, context.problems, what="a tag")
+    return tuple(item.text for item in items if isinstance(item, Scalar))
+
+
+def backends_of(node: Node | None, context: Context) -> tuple[str, ...] | None:
+    """Return the backends, or None for every one."""
+    if node is None:
+        return None
+    items = node.items if isinstance(node, Sequence) else [node]
+    return tuple(backend_name(item, context) for item in items)
+
+
+def torch_of(node: Node | None, context: Context) -> VersionRange | None:
+    """Return the versions of torch for which a scenario is meant, or None for every one."""
+    if node is None:
+        return None
+    assert isinstance(node, Scalar)
+    try:
+        return VersionRange.read(node.text)
+    except ValueError:
+        context.problems.add(
+            "bad_version",
+            f"`{node.text}` names no versions of torch",
+            node.mark,
+            'versions are written as in `torch: ">=2.7"` or `torch: ">=2.7, <2.14"`',
+        )
+    return None
+
+
+def timeout_of(tree: Mapping, context: Context) -> float:
+    """Return the process groups' timeout in seconds."""
+    node = tree.get("timeout")
+    default = 10.0
+    if node is None:
+        return default
+    return values.fixed_seconds(node, context, what="`timeout`") or default
+
+
+def debug_of(node: Node | None, context: Context) -> str:
+    """Return `off`, `info` or `detail`."""
+    if node is None:
+        return "off"
+    if isinstance(node, Scalar) and node.value is False:
+        return "off"
+    return values.fixed(node, context, DEBUG, code="unknown_word", what="`debug`") or "off"
+
+
+def truncated_of(node: Node | None, world_size: int, context: Context) -> frozenset[int]:
+    """Return the ranks whose program goes on beyond what is written.
+
+    They are selected as in `ranks:`, by what is known before the groups are: parameters, `rank`
+    and `world_size`; `all` are the ranks of the world.
+    """
+    if node is None:
+        return frozenset()
+    if isinstance(node, Scalar) and node.text == "all" and "all" not in context.names.constants:
+        found = frozenset(range(world_size))
+    else:
+        found = _selected(node, world_size, context)
+    if found:
+        context.problems.warn(
+            "truncated",
+            f"the program of {_several(sorted(found), world_size)} goes on beyond what is written: "
+            "nothing is known of the rest",
+            node.mark,
+        )
+    return found
+
+
+def _several(ranks: list[int], world_size: int) -> str:
+    if len(ranks) == world_size:
+        return "all ranks" if world_size > 1 else "rank 0"
+    shown = ", ".join(map(str, ranks[:MOST_TOLD]))
+    more = f" and {len(ranks) - MOST_TOLD} more" if len(ranks) > MOST_TOLD else ""
+    return f"rank{'' if len(ranks) == 1 else 's'} {shown}{more}"
+
+
+def _selected(node: Node, world_size: int, context: Context) -> frozenset[int]:
+    values.selector(node, context)  # notes what is no selector, and ranks outside of the world
+    known = len(context.problems.in_order())
+    items = node.items if isinstance(node, Sequence) else [node]
+    found: set[int] = set()
+    for item in items:
+        for rank in range(world_size) if _is_expression(item) else ():
+            there = {**context.world, "rank": rank}
+            value = constant_value(item, context, what="`truncated`", extra=there)
+            if len(context.problems.in_order()) > known:
+                return frozenset()
+            chosen = value if isinstance(value, list | tuple | range) else [value]
+            if value is True or (value is not False and rank in chosen):
+                found.add(rank)
+        given = item.value if isinstance(item, Scalar) else None
+        if given is True:
+            found.update(range(world_size))
+        elif given.__class__ is int and given in range(world_size):
+            found.add(given)
+    return frozenset(found)
+
+
+def _is_expression(node: Node) -> bool:
+    return isinstance(node, Scalar) and isinstance(node.value, str)
+
+
+# -------------------------------------------------------------------------------------------------
+# Parameters, the matrix and `--set`: which constants each case of a file has.
+
+#: words that a parameter cannot hold as words: each rank has a number under them
+NUMBERS = frozenset({"rank", "world_size"})
+
+_WORLD_IS_COMPUTED = Later(
+    "is itself computed from the parameters",
+    "state `world_size` as a number, or compute this where it is used",
+)
+
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
+
+
+def cases(
+    tree: Mapping, context: Context, sets: Mapping_[str, str], found: list[Definition]
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield the constants of each case and its suffix: `[dtype=int64]`, or nothing.
+
+    `found` is what the whole file defines.
+    """
+    replaced = {name: _set_value(name, text, context) for name, text in sets.items()}
+    parameters = _section(tree, "parameters")
+    matrix = _matrix(tree, context, replaced)
+    _police_sets(replaced, {**parameters, **matrix}, context)
+    count = prod(len(values) for values in matrix.values())
+    if count > context.limits.max_matrix_cases:
+        context.problems.add(
+            "too_many_cases",
+            f"the matrix has {count} cases; {beyond('max_matrix_cases', context.limits)}",
+            _mark_of(tree, "matrix"),
+        )
+        return
+    world = _literal_world(tree)
+    parameters |= {name: node for name, node in replaced.items() if name in parameters}
+    suffixes: set[str] = set()
+    told = any(len({_identity(node) for node in each}) < len(each) for each in matrix.values())
+    for combination in itertools.product(*matrix.values()):
+        constants: dict[str, Any] = {}
+        later = unmade("parameters", found)
+        if not world:
+            later["world_size"] = _WORLD_IS_COMPUTED
+        for name, node in (*zip(matrix, combination, strict=True), *parameters.items()):
+            there = context.changed(
+                names=DefinedNames(constants=constants),
+                world=world,
+                unmade=later,
+                making=name,
+            )
+            constants[name] = constant(name, node, there)
+            later.pop(name, None)
+        shown = ",".join(f"{name}={_shown(constants[name])}" for name in matrix)
+        if shown in suffixes and not told:
+            context.problems.add(
+                "duplicate_case",
+                f"two cases of the matrix are called `[{shown}]`",
+                _mark_of(tree, "matrix"),
+                "let their values differ in more than how they are written",
+            )
+        suffixes.add(shown)
+        yield constants, f"[{shown}]" if shown else ""
+
+
+def constant(name: str, node: Node, context: Context) -> Any:
+    """Return the value of a parameter: data, a word, or an expression over those before it."""
+    if isinstance(node, Sequence):
+        return [constant(name, item, context) for item in node.items]
+    assert isinstance(node, Scalar)
+    if not isinstance(node.value, str):
+        return node.value
+    known = context.names.constants
+    if node.value in known:
+        return known[node.value]
+    if node.value in context.world:
+        return context.world[node.value]
+    if (node.value not in NUMBERS and _WORD.fullmatch(node.value)) or values.duration_s(
+        node.value
+    ) is not None:
+        return node.value
+    value = constant_value(node, context, what=f"the parameter `{name}`", extra=context.world)
+    if isinstance(value, range | tuple):
+        value = list(value)
+    if value is not None and not _is_data(value):
+        context.problems.add(
+            "not_constant", f"the parameter `{name}` is not a number, list or word", node.mark
+        )
+        return None
+    return value
+
+
+def _literal_world(tree: Mapping) -> dict[str, Any]:
+    """Return `world_size` where it is a plain number, so that parameters may depend on it."""
+    node = tree.get("world_size")
+    if isinstance(node, Scalar) and isinstance(node.value, int):
+        return {"world_size": node.value}
+    return {}
+
+
+def _is_data(value: object) -> bool:
+    if isinstance(value, list):
+        return all(_is_data(item) for item in value)
+    return isinstance(value, bool | int | float | complex | str)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return short(str(value).replace(" ", "")).replace(" ", "")
+
+
+def _section(tree: Mapping, name: str) -> dict[str, Node]:
+    node = tree.get(name)
+    if not isinstance(node, Mapping):
+        return {}
+    return {key_text(key): value for key, value in node.entries}
+
+
+def _matrix(
+    tree: Mapping, context: Context, replaced: Mapping_[str, Node]
+) -> dict[str, list[Node]]:
+    found: dict[str, list[Node]] = {}
+    for name, node in _section(tree, "matrix").items():
+        if name in replaced:
+            found[name] = [replaced[name]]
+        else:
+            assert isinstance(node, Sequence)
+            _police_repeats(name, node, context)
+            found[name] = list(node.items)
+    return found
+
+
+def _police_repeats(name: str, node: Sequence, context: Context) -> None:
+    seen: set[str] = set()
+    for item in node.items:
+        identity = _identity(item)
+        if identity in seen:
+            context.problems.add(
+                "duplicate_case", f"the matrix key `{name}` lists this value twice", item.mark
+            )
+        seen.add(identity)
+
+
+def _identity(node: Node) -> str:
+    return repr(plain(node))
+
+
+def _set_value(name: str, text: str, context: Context) -> Node:
+    """Return the value of `--set name=text`, typed by reading it as YAML."""
+    source = Source(path=f"--set {name}", text=text)
+    if not text.strip():
+        message = f"--set {name}= states no value"
+        context.problems.add(
+            "missing_value", message, None, f"write `--set {name}=null` for nothing"
+        )
+        text = "null"
+        source = Source(path=f"--set {name}", text=text)
+    try:
+        return parse(source, limits=context.limits)
+    except ScenarioError as error:
+        context.problems.keep(error.problems)
+        from torch_scenarios.errors import Mark
+
+        return Scalar(Mark(source=source, line=1, column=1), None, "")
+
+
+def _police_sets(
+    replaced: Mapping_[str, Node], known: Mapping_[str, object], context: Context
+) -> None:
+    for name in replaced:
+        if name not in known:
+            close = nearest(name, known)
+            listed = f"it has: {', '.join(sorted(known))}" if known else "it has none"
+            context.problems.add(
+                "unknown_parameter",
+                f"--set {name}: {context.path.name} has no parameter or matrix key `{name}`",
+                None,
+                f"did you mean `{close}`?" if close else listed,
+            )
+
+
+def _mark_of(tree: Mapping, name: str) -> Any:
+    return next((key.mark for key, _ in tree.entries if key_text(key) == name), tree.mark)
+
+
+# -------------------------------------------------------------------------------------------------
+# The top level of a file: from its tree to one Scenario for each case.
+
+
+def scenarios(
+    tree: Node, path: Path, sets: Mapping_[str, str], limits: Limits
+) -> tuple[Scenario, ...]:
+    """Return the cases of a file; none for a library, which is checked all the same.
+
+    Raises ScenarioError with every problem, sorted by place.
+    """
+    problems = Problems()
+    context = _context(problems, limits, DefinedNames(), path)
+    _police_version(tree, problems)
+    written, tree = tree, validated(tree, problems)
+    if not isinstance(written, Mapping) or not isinstance(tree, Mapping):
+        problems.raise_any()
+        return ()
+    found = all_definitions(written, context)
+    if is_library(tree):
+        _check_library(tree, context, found)
+        problems.raise_any()
+        return ()
+    police_definitions(found, problems)
+    made = [
+        _scenario(tree, context, found, constants, suffix)
+        for constants, suffix in cases(tree, context, sets, found)
+    ]
+    problems.raise_any()
+    if not problems.warnings:
+        return tuple(made)
+    return tuple(replace(each, warnings=problems.warnings) for each in made)
+
+
+def police_top(tree: Node) -> None:
+    """Raise ScenarioError where the top level of a file is no scenario's, nor a library's.
+
+    What is wrong further inside is not looked at.
+    """
+    problems = Problems()
+    _police_version(tree, problems)
+    top_findings(tree, problems)
+    problems.raise_any()
+
+
+def _police_version(tree: Node, problems: Problems) -> None:
+    """Raise ScenarioError where a file is in a version of which this schema is not the law."""
+    node = tree.get("version") if isinstance(tree, Mapping) else None
+    given = plain(node) if node is not None else None
+    if node is not None and isinstance(given, int) and given > VERSION:
+        problems.add(
+            "newer_version",
+            f"the file is in version {given} of the language; this program knows {VERSION}",
+            node.mark,
+            "install a newer torch-scenarios",
+        )
+        problems.raise_any()
+
+
+def _context(problems: Problems, limits: Limits, names: DefinedNames, path: Path) -> Context:
+    resolved = Path(os.path.realpath(path))
+    return Context(
+        problems=problems,
+        limits=limits,
+        names=names,
+        index=itertools.count(),
+        uses=itertools.count(),
+        step_names=set(),
+        taken=set(names.readable | names.handles),
+        library=Library(path),
+        path=resolved,
+        chain=(resolved,),
+    )
+
+
+def _anew(context: Context, names: DefinedNames) -> Context:
+    """Return the context of one more case of the same file: its steps are numbered from 0."""
+    return context.changed(
+        names=names,
+        index=itertools.count(),
+        uses=itertools.count(),
+        step_names=set(),
+        taken=set(names.readable | names.handles),
+        lets=({},),
+    )
+
+
+def _scenario(
+    tree: Mapping,
+    context: Context,
+    found: list[Definition],
+    constants: dict[str, Any],
+    suffix: str,
+) -> Scenario:
+    names = DefinedNames(
+        constants=constants,
+        tensors=named(found, "tensor"),
+        objects=named(found, "object"),
+        computed=named(found, "computed name"),
+        groups=named(found, "group", "new group"),
+        handles=named(found, *HANDLES),
+        indexed=named(found, "indexed work handle"),
+        variables=named(found, "loop variable"),
+        numbers=named(found, NUMBER),
+    )
+    context = _anew(context, names)
+    made = models(tree.get("models"), context, strategy_lists(tree.get("strategies"), context))
+    asked = frozenset(value for model in made.values() for value in model.values)
+    known = {name: made.get(name) for name in named(found, "model")}
+    names = replace(names, computed=names.computed | asked, models=known)
+    context = context.changed(names=names)
+    context.taken.update(each.name for each in found)
+    name = text_of(tree, "name", context) or context.library.path.stem
+    world_size = world_size_of(tree, context)
+    context = context.changed(
+        world={"world_size": world_size},
+        ranks=None if world_varies(tree, context) else world_size,
+    )
+    backends = backends_of(tree.get("backends"), context)
+    steps = step_list(tree.get("steps"), context)
+    return Scenario(
+        source=tree.mark.source,
+        name=name,
+        case=name + suffix,
+        world_size=world_size,
+        description=text_of(tree, "description", context),
+        tags=tags_of(tree.get("tags"), context),
+        constants=constants,
+        backends=backends,
+        torch=torch_of(tree.get("torch"), context),
+        timeout_s=timeout_of(tree, context),
+        debug=debug_of(tree.get("debug"), context),
+        groups=_groups(tree.get("groups"), context, unmade("groups", found)),
+        objects=_values(tree, "objects", context, object_value, found),
+        tensors=_values(tree, "tensors", context, values.value, found),
+        models=with_checkpoints(made, police_joins(made, steps, context)),
+        steps=steps,
+        truncated=truncated_of(tree.get("truncated"), world_size, context),
+        expect=final_expectation(tree.get("expect"), context, backends or ()),
+        mark=tree.mark,
+    )
+
+
+def _check_library(tree: Mapping, context: Context, found: list[Definition]) -> None:
+    """Check a file that others use, its inputs standing for anything."""
+    police_library(tree, context)
+    inputs = frozenset(declared_inputs(tree, context))
+    own = named(found, "computed name", *HANDLES, "new group")
+    names = DefinedNames(
+        computed=named(found, "computed name") | inputs,
+        groups=named(found, "new group") | inputs,
+        handles=named(found, *HANDLES) | inputs,
+    )
+    there = _anew(context, names)
+    opaque = Inlined(
+        stem=context.library.path.stem,
+        renamed={name: name for name in own},
+        variables={name: name for name in named(found, "loop variable")},
+        opaque=inputs,
+    )
+    step_list(tree.get("steps"), there.inlining(opaque))
+
+
+# ---------------------------------------------------------------------- its keys
+
+
+def _values(
+    tree: Mapping,
+    key: str,
+    context: Context,
+    build: Callable[[Node, Context], Form],
+    found: list[Definition],
+) -> dict[str, Form]:
+    """Return a mapping from names to values; empty where there is none."""
+    node = tree.get(key)
+    if not isinstance(node, Mapping):
+        return {}
+    made: dict[str, Form] = {}
+    later = unmade(key, found)
+    for name, value in node.entries:
+        if isinstance(name, Scalar) and isinstance(name.value, str):
+            there = context.changed(unmade=later, making=name.value)
+            made[name.value] = build(value, there)
+            later.pop(name.value, None)
+        else:
+            context.problems.add("bad_name", f"{kind_of(name)} is not a name", name.mark)
+    return made
+
+
+def _groups(node: Node | None, context: Context, later: dict[str, Later]) -> tuple[GroupSpec, ...]:
+    return group_specs(node, context, later) if isinstance(node, Mapping) else ()
+
+
+# -------------------------------------------------------------------------------------------------
+# `load`: one file, read, checked and built.
+
+
+def load(
+    path: str | Path, *, sets: Mapping_[str, str] | None = None, limits: Limits = DEFAULT
+) -> tuple[Scenario, ...]:
+    """Return the cases of a scenario file, one for each combination of its matrix.
+
+    `sets` replaces parameters and matrix keys by the YAML text given for them. A file with
+    `inputs:` is a library for others: it is checked, and has no cases. Raises ScenarioError with
+    all problems of the file and of the files that it uses, sorted by place.
+    """
+    path = Path(path)
+    return load_content(path, read_file(path, limits), sets=sets, limits=limits)
+
+
+def cases_as_written(scenario: Scenario, limits: Limits = DEFAULT) -> tuple[Scenario, ...]:
+    """Return every case of a scenario's file, without what the command line sets.
+
+    Empty where the file alone is no scenario: a parameter without a value.
+    """
+    source = scenario.source
+    return _as_written(source.path, source.text, limits)
+
+
+@lru_cache(maxsize=2)
+def _as_written(path: str, text: str, limits: Limits) -> tuple[Scenario, ...]:
+    try:
+        return load_content(Path(path), text.encode(errors="replace"), limits=limits)
+    except ScenarioError:
+        return ()
+
+
+def load_content(
+    path: Path, text: bytes, *, sets: Mapping_[str, str] | None = None, limits: Limits = DEFAULT
+) -> tuple[Scenario, ...]:
+    """Return the cases that a file at `path` would have if it held `text`; raises as `load`."""
+    try:
+        with accounted(limits):
+            tree = read_tree(str(path), text, limits=limits)
+            return scenarios(tree, path, sets or {}, limits)
+    except OverdueError:
+        raise
+    except ScenarioError as error:
+        raise ScenarioError(hinted(error.problems)) from None

@@ -1,0 +1,672 @@
+"""What `expect` says, beside a step and at the end of a file."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from torch_scenarios.errors import nearest
+from torch_scenarios.expressions.values import Constant, Expression, Form, PerRank
+from torch_scenarios.language import values
+from torch_scenarios.language.context import Context
+from torch_scenarios.language.keys import (
+    ELSE,
+    FINAL_EXPECT,
+    MEMORY,
+    NO_ERROR,
+    STEP_EXPECT,
+    UNCHANGED,
+)
+from torch_scenarios.language.values import expected_object, expression, unknown_name
+from torch_scenarios.model.scenario import (
+    Bounds,
+    Communicates,
+    CostExpectation,
+    ElapsedBounds,
+    Expectation,
+    FinalExpectation,
+    RaiseSpec,
+    RankBounds,
+    Section,
+    TimeExpectation,
+    Unchanged,
+    ValueExpectation,
+)
+from torch_scenarios.model.traits import KNOWN_BACKENDS
+from torch_scenarios.model.versions import VersionRange
+from torch_scenarios.operations.base import Issued
+from torch_scenarios.source.edit import Span
+from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
+from torch_scenarios.vocabulary import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS, WORLD
+
+# -------------------------------------------------------------------------------------------------
+# What `raises:` says: kinds of error, none, or a kind with a part of its message.
+
+
+def raised(node: Node, context: Context) -> RaiseSpec | PerRank[RaiseSpec]:
+    """Return what `raises:` states, the same for all or by rank."""
+    node, context = values.given(node, context, "raises")
+    kinds = {*RAISE_KINDS, NO_ERROR}
+    if isinstance(node, Mapping) and not (node.entries and set(node.words()) <= kinds):
+        return values.per_rank(node, context, _raise_spec)
+    return _raise_spec(node, context)
+
+
+def _raise_spec(node: Node, context: Context) -> RaiseSpec:
+    """Return `timeout`, `[timeout, peer_lost]`, `{timeout: "substring"}` or `none`."""
+    node, context = values.given(node, context, "raises")
+    match node:
+        case Mapping(entries=[(key, Scalar() as said)]):
+            return RaiseSpec(kinds=(key_text(key),), contains=said.text, mark=node.mark)
+        case Mapping():
+            return RaiseSpec(kinds=(), mark=node.mark)
+        case Sequence():
+            kinds = [_kind(item, context, RAISE_KINDS) for item in node.items]
+            return RaiseSpec(kinds=tuple(kind for kind in kinds if kind), mark=node.mark)
+        case _:
+            kind = _kind(node, context, (*RAISE_KINDS, NO_ERROR))
+            kinds = [] if kind == NO_ERROR else [kind]
+            return RaiseSpec(kinds=tuple(kind for kind in kinds if kind), mark=node.mark)
+
+
+def _kind(node: Node, context: Context, known: tuple[str, ...]) -> str | None:
+    return values.fixed(node, context, known, code="unknown_kind", what="kind of error")
+
+
+# -------------------------------------------------------------------------------------------------
+# What `expect` beside a step says: values, elapsed time, what is raised.
+
+#: keys that only the expectation at the top level has
+_TOP_KEYS = FINAL_EXPECT.keys() - STEP_EXPECT.keys()
+#: calls that `communicates` may state
+CALLS = (
+    *("all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter", "scatter"),
+    *("send", "recv"),
+)
+_BOUNDS = ("min", "max")
+
+
+#: `gloo torch>=2.14`: a backend, a word that may be a misspelt `torch`, and what follows it
+_VERSIONS = re.compile(
+    r"(?:(?P<backend>[^\s<>=!]+)\s+)?(?P<word>[^\W\d]\w*)\s*(?P<range>[<>=!~].*)"
+)
+_TORCH = ("torch",)
+
+
+def version_key(text: str) -> tuple[str, str, str] | None:
+    """Return (backend, word, range) where a key of `expect` is about versions of torch."""
+    found = _VERSIONS.fullmatch(text.strip())
+    if found is None:
+        bare = text.split()
+        if bare and bare[-1] == "torch" and len(bare) <= 2:
+            return " ".join(bare[:-1]), "torch", ""
+        return None
+    backend, word, versions = found["backend"] or "", found["word"], found["range"]
+    if word != "torch" and nearest(word, _TORCH) is None:
+        return None
+    return backend, word, versions
+
+
+def expectation(node: Node, context: Context) -> Expectation:
+    """Return the `expect` beside a step."""
+    assert isinstance(node, Mapping)
+    return from_entries(node.entries, context.inside_expectation(), node)
+
+
+def from_entries(
+    entries: Iterable[tuple[Node, Node]],
+    context: Context,
+    whole: Mapping,
+    *,
+    at_end: bool = False,
+) -> Expectation:
+    """Return the expectation in some entries of the mapping `whole`; `at_end` at the top level."""
+    values: list[ValueExpectation] = []
+    fields: dict[str, Any] = {}
+    for key, node in entries:
+        match key_text(key):
+            case "elapsed":
+                fields["elapsed"] = _elapsed(node, context)
+            case "raises":
+                fields["raises"] = raised(node, context)
+            case _:
+                values += _value(key, node, context, at_end=at_end)
+    return Expectation(values=tuple(values), **fields, mark=whole.mark)
+
+
+# ---------------------------------------------------------------------- values
+
+
+def _value(key: Node, node: Node, context: Context, *, at_end: bool) -> list[ValueExpectation]:
+    if not isinstance(key, Scalar) or not isinstance(key.value, str):
+        context.problems.add(
+            "bad_expectation",
+            f"{kind_of(key)} is not a name of a value",
+            key.mark,
+            "ranks are written below a name: `x: {0: [1, 2], else: unchanged}`",
+        )
+        return []
+    if key.value in {*_TOP_KEYS, *KNOWN_BACKENDS} and key.value not in context.readable:
+        _refuse_top_key(key, context, at_end=at_end)
+        return []
+    if version_key(key.text) is not None and "torch" not in context.readable:
+        if not at_end:
+            context.problems.add(
+                "bad_expectation",
+                f"`{key.text}` cannot be written next to a step",
+                key.mark,
+                "what differs on versions of torch is written in the `expect` at the top level",
+            )
+        return []
+    if _is_stranger(key, context):
+        _note_stranger(key, context, tuple(FINAL_EXPECT if at_end else STEP_EXPECT))
+        return []
+    compiled = expression(key, context)
+    wanted = _wanted(node, context, of_object=_is_object(compiled, context))
+    if not isinstance(compiled, Expression):
+        return []
+    return [ValueExpectation(key=compiled, wanted=wanted, mark=key.mark)]
+
+
+def _refuse_top_key(key: Scalar, context: Context, *, at_end: bool) -> None:
+    if at_end:
+        message = f"what differs on `{key.text}` is not a mapping"
+        hint = f"write `{key.text}: {{outcome: ..., x: ...}}`"
+    else:
+        message = f"`{key.text}` cannot be written next to a step"
+        of_backend = key.text in KNOWN_BACKENDS
+        what = "what differs on one backend" if of_backend else "how it all ends"
+        hint = f"{what} is written in the `expect` at the top level"
+    context.problems.add("bad_expectation", message, key.mark, hint)
+
+
+def _is_stranger(key: Scalar, context: Context) -> bool:
+    """Whether a key is one word that is no name here: a name, or a key, that is misspelt."""
+    known = {*context.readable, *context.names.handles, *DTYPES}
+    return context.inlined is None and key.text.isidentifier() and key.text not in known
+
+
+def _note_stranger(key: Scalar, context: Context, keys: tuple[str, ...]) -> None:
+    """Note a word that is neither a name nor a key of an expectation."""
+    stated = {
+        **dict.fromkeys(OUTCOMES, "outcome"),
+        **dict.fromkeys(DIAGNOSES, "diagnosis"),
+        **dict.fromkeys(RAISE_KINDS, "raises"),
+    }
+    word = stated.get(key.text)
+    if word in keys:
+        message = f"`{key.text}` is not a name but what `{word}` may say"
+        context.problems.add("unknown_name", message, key.mark, f"write `{word}: {key.text}`")
+    else:
+        unknown_name(key.text, key, context, beside=keys)
+
+
+def _is_object(key: Expression | Constant, context: Context) -> bool:
+    return isinstance(key, Expression) and key.text.strip() in context.names.objects
+
+
+def _wanted(node: Node, context: Context, *, of_object: bool) -> Any:
+    """Return a Form, Unchanged, or a PerRank of these."""
+    node, context = values.given(node, context, "expected")
+    if isinstance(node, Scalar) and node.value == UNCHANGED:
+        return Unchanged()
+    if isinstance(node, Mapping) and not (of_object and not _has_selectors(node)):
+        if values.is_long_form(node) and not of_object:
+            return values.long_form(node, context)
+        return values.per_rank(
+            node, context, lambda item, there: _wanted(item, there, of_object=of_object)
+        )
+    if of_object:
+        return expected_object(node, context)
+    return values.value(node, context)
+
+
+def _has_selectors(node: Mapping) -> bool:
+    keys = node.words()
+    return ELSE in keys or all(
+        isinstance(key, Sequence) or (isinstance(key, Scalar) and isinstance(key.value, int))
+        for key, _ in node.entries
+    )
+
+
+# ---------------------------------------------------------------------- time
+
+
+def _elapsed(node: Node, context: Context) -> ElapsedBounds | PerRank[ElapsedBounds]:
+    if isinstance(node, Mapping) and any(isinstance(item, Mapping) for _, item in node.entries):
+        return values.per_rank(node, context, _bounds)
+    return _bounds(node, context)
+
+
+def _bounds(node: Node, context: Context) -> ElapsedBounds:
+    assert isinstance(node, Mapping)
+    found: dict[str, Form] = {
+        f"{key_text(key)}_s": values.seconds(value, context, what=f"`{key_text(key)}`")
+        for key, value in node.entries
+    }
+    low, high = found.get("min_s"), found.get("max_s")
+    bounds = [form.value for form in (low, high) if isinstance(form, Constant)]
+    if len(bounds) == 2 and None not in bounds and bounds[0] > bounds[1]:
+        context.problems.add("bad_value", "`min` is greater than `max`", node.mark, "swap them")
+    return ElapsedBounds(min_s=low, max_s=high, mark=node.mark)
+
+
+# -------------------------------------------------------------------------------------------------
+# Sections of single backends and versions, in the text of a file.
+
+
+def is_section(key: Span, value: Span) -> bool:
+    """Whether an entry of the top-level `expect` says what differs on a backend or a version."""
+    if value.kind != "mapping" or key.text in FINAL_EXPECT:
+        return False
+    if version_key(key.text) is not None:
+        return True
+    return key.text in KNOWN_BACKENDS or any(word.text in FINAL_EXPECT for word, _ in value.entries)
+
+
+# -------------------------------------------------------------------------------------------------
+# What the `expect` at the top level says: outcome, who is blocked, diagnosis, deaths, backends.
+
+#: what a backend's own outcome makes meaningless in the general expectation
+_ONLY_WITH = {"blocked": {"deadlock", "error"}, "dies": {"crash"}}
+COMPLETES = ("completes",)
+#: sections of one `expect`: more are no facts about backends
+MOST_SECTIONS = 16
+_EXIT = re.compile(r"exit [0-9]{1,3}")
+
+
+def final_expectation(
+    node: Node | None, context: Context, backends: Collection[str]
+) -> FinalExpectation:
+    """Return the top-level `expect`, every backend's section merged over the general one."""
+    if node is None:
+        return FinalExpectation()
+    assert isinstance(node, Mapping)
+    found: dict[str, tuple[Section, Mapping]] = {}
+    for key, value in node.entries:
+        section = _section(key, value, context, backends)
+        if section is not None and isinstance(value, Mapping):
+            found[key_text(key)] = section, value
+    if len(found) > MOST_SECTIONS:
+        context.problems.add(
+            "too_many_sections",
+            f"`expect` has {len(found)} sections for backends and versions; at most "
+            f"{MOST_SECTIONS} can be distinguished",
+            node.mark,
+        )
+        found.clear()
+    general = _stated(node, context, leave_out=found.keys())
+    # what asks for more is laid over what asks for less, a later one over an earlier
+    ordered = sorted(found.values(), key=lambda each: _weight(each[0]))
+    own = [_stated(value, context, leave_out=()) for _, value in ordered]
+    sections = tuple(section for section, _ in ordered)
+    whole = replace(_made(general, node), sections=sections)
+    merged: dict[tuple[int, ...], FinalExpectation] = {}
+    for backend in (None, *whole.backends):
+        for version in whole.versions:
+            holding = whole.holding(backend, version)
+            if holding and holding not in merged:
+                laid = general
+                for number in holding:
+                    laid = _merged(laid, own[number])
+                merged[holding] = _made(laid, ordered[holding[-1]][1])
+    return replace(whole, merged=merged)
+
+
+def _weight(section: Section) -> int:
+    """Return how much a condition asks: a backend, a version of torch, both."""
+    return (section.backend is not None) + 2 * (section.torch is not None)
+
+
+def _section(key: Node, value: Node, context: Context, backends: Collection[str]) -> Section | None:
+    """Return the condition that a key of `expect` states; None where it states none."""
+    versions = version_key(key_text(key))
+    if versions is not None and "torch" not in context.readable:
+        return _of_version(*versions, key, value, context, backends)
+    name = key_text(key)
+    return Section(backend=name) if _is_backend(key, value, context, backends) else None
+
+
+def _of_version(
+    backend: str,
+    word: str,
+    range_text: str,
+    key: Node,
+    value: Node,
+    context: Context,
+    backends: Collection[str],
+) -> Section | None:
+    """Return what `gloo torch>=2.14` says, with every fault noted."""
+    if word != "torch":
+        context.problems.add(
+            "unknown_key", f"`{word}` has no versions here", key.mark, "did you mean `torch`?"
+        )
+    known = {*backends, *KNOWN_BACKENDS}
+    if backend and backend not in known:
+        close = nearest(backend, known)
+        hint = f"did you mean `{close}`?" if close else f"there are {', '.join(sorted(known))}"
+        context.problems.add("unknown_key", f"there is no backend `{backend}`", key.mark, hint)
+    if not isinstance(value, Mapping):
+        context.problems.add(
+            "bad_expectation",
+            f"what differs on `{key_text(key)}` is not a mapping",
+            key.mark,
+            f'write `"{key_text(key)}": {{outcome: ..., x: ...}}`',
+        )
+    try:
+        found = VersionRange.read(range_text)
+    except ValueError:
+        context.problems.add(
+            "bad_version",
+            f"`{key_text(key)}` names no versions of torch",
+            key.mark,
+            'versions are written as in `"torch>=2.14, <2.16"`',
+        )
+        return Section(backend=backend or None, torch=VersionRange(bounds=()))
+    return Section(backend=backend or None, torch=found)
+
+
+def _is_backend(key: Node, value: Node, context: Context, backends: Collection[str]) -> bool:
+    name = key_text(key)
+    if not isinstance(value, Mapping) or name in FINAL_EXPECT or name in context.readable:
+        return False
+    if name in backends or name in KNOWN_BACKENDS:
+        return True
+    if not name.isidentifier() or not any(word in FINAL_EXPECT for word in value.words()):
+        return False
+    close = nearest(name, (*backends, *KNOWN_BACKENDS))
+    if close is not None:
+        context.problems.add(
+            "unknown_key", f"there is no backend `{name}`", key.mark, f"did you mean `{close}`?"
+        )
+    return True
+
+
+def _stated(node: Mapping, context: Context, *, leave_out: Collection[str]) -> dict[str, Any]:
+    """Return what one mapping states, by the field that it becomes."""
+    found: dict[str, Any] = {}
+    others: list[tuple[Node, Node]] = []
+    for key, value in node.entries:
+        match key_text(key):
+            case "outcome":
+                found["outcomes"] = _several(value, context, OUTCOMES, "outcome")
+            case "blocked" | "dies" as name:
+                found[name] = _texts(value, context, name)
+            case "diagnosis":
+                found["diagnoses"] = _several(value, context, tuple(DIAGNOSES), "diagnosis")
+            case "within":
+                found["within_s"] = values.fixed_seconds(value, context, what="`within`")
+            case "communicates":
+                found["communicates"] = communicates(value, context)
+            case "memory":
+                others += memory(value, context)
+            case "cost":
+                found["cost"] = _cost(value, context)
+            case name if name not in leave_out:
+                others.append((key, value))
+    found["at_end"] = from_entries(others, context.inside_expectation(), node, at_end=True)
+    return found
+
+
+def memory(node: Node, context: Context) -> list[tuple[Node, Node]]:
+    """Return what `memory:` states as values: `net.memory[0]` are the bytes of the parameters."""
+    found: list[tuple[Node, Node]] = []
+    for key, value in _of_models(node, context, "memory"):
+        if not isinstance(value, Mapping):
+            example = "`{parameters: 232, gradients: 232, optimizer: 480}`"
+            values.wrong_type(value, context, "the memory of a model", example)
+            continue
+        for word, stated in value.entries:
+            if key_text(word) not in MEMORY:
+                context.problems.unknown(
+                    "unknown_key",
+                    f"unknown key `{key_text(word)}` of `memory`",
+                    key_text(word),
+                    MEMORY,
+                    word.mark,
+                    listed="its keys are",
+                )
+                continue
+            text = f"{key_text(key)}.memory[{MEMORY.index(key_text(word))}]"
+            asked = _of_members(stated, context, context.names.models[key_text(key)].where)
+            found.append((Scalar(mark=word.mark, value=text, text=text), asked))
+    return found
+
+
+def _of_members(node: Node, context: Context, *groups: str | None) -> Node:
+    """Return what is stated as what is asked of the members of groups alone: `else` is theirs."""
+    known = []
+    for each in groups:
+        # all members of a mesh are in a group of each of its dimensions
+        dims = (name for name in context.names.groups if name.partition(".")[0] == each)
+        group = each if each in context.names.groups else next(dims, None)
+        known += [] if group is None else [group]
+    if not known:
+        return node
+    text = " and ".join(f"group_rank({each}) >= 0" for each in known)
+    members = Scalar(mark=node.mark, value=text, text=text)
+    if not isinstance(node, Mapping) or values.is_long_form(node):
+        return Mapping(node.mark, [(members, node)])
+    return Mapping(
+        node.mark,
+        [(members if key_text(key) == ELSE else key, value) for key, value in node.entries],
+    )
+
+
+def communicates(node: Node, context: Context) -> tuple[Communicates, ...]:
+    """Return what `communicates:` states: lists of calls, by model, and perhaps by group."""
+    found: list[Communicates] = []
+    for key, value in _of_models(node, context, "communicates"):
+        name = key_text(key)
+        where = context.names.models[name].where
+        groups = {*context.names.groups, WORLD}
+        if isinstance(value, Mapping) and value.words() and set(value.words()) <= groups:
+            for group, listed in value.entries:
+                asked = _of_members(listed, context, where, key_text(group))
+                calls = _listed_calls(asked, context)
+                found.append(
+                    Communicates(model=name, calls=calls, group=key_text(group), mark=group.mark)
+                )
+        else:
+            calls = _listed_calls(_of_members(value, context, where), context)
+            found.append(Communicates(model=name, calls=calls, mark=key.mark))
+    return tuple(found)
+
+
+def _of_models(node: Node, context: Context, what: str) -> list[tuple[Node, Node]]:
+    """Return the entries of a mapping from the names of models."""
+    if not isinstance(node, Mapping):
+        values.wrong_type(node, context, f"`{what}`", "a mapping from the names of models")
+        return []
+    known = tuple(context.names.models)
+    for key, _ in node.entries:
+        if key_text(key) not in known:
+            name = key_text(key)
+            context.problems.unknown(
+                "unknown_name",
+                f"there is no model `{name}`",
+                name,
+                known,
+                key.mark,
+                listed="`models:` has",
+            )
+    return [(key, value) for key, value in node.entries if key_text(key) in known]
+
+
+def _listed_calls(node: Node, context: Context) -> tuple[Issued, ...] | PerRank[tuple[Issued, ...]]:
+    node, context = context.resolve(node)
+    if isinstance(node, Mapping):
+        return values.per_rank(node, context, _calls)
+    return _calls(node, context)
+
+
+def _calls(node: Node, context: Context) -> tuple[Issued, ...]:
+    """Return a list of `[call, dtype, numel]`."""
+    if not isinstance(node, Sequence):
+        values.wrong_type(node, context, "what is said", "a list of `[call, dtype, numel]`")
+        return ()
+    found = []
+    for item in node.items:
+        parts = item.items if isinstance(item, Sequence) else []
+        if len(parts) != 3:
+            values.wrong_type(item, context, "a call", "`[all_reduce, float32, 58]`")
+            continue
+        word = values.fixed(parts[0], context, CALLS, code="unknown_word", what="call")
+        dtype = values.fixed(parts[1], context, DTYPES, code="unknown_dtype", what="dtype")
+        numel = values.constant_value(parts[2], context, what="the elements", extra=context.world)
+        if word is None or dtype is None or not isinstance(numel, int):
+            continue
+        found.append(Issued(group="", call=word, dtype=dtype, numel=numel))
+    return tuple(found)
+
+
+def _made(fields: dict[str, Any], node: Mapping) -> FinalExpectation:
+    given = {name: value for name, value in fields.items() if value is not None}
+    return FinalExpectation(**given, mark=node.mark)
+
+
+def _merged(general: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Return a backend's section over the general expectation, value by value."""
+    merged = {**general, **own}
+    ends = set(merged.get("outcomes") or COMPLETES)
+    alike = ends == set(general.get("outcomes") or COMPLETES)
+    if not alike:
+        for field, outcomes in _ONLY_WITH.items():
+            if field not in own and not ends & outcomes:
+                merged.pop(field, None)
+    base: Expectation = general["at_end"]
+    over: Expectation = own["at_end"]
+    stated = {value.key.text for value in over.values}
+    kept = tuple(value for value in base.values if value.key.text not in stated)
+    raises = over.raises
+    if raises is None and alike:
+        raises = base.raises
+    merged["at_end"] = Expectation(
+        values=(*kept, *over.values),
+        elapsed=over.elapsed if over.elapsed is not None else base.elapsed,
+        raises=raises,
+        mark=over.mark,
+    )
+    return merged
+
+
+# -------------------------------------------------------------------------------------------------
+# What `cost` says: rounds, messages and bytes, exactly or between bounds, and a forecast of time.
+
+
+def _cost(node: Node, context: Context) -> CostExpectation | None:
+    if not isinstance(node, Mapping):
+        return None
+    found: dict[str, Any] = {}
+    for key, value in node.entries:
+        match key_text(key):
+            case "rounds" | "messages" as name:
+                found[name] = _amount(value, context, name)
+            case "sent" if isinstance(value, Mapping) and not _is_bounds(value):
+                found["sent_by"] = values.per_rank(value, context, _amount_of_a_rank)
+            case "sent":
+                found["sent"] = _amount(value, context, "sent")
+            case "time" if isinstance(value, Mapping):
+                found["time"] = _time(value, context)
+    return CostExpectation(**found, mark=node.mark)
+
+
+def _time(node: Mapping, context: Context) -> TimeExpectation | None:
+    """Return between which times a forecast must be, and on which topology."""
+    low, high = (
+        None
+        if (item := node.get(word)) is None
+        else values.fixed_seconds(item, context, what=f"`{word}` of `time`")
+        for word in _BOUNDS
+    )
+    _police_bounds(low, high, node, context)
+    on = node.get("on")
+    if not isinstance(on, Scalar) or not isinstance(on.value, str):
+        return None
+    return TimeExpectation(
+        on=on.value,
+        low=None if low is None else float(f"{low * 1e6:.12g}"),
+        high=None if high is None else float(f"{high * 1e6:.12g}"),
+        mark=node.mark,
+    )
+
+
+def _is_bounds(node: Mapping) -> bool:
+    return bool(node.entries) and set(node.words()) <= {*_BOUNDS}
+
+
+def _amount(node: Node, context: Context, name: str) -> Bounds | None:
+    """Return a number that is the same on every rank: exact, or `{min: ..., max: ...}`."""
+    if isinstance(node, Mapping):
+        low, high = (_number(node.get(word), context, f"`{word}` of `{name}`") for word in _BOUNDS)
+        _police_bounds(low, high, node, context)
+        return Bounds(low=low, high=high, mark=node.mark)
+    exact = _number(node, context, f"`{name}`")
+    return None if exact is None else Bounds(low=exact, high=exact, mark=node.mark)
+
+
+def _police_bounds(low: float | None, high: float | None, node: Node, context: Context) -> None:
+    if low is not None and high is not None and low > high:
+        context.problems.add("bad_value", "`min` is greater than `max`", node.mark, "swap them")
+
+
+def _number(node: Node | None, context: Context, what: str) -> float | None:
+    if node is None:
+        return None
+    found = values.constant_value(node, context, what=what, extra=context.world)
+    if found is None:
+        return None
+    if isinstance(found, bool) or not isinstance(found, int | float) or not found >= 0:
+        context.problems.add(
+            "bad_value",
+            f"{what} is not a number of zero or more",
+            node.mark,
+            "state a number, or an expression over parameters",
+        )
+        return None
+    return found
+
+
+def _amount_of_a_rank(node: Node, context: Context) -> RankBounds:
+    if isinstance(node, Mapping):
+        low, high = (
+            None if (item := node.get(word)) is None else values.value(item, context)
+            for word in _BOUNDS
+        )
+        return RankBounds(low=low, high=high, mark=node.mark)
+    exact = values.value(node, context)
+    return RankBounds(low=exact, high=exact, mark=node.mark)
+
+
+def _several(node: Node, context: Context, known: Collection[str], what: str) -> tuple[str, ...]:
+    """Return the words of a list, or the one that stands in its place."""
+    items = node.items if isinstance(node, Sequence) else [node]
+    found = (
+        values.fixed(item, context, known, code=f"unknown_{what}", what=what) for item in items
+    )
+    return tuple(name for name in found if name is not None)
+
+
+def _texts(node: Node, context: Context, name: str) -> PerRank[str] | None:
+    assert isinstance(node, Mapping)
+    return values.per_rank(node, context, _death if name == "dies" else _label)
+
+
+def _label(node: Node, context: Context) -> str:
+    return key_text(node)
+
+
+def _death(node: Node, context: Context) -> str:
+    text = node.text if isinstance(node, Scalar) else ""
+    if text not in signal.Signals.__members__ and not _EXIT.fullmatch(text):
+        context.problems.add(
+            "bad_value",
+            f"`{text}` is not a way to die",
+            node.mark,
+            "name a signal such as SIGABRT, or an exit code as in `exit 1`",
+        )
+    return text

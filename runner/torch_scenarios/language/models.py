@@ -1,0 +1,532 @@
+"""`models:` and `strategies:`: layers, weights, losses, optimizers and strategies, as data.
+
+Classes come from closed tables, by torch's names, and take torch's arguments; nothing is imported
+by the name that a file gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Mapping as Mapping_
+from math import prod
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from torch_scenarios.expressions.values import Form
+from torch_scenarios.language import values
+from torch_scenarios.language.context import Context
+from torch_scenarios.model.scenario import Step, steps_of
+from torch_scenarios.modules import LAYERS, Layer, Residual, Sequential
+from torch_scenarios.modules.base import Declared
+from torch_scenarios.modules.loss import LOSSES, REDUCTIONS, Loss
+from torch_scenarios.modules.optimizer import OPTIMIZERS, Optimizer
+from torch_scenarios.operations.base import Compound
+from torch_scenarios.operations.join import Join
+from torch_scenarios.operations.model import model_in
+from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, key_text, source_text
+from torch_scenarios.strategies import LEFT_OUT, STRATEGIES, TRAINEES, LeftOutError, Model, Strategy
+from torch_scenarios.strategies.data_parallel import DistributedDataParallel
+
+D = TypeVar("D", bound=Declared)
+
+MODEL_KEYS = ("layers", "init", "loss", "optimizer", "parallel", "oracle")
+ORACLE_KEYS = ("loss", "optimizer")
+
+#: labels of layers that mean something in the names of values
+TAKEN = frozenset({"loss", "grad", "init"})
+
+#: layers of a model
+MOST_LAYERS = 64
+
+#: what people write for what a table has not
+STRANGERS = {
+    "Dropout": "what is random has no one result: leave it out",
+    "Lambda": "a model is data: its layers are those of the table",
+}
+
+
+# -------------------------------------------------------------------------------------------------
+# Plain data: what the arguments of layers and strategies are made of.
+
+
+def data(node: Node, context: Context) -> Any:
+    """Return what a node says as plain data: parameters and expressions over them are computed."""
+    node, context = context.resolve(node)
+    match node:
+        case Mapping():
+            return {key_text(key): data(value, context) for key, value in node.entries}
+        case Sequence():
+            return [data(item, context) for item in node.items]
+        case Scalar(value=str()):
+            constants = context.names.constants
+            if node.value in constants:
+                return constants[node.value]
+            if all(part.isidentifier() for part in node.value.split(".")):
+                return node.value
+            return values.constant_value(node, context, what="this")
+        case _:
+            return node.value if isinstance(node, Scalar) else None
+
+
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "int": (lambda value: type(value) is int and value > 0, "a positive integer"),
+    "float": (
+        lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+        "a number",
+    ),
+    "bool": (lambda value: isinstance(value, bool), "true or false"),
+    "str": (lambda value: isinstance(value, str), "a name"),
+}
+
+
+def built(kind: type[D], node: Node, context: Context, *, what: str) -> D | None:
+    """Return a class of a table with the arguments of a mapping; every fault is noted."""
+    known = kind.types()
+    if isinstance(node, Scalar) and node.value is None:
+        node = Mapping(node.mark, [])
+    if not isinstance(node, Mapping):
+        values.wrong_type(node, context, f"the arguments of {what}", "a mapping")
+        return None
+    given: dict[str, Any] = {}
+    good = True
+    for key, value in node.entries:
+        name = key_text(key)
+        _left_out(kind, name, value, context, what=what)
+        if name not in known:
+            context.problems.unknown(
+                "unknown_argument",
+                f"unknown argument `{name}` of {what}",
+                name,
+                tuple(known),
+                key.mark,
+                listed="its arguments are",
+                sort="argument",
+            )
+            good = False
+            continue
+        read = getattr(kind, f"read_{name}", None)
+        found = data(value, context)
+        if read is not None:
+            try:
+                given[name] = read(found)
+            except (ValueError, TypeError) as error:
+                context.problems.add("bad_value", f"`{name}` of {what}: {error}", value.mark)
+                good = False
+            continue
+        wrong = _misfit(known[name], found)
+        if wrong is not None:
+            values.wrong_type(value, context, f"`{name}` of {what}", wrong)
+            good = False
+        given[name] = tuple(found) if isinstance(found, list) else found
+    return _made(kind, given, node, context, what=what) if good else None
+
+
+def _left_out(kind: Any, name: str, value: Node, context: Context, *, what: str) -> None:
+    """Raise LeftOutError for an argument, or a value of it, that is known and is not there."""
+    known = getattr(kind, "left_out", {})
+    if name in known:
+        message = f"`{name}` of {what}: {known[name]}"
+        raise LeftOutError(message)
+    if any(each.startswith(f"{name}=") for each in known) and isinstance(value, Scalar):
+        found = data(value, context)
+        if f"{name}={found}" in known:
+            message = f"{found}: {known[f'{name}={found}']}"
+            raise LeftOutError(message)
+
+
+def _made(
+    kind: type[D], given: dict[str, Any], node: Node, context: Context, *, what: str
+) -> D | None:
+    """Return what it makes, unless an argument is missing or it refuses what it is given."""
+    lacking = [name for name in kind.wanted() if name not in given]
+    if lacking:
+        context.problems.add("missing_argument", f"{what} has no `{lacking[0]}`", node.mark)
+        return None
+    try:
+        return kind(**given)
+    except ValueError as error:
+        context.problems.add("bad_value", f"{what}: {error}", node.mark)
+        return None
+
+
+def _misfit(declared: str, found: Any) -> str | None:
+    """Return what is wanted where a value is of another type; None where it fits."""
+    if declared.startswith("tuple"):
+        return None if isinstance(found, list) else "a list"
+    kinds = [each.strip() for each in declared.split("|")]
+    if found is None and "None" in kinds:
+        return None
+    wanted = [_KINDS[each] for each in kinds if each in _KINDS]
+    if not wanted or any(fits(found) for fits, _ in wanted):
+        return None
+    return wanted[0][1]
+
+
+_NAMED = "a name with its arguments: `{SGD: {lr: 0.1}}`"
+#: what is named -> how it is written
+_NAMED_FORMS = {
+    "a layer": "a class with its arguments: `{Linear: {in_features: 4, out_features: 4}}`"
+}
+
+
+def _one(node: Node, context: Context, what: str) -> tuple[Node, Node] | None:
+    """Return the name and the arguments of `{Name: {arguments}}`, or of a name alone."""
+    node, context = context.resolve(node)
+    if isinstance(node, Scalar) and isinstance(node.value, str):
+        held = context.names.constants.get(node.value)
+        name = held if isinstance(held, str) else node.value
+        return Scalar(mark=node.mark, value=name, text=name), Mapping(node.mark, [])
+    if isinstance(node, Mapping) and len(node.entries) == 1:
+        key, arguments = node.entries[0]
+        held = context.names.constants.get(key_text(key))
+        name = held if isinstance(held, str) else key_text(key)
+        return Scalar(mark=key.mark, value=name, text=name), arguments
+    values.wrong_type(node, context, what, _NAMED_FORMS.get(what, _NAMED))
+    return None
+
+
+def _of_table(
+    node: Node, context: Context, table: Mapping_[str, type[D]], *, what: str
+) -> D | None:
+    found = _one(node, context, what)
+    if found is None:
+        return None
+    key, arguments = found
+    name = key_text(key)
+    if name not in table:
+        context.problems.unknown(
+            "unknown_word",
+            f"there is no {what} `{name}` here",
+            name,
+            tuple(table),
+            key.mark,
+            listed="known are",
+        )
+        return None
+    return built(table[name], arguments, context, what=name)
+
+
+# -------------------------------------------------------------------------------------------------
+# Layers.
+
+
+def _layers(node: Node | None, context: Context, *, what: str) -> tuple[tuple[str, Layer], ...]:
+    if node is None:
+        return ()
+    node, context = context.resolve(node)
+    if not isinstance(node, Sequence):
+        values.wrong_type(node, context, what, "a list: `[up: {Linear: {in_features: 4, ...}}]`")
+        return ()
+    found: dict[str, Layer] = {}
+    for item in node.items:
+        if not isinstance(item, Mapping) or len(item.entries) != 1:
+            values.wrong_type(item, context, "a layer", "`label: {Class: {arguments}}`")
+            continue
+        key, value = item.entries[0]
+        label = key_text(key)
+        if not label.isidentifier() or label in TAKEN:
+            message = f"`{label}` cannot be the label of a layer"
+            hint = "a label is a name, and none of loss, grad, init"
+            context.problems.add("bad_name", message, key.mark, hint)
+        elif label in LAYERS and not _is_layer(value):
+            message = f"`{label}` is the class of a layer, where its label is wanted"
+            hint = f"label it: `up: {source_text(item)}`"
+            context.problems.add("bad_name", message, key.mark, hint)
+        elif label in found:
+            context.problems.add("duplicate_name", f"two layers are called `{label}`", key.mark)
+        else:
+            layer = _layer(value, context)
+            if layer is not None:
+                found[label] = layer
+    return tuple(found.items())
+
+
+def _is_layer(node: Node) -> bool:
+    """Whether a node is `Class`, or `{Class: {arguments}}`."""
+    if isinstance(node, Scalar):
+        return node.text in LAYERS
+    known = (*LAYERS, Residual.name, *STRANGERS)
+    return isinstance(node, Mapping) and any(word in known for word in node.words())
+
+
+def _layer(node: Node, context: Context) -> Layer | None:
+    found = _one(node, context, "a layer")
+    if found is None:
+        return None
+    key, arguments = found
+    name = key_text(key)
+    if name == Residual.name:
+        inside = _layers(arguments, context, what="the layers of Residual")
+        return Residual(layers=inside) if inside else None
+    message = f"there is no layer `{name}` here"
+    if name in STRANGERS:
+        context.problems.add("unknown_layer", message, key.mark, STRANGERS[name])
+        return None
+    if name not in LAYERS:
+        known = (*LAYERS, Residual.name)
+        context.problems.unknown(
+            "unknown_layer", message, name, known, key.mark, listed="layers are"
+        )
+        return None
+    return built(LAYERS[name], arguments, context, what=name)
+
+
+# -------------------------------------------------------------------------------------------------
+# Strategies.
+
+
+def strategy_lists(node: Node | None, context: Context) -> dict[str, Node]:
+    """Return the entries of `strategies:`, still to be read where a model names them."""
+    if node is None:
+        return {}
+    if not isinstance(node, Mapping):
+        values.wrong_type(node, context, "`strategies`", "a mapping from names to lists")
+        return {}
+    return {key_text(key): value for key, value in node.entries}
+
+
+def _parallel(
+    node: Node | None, context: Context, named: Mapping_[str, Node]
+) -> tuple[Strategy, ...]:
+    if node is None or (isinstance(node, Scalar) and node.value is None):
+        return ()
+    node, context = context.resolve(node)
+    if isinstance(node, Scalar) and isinstance(node.value, str):
+        held = context.names.constants.get(node.value, node.value)
+        if held not in named:
+            context.problems.unknown(
+                "unknown_name",
+                f"there is no strategy list `{held}`",
+                str(held),
+                tuple(named),
+                node.mark,
+                listed="`strategies:` has",
+            )
+            return ()
+        return _parallel(named[held], context, {})
+    if not isinstance(node, Sequence):
+        values.wrong_type(node, context, "`parallel`", "a list of strategies, or the name of one")
+        return ()
+    found = [_strategy(item, context) for item in node.items]
+    made = tuple(each for each in found if each is not None)
+    kinds = tuple(each.name for each in made)
+    if "parallelize_module" in kinds and any(each.reduced != "float32" for each in made):
+        message = "mixed precision of layers that are cut is not lowered here"
+        raise LeftOutError(message)
+    if len(made) == len(found) > 1 and kinds not in TRAINEES and kinds[0] not in OVER_OTHERS:
+        message = f"models are not trained by {', then '.join(kinds)} here"
+        raise LeftOutError(message)
+    if len(made) == len(found) and kinds not in TRAINEES:
+        context.problems.add(
+            "unsupported_strategy",
+            f"no model is trained by {', then '.join(kinds)} here",
+            node.mark,
+            f"there are {'; '.join(', then '.join(each) for each in TRAINEES if each)}",
+        )
+        return ()
+    return made
+
+
+#: strategies that only follow another
+OVER_OTHERS = ("ZeroRedundancyOptimizer",)
+
+
+def _strategy(node: Node, context: Context) -> Strategy | None:
+    named = _one(node, context, "a strategy")
+    if named is not None and (name := key_text(named[0])) in LEFT_OUT:
+        message = f"{name}: {LEFT_OUT[name]}"
+        raise LeftOutError(message)
+    return _of_table(node, context, STRATEGIES, what="strategy")
+
+
+# -------------------------------------------------------------------------------------------------
+# Models.
+
+
+def models(node: Node | None, context: Context, named: Mapping_[str, Node]) -> dict[str, Model]:
+    """Return the entries of `models:`, by their names."""
+    if node is None or (isinstance(node, Scalar) and node.value is None):
+        return {}
+    if not isinstance(node, Mapping):
+        values.wrong_type(node, context, "`models`", "a mapping from names to models")
+        return {}
+    found = {}
+    for key, value in node.entries:
+        model = _model(key_text(key), key, value, context, named)
+        if model is not None:
+            found[model.name] = model
+    return found
+
+
+def _model(
+    name: str, key: Node, node: Node, context: Context, named: Mapping_[str, Node]
+) -> Model | None:
+    if not isinstance(node, Mapping):
+        values.wrong_type(node, context, f"the model `{name}`", "a mapping with `layers`")
+        return None
+    _police_keys(node, MODEL_KEYS, f"the model `{name}`", context)
+    layers = _layers(node.get("layers"), context, what="`layers`")
+    loss = _loss(node.get("loss"), context)
+    optimizer = _optimizer(node.get("optimizer"), context)
+    if not layers or loss is None or optimizer is None:
+        return None
+    network = Sequential(layers=layers)
+    if not _within_bounds(name, network, key, context):
+        return None
+    oracle = node.get("oracle")
+    if oracle is not None and isinstance(oracle, Mapping):
+        _police_keys(oracle, ORACLE_KEYS, "`oracle`", context)
+    under = oracle if isinstance(oracle, Mapping) else Mapping(node.mark, [])
+    lacking = next((layer.lacking for _, layer in network.leaves() if layer.lacking), None)
+    try:
+        parallel = _parallel(node.get("parallel"), context, named)
+    except LeftOutError as error:
+        parallel, lacking = (), str(error)
+    if network.buffers() and any(each.name not in BUFFERED for each in parallel):
+        parallel, lacking = (), UNBUFFERED
+    try:
+        for strategy in parallel:
+            _police_strategy(strategy, network, node.get("parallel") or key, context)
+    except LeftOutError as error:
+        parallel, lacking = (), str(error)
+    return Model(
+        name=name,
+        network=network,
+        loss=loss,
+        optimizer=optimizer,
+        parallel=parallel,
+        lacking=lacking,
+        init=_init(node.get("init"), context, network),
+        oracle_loss=_loss(under.get("loss"), context),
+        oracle_optimizer=_optimizer(under.get("optimizer"), context),
+        mark=key.mark,
+    )
+
+
+#: strategies of models whose layers have buffers, and why there are not more
+BUFFERED = ("DistributedDataParallel", "ZeroRedundancyOptimizer")
+UNBUFFERED = (
+    "layers with buffers: a model that has them is trained by DistributedDataParallel, or alone"
+)
+#: why a model with buffers is not saved here
+UNSAVED = (
+    "save and load of layers with buffers: they differ from rank to rank, and which rank's a"
+    " checkpoint has depends on how torch shares out the writing"
+)
+
+
+def with_checkpoints(made: dict[str, Model], steps: tuple[Step, ...]) -> dict[str, Model]:
+    """Return the models; one that a step saves, and whose strategy cannot be, lacks it."""
+    saving = [
+        step
+        for step in steps_of(steps)
+        if isinstance(step.operation, Compound) and step.operation.checkpoints
+    ]
+    asked = {getattr(model_in(step.arguments), "name", None) for step in saving}
+    found = {}
+    for name, model in made.items():
+        lacks = name in asked and model.network.buffers()
+        found[name] = replace(model, lacking=model.lacking or UNSAVED) if lacks else model
+    return found
+
+
+def police_joins(
+    made: Mapping_[str, Model], steps: tuple[Step, ...], context: Context
+) -> tuple[Step, ...]:
+    """Return the steps; note a `join` of a model that is not trained within a context to leave."""
+    for step in steps_of(steps):
+        if not isinstance(step.operation, Join):
+            continue
+        model = made.get(getattr(model_in(step.arguments), "name", ""))
+        if model is None or model.lacking is not None or context.problems:
+            continue
+        strategy = model.strategy(DistributedDataParallel)
+        if strategy is None or strategy.join is None:
+            context.problems.add(
+                "bad_value",
+                f"`{model.name}` is not trained within `join`, so that no rank can leave it",
+                step.mark,
+                "say so in its strategy: `DistributedDataParallel: {join: {}}`",
+            )
+    return steps
+
+
+def _police_keys(node: Mapping, known: tuple[str, ...], what: str, context: Context) -> None:
+    for key, _ in node.entries:
+        if key_text(key) not in known:
+            context.problems.unknown(
+                "unknown_key",
+                f"unknown key `{key_text(key)}` of {what}",
+                key_text(key),
+                known,
+                key.mark,
+                listed="its keys are",
+            )
+
+
+def _police_strategy(strategy: Strategy, network: Sequential, node: Node, context: Context) -> None:
+    """Note a strategy that names a layer or a group that is not there, or that does not fit."""
+    misfit = strategy.misfit(network)
+    if misfit is not None:
+        context.problems.add("bad_value", f"{strategy.name}: {misfit}", node.mark)
+    dims = {name for name in context.names.groups if "." in name}
+    known = {*context.names.groups, "world", *(name.partition(".")[0] for name in dims)}
+    for group in strategy.groups:
+        if group not in known:
+            context.problems.unknown(
+                "unknown_group",
+                f"{strategy.name} works on `{group}`, and there is no such group",
+                group,
+                tuple(sorted(known)),
+                node.mark,
+                listed="known are",
+            )
+
+
+def _within_bounds(name: str, network: Sequential, key: Node, context: Context) -> bool:
+    elements = sum(prod(shape) for shape in network.shapes().values())
+    if elements <= context.limits.max_elements and len(network.layers) <= MOST_LAYERS:
+        return True
+    message = f"the model `{name}` has {len(network.layers)} layers with {elements} elements"
+    hint = f"at most {MOST_LAYERS} layers, and as many elements as `--limit elements=N` allows"
+    context.problems.add("model_too_large", message, key.mark, hint)
+    return False
+
+
+def _loss(node: Node | None, context: Context) -> Loss | None:
+    if node is None:
+        return None
+    found = _of_table(node, context, LOSSES, what="loss")
+    if found is not None and found.reduction not in REDUCTIONS:
+        message = f"a loss is reduced by {' or '.join(REDUCTIONS)}, not `{found.reduction}`"
+        context.problems.add("unknown_word", message, node.mark)
+        return None
+    return found
+
+
+def _optimizer(node: Node | None, context: Context) -> Optimizer | None:
+    return None if node is None else _of_table(node, context, OPTIMIZERS, what="optimizer")
+
+
+def _init(node: Node | None, context: Context, network: Sequential) -> dict[str, Form]:
+    if node is None:
+        return {}
+    if not isinstance(node, Mapping):
+        values.wrong_type(node, context, "`init`", "a mapping: `{up.weight: ones([8, 4])}`")
+        return {}
+    known = tuple(network.shapes())
+    found = {}
+    for key, value in node.entries:
+        if key_text(key) not in known:
+            context.problems.unknown(
+                "unknown_name",
+                f"the model has no parameter `{key_text(key)}`",
+                key_text(key),
+                known,
+                key.mark,
+                listed="its parameters are",
+            )
+            continue
+        found[key_text(key)] = values.value(value, context)
+    return found

@@ -1,0 +1,1125 @@
+"""A file held against the scenario schema: whether it fits, and where not, in our words.
+
+    law().fits(node)          the schema as one function over marked nodes: every file, 30 us
+    findings(node)            what jsonschema finds in a file that does not fit, each with its node
+    problems_of(finding)      its place, code, message and hint, from one table
+
+The schema file is the law, and jsonschema is its judge: :class:`Law` holds each part of the schema
+as a compiled test, only so that jsonschema looks at the files, and in them at the places, where
+something is wrong. That both always agree is tested.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Mapping as Mapping_
+from functools import cache, partial
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from torch_scenarios.errors import Mark
+from torch_scenarios.files import schema_file
+from torch_scenarios.language.context import STEPS, Problems, likely
+from torch_scenarios.language.keys import (
+    ACTIONS,
+    BESIDE,
+    BODY,
+    GROUP_FORMS,
+    PREMUL_SUM,
+    REPEAT,
+    SCENARIO_KEYS,
+    Schema,
+)
+from torch_scenarios.limits import account
+from torch_scenarios.operations import BY_NAME
+from torch_scenarios.source.tree import (
+    Mapping,
+    Node,
+    Scalar,
+    Sequence,
+    key_text,
+    kind_of,
+    source_text,
+)
+
+# -------------------------------------------------------------------------------------------------
+# The schema, compiled: each part is a function that says whether a node fits.
+
+Test: TypeAlias = "Callable[[Node], bool]"
+
+_CLASSES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "number": (int, float),
+    "integer": (int,),
+    "boolean": (bool,),
+    "null": (type(None),),
+    "array": (Sequence,),
+    "object": (Mapping,),
+}
+_NUMBERS = (int, float)
+
+
+def _fits_always(node: Node) -> bool:
+    return True
+
+
+def _fits_never(node: Node) -> bool:
+    return False
+
+
+class Law:
+    """The compiled schema. Its keywords are those of `_MAKERS`; another one is a KeyError."""
+
+    def __init__(self, schema: Schema) -> None:
+        """Compile a schema with the parts that it refers to."""
+        self.schema = schema
+        self._parts: dict[str, Test] = {}
+        #: id of a part of the schema -> its test
+        self.tests: dict[int, Test] = {}
+        self.fits = self.test(schema)
+
+    def part(self, name: str) -> Test:
+        """Return the test of one of `$defs`."""
+        if name not in self._parts:
+            self._parts[name] = self.test(self.schema["$defs"][name])
+        return self._parts[name]
+
+    def later(self, name: str) -> Test:
+        """Return the test of one of `$defs`, compiled when a node is held against it.
+
+        A part may refer to itself, and a file uses few of them.
+        """
+        return self._parts.get(name) or partial(self._made, name)
+
+    def whole(self) -> dict[int, Test]:
+        """Return the tests of all parts, by the identity of the part."""
+        for name in self.schema["$defs"]:
+            self.part(name)
+        return self.tests
+
+    def _made(self, name: str, node: Node) -> bool:
+        return self.part(name)(node)
+
+    def test(self, schema: Any) -> Test:
+        """Return the test of a part."""
+        if isinstance(schema, bool):
+            return _fits_always if schema else _fits_never
+        unknown = schema.keys() - _KNOWN
+        if unknown:
+            message = f"the schema says {sorted(unknown)}, which are not compiled"
+            raise KeyError(message)
+        tests = [make(self, schema) for words, make in _MAKERS if not words.isdisjoint(schema)]
+        made = _all_of([test for test in tests if test is not _fits_always])
+        self.tests[id(schema)] = made
+        return made
+
+
+def _all_of(tests: list[Test]) -> Test:
+    match tests:
+        case []:
+            return _fits_always
+        case [one]:
+            return one
+        case [one, other]:
+            return lambda node: one(node) and other(node)
+        case _:
+            return lambda node: all(test(node) for test in tests)
+
+
+def _type(law: Law, schema: Schema) -> Test:
+    named = schema["type"]
+    names = [named] if isinstance(named, str) else named
+    classes = frozenset(each for name in names for each in _CLASSES[name])
+
+    def fits(node: Node) -> bool:
+        return (node.value if isinstance(node, Scalar) else node).__class__ in classes
+
+    return fits
+
+
+def _enum(law: Law, schema: Schema) -> Test:
+    words = schema["enum"] if "enum" in schema else [schema["const"]]
+    known = frozenset((word.__class__, word) for word in words)
+
+    def fits(node: Node) -> bool:
+        return isinstance(node, Scalar) and (node.value.__class__, node.value) in known
+
+    return fits
+
+
+def _least(law: Law, schema: Schema) -> Test:
+    least = schema["minimum"]
+
+    def fits(node: Node) -> bool:
+        if not isinstance(node, Scalar) or node.value.__class__ not in _NUMBERS:
+            return True
+        return not node.value < least  # not a number is not less
+
+    return fits
+
+
+def _text(law: Law, schema: Schema) -> Test:
+    least, pattern = schema.get("minLength", 0), re.compile(schema.get("pattern", ""))
+
+    def fits(node: Node) -> bool:
+        if not isinstance(node, Scalar) or not isinstance(node.value, str):
+            return True
+        return len(node.value) >= least and pattern.search(node.value) is not None
+
+    return fits
+
+
+def _items(law: Law, schema: Schema) -> Test:
+    least, item = schema.get("minItems", 0), law.test(schema.get("items", True))
+
+    def fits(node: Node) -> bool:
+        if not isinstance(node, Sequence):
+            return True
+        return len(node.items) >= least and all(map(item, node.items))
+
+    return fits
+
+
+def _entries(law: Law, schema: Schema) -> Test:
+    own = {name: law.test(part) for name, part in schema.get("properties", {}).items()}
+    alike = [
+        (re.compile(pattern), law.test(part))
+        for pattern, part in schema.get("patternProperties", {}).items()
+    ]
+    other = law.test(schema.get("additionalProperties", True))
+
+    def fits(node: Node) -> bool:
+        if not isinstance(node, Mapping):
+            return True
+        for key, value in node.entries:
+            name = key_text(key)
+            test = own.get(name)
+            if test is None:
+                test = next((test for pattern, test in alike if pattern.search(name)), other)
+            if not test(value):
+                return False
+        return True
+
+    return fits
+
+
+def _keys(law: Law, schema: Schema) -> Test:
+    least, most = schema.get("minProperties", 0), schema.get("maxProperties", float("inf"))
+    required = frozenset(schema.get("required", ()))
+    known = frozenset(schema["propertyNames"]["enum"]) if "propertyNames" in schema else None
+    together = [(name, set(keys)) for name, keys in schema.get("dependentRequired", {}).items()]
+
+    def fits(node: Node) -> bool:
+        if not isinstance(node, Mapping):
+            return True
+        keys = set(node.words())
+        return (
+            least <= len(keys) <= most
+            and required <= keys
+            and (known is None or keys <= known)
+            and all(needed <= keys for name, needed in together if name in keys)
+        )
+
+    return fits
+
+
+def _alternatives(law: Law, parts: list[Schema]) -> tuple[Callable[[Node], int], list[Test]]:
+    """Return how many alternatives that only require one key fit, and the tests of the others."""
+    names = frozenset(part["required"][0] for part in parts if _requires_one(part))
+    others = [law.test(part) for part in parts if not _requires_one(part)]
+
+    def fitting(node: Node) -> int:
+        if not isinstance(node, Mapping):
+            return len(names)
+        return sum([key_text(key) in names for key, _ in node.entries]) if names else 0
+
+    return fitting, others
+
+
+def _requires_one(part: Schema) -> bool:
+    return part.keys() == {"required"} and len(part["required"]) == 1
+
+
+def _any_of(law: Law, schema: Schema) -> Test:
+    fitting, others = _alternatives(law, schema["anyOf"])
+    return lambda node: fitting(node) > 0 or any(test(node) for test in others)
+
+
+def _one_of(law: Law, schema: Schema) -> Test:
+    fitting, others = _alternatives(law, schema["oneOf"])
+    return lambda node: fitting(node) + sum([test(node) for test in others]) == 1
+
+
+def _every_of(law: Law, schema: Schema) -> Test:
+    return _all_of([law.test(part) for part in schema["allOf"]])
+
+
+def _not(law: Law, schema: Schema) -> Test:
+    test = law.test(schema["not"])
+    return lambda node: not test(node)
+
+
+def _reference(law: Law, schema: Schema) -> Test:
+    return law.later(schema["$ref"].rpartition("/")[2])
+
+
+def _choice(law: Law, schema: Schema) -> Test:
+    test, then = law.test(schema["if"]), law.test(schema.get("then", True))
+    otherwise = law.test(schema.get("else", True))
+    return lambda node: then(node) if test(node) else otherwise(node)
+
+
+_MAKERS: tuple[tuple[frozenset[str], Callable[[Law, Schema], Test]], ...] = (
+    (frozenset({"type"}), _type),
+    (frozenset({"enum", "const"}), _enum),
+    (frozenset({"minimum"}), _least),
+    (frozenset({"minLength", "pattern"}), _text),
+    (frozenset({"items", "minItems"}), _items),
+    (
+        frozenset({"minProperties", "maxProperties", "required"})
+        | {"propertyNames", "dependentRequired"},
+        _keys,
+    ),
+    (frozenset({"properties", "patternProperties", "additionalProperties"}), _entries),
+    (frozenset({"anyOf"}), _any_of),
+    (frozenset({"oneOf"}), _one_of),
+    (frozenset({"allOf"}), _every_of),
+    (frozenset({"not"}), _not),
+    (frozenset({"$ref"}), _reference),
+    (frozenset({"if", "then", "else"}), _choice),
+)
+#: keywords that say nothing about what fits
+_ANNOTATIONS = {"$schema", "$defs", "title", "description", "examples", "default", "x-is"}
+_KNOWN = frozenset.union(*(words for words, _ in _MAKERS)) | _ANNOTATIONS
+
+
+@cache
+def law() -> Law:
+    """Return the schema of scenario files, compiled.
+
+    Raises LookupError where it was written before the operations that there are now.
+    """
+    schema = json.loads(schema_file("scenario.schema.json").read_text(encoding="utf-8"))
+    require_all(schema["$defs"]["step"]["properties"], BY_NAME)
+    return Law(schema)
+
+
+def require_all(steps: Collection[str], operations: Iterable[str]) -> None:
+    """Raise LookupError where the schema's steps lack an operation: the schema is an older one."""
+    missing = [name for name in operations if name not in steps]
+    if missing:
+        message = (
+            f"schemas/scenario.schema.json has no `{missing[0]}`: "
+            "run `python -m torch_scenarios.language.schema > schemas/scenario.schema.json`"
+        )
+        raise LookupError(message)
+
+
+# -------------------------------------------------------------------------------------------------
+# What jsonschema finds, with the nodes that it is about.
+
+
+class Level(Struct, frozen=True, kw_only=True):
+    """One step of the way from the root to a finding.
+
+    `key` is the key's own node (None for an item of a list), `sort` the innermost `x-is` of the
+    schema there, `wanted` its `title`.
+    """
+
+    node: Node
+    key: Node | None = None
+    name: str = ""
+    sort: str = ""
+    wanted: str = ""
+
+
+class Misfit(Struct, frozen=True, kw_only=True):
+    """What does not fit: the `keyword` of the schema `part` that the last level breaks."""
+
+    way: tuple[Level, ...]
+    keyword: str
+    part: Schema
+    #: what the root is called, where that is not a file
+    whole: str = ""
+
+    @property
+    def here(self) -> Level:
+        """Where it is."""
+        return self.way[-1]
+
+    @property
+    def node(self) -> Node:
+        """What does not fit."""
+        return self.way[-1].node
+
+    def above(self, levels: int = 1) -> Level:
+        """Return a level further out; the root's own where no level is further out."""
+        return self.way[max(0, len(self.way) - 1 - levels)]
+
+
+#: units of work of a node that jsonschema looks at
+_NODE_WORK = 2_500
+
+
+def findings(root: Node, part: str | None = None, whole: str = "") -> Iterator[Misfit]:
+    """Yield what jsonschema finds wrong with a file, or with a node for one of `$defs`."""
+    told: set[tuple[int, int, str]] = set()
+    nodes: dict[int, Node] = {}
+    plain = _plain(root, nodes)
+    schema = law().schema
+    judge = _judge(nodes)
+    if part is not None:
+        judge = judge.evolve(schema=schema["$defs"][part])
+        schema = schema["$defs"][part]
+    for error in judge.iter_errors(plain):
+        way = _way(root, schema, list(error.absolute_path), list(error.absolute_schema_path))
+        about = (id(way[-1].node), id(error.schema), str(error.validator))
+        if about not in told:  # jsonschema says `required` once for each key
+            told.add(about)
+            found = error.schema if isinstance(error.schema, dict) else {}
+            yield Misfit(way=way, keyword=str(error.validator), part=found, whole=whole)
+
+
+def _plain(node: Node, nodes: dict[int, Node]) -> Any:
+    """Return a node as JSON has it, every key a text; `nodes` then leads back from the parts."""
+    made: Any
+    match node:
+        case Scalar():
+            return node.value
+        case Sequence():
+            made = [_plain(item, nodes) for item in node.items]
+        case Mapping():
+            made = {key_text(key): _plain(value, nodes) for key, value in node.entries}
+    nodes[id(made)] = node
+    return made
+
+
+def _judge(nodes: Mapping_[int, Node]) -> Any:
+    """Return jsonschema's validator, which passes over what is known to fit."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend
+
+    own = Draft202012Validator.VALIDATORS
+    tests, found = law().whole(), account()
+
+    def looked_at(keyword: str) -> Callable[..., Iterator[Any]]:
+        def judged(judge: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+            node = nodes.get(id(instance))
+            if node is not None and found is not None:
+                found.spend(_NODE_WORK, node.mark)
+            test = tests.get(id(schema))
+            if node is None or test is None or not test(node):
+                yield from own[keyword](judge, value, instance, schema) or ()
+
+        return judged
+
+    def is_integer(_: object, instance: object) -> bool:
+        """A number with a point is no integer, as in YAML."""
+        return isinstance(instance, int) and not isinstance(instance, bool)
+
+    checker = Draft202012Validator.TYPE_CHECKER.redefine("integer", is_integer)
+    descending = ("properties", "patternProperties", "additionalProperties", "items", "oneOf")
+    known = {word: looked_at(word) for word in descending}
+    made: Any = extend(Draft202012Validator, known, type_checker=checker)  # type: ignore[no-untyped-call]
+    return made(law().schema)
+
+
+def _way(
+    root: Node, schema: Schema, path: list[str | int], words: list[str | int]
+) -> tuple[Level, ...]:
+    """Return the levels to a finding; `words` is the way through the schema to its keyword."""
+    nodes: list[tuple[Node, Node | None, str]] = [(root, None, "")]
+    for each in path:
+        node = nodes[-1][0]
+        if isinstance(node, Mapping):
+            key, value = next(entry for entry in node.entries if key_text(entry[0]) == each)
+            nodes.append((value, key, str(each)))
+        else:
+            assert isinstance(node, Sequence)
+            assert isinstance(each, int)
+            nodes.append((node.items[each], None, ""))
+    sorts, wanted = [""], [""]
+    part: Any = schema
+    words = list(words)
+    while True:
+        if isinstance(part, dict):
+            sorts[-1] = part.get("x-is", sorts[-1])
+            wanted[-1] = part.get("title", wanted[-1])
+        if not words:
+            break
+        if isinstance(part, dict) and words[0] not in part:
+            part = law().schema["$defs"][part["$ref"].rpartition("/")[2]]
+            continue
+        word = words.pop(0)
+        part = part[word]
+        inner = word in {"properties", "patternProperties"}
+        if inner:
+            part = part[words.pop(0)]
+        if (inner or word in {"additionalProperties", "items"}) and len(sorts) < len(nodes):
+            sorts.append("")
+            wanted.append("")
+    return tuple(
+        Level(node=node, key=key, name=name, sort=sort, wanted=title)
+        for (node, key, name), sort, title in zip(nodes, sorts, wanted, strict=True)
+    )
+
+
+# -------------------------------------------------------------------------------------------------
+# What a finding says: from the sort of the place and the keyword to a code, a message, a hint.
+
+#: sort of a place -> what messages call it; `{key}` is its key, `{outer}` the key around that
+_NOUNS = {
+    **dict.fromkeys(("file", "library", "scenario"), "the file"),
+    "step": "a step",
+    "step_name": "the name of a step",
+    "blocked_at": "where a rank is blocked",
+    "loop_values": "what `for` runs over",
+    "parameter": "the parameter `{key}`",
+    "matrix_key": "the matrix key `{key}`",
+    "group": "the group `{key}`",
+    "tag": "a tag",
+    "number": "what `let` names `{key}`",
+    "words_of": "the text of `{key}`",
+    "message_part": "what the message contains",
+}
+
+#: sort of a mapping -> what messages say that its keys are of
+_OWNERS = {
+    "file": "at the top level",
+    "library": "of a file with `inputs:`",
+    "group": "of the group `{key}`",
+    "long_form": "of a value's long form",
+    "input": "of an input",
+}
+
+_WRONG_KIND = ("wrong_type", "{noun} cannot be {kind}", "write {wanted}")
+
+#: sort of a place -> keyword of the schema -> code, message, hint; None is the general hint
+_TOLD: dict[str, dict[str, tuple[str, str, str | None]]] = {
+    "": {
+        "minItems": ("bad_value", "{noun} is empty", "list at least one"),
+        "minimum": ("bad_value", "{noun} is negative", "write a number, zero or more"),
+        "minLength": ("wrong_type", "{noun} is empty", "write {wanted}"),
+        "maxProperties": ("bad_value", "{noun} has too many keys", "keep one of them"),
+        "minProperties": ("missing_value", "{noun} is empty", None),
+    },
+    "per_rank": {
+        "minProperties": (
+            "empty_mapping",
+            "a mapping from ranks to values is empty",
+            "write `{{0: ..., else: ...}}`",
+        ),
+    },
+    "numbers": {
+        "minProperties": (
+            "missing_value",
+            "this `let` names nothing",
+            'write `let: {{v: "rank + 1"}}`',
+        ),
+    },
+    "program": {
+        "minItems": ("empty_steps", "there are no steps, so nothing is tested", None),
+    },
+    "body": {
+        "minItems": ("missing_key", "this `for` has no `steps`", "add `steps: [...]` next to it"),
+    },
+    "world_size": dict.fromkeys(
+        ("type", "minimum"),
+        ("bad_world_size", "`world_size` must be an integer, at least 1", None),
+    ),
+    "tag": {
+        "type": ("wrong_type", "a tag is {kind}, not a word", "write `[groups, tutorial]`"),
+    },
+    "backends": {
+        "minItems": (
+            "bad_value",
+            "`backends` is empty, so the scenario is never run",
+            "leave it out for every backend",
+        ),
+    },
+    "matrix_key": {
+        "minItems": (
+            "bad_value",
+            "{noun} has no values, so there is no case",
+            "list at least one value",
+        ),
+        "type": (
+            "wrong_type",
+            "{noun} cannot be {kind}",
+            "write a list of values: `{key}: [{text}]`",
+        ),
+    },
+    "versions": dict.fromkeys(
+        ("type", "pattern"),
+        (
+            "bad_version",
+            "{shown} names no versions of torch",
+            'versions are written as in `torch: ">=2.7"` or `torch: ">=2.7, <2.14"`',
+        ),
+    ),
+    "duration": {
+        "minimum": (
+            "bad_duration",
+            "{noun} is negative",
+            "a duration is never negative: 10s, 0.5s, 200ms",
+        ),
+    },
+    "tolerance": {
+        "minimum": (
+            "bad_value",
+            "{key} must be a number, zero or more",
+            "write `{key}: 1e-3`",
+        ),
+    },
+    "file": {
+        "type": (
+            "wrong_type",
+            "{noun} cannot be {kind}",
+            "write a mapping with keys such as `steps:`",
+        ),
+    },
+    "dimensions": {
+        "minItems": (
+            "missing_key",
+            "the mesh `{outer}` has no `dims`",
+            "name each dimension: {{shape: [2, 4], dims: [dp, tp]}}",
+        ),
+    },
+    "raised": {
+        "minItems": ("bad_value", "an empty list of kinds", "write `none` instead"),
+    },
+    "worded": dict.fromkeys(("additionalProperties", "maxProperties"), _WRONG_KIND),
+    "bound": {"not": ("missing_value", "no duration is stated here", None)},
+    "loop": dict.fromkeys(
+        ("type", "minProperties", "maxProperties"),
+        ("bad_loop", "`for` is {kind}, not a variable with its values", "write {wanted}"),
+    ),
+}
+#: the message where the value is left out, by the sort of the place
+_EMPTY = {
+    "expected": ("missing_value", "no value is stated here", "leave the name out, or state it"),
+    "loop_values": ("missing_value", "this `for` has nothing to run over", None),
+    "group": ("missing_key", "{noun} has no ranks", None),
+}
+
+
+#: sorts of places whose reader goes on with what stands there: a loop's body is read in any case
+_READ_ALL_THE_SAME = {"loop"}
+
+
+def told(found: Misfit, problems: Problems) -> list[Node]:
+    """Note what is wrong; return the nodes that nothing can be read from."""
+    for sort in (found.here.sort, ""):
+        own = _OWN.get((sort, found.keyword))
+        if own is not None:
+            return own(found, problems)
+        if found.keyword in _TOLD.get(sort, {}):
+            break
+    one = _one_of_a_list(found)
+    if one is not None:
+        problems.add(
+            "wrong_type",
+            f"`{one.name}` is a mapping, where a list is wanted",
+            one.node.mark,
+            f"write a list: `{one.name}: [{{op: ...}}, ...]`",
+        )
+        return [one.node]
+    code, message, hint = _TOLD.get(sort, {}).get(found.keyword, _WRONG_KIND)
+    node = found.node
+    if isinstance(node, Scalar) and node.value is None and found.here.sort in _EMPTY:
+        code, message, hint = _EMPTY[found.here.sort]
+    general = (code, message, hint) == _WRONG_KIND
+    meant = _without_dashes(found) if general else None
+    if general and found.keyword == "type" and _lacks_dashes(found):
+        hint = "write {wanted}, with a `-` in front of each: `- {meant}: ...`"
+        meant = found.node.words()[0].removeprefix("-")  # type: ignore[union-attr]  # a mapping
+    elif meant is not None:
+        hint = "write {wanted}, without a `-` in front: `{meant}: ...`"
+    words = {
+        "noun": noun(found),
+        "key": found.here.name,
+        "outer": found.above().name,
+        "kind": kind_of(node),
+        "text": source_text(node),
+        "wanted": found.here.wanted or "another value",
+        "shown": _shown(node),
+        "meant": meant,
+    }
+    mark = node.mark
+    if code in {"missing_key", "bad_loop"} and found.keyword in {"minItems", "required"}:
+        mark = _place(found)
+    problems.add(code, message.format(**words), mark, hint and hint.format(**words))
+    return [] if found.here.sort in _READ_ALL_THE_SAME else [node]
+
+
+def _one_of_a_list(found: Misfit) -> Level | None:
+    """Return the argument that is an item of the list that it should be, with the keys of one."""
+    for level in found.way:
+        words = level.node.words() if isinstance(level.node, Mapping) else []
+        if level.name == "p2p_op_list" and "op" in words:
+            return level
+    return None
+
+
+def _without_dashes(found: Misfit) -> str | None:
+    """Return the first key of a list of mappings where one mapping is wanted; else None."""
+    node, kinds = found.node, found.part.get("type", ())
+    if "object" not in kinds or "array" in kinds or not isinstance(node, Sequence):
+        return None
+    entries = [entry for item in node.items if isinstance(item, Mapping) for entry in item.entries]
+    if not entries or not all(isinstance(item, Mapping) for item in node.items):
+        return None
+    return key_text(entries[0][0])
+
+
+def _lacks_dashes(found: Misfit) -> bool:
+    """Whether a mapping is given where a list of steps is wanted."""
+    return found.here.sort in {"program", "body"} and isinstance(found.node, Mapping)
+
+
+def noun(found: Misfit, up: int = 0) -> str:
+    """Return what messages call the place of a finding, or the place some levels above it."""
+    if up >= len(found.way):
+        return found.whole or "this"
+    level = found.way[-1 - up]
+    if level.sort in _NOUNS and (level.key is not None or "{key}" not in _NOUNS[level.sort]):
+        return _NOUNS[level.sort].format(key=level.name)
+    if up == len(found.way) - 1:
+        return found.whole or "this"
+    if level.key is None:
+        return f"an item of {noun(found, up + 1)}"
+    if found.above(up + 1).sort == "per_rank":
+        return noun(found, up + 1)
+    return f"`{level.name}`"
+
+
+def _place(found: Misfit, up: int = 0) -> Mark:
+    """Return where a key is that has less than it needs; the value where there is no key."""
+    level = found.above(up)
+    return level.node.mark if level.key is None else level.key.mark
+
+
+def _shown(node: Node) -> str:
+    plain = isinstance(node, Scalar) and node.value is not None and node.text
+    return f"`{source_text(node)}`" if plain else kind_of(node)
+
+
+def _unknown_keys(found: Misfit) -> list[tuple[Node, Node]]:
+    assert isinstance(found.node, Mapping)
+    known = found.part.get("enum") or found.part["properties"]
+    return [entry for entry in found.node.entries if key_text(entry[0]) not in known]
+
+
+def _missing(found: Misfit) -> list[str]:
+    assert isinstance(found.node, Mapping)
+    return [name for name in found.part["required"] if found.node.get(name) is None]
+
+
+def _unknown_key(found: Misfit, problems: Problems) -> list[Node]:
+    sort = found.here.sort
+    owner = _OWNERS.get(sort, f"of `{found.here.name}`").format(key=found.here.name)
+    known = tuple(found.part.get("enum") or found.part["properties"])
+    entries = _unknown_keys(found)
+    if sort == "file":
+        if is_library(found.node):
+            return []  # it has fewer keys, and that is noted
+        known = SCENARIO_KEYS
+    for key, _ in entries:
+        problems.unknown(
+            "unknown_key",
+            f"unknown key `{key_text(key)}` {owner}",
+            key_text(key),
+            known,
+            key.mark,
+            listed="its keys are",
+            sort="key of the file" if sort == "file" else None,
+        )
+    return [value for _, value in entries]
+
+
+def _inputs_of_a_scenario(found: Misfit, problems: Problems) -> list[Node]:
+    message = "a file has either `inputs`, to be used by others, or `world_size`, to be run"
+    problems.add("inputs_with_world_size", message, _place(found))
+    return []
+
+
+def _unknown_argument(found: Misfit, problems: Problems) -> list[Node]:
+    entries = _unknown_keys(found)
+    for key, _ in entries:
+        problems.unknown(
+            "unknown_argument",
+            f"unknown argument `{key_text(key)}` of {_taker(found)}",
+            key_text(key),
+            tuple(found.part["properties"]),
+            key.mark,
+            listed="its arguments are",
+            sort="argument",
+        )
+    return [value for _, value in entries]
+
+
+def _taker(found: Misfit) -> str:
+    return "a message" if found.here.sort == "message" else found.here.name
+
+
+def _missing_key(found: Misfit, problems: Problems) -> list[Node]:
+    """A key that an unknown one near it means is not missing."""
+    assert isinstance(found.node, Mapping)
+    known = _known(found)
+    strangers = [word for word in found.node.words() if word not in known]
+    sort = "key of the file" if found.here.sort in {"scenario", "file"} else None
+    meant = {likely(word, known, sort) for word in strangers}
+    examples = {"world_size": "world_size: 2", "steps": "steps: [...]"}
+    for name in _missing(found):
+        if name in meant:
+            continue
+        if found.here.sort == "long_form":
+            hint, message = "write `{value: ..., dtype: ...}`", "this long form has no `value`"
+            problems.add("missing_key", message, found.node.mark, hint)
+        elif found.here.sort == "use":
+            if not strangers:
+                message, hint = "this `use` names no `file`", "write `{file: part.yaml}`"
+                problems.add("missing_key", message, _place(found), hint)
+        else:
+            hint = f"add `{examples.get(name, f'{name}: ...')}`"
+            problems.add("missing_key", f"{noun(found)} has no `{name}`", _place(found), hint)
+    return []
+
+
+def _known(found: Misfit) -> tuple[str, ...]:
+    return SCENARIO_KEYS if found.here.sort == "scenario" else tuple(found.part["properties"])
+
+
+def _missing_argument(found: Misfit, problems: Problems) -> list[Node]:
+    assert isinstance(found.node, Mapping)
+    known = found.part.get("properties") or found.part
+    if "anyOf" in found.part:  # an argument of several spellings
+        name = found.part["anyOf"][0]["required"][0]
+        missing, known = [name], _arguments(found)
+    else:
+        missing = _missing(found)
+    meant = {likely(word, known, "argument") for word in found.node.words() if word not in known}
+    about = _arguments(found)
+    for name in missing:
+        spellings = {name, *_twins(name, found)}
+        if spellings.isdisjoint(meant):
+            problems.add(
+                "missing_argument",
+                f"{_taker(found)} has no `{name}`",
+                _place(found) if found.here.sort == "arguments" else found.node.mark,
+                f"{name}: {about.get(name, {}).get('description', '')}",
+            )
+    return []
+
+
+def _twins(name: str, found: Misfit) -> list[str]:
+    """Return the other spellings of an argument."""
+    alternatives = found.part.get("anyOf", ())
+    return [each["required"][0] for each in alternatives if each["required"][0] != name]
+
+
+def _arguments(found: Misfit) -> dict[str, Schema]:
+    """Return the arguments that an action takes, with their parts."""
+    if "properties" in found.part:
+        properties: dict[str, Schema] = found.part["properties"]
+        return properties
+    part: Schema = law().schema["$defs"]["step"]["properties"].get(found.here.name, {})
+    inner: dict[str, Schema] = part.get("properties") or part.get("then", {}).get("properties", {})
+    return inner
+
+
+def _no_arguments(found: Misfit, problems: Problems) -> list[Node]:
+    """The arguments of an action are no mapping."""
+    name, node = found.here.name, found.node
+    if isinstance(node, Scalar) and node.value is None:
+        for each in _required(found):
+            hint = f"{each}: {_arguments(found).get(each, {}).get('description', '')}"
+            problems.add("missing_argument", f"{name} has no `{each}`", _place(found), hint)
+        return []
+    shown = usage(name, node)
+    message = f"the arguments of {name} are {kind_of(node)}, not a mapping"
+    hint = f"write `{shown}`; `scenario ops {name}` shows an example"
+    problems.add("wrong_type", message, node.mark, hint)
+    return []  # the step has its action all the same
+
+
+def _required(found: Misfit) -> list[str]:
+    spelt = [each["anyOf"][0]["required"][0] for each in found.part.get("allOf", ())]
+    return [*found.part.get("required", ()), *spelt]
+
+
+def usage(name: str, given: Node | None = None) -> str:
+    """Return how an action is written; `given` may be the value of its first argument."""
+    operation = BY_NAME[name]
+    if operation.bare is not None:
+        return f"{name}: ..."
+    needed = [param for param in operation.params if param.required]
+    text = given.text if isinstance(given, Scalar) and isinstance(given.value, str) else None
+    if not needed:
+        return f"{name}: {{}}" if text is None else f"{name}: {{group: {text}}}"
+    rest = ", ..." if len(needed) > 1 else ""
+    return f"{name}: {{{needed[0].name}: {text or '...'}{rest}}}"
+
+
+def _no_step(found: Misfit, problems: Problems) -> list[Node]:
+    node = found.node
+    hint = "write `- barrier: {}`, an operation and its arguments"
+    if isinstance(node, Scalar) and node.text in BY_NAME:
+        hint = f"write `{usage(node.text)}`"
+    problems.add("wrong_type", f"a step is {kind_of(node)}, not a mapping", node.mark, hint)
+    return [node]
+
+
+def _actions(found: Misfit) -> list[tuple[Node, Node]]:
+    assert isinstance(found.node, Mapping)
+    return [
+        (key, value)
+        for key, value in found.node.entries
+        if key_text(key) in BY_NAME or key_text(key) in ACTIONS
+    ]
+
+
+def _strange_keys(found: Misfit, problems: Problems) -> list[Node]:
+    """A key of a step that is neither an action nor stands beside one."""
+    entries, actions = _unknown_keys(found), [key_text(key) for key, _ in _actions(found)]
+    for key, _ in entries:
+        name = key_text(key)
+        instead = STEPS.get(name.lower().replace("-", "_"))
+        if not actions:
+            close = likely(name, (*BY_NAME, *ACTIONS, *BESIDE))
+            hint = f"did you mean `{close}`?" if close else "`scenario ops` lists the operations"
+            message = f"there is no operation `{name}`"
+            problems.add("unknown_operation", message, key.mark, instead or hint)
+            continue
+        beside = (*BESIDE, BODY) if REPEAT in actions else tuple(BESIDE)
+        parts = found.part["properties"]
+        taker = next((each for each in actions if name in _own_arguments(parts[each])), None)
+        close = likely(name, beside) or likely(name, (*BY_NAME, *ACTIONS))
+        hint = f"next to an action only these keys are allowed: {', '.join(beside)}"
+        if taker is not None:
+            hint = f"`{name}` is an argument: write it inside, `{taker}: {{..., {name}: ...}}`"
+        elif close and instead is None:
+            hint = f"did you mean `{close}`?"
+        problems.add("unknown_key", f"unknown key `{name}` of a step", key.mark, instead or hint)
+    return [value for _, value in entries]
+
+
+def _own_arguments(part: Schema) -> Mapping_[str, Schema]:
+    inner: Mapping_[str, Schema] = (
+        part.get("properties")
+        or part.get("then", {}).get("properties")
+        or part.get("else", {}).get("properties")
+        or {}
+    )
+    return inner
+
+
+def _action_count(found: Misfit, problems: Problems) -> list[Node]:
+    """A step has several actions, or none and no expectation."""
+    if not isinstance(found.node, Mapping):
+        return []  # what it is instead is reported already
+    actions = _actions(found)
+    for key, _ in actions[1:]:
+        problems.add(
+            "several_actions",
+            f"`{key_text(actions[0][0])}` and `{key_text(key)}` are two actions in one step",
+            key.mark,
+            "give each action a step of its own: a `-` in front of it",
+        )
+    known = found.part["properties"]
+    stranger = any(word not in known for word in found.node.words())
+    if not actions and not stranger and found.node.get(BODY) is None:
+        problems.add(
+            "empty_step",
+            "this step does nothing and expects nothing",
+            found.node.mark,
+            "add an operation, or an `expect`; `scenario ops` lists the operations",
+        )
+    return [value for _, value in actions[1:]]
+
+
+def _loop_alone(found: Misfit, problems: Problems) -> list[Node]:
+    """`for` without `steps`, or `steps` without `for`."""
+    assert isinstance(found.node, Mapping)
+    keys = {key_text(key): key for key, _ in found.node.entries}
+    if REPEAT not in keys:
+        message = f"`{BODY}` has a meaning only next to `{REPEAT}`"
+        problems.add("unknown_key", message, keys[BODY].mark, f"add a `{REPEAT}:`")
+    elif not any(likely(word, (BODY,)) for word in keys):
+        message, hint = f"this `{REPEAT}` has no `{BODY}`", f"add `{BODY}: [...]` next to it"
+        problems.add("missing_key", message, found.node.mark, hint)
+    return []
+
+
+def _group_forms(found: Misfit, problems: Problems) -> list[Node]:
+    assert isinstance(found.node, Mapping)
+    given = [word for word in found.node.words() if word in GROUP_FORMS]
+    states = " and ".join(given) if given else "no ranks"
+    hint = "state exactly one of ranks, partition, size, or shape with dims"
+    problems.add("bad_group", f"{noun(found)} states {states}", _place(found), hint)
+    return [found.node]
+
+
+def _group_keys(found: Misfit, problems: Problems) -> list[Node]:
+    """A key of a group that does not go with the form that is given."""
+    assert isinstance(found.node, Mapping)
+    keys = {key_text(key): (key, value) for key, value in found.node.entries}
+    form = next((word for word in GROUP_FORMS if word in keys), None)
+    unfit: list[Node] = []
+    for name, needed in found.part["dependentRequired"].items():
+        if name not in keys or all(each in keys for each in needed) or form is None:
+            continue
+        if name == "shape":
+            message = f"the mesh `{found.here.name}` has no `dims`"
+            hint = "name each dimension: {shape: [2, 4], dims: [dp, tp]}"
+            problems.add("missing_key", message, _place(found), hint)
+            continue
+        key, value = keys[name]
+        message = f"`{name}` does not go with `{form}` in the group `{found.here.name}`"
+        problems.add("unknown_key", message, key.mark, f"it goes with `{needed[0]}`")
+        unfit.append(value)
+    return unfit
+
+
+def _no_kind(found: Misfit, problems: Problems) -> list[Node]:
+    """Words for something that is no kind of error."""
+    for key, _ in _unknown_keys(found):
+        problems.unknown(
+            "unknown_kind",
+            f"`{key_text(key)}` is not a kind of error",
+            key_text(key),
+            tuple(found.part["properties"]),
+            key.mark,
+            listed="kinds are",
+        )
+    return [found.node]
+
+
+def _several_kinds(found: Misfit, problems: Problems) -> list[Node]:
+    assert isinstance(found.node, Mapping)
+    problems.add(
+        "bad_value",
+        "several kinds of error, each with words of its own",
+        found.node.entries[1][0].mark,
+        "write one kind with its words, a list of kinds, or a mapping from ranks",
+    )
+    return [found.node]
+
+
+def _no_group_name(found: Misfit, problems: Problems) -> list[Node]:
+    message = f"{noun(found)} cannot be {kind_of(found.node)}: a step names its group"
+    if isinstance(found.node, Sequence):
+        message = "a step names its group, and does not list its ranks"
+    hint = "make the group under `groups:`, or in a `new_group` step"
+    problems.add("wrong_type", message, found.node.mark, hint)
+    return [found.node]
+
+
+def _no_reduce_op(found: Misfit, problems: Problems) -> list[Node]:
+    """A number by itself is a factor."""
+    key = found.here.key
+    if key is not None and likely(key_text(key), (PREMUL_SUM,)):
+        message = f"unknown reduce op `{key_text(key)}`"
+        problems.add("unknown_op", message, key.mark, f"did you mean `{PREMUL_SUM}`?")
+        return [found.above().node]
+    message = f"{noun(found)} cannot be {kind_of(found.node)}"
+    problems.add("wrong_type", message, found.node.mark, f"write {found.here.wanted}")
+    return [found.node]
+
+
+#: sort of a place, keyword -> what notes it, where it takes more than words
+_OWN: dict[tuple[str, str], Callable[[Misfit, Problems], list[Node]]] = {
+    ("", "additionalProperties"): _unknown_key,
+    ("library", "enum"): _unknown_key,
+    ("", "None"): _inputs_of_a_scenario,
+    ("", "required"): _missing_key,
+    ("arguments", "additionalProperties"): _unknown_argument,
+    ("arguments", "required"): _missing_argument,
+    ("arguments", "anyOf"): _missing_argument,
+    ("arguments", "type"): _no_arguments,
+    ("message", "additionalProperties"): _unknown_argument,
+    ("message", "required"): _missing_argument,
+    ("step", "type"): _no_step,
+    ("step", "additionalProperties"): _strange_keys,
+    ("step", "oneOf"): _action_count,
+    ("step", "dependentRequired"): _loop_alone,
+    ("group", "oneOf"): _group_forms,
+    ("group", "dependentRequired"): _group_keys,
+    ("raised", "additionalProperties"): _no_kind,
+    ("raised", "maxProperties"): _several_kinds,
+    ("group_name", "type"): _no_group_name,
+    ("reduce_op", "anyOf"): _no_reduce_op,
+}
+
+
+# -------------------------------------------------------------------------------------------------
+# A file as its readers get it: what does not fit is noted and taken out.
+
+
+def validated(tree: Node, problems: Problems) -> Node:
+    """Return a file's tree with nothing in it that does not fit the schema; all of that is noted.
+
+    What an object of `objects:` must be is any plain value, also one that looks like a misspelt
+    tensor's: no schema can say which of the two a name is.
+    """
+    if law().fits(tree):
+        return tree
+    objects = _objects(tree)
+    unfit: set[int] = set()
+    for found in findings(tree):
+        names = [level.name for level in found.way]
+        if "expect" in names and not objects.isdisjoint(names[names.index("expect") :]):
+            continue
+        unfit.update(id(node) for node in told(found, problems))
+    return _without(tree, unfit) if unfit else tree
+
+
+def is_library(tree: Node) -> bool:
+    """Whether a file is there for others to use."""
+    if not isinstance(tree, Mapping):
+        return False
+    return tree.get("inputs") is not None and tree.get("world_size") is None
+
+
+def top_findings(tree: Node, problems: Problems) -> None:
+    """Note what is wrong with the keys of a file, and nothing further inside."""
+    if not law().fits(tree):
+        for found in findings(tree):
+            if len(found.way) == 1 or found.keyword == "None":
+                told(found, problems)
+
+
+def _objects(tree: Node) -> set[str]:
+    held = tree.get("objects") if isinstance(tree, Mapping) else None
+    return set(held.words()) if isinstance(held, Mapping) else set()
+
+
+def _without(node: Node, unfit: set[int]) -> Node:
+    match node:
+        case Sequence():
+            items = [_without(item, unfit) for item in node.items if id(item) not in unfit]
+            return Sequence(node.mark, items)
+        case Mapping():
+            entries = [
+                (key, _without(value, unfit))
+                for key, value in node.entries
+                if id(value) not in unfit
+            ]
+            return Mapping(node.mark, entries)
+        case _:
+            return node
+
+
+def fits(node: Node, part: str, problems: Problems, whole: str) -> bool:
+    """Return whether a node fits one of `$defs`; what does not is noted, `whole` says what it is.
+
+    For a value that stands where a file has no more than the name of an input.
+    """
+    if law().part(part)(node):
+        return True
+    for found in findings(node, part, whole):
+        told(found, problems)
+    return False

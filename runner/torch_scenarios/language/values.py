@@ -1,0 +1,871 @@
+"""Nodes -> value expressions: expressions, selectors, words, durations, tensors, objects."""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import re
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
+
+from torch_scenarios.errors import Mark, ScenarioError
+from torch_scenarios.expressions.compile import compile_expression
+from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE, LONGEST_S
+from torch_scenarios.expressions.params import Param
+from torch_scenarios.expressions.values import (
+    Constant,
+    Expression,
+    Form,
+    ListForm,
+    Objects,
+    PerRank,
+    Selector,
+    Typed,
+)
+from torch_scenarios.language.context import ALWAYS, NAMES, Context, likely, note_unmade, spelt_out
+from torch_scenarios.language.keys import COMPUTED, ELSE, LONG_FORM, TOLERANCES
+from torch_scenarios.language.validation import fits
+from torch_scenarios.source.tree import (
+    Mapping,
+    Node,
+    Scalar,
+    Sequence,
+    key_text,
+    kind_of,
+    plain,
+    source_text,
+)
+from torch_scenarios.vocabulary import DTYPES, WORLD
+
+# -------------------------------------------------------------------------------------------------
+# Expressions of a used file, rewritten into the names of the file that uses it.
+#
+# Rewritten is the syntax tree, never the text, so that precedence holds: `x * 2` with
+# `x: "a + b"` is `(a + b) * 2`. The variables of comprehensions are renamed where they would
+# capture a name of the using file.
+
+
+def substituted(node: Scalar, context: Context) -> str | None:
+    """Return the text of an expression in the names of the whole scenario.
+
+    None where it cannot be had; the problem is noted. A text that is no Python is returned as it
+    is: compiling it will say what is wrong.
+    """
+    if context.inlined is None:
+        return str(node.value)
+    tree = _parsed(str(node.value), context)
+    if tree is None:
+        return str(node.value)
+    rewriter = _Rewriter(node, context)
+    rewritten = rewriter.visit(tree)
+    return None if rewriter.failed else ast.unparse(ast.fix_missing_locations(rewritten))
+
+
+def with_groups(text: str, context: Context) -> str:
+    """Return an expression with the group's name in place of a parameter that holds it."""
+    groups = {*context.names.groups, WORLD}
+    held = {
+        name: value
+        for name, value in context.names.constants.items()
+        if isinstance(value, str) and value in groups and name in text
+    }
+    tree = _parsed(text, context) if held else None
+    if tree is None:
+        return text
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in held]
+    for node in found:
+        node.id = held[node.id]
+    return ast.unparse(tree) if found else text
+
+
+def _parsed(text: str, context: Context) -> ast.expr | None:
+    if len(text) > context.limits.max_expression_chars:
+        return None
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+class _Rewriter(ast.NodeTransformer):
+    """Replaces the free names of one expression."""
+
+    def __init__(self, node: Scalar, context: Context) -> None:
+        self.node = node
+        self.context = context
+        self.failed = False
+        self._bound: dict[str, str] = {}
+        self._fresh = 0
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Replace an input by what `with:` gave, and a name of the file by its new name."""
+        name = node.id
+        context, inlined = self.context, self.context.inlined
+        assert inlined is not None
+        if name in self._bound:
+            return ast.Name(id=self._bound[name], ctx=node.ctx)
+        if name in context.loops or name in context.named or name in inlined.renamed:
+            return ast.Name(id=context.final(name), ctx=node.ctx)
+        if name in inlined.bindings:
+            binding = inlined.bindings[name]
+            given = _as_expression(binding.node, binding.context)
+            if given is None:
+                self._fail_on(name)
+                return node
+            return given
+        if name not in ALWAYS and name not in inlined.opaque and name not in DTYPES:
+            unknown_name(name, self.node, context)
+            self.failed = True
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        """Leave the name of a mesh's group as it is: `mesh.dp`."""
+        if ast.unparse(node) not in self.context.names.groups:
+            node.value = self.visit(node.value)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """Rewrite the arguments; the function's name is no variable."""
+        node.args = [self.visit(argument) for argument in node.args]
+        for each in node.keywords:
+            each.value = self.visit(each.value)
+        if not isinstance(node.func, ast.Name):
+            node.func = self.visit(node.func)
+        return node
+
+    def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
+        """Rename the comprehension's own variables, so that they capture nothing."""
+        outer = dict(self._bound)
+        for generator in node.generators:
+            generator.iter = self.visit(generator.iter)
+            for target in ast.walk(generator.target):
+                if isinstance(target, ast.Name):
+                    self._fresh += 1
+                    self._bound[target.id] = f"{target.id}_{self._fresh}"
+                    target.id = self._bound[target.id]
+            generator.ifs = [self.visit(test) for test in generator.ifs]
+        node.elt = self.visit(node.elt)
+        self._bound = outer
+        return node
+
+    def _fail_on(self, name: str) -> None:
+        self.failed = True
+        self.context.problems.add(
+            "input_in_expression",
+            f"the input `{name}` is given as a mapping, and is used inside an expression here",
+            self.node.mark,
+            "give a name or an expression for it",
+        )
+
+
+def _as_expression(node: Node, context: Context) -> ast.expr | None:
+    """Return what `with:` gave as a syntax tree in the names of the whole scenario."""
+    node, context = context.resolve(node)
+    match node:
+        case Scalar(value=str()):
+            text = substituted(node, context)
+            parsed = None if text is None else _parsed(text, context)
+            if text is not None and parsed is None:
+                _complain(node, context)
+            return parsed
+        case Scalar():
+            return _literal(node.value)
+        case Sequence():
+            items = [_as_expression(item, context) for item in node.items]
+            kept = [item for item in items if item is not None]
+            return ast.List(elts=kept, ctx=ast.Load()) if len(kept) == len(items) else None
+        case Mapping():
+            return None
+
+
+def _literal(value: float | bool | None) -> ast.expr:  # noqa: FBT001 -- a YAML scalar
+    if isinstance(value, float) and value in {float("inf"), float("-inf")}:
+        return ast.parse("1e999" if value > 0 else "-1e999", mode="eval").body
+    if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
+        return ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=-value))
+    return ast.Constant(value=value)
+
+
+def _complain(node: Scalar, context: Context) -> None:
+    from torch_scenarios.expressions.compile import compile_expression
+
+    try:
+        compile_expression(str(node.value), node.mark, limits=context.limits)
+    except ScenarioError as error:
+        context.problems.keep(error.problems)
+
+
+# -------------------------------------------------------------------------------------------------
+# From the text of an expression to a compiled one whose names are all known.
+
+#: stands for a form that could not be read; the problem is already noted
+FAILED = Constant(value=None)
+
+
+def wrong_type(node: Node, context: Context, what: str, wanted: str) -> Constant:
+    """Note that a value is of another type than the tables of models and strategies ask for.
+
+    What the schema says of a key it has told before; it does not know what a layer takes.
+    """
+    message = f"{what} cannot be {kind_of(node)}"
+    context.problems.add("wrong_type", message, node.mark, f"write {wanted}")
+    return FAILED
+
+
+def expression(node: Scalar, context: Context) -> Expression | Constant:
+    """Return the expression in a scalar; `FAILED` where it is none. Notes unknown names."""
+    node, context = _resolved(node, context)
+    compiled = _compiled(node, context)
+    if isinstance(compiled, Expression):
+        _police_names(compiled, node, context)
+    return compiled
+
+
+def _compiled(node: Scalar, context: Context) -> Expression | Constant:
+    if not isinstance(node.value, str):
+        return Constant(value=node.value, mark=node.mark)
+    if keyword.iskeyword(node.value) and node.value in context.readable:
+        return FAILED  # its definition has the problem: the name cannot be taken
+    text = substituted(node, context)
+    if text is None:
+        return FAILED
+    try:
+        return compile_expression(
+            with_groups(text, context), node.mark, groups=_groups(context), limits=context.limits
+        )
+    except ScenarioError as error:
+        context.problems.keep(error.problems)
+        return FAILED
+
+
+def _resolved(node: Scalar, context: Context) -> tuple[Scalar, Context]:
+    found, there = context.resolve(node)
+    if isinstance(found, Scalar):
+        return found, there
+    return node, context
+
+
+def _groups(context: Context) -> frozenset[str]:
+    opaque = context.inlined.opaque if context.inlined else frozenset()
+    dotted = (name for name in context.names.computed if "." in name)
+    return context.names.groups.union(opaque, dotted)
+
+
+def _police_names(compiled: Expression, node: Scalar, context: Context) -> None:
+    if context.inlined is None:
+        known = context.readable
+        for name in sorted(compiled.names.difference(known).difference(DTYPES)):
+            unknown_name(name, node, context)
+        for name in sorted(compiled.names.intersection(context.unmade)):
+            note_unmade(name, place_of(name, node), context)
+    if compiled.before or "before" in compiled.calls:
+        if not context.expecting:
+            context.problems.add(
+                "before_outside_expect",
+                "`before(x, r)` has a meaning only in an expectation at a step",
+                place_of("before", node),
+                "let a step carry the value: all_gather, or compute before the step",
+            )
+        for name in sorted(compiled.before.difference(context.names.held)):
+            if context.inlined is None:
+                unknown_name(name, node, context)
+
+
+def unknown_name(
+    name: str, node: Scalar, context: Context, *, beside: tuple[str, ...] = ()
+) -> None:
+    """Note that an expression reads a name that nothing defines.
+
+    `beside` are the fixed words that may stand here as well as a name.
+    """
+    if name in context.names.handles:
+        context.problems.add(
+            "unknown_name",
+            f"`{name}` is a work handle, not a value",
+            place_of(name, node),
+            f"complete it with `wait: {name}`; the tensors hold the result",
+        )
+        return
+    message = f"nothing defines the name `{name}`"
+    instead = NAMES.get(name)
+    if name in context.names.variables:
+        instead = f"`{name}` is the variable of a `for`, known only inside its `steps`"
+    if name in context.names.numbers:
+        instead = (
+            f"`let` names `{name}` elsewhere: it is known after that step, in its list of steps"
+        )
+    if instead is not None:
+        context.problems.add("unknown_name", message, place_of(name, node), instead)
+        return
+    close = likely(name, (*context.readable, *beside))
+    hint = f"defined here: {spelt_out(context.readable)}"
+    if close:
+        hint = f"did you mean `{close}`?"
+    elif beside:
+        hint += f"; the other keys are {', '.join(beside)}"
+    context.problems.add("unknown_name", message, place_of(name, node), hint)
+
+
+def place_of(word: str, node: Scalar) -> Mark:
+    """Return the place of a word inside a scalar, or of the scalar where it is not on its line."""
+    mark = node.mark
+    line = mark.source.line(mark.line)
+    end = len(line)
+    if mark.end_line == mark.line and mark.end_column is not None:
+        end = mark.end_column - 1
+    found = re.compile(rf"(?<![\w.]){re.escape(word)}(?!\w)").search(line, mark.column - 1, end)
+    if found is None:
+        return mark
+    return Mark(
+        source=mark.source,
+        line=mark.line,
+        column=found.start() + 1,
+        end_line=mark.line,
+        end_column=found.end() + 1,
+    )
+
+
+def constant_value(
+    node: Node, context: Context, *, what: str, extra: dict[str, Any] | None = None
+) -> Any:
+    """Return the value of a number, or of an expression over parameters; None where it fails.
+
+    `what` names the thing in messages: `world_size`. `extra` are further names it may read.
+    """
+    if not isinstance(node, Scalar) or not isinstance(node.value, str):
+        return plain(node)
+    node, context = _resolved(node, context)
+    compiled = _compiled(node, context)
+    if not isinstance(compiled, Expression):
+        return compiled.value
+    allowed = {**context.names.constants, **context_functions(), **(extra or {})}
+    unset = sorted(compiled.names.difference(allowed).difference(DTYPES))
+    for name in unset:
+        if name in context.unmade:
+            note_unmade(name, place_of(name, node), context)
+        elif name in context.readable or name in ALWAYS:
+            if not context.is_opaque(name):
+                context.problems.add(
+                    "not_constant",
+                    f"{what} may depend on parameters and matrix keys only, not on `{name}`",
+                    place_of(name, node),
+                )
+        else:
+            context.problems.unknown(
+                "unknown_name",
+                f"nothing defines the name `{name}`",
+                name,
+                context.names.constants,
+                place_of(name, node),
+                listed="parameters and matrix keys are",
+            )
+    if unset:
+        return None
+    try:
+        return compiled.evaluate({**allowed, "__builtins__": {}})
+    except CANNOT_COMPUTE as error:
+        reason = str(error).strip() or type(error).__name__
+        message = f"`{node.text.strip()}` cannot be computed: {reason}"
+        context.problems.add("cannot_compute", message, node.mark)
+        return None
+
+
+def context_functions() -> dict[str, Any]:
+    """Return the functions that a constant expression may call."""
+    from torch_scenarios.expressions.functions import numpy_arrays
+
+    return dict(numpy_arrays().functions())
+
+
+# -------------------------------------------------------------------------------------------------
+# Who: selectors, mappings from ranks to anything, and the integers that ranks are.
+
+T = TypeVar("T")
+
+
+def given(node: Node, context: Context, part: str) -> tuple[Node, Context]:
+    """Return what stands here, or what `with:` gave for an input whose name stands here.
+
+    What was given is held against the schema only now: `part` is the one of this place.
+    """
+    found, there = context.resolve(node)
+    if found is node or fits(found, part, context.problems, f"what is given for `{_text(node)}`"):
+        return found, there
+    return Scalar(found.mark, None, ""), there
+
+
+def _text(node: Node) -> str:
+    return node.text if isinstance(node, Scalar) else source_text(node)
+
+
+def selector(node: Node, context: Context) -> Selector:
+    """Return which ranks a node selects: an integer, a list of integers or an expression."""
+    text = source_text(node)
+    node, context = given(node, context, "selector")
+    match node:
+        case Scalar(value="else"):
+            message = "`else` is the rest of a mapping by rank, not a selector"
+            hint = "write a condition such as `rank > 0`; left out, `ranks` is everyone"
+            context.problems.add("bad_selector", message, node.mark, hint)
+            form: Form = FAILED
+        case Scalar(value=str()):
+            form = expression(node, context)
+        case Sequence():
+            form = integers(node, context)
+            for item in node.items:
+                _police_rank(item, context)
+        case Scalar(value=bool() | int()):
+            form = Constant(value=node.value, mark=node.mark)
+            _police_rank(node, context)
+        case _:  # a key, of which the schema knows only the text
+            fits(node, "selector", context.problems, "a selector")
+            form = FAILED
+    return Selector(form=form, text=text, mark=node.mark)
+
+
+def _police_rank(node: Node, context: Context) -> None:
+    """Note a number that is not a rank of the world: a negative one never is.
+
+    A number beyond the world is passed over where the file has cases of several sizes, and in a
+    used part, which is written for any world.
+    """
+    if not isinstance(node, Scalar) or node.value.__class__ is not int:
+        return
+    if node.value < 0:
+        context.problems.add(
+            "bad_selector",
+            f"{node.value} is not a rank, so it selects no rank",
+            node.mark,
+            "ranks count from 0; the last one is `world_size - 1`",
+        )
+    elif context.ranks is not None and context.inlined is None and node.value >= context.ranks:
+        number = f"{context.ranks} rank{'' if context.ranks == 1 else 's'}"
+        context.problems.add(
+            "rank_out_of_range",
+            f"{node.value} is not a rank of this world of {number}",
+            node.mark,
+            f"ranks count from 0; the last one is {context.ranks - 1}",
+        )
+
+
+def per_rank(node: Mapping, context: Context, build: Callable[[Node, Context], T]) -> PerRank[T]:
+    """Return a mapping from selectors to what `build` makes of its values."""
+    branches: list[tuple[Selector, T]] = []
+    otherwise: T | None = None
+    for key, value in node.entries:
+        if key_text(key) == ELSE:
+            otherwise = build(value, context)
+        else:
+            branches.append((selector(key, context), build(value, context)))
+    return PerRank(branches=tuple(branches), otherwise=otherwise, mark=node.mark)
+
+
+def integer(node: Node, context: Context) -> Form:
+    """Return an integer, an expression, or a mapping from ranks to these."""
+    node, context = given(node, context, "integer")
+    match node:
+        case Mapping():
+            return per_rank(node, context, integer)
+        case Scalar(value=str()):
+            return expression(node, context)
+        case _:
+            return Constant(value=plain(node), mark=node.mark)
+
+
+def numbers(node: Node, context: Context) -> Form:
+    """Return a number, a list of numbers, an expression, or a mapping from ranks to these."""
+    node, context = given(node, context, "number_value")
+    match node:
+        case Scalar(value=str()):
+            return expression(node, context)
+        case Sequence():
+            return listing(node, context, expression_or_number)
+        case Mapping():
+            return per_rank(node, context, numbers)
+        case _:
+            return Constant(value=plain(node), mark=node.mark)
+
+
+def expression_or_number(node: Node, context: Context) -> Form:
+    """Return an item of a list of numbers."""
+    assert isinstance(node, Scalar)
+    return expression(node, context)
+
+
+def integers(node: Node, context: Context) -> Form:
+    """Return a list of integers, an expression that yields one, or a mapping from ranks to it."""
+    node, context = given(node, context, "integers")
+    match node:
+        case Sequence():
+            return listing(node, context, integer)
+        case Mapping():
+            return per_rank(node, context, integers)
+        case Scalar(value=str()):
+            return expression(node, context)
+        case Scalar():
+            return Constant(value=None, mark=node.mark)
+
+
+def listing(node: Sequence, context: Context, build: Callable[[Node, Context], Form]) -> Form:
+    """Return a list: data where every item is, otherwise a list of forms."""
+    if all(isinstance(item, Scalar) and not isinstance(item.value, str) for item in node.items):
+        for item in node.items:
+            if isinstance(item, Scalar) and item.value is None:
+                context.problems.add("bad_value", "a list of numbers has an empty item", item.mark)
+        plain = [item.value for item in node.items if isinstance(item, Scalar)]
+        return Constant(value=plain, mark=node.mark)
+    items = tuple(build(item, context) for item in node.items)
+    if all(isinstance(item, Constant) for item in items):
+        return Constant(value=[_constant(item) for item in items], mark=node.mark)
+    return ListForm(items=items, mark=node.mark)
+
+
+def _constant(form: Form) -> Any:
+    return form.value if isinstance(form, Constant) else None
+
+
+# -------------------------------------------------------------------------------------------------
+# Fixed names: dtypes, reduce ops, groups, kinds, and parameters that hold one.
+
+
+def fixed(
+    node: Node, context: Context, known: Collection[str], *, code: str, what: str
+) -> str | None:
+    """Return a fixed name, or the one that a parameter of that name holds; None where it fails."""
+    node, context = given(node, context, "handle")
+    if not isinstance(node, Scalar) or not isinstance(node.value, str):
+        return None
+    name = context.final(node.value)
+    if name in known or context.is_opaque(name):
+        return name
+    constants = context.names.constants if context.inlined is None else {}
+    if name in constants:
+        held = constants[name]
+        if isinstance(held, str) and held in known:
+            return held
+        context.problems.add(
+            code,
+            f"the value {constants[name]!r} of `{name}` is not a {what}",
+            node.mark,
+            _listed(known),
+        )
+        return None
+    dims = tuple(each for each in sorted(known) if each.startswith(f"{name}."))
+    if dims:
+        context.problems.add(
+            code,
+            f"`{name}` is a mesh, not one {what}",
+            node.mark,
+            f"name a dimension: {', '.join(dims)}",
+        )
+        return None
+    context.problems.unknown(
+        code,
+        f"unknown {what} `{node.value}`",
+        name,
+        known,
+        node.mark,
+        listed="known are",
+        sort=what,
+    )
+    return None
+
+
+def _listed(known: Collection[str]) -> str:
+    return f"known are: {spelt_out(known)}"
+
+
+def fixed_form(
+    node: Node, context: Context, known: Collection[str], *, code: str, what: str
+) -> Form:
+    """Return a fixed name, or a mapping from ranks to such names."""
+    node, context = given(node, context, "group")
+    if isinstance(node, Scalar) and node.value is None:
+        return Constant(value=None, mark=node.mark)
+    if isinstance(node, Mapping):
+        return per_rank(
+            node,
+            context,
+            lambda item, there: fixed_form(item, there, known, code=code, what=what),
+        )
+    return Constant(value=fixed(node, context, known, code=code, what=what), mark=node.mark)
+
+
+# -------------------------------------------------------------------------------------------------
+# Durations: `10s`, `0.5s`, `200ms`, `2min`, a bare number of seconds, an expression.
+
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(us|ms|s|min|h)")
+
+
+_UNIT_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+def duration_s(text: str) -> float | None:
+    """Return the seconds in `10s`, `0.5s`, `200ms`, `2min`; None for any other text."""
+    found = _DURATION.fullmatch(text.strip())
+    return float(found[1]) * _UNIT_S[found[2]] if found else None
+
+
+def seconds(node: Node, context: Context, *, what: str = "this") -> Form:
+    """Return a duration, a number or an expression in seconds, or a mapping from ranks to these."""
+    node, context = given(node, context, "seconds")
+    match node:
+        case Mapping():
+            return per_rank(node, context, lambda item, there: seconds(item, there, what=what))
+        case Scalar(value=str()):
+            stated = _stated_seconds(node, context)
+            if stated is not None:
+                _police(stated, node, context, what)
+                return Constant(value=stated, mark=node.mark)
+            if _is_no_duration(node, context):
+                return FAILED
+            return expression(node, context)
+        case Scalar(value=int() | float()):
+            _police(node.value, node, context, what)
+            return Constant(value=float(node.value), mark=node.mark)
+        case _:
+            return Constant(value=None, mark=node.mark)
+
+
+def _police(stated: float, node: Node, context: Context, what: str) -> None:
+    """Note a duration that no clock can wait for, or that is too long."""
+    if not stated <= LONGEST_S:
+        hint = "one sleep, or timeout, is at most an hour: 3600s, 1h"
+        message = f"{what} is longer than an hour" if stated > 0 else f"{what} is not a duration"
+        context.problems.add("bad_duration", message, node.mark, hint)
+
+
+def _stated_seconds(node: Scalar, context: Context) -> float | None:
+    """Return the seconds in a text, or in a parameter of that name; None for an expression."""
+    held = context.names.constants.get(str(node.value))
+    return duration_s(held if isinstance(held, str) else str(node.value))
+
+
+def fixed_seconds(node: Node, context: Context, *, what: str) -> float | None:
+    """Return a duration that is the same on every rank, in seconds; None where it fails."""
+    node, context = given(node, context, "duration")
+    stated: Any = None
+    if isinstance(node, Scalar) and isinstance(node.value, str):
+        stated = _stated_seconds(node, context)
+        if stated is None and _is_no_duration(node, context):
+            return None
+    if stated is None:
+        stated = constant_value(node, context, what=what)
+    if isinstance(stated, int | float) and not isinstance(stated, bool) and 0 < stated <= LONGEST_S:
+        return float(stated)
+    if stated is not None:
+        context.problems.add(
+            "bad_duration",
+            f"{what} must be a duration greater than zero, and at most an hour",
+            node.mark,
+            "write it as 10s, 0.5s, 200ms or 2min",
+        )
+    return None
+
+
+def _is_no_duration(node: Scalar, context: Context) -> bool:
+    """Note a number with a unit that there is not, or a negative one."""
+    if not re.fullmatch(r"[-+]?[0-9.]+(e-?[0-9]+)?\s*[A-Za-zµ]+", node.text):
+        return False
+    hint = "the units are us, ms, s, min and h: 10s, 0.5s, 200ms, 2min"
+    if node.text.startswith("-") and duration_s(node.text[1:]) is not None:
+        hint = "a duration is never negative: 10s, 0.5s, 200ms"
+    context.problems.add("bad_duration", f"`{node.text}` is not a duration", node.mark, hint)
+    return True
+
+
+# -------------------------------------------------------------------------------------------------
+# What a tensor holds: data, an expression, the long form with a dtype, one value a rank.
+
+
+def value(node: Node, context: Context) -> Form:
+    """Return a tensor's value: data, an expression, a per-rank mapping or the long form."""
+    node, context = given(node, context, "value")
+    match node:
+        case Scalar(value=str()):
+            return expression(node, context)
+        case Scalar():
+            return Constant(value=node.value, mark=node.mark)
+        case Sequence():
+            return _rectangular(listing(node, context, value), context)
+        case Mapping() if is_long_form(node):
+            return long_form(node, context)
+        case Mapping():
+            return per_rank(node, context, value)
+
+
+def is_long_form(node: Node) -> bool:
+    """Whether a node is a value's long form rather than a mapping from ranks to values."""
+    return isinstance(node, Mapping) and any(
+        key_text(key) in LONG_FORM or key_text(key) in TOLERANCES for key, _ in node.entries
+    )
+
+
+def long_form(node: Mapping, context: Context) -> Typed:
+    """Return `{value: ..., dtype: ..., shape: ...}`, in expectations with `rtol` and `atol`."""
+    fields: dict[str, Any] = {"value": None}
+    for key, item in node.entries:
+        match key_text(key):
+            case "value":
+                fields["value"] = value(item, context)
+            case "dtype":
+                fields["dtype"] = dtype(item, context)
+            case "shape":
+                fields["shape"] = sizes(item, context)
+            case name:
+                fields[name] = _tolerance(item, context, name)
+    return Typed(**fields, mark=node.mark)
+
+
+def dtype(node: Node, context: Context) -> Form:
+    """Return a dtype's name, or a mapping from ranks to such names."""
+    return fixed_form(node, context, DTYPES, code="unknown_dtype", what="dtype")
+
+
+def _tolerance(node: Node, context: Context, name: str) -> float:
+    stated = constant_value(node, context, what=name)
+    if isinstance(stated, int | float) and not isinstance(stated, bool) and stated >= 0:
+        return float(stated)
+    if stated is not None:
+        context.problems.add(
+            "bad_value",
+            f"{name} must be a number, zero or more",
+            node.mark,
+            f"write `{name}: 1e-3`",
+        )
+    return 0.0
+
+
+def _rectangular(form: Form, context: Context) -> Form:
+    """Refuse rows that differ in length; in an expectation they are a list of tensors."""
+    if not isinstance(form, Constant) or _shape(form.value) is not None:
+        return form
+    rows = form.value
+    if context.expecting and all(isinstance(row, list) and _shape(row) for row in rows):
+        return ListForm(
+            items=tuple(Constant(value=row, mark=form.mark) for row in rows), mark=form.mark
+        )
+    context.problems.add(
+        "ragged_list",
+        "the rows of this list differ in length, so it is not a tensor",
+        form.mark,
+        "a list of tensors is written as an expression: `[zeros(1), zeros(2)]`",
+    )
+    return form
+
+
+def _shape(data: Any) -> tuple[int, ...] | None:
+    if not isinstance(data, list):
+        return ()
+    shapes = {_shape(item) for item in data}
+    if not shapes:
+        return (0,)
+    inner = shapes.pop()
+    return None if shapes or inner is None else (len(data), *inner)
+
+
+def sizes(node: Node, context: Context) -> Form:
+    """Return a shape: an integer, a list of integers or an expression."""
+    node, context = given(node, context, "shape")
+    if isinstance(node, Scalar) and isinstance(node.value, int):
+        return integer(node, context)
+    return integers(node, context)
+
+
+# -------------------------------------------------------------------------------------------------
+# Plain YAML values for the object collectives: a string is a string, `{expr: ...}` computed.
+
+
+def object_value(node: Node, context: Context) -> Form:
+    """Return an entry of `objects:`: a plain value, or a mapping from ranks to plain values."""
+    if _is_per_rank(node):
+        assert isinstance(node, Mapping)
+        return per_rank(node, context, _plain)
+    return _plain(node, context)
+
+
+def object_argument(node: Node, context: Context, param: Param) -> Form:
+    """Return an argument of an object collective: a name, an expression, or YAML data."""
+    node, context = context.resolve(node)
+    if isinstance(node, Scalar) and isinstance(node.value, str):
+        return expression(node, context)
+    if isinstance(node, Scalar) and node.value is None:
+        return Constant(value=None, mark=node.mark)
+    if _is_per_rank(node):
+        assert isinstance(node, Mapping)
+        return per_rank(node, context, lambda item, there: object_argument(item, there, param))
+    return _plain(node, context)
+
+
+def expected_object(node: Node, context: Context) -> Form:
+    """Return what a name of `objects:` must hold: plain YAML, or one expression for all of it."""
+    if _is_text(node):
+        assert isinstance(node, Scalar)
+        found = _as_known_expression(node, context)
+        if found is not None:
+            return found
+    return _plain(node, context)
+
+
+def _is_text(node: Node) -> bool:
+    return isinstance(node, Scalar) and isinstance(node.value, str)
+
+
+def _as_known_expression(node: Scalar, context: Context) -> Form | None:
+    """Return a text as an expression where it is one over known names; otherwise it is text."""
+    from torch_scenarios.expressions.compile import compile_expression
+
+    try:
+        compiled = compile_expression(
+            node.text, node.mark, groups=context.names.groups, limits=context.limits
+        )
+    except ScenarioError:
+        return None
+    known = compiled.names <= frozenset(context.readable) and (compiled.names or compiled.calls)
+    return expression(node, context) if known else None
+
+
+def _plain(node: Node, context: Context) -> Form:
+    if _is_computed(node):
+        return Objects(tree=_tree(node, context), mark=node.mark)
+    if isinstance(node, Scalar) and node.value is None:
+        return Constant(value=None, mark=node.mark)
+    return Objects(tree=_tree(node, context), mark=node.mark)
+
+
+def _is_computed(node: Node) -> bool:
+    return isinstance(node, Mapping) and node.words() == [COMPUTED]
+
+
+def _is_per_rank(node: Node) -> bool:
+    """Whether a mapping is from ranks to values: it has `else`, or all its keys are integers."""
+    if not isinstance(node, Mapping) or not node.entries:
+        return False
+    return ELSE in node.words() or all(_selects(key) for key, _ in node.entries)
+
+
+def _selects(key: Node) -> bool:
+    if isinstance(key, Sequence):
+        return True
+    return isinstance(key, Scalar) and isinstance(key.value, int) and key.value is not True
+
+
+def _tree(node: Node, context: Context) -> Any:
+    match node:
+        case Scalar():
+            return node.value
+        case Sequence():
+            return [_tree(item, context) for item in node.items]
+        case Mapping() if _is_computed(node):
+            item = node.entries[0][1]
+            if not isinstance(item, Scalar):
+                return None
+            computed = expression(item, context)
+            return computed.value if isinstance(computed, Constant) else computed
+        case Mapping():
+            return {_key(key): _tree(value, context) for key, value in node.entries}
+
+
+def _key(key: Node) -> Any:
+    value = plain(key)
+    return key_text(key) if isinstance(value, list | dict) else value

@@ -1,0 +1,102 @@
+"""The search: the smallest text so far, every attempt to make it smaller, and delta debugging."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from msgspec import Struct, field
+
+from torch_scenarios.source.edit import (
+    Edit,
+    Span,
+    spans,
+    splice,
+)
+
+# -------------------------------------------------------------------------------------------------
+# The search: the smallest text so far, and every attempt to make it smaller.
+
+
+class Progress(Protocol):
+    """Hears of each attempt: how many there were, and how long the smallest text is."""
+
+    def __call__(self, attempts: int, size: int) -> None:
+        """Hear of one attempt."""
+
+
+class ExhaustedError(Exception):
+    """The attempts are used up."""
+
+
+class Search(Struct, kw_only=True):
+    """`text` holds whatever was accepted last; `holds` says whether a text shows the same fault."""
+
+    text: str
+    holds: Callable[[str], bool]
+    most: int
+    progress: Progress | None = None
+    attempts: int = 0
+    _known: dict[str, bool] = field(default_factory=dict)
+
+    @property
+    def root(self) -> Span:
+        """The spans of the smallest text so far."""
+        return spans(self.text)
+
+    def tries(self, text: str) -> bool:
+        """Accept a text if it shows the same fault; raise ExhaustedError beyond the budget."""
+        if text == self.text:
+            return False
+        if text not in self._known:
+            if self.attempts >= self.most:
+                raise ExhaustedError
+            self.attempts += 1
+            self._known[text] = self.holds(text)
+            if self.progress is not None:
+                self.progress(self.attempts, min(len(text), len(self.text)))
+        if self._known[text]:
+            self.text = text
+        return self._known[text]
+
+    def edits(self, edits: Iterable[Edit]) -> bool:
+        """Accept the text with some edits made, if it shows the same fault."""
+        return self.tries(splice(self.text, edits))
+
+
+# -------------------------------------------------------------------------------------------------
+# Delta debugging: the smallest part of a list that still has a property.
+
+T = TypeVar("T")
+
+
+def ddmin(items: Sequence[T], holds: Callable[[list[T]], bool]) -> list[T]:
+    """Return a part of `items`, in order, for which `holds` and of which no item can go alone.
+
+    `holds` is true of all items, and is asked of parts; the empty list is asked first. The
+    algorithm ddmin of Zeller and Hildebrandt (2002): parts, then their complements, ever finer.
+    """
+    kept = list(items)
+    if kept and holds([]):
+        return []
+    parts = 2
+    while len(kept) > 1:
+        size = -(-len(kept) // parts)
+        chunks = [kept[at : at + size] for at in range(0, len(kept), size)]
+        smaller = next((chunk for chunk in chunks if len(chunks) > 1 and holds(chunk)), None)
+        if smaller is not None:
+            kept, parts = smaller, 2
+            continue
+        rest = (_without(kept, at, size) for at in range(0, len(kept), size))
+        smaller = next((each for each in rest if each and holds(each)), None)
+        if smaller is not None:
+            kept, parts = smaller, max(parts - 1, 2)
+        elif size == 1:
+            break
+        else:
+            parts = min(len(kept), 2 * parts)
+    return kept
+
+
+def _without(items: list[T], at: int, size: int) -> list[T]:
+    return items[:at] + items[at + size :]

@@ -1,0 +1,299 @@
+"""The stage `Scenario`: what one case of one file says, checked and resolved, still unevaluated.
+
+Made by :mod:`torch_scenarios.language` from YAML; read by :mod:`torch_scenarios.model.plan` and by
+the verdict. Parameters and matrix keys are already constants here and `use` is already inlined;
+what depends on a rank, a loop variable or a tensor is one of
+:mod:`torch_scenarios.expressions.values`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct, field
+
+from torch_scenarios.errors import Marked, Problem, Source
+from torch_scenarios.expressions.values import Expression, Form, PerRank, Selector
+from torch_scenarios.model.versions import VersionRange, release_of
+from torch_scenarios.operations.base import Issued, Operation
+from torch_scenarios.strategies import Model
+
+
+class Unchanged(Struct, frozen=True, kw_only=True):
+    """The word `unchanged`: what the rank held before the step (at the top: in the beginning)."""
+
+
+class ElapsedBounds(Marked, frozen=True, kw_only=True):
+    """Seconds since the scenario began, on that rank; None is no bound."""
+
+    min_s: Form | None = None
+    max_s: Form | None = None
+
+
+class RaiseSpec(Marked, frozen=True, kw_only=True):
+    """Kinds of which any will do; empty means that nothing may be raised (`none`).
+
+    `contains` asks for a substring of the backend's own message.
+    """
+
+    kinds: tuple[str, ...]
+    contains: str | None = None
+
+
+class ValueExpectation(Marked, frozen=True, kw_only=True):
+    """`key` must be `wanted`: key is a name or an expression, evaluated on the rank that is asked.
+
+    `wanted` is a form, :class:`Unchanged`, or a PerRank of these.
+    """
+
+    key: Expression
+    wanted: Form | Unchanged | PerRank[Form | Unchanged]
+
+
+class Expectation(Marked, frozen=True, kw_only=True):
+    """What must hold right after a step, on every rank that took it."""
+
+    values: tuple[ValueExpectation, ...] = ()
+    elapsed: ElapsedBounds | PerRank[ElapsedBounds] | None = None
+    raises: RaiseSpec | PerRank[RaiseSpec] | None = None
+
+
+class Communicates(Marked, frozen=True, kw_only=True):
+    """The calls of all steps of a model, in order; on one group, where one is named.
+
+    The group of a :class:`Issued` that is stated is empty: lists are by group, or for all together.
+    """
+
+    model: str
+    calls: tuple[Issued, ...] | PerRank[tuple[Issued, ...]]
+    group: str | None = None
+
+
+class Bounds(Marked, frozen=True, kw_only=True):
+    """Between which values a number must be, both among them; None is no bound."""
+
+    low: float | None = None
+    high: float | None = None
+
+
+class RankBounds(Marked, frozen=True, kw_only=True):
+    """The same as forms, for each rank its own."""
+
+    low: Form | None = None
+    high: Form | None = None
+
+
+class TimeExpectation(Marked, frozen=True, kw_only=True):
+    """Between which times, in microseconds, a forecast must be on a topology: a name, or a file."""
+
+    on: str
+    low: float | None = None
+    high: float | None = None
+
+
+class CostExpectation(Marked, frozen=True, kw_only=True):
+    """What a program costs on any machine; what is None was not stated.
+
+    `sent` are the bytes of the rank that sends most, `sent_by` those of each rank. `time` is the
+    one that depends on a machine.
+    """
+
+    rounds: Bounds | None = None
+    messages: Bounds | None = None
+    sent: Bounds | None = None
+    sent_by: PerRank[RankBounds] | None = None
+    time: TimeExpectation | None = None
+
+
+class FinalExpectation(Marked, frozen=True, kw_only=True):
+    """The top-level `expect`. A field that is None, or empty, was not stated.
+
+    Any of `outcomes` will do; where none is stated that is `completes`. `blocked` and `dies` map a
+    selector to text (a step's name or label; a signal name or `exit N`). `sections` are the
+    conditions under which something differs, in the order in which they are laid over the general
+    expectation; `merged` has, for the numbers of those that hold together, a complete
+    FinalExpectation. No numbers hold for this one itself.
+    """
+
+    outcomes: tuple[str, ...] = ()
+    blocked: PerRank[str] | None = None
+    diagnoses: tuple[str, ...] = ()
+    dies: PerRank[str] | None = None
+    within_s: float | None = None
+    cost: CostExpectation | None = None
+    at_end: Expectation = Expectation()
+    communicates: tuple[Communicates, ...] = ()
+    sections: tuple[Section, ...] = ()
+    merged: Mapping[tuple[int, ...], FinalExpectation] = field(default_factory=dict)
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The outcomes of which any will do."""
+        return self.outcomes or ("completes",)
+
+    def on(self, backend: str | None, torch: str | None = None) -> FinalExpectation:
+        """Return what is expected on `backend`, with that version of torch (None: with any)."""
+        holding = self.holding(backend, torch)
+        return self.merged[holding] if holding else self
+
+    def holding(self, backend: str | None, torch: str | None = None) -> tuple[int, ...]:
+        """Return the numbers of the sections that hold together."""
+        return tuple(
+            number for number, each in enumerate(self.sections) if each.holds(backend, torch)
+        )
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """The backends that a section names, in order of their names."""
+        return tuple(sorted({each.backend for each in self.sections if each.backend}))
+
+    @property
+    def versions(self) -> tuple[str | None, ...]:
+        """Versions of torch of which one meets each set of conditions; None is any version."""
+        return versions_between(self.sections)
+
+
+class Section(Struct, frozen=True, kw_only=True):
+    """The condition of a section of the top-level `expect`; what is None asks nothing."""
+
+    backend: str | None = None
+    torch: VersionRange | None = None
+
+    def holds(self, backend: str | None, torch: str | None) -> bool:
+        """Return whether a backend and a version of torch meet it; an unknown one does not."""
+        meant = self.backend is None or self.backend == backend
+        return meant and (self.torch is None or (torch is not None and self.torch.holds(torch)))
+
+
+def versions_between(sections: Iterable[Section]) -> tuple[str | None, ...]:
+    """Return None and one version for every set of conditions that some version meets."""
+    ranges = [each.torch for each in sections if each.torch is not None]
+    edges = {edge for each in ranges for edge in each.edges()} | ({"0"} if ranges else set())
+    found = {
+        tuple(each.holds(edge) for each in ranges): edge
+        for edge in sorted(edges, key=release_of, reverse=True)
+    }
+    return (None, *sorted(found.values(), key=release_of))
+
+
+class GroupSpec(Marked, frozen=True, kw_only=True):
+    """One entry of `groups:`. Exactly one of the five forms is not None.
+
+    `ranks` a selector-like form (list or expression); `partition` a form that yields lists of
+    ranks; `size` of `new_subgroups`; `shape` with `dims` of `init_device_mesh`. A mesh with
+    a name to `flatten` is known to torch as one dimension of that name as well.
+    """
+
+    name: str
+    ranks: Form | None = None
+    partition: Form | None = None
+    size: Form | None = None
+    shape: Form | None = None
+    dims: tuple[str, ...] = ()
+    flatten: str | None = None
+    timeout_s: float | None = None
+    backend: str | None = None
+    sort_ranks: bool = True
+
+
+class Step(Marked, frozen=True, kw_only=True):
+    """One step of the list, or (with `body`) a `for` over further steps.
+
+    `index` numbers the steps of a scenario in the order of the file after `use` was inlined,
+    depth first, from 0. `arguments` maps an argument's name (torch's) to its form; for `compute`
+    to the assigned names in order. A step that is an `expect` alone has `operation` None.
+    """
+
+    index: int
+    operation: Operation | None = None
+    arguments: Mapping[str, Form] = field(default_factory=dict)
+    name: str | None = None
+    ranks: Selector | None = None
+    handle: str | None = None
+    #: of a handle that is one of its own for each value
+    handle_index: Form | None = None
+    expect: Expectation | None = None
+    variable: str | None = None
+    over: Form | None = None
+    #: of a loop: the numbers that `let` names in its body, which end with each turn
+    numbers: tuple[str, ...] = ()
+    body: tuple[Step, ...] = ()
+    #: where the step stands in the program that it was recorded from: words, on each rank
+    at: str | PerRank[str] | None = None
+
+
+class Scenario(Marked, frozen=True, kw_only=True):
+    """One case: a file, one combination of its matrix, its parameters bound.
+
+    `warnings` is what the reader of the file noticed, and refuses nothing. The program of the ranks
+    in `truncated` goes on beyond what is written.
+    """
+
+    apart = ("warnings", "mark")
+
+    source: Source
+    name: str
+    case: str
+    world_size: int
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    backends: tuple[str, ...] | None = None
+    torch: VersionRange | None = None
+    timeout_s: float = 10.0
+    debug: str = "off"
+    groups: tuple[GroupSpec, ...] = ()
+    tensors: Mapping[str, Form] = field(default_factory=dict)
+    objects: Mapping[str, Form] = field(default_factory=dict)
+    models: Mapping[str, Model] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+    truncated: frozenset[int] = frozenset()
+    expect: FinalExpectation = FinalExpectation()
+    #: whether a run keeps what steps write: where it is only timed, that is its own noise
+    keeps: bool = True
+    warnings: tuple[Problem, ...] = ()
+
+    @property
+    def file(self) -> str:
+        """The path of its file, as it is named."""
+        return self.source.path
+
+    @property
+    def lacking(self) -> str | None:
+        """Why it is not analysed here although torch may know what it asks for, or None."""
+        models = (each.lacking for each in self.models.values())
+        operations = (each.operation for each in steps_of(self.steps))
+        steps = (each.lacking for each in operations if each is not None)
+        return next(filter(None, (*models, *steps)), None)
+
+    def not_for(self, torch: str) -> str | None:
+        """Return why it has no meaning with a version of torch; None where it has."""
+        if self.torch is not None and not self.torch.holds(torch):
+            return f"it is meant for torch {self.torch}; this is torch {torch}"
+        for model in self.models.values():
+            for strategy in model.parallel:
+                for versions, why in strategy.broken.items():
+                    if VersionRange.read(versions).holds(torch):
+                        return f"this is torch {torch}: {why}"
+        return None
+
+
+def steps_of(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Return every step in `steps`, bodies included, in order of their index."""
+    found: list[Step] = []
+    for step in steps:
+        found.append(step)
+        found.extend(steps_of(step.body))
+    return tuple(found)
+
+
+def stated_names(scenario: Scenario) -> frozenset[str]:
+    """Return the names that an expectation reads, beside any step or at the end, on any backend."""
+    finals = (scenario.expect, *scenario.expect.merged.values())
+    stated = [step.expect for step in steps_of(scenario.steps) if step.expect is not None]
+    found: set[str] = set()
+    for expect in (*stated, *(final.at_end for final in finals)):
+        for value in expect.values:
+            found |= value.key.names | value.key.before
+    return frozenset(found)

@@ -1,0 +1,286 @@
+"""What went between the ranks of a predicted trace, in the order in which it came about.
+
+Kept by either engine: messages as they are posted, meet and are done with, collectives as they are
+entered, and pauses. From it follow the structure of a program, which is exact and the same on any
+machine, and (:mod:`torch_scenarios.cost`) forecasts of its time. Knows no operation and no value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from math import isnan
+from typing import Any
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+#: ranks, or rows of a post: an integer, an array, or None for all rows in their order
+Rows = Any
+
+
+class TrafficRow(Struct, frozen=True):
+    """Ranks `[L]` that send to, or receive from, `peers` `[L]`: `size` bytes each, at one stroke.
+
+    The peers of receives from anyone are -1. `step` is the index of the step that posts them.
+    Where `header` is not None, a message of so many bytes goes before each, and is waited for.
+    `group` is the group's name, as the file has it. `begins`: a call of torch begins with it; the
+    others of a batch go with the first.
+    """
+
+    number: int
+    ranks: Rows
+    peers: Rows
+    size: float
+    sends: bool
+    step: int = -1
+    header: float | None = None
+    group: str = "world"
+    begins: bool = True
+
+    @property
+    def messages(self) -> int:
+        """How many messages each of the ranks sends."""
+        return 1 if self.header is None else 2
+
+
+class Meet(Struct, frozen=True):
+    """Rows of one post of sends that meet rows of one of receives."""
+
+    send: int
+    sent: Rows
+    receive: int
+    received: Rows
+
+
+class Finish(Struct, frozen=True):
+    """Ranks that return from a step which completes rows of a post, or their collective."""
+
+    ranks: Rows
+    post: int
+    rows: Rows
+
+
+class Enter(Struct, frozen=True):
+    """Ranks that enter a collective: what each sends by the ring's algorithm, in bytes.
+
+    `size` are the bytes of its tensor in the sense of nccl-tests, `members` the ranks of its group.
+    Ranks that enter at one stroke share a number. A collective of objects is made of `parts`: the
+    names of collectives of tensors and their sizes; `size` and `sent` are NaN where nothing tells.
+    """
+
+    number: int
+    ranks: Rows
+    sent: Any
+    name: str
+    key: str
+    size: float
+    members: tuple[int, ...]
+    step: int = -1
+    parts: tuple[tuple[str, float], ...] = ()
+    group: str = "world"
+
+
+class Pause(Struct, frozen=True):
+    """Ranks that are busy by themselves for some seconds."""
+
+    ranks: Rows
+    seconds: float
+    step: int = -1
+
+
+class Structure(Struct, frozen=True, kw_only=True):
+    """What a program costs on any machine.
+
+    `rounds` is the longest chain of messages, in which b follows a if the rank that posts b has
+    returned, in program order, from a step that completes with a; a send completes with its
+    receive. `sent` are the bytes that each rank sends. Collectives in one call have no messages:
+    `rounds` and `messages` are None where `collectives` names some, and what they send is modelled
+    by the ring. `links` maps (source, destination) to messages and bytes.
+    """
+
+    rounds: int | None
+    messages: int | None
+    sent: tuple[float, ...]
+    collectives: tuple[str, ...] = ()
+    links: Mapping[tuple[int, int], tuple[int, float]] = field(default_factory=dict)
+
+    @property
+    def modelled(self) -> bool:
+        """Whether some of what is sent is modelled by the ring."""
+        return bool(self.collectives)
+
+
+class Traffic:
+    """The traffic of one run of a program, in the order in which it came about."""
+
+    def __init__(self, world_size: int) -> None:
+        """Begin with none."""
+        self.world_size = world_size
+        self.entries: list[TrafficRow | Meet | Finish | Enter | Pause] = []
+        self._posts = 0
+        #: collectives of objects: their number -> their place, until all members are there
+        self._unweighed: dict[int, int] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the structure, where it was asked for; what came about stays where it is."""
+        return _counted, (self.__dict__.get("structure"),)
+
+    @classmethod
+    def counted(cls, structure: Structure) -> Traffic:
+        """Return the traffic of which nothing is known but its structure."""
+        found = cls(len(structure.sent))
+        found.__dict__["structure"] = structure
+        return found
+
+    def summary(self, *, asked: bool = False) -> Traffic | None:
+        """Return the structure alone, where it is asked for or known; None where it is not."""
+        return _counted(self.structure if asked else self.__dict__.get("structure"))
+
+    def copy(self) -> Traffic:
+        """Return the same traffic, to be added to apart."""
+        found = Traffic(self.world_size)
+        found.entries, found._unweighed = list(self.entries), dict(self._unweighed)
+        found._posts = self._posts
+        return found
+
+    # ------------------------------------------------------------------ as it comes about
+
+    def post(
+        self,
+        ranks: Rows,
+        peers: Rows,
+        size: float | None,
+        *,
+        sends: bool,
+        step: int = -1,
+        header: float | None = None,
+        group: str = "world",
+        begins: bool = True,
+    ) -> int:
+        """Note messages that are posted; returns the number of the post. None: nothing tells."""
+        number = self.stroke()
+        known = float("nan") if size is None else size
+        row = TrafficRow(number, ranks, peers, known, sends, step, header, group, begins)
+        self.entries.append(row)
+        return number
+
+    def meet(self, send: int, sent: Rows, receive: int, received: Rows) -> None:
+        """Note that messages met."""
+        self.entries.append(Meet(send, sent, receive, received))
+
+    def finish(self, ranks: Rows, post: int, rows: Rows) -> None:
+        """Note that ranks returned from a step that completes rows of a post."""
+        self.entries.append(Finish(ranks, post, rows))
+
+    def stroke(self) -> int:
+        """Return the number of what ranks enter next, at one stroke."""
+        self._posts += 1
+        return self._posts - 1
+
+    def enter(self, entry: Enter) -> None:
+        """Note that ranks entered a collective."""
+        if isinstance(entry.sent, float) and isnan(entry.sent):
+            self._unweighed[entry.number] = len(self.entries)
+        self.entries.append(entry)
+
+    def weigh(self, number: int, sent: float, parts: tuple[tuple[str, float], ...]) -> None:
+        """Note what a member of a collective of objects sends, once all of them are known."""
+        at = self._unweighed.pop(number)
+        entry = self.entries[at]
+        assert isinstance(entry, Enter)
+        self.entries[at] = replace(
+            entry, sent=sent, size=sum(size for _, size in parts), parts=parts
+        )
+
+    def pause(self, ranks: Rows, seconds: float, step: int = -1) -> None:
+        """Note that ranks are busy by themselves."""
+        self.entries.append(Pause(ranks, seconds, step))
+
+    # ------------------------------------------------------------------ what follows from it
+
+    @cached_property
+    def structure(self) -> Structure:
+        """What the program costs on any machine."""
+        collectives = tuple(sorted({each.name for each in self.entries if isinstance(each, Enter)}))
+        sent = np.zeros(self.world_size, np.float64)
+        messages = 0
+        for each in self.entries:
+            if isinstance(each, Enter):
+                np.add.at(sent, np.atleast_1d(each.ranks), each.sent)
+            elif isinstance(each, TrafficRow) and each.sends:
+                ranks = np.atleast_1d(each.ranks)
+                np.add.at(sent, ranks, each.size + (each.header or 0))  # NaN: nothing tells
+                messages += len(ranks) * each.messages
+        return Structure(
+            rounds=None if collectives else self._rounds(),
+            messages=None if collectives else messages,
+            sent=tuple(int(each) if each.is_integer() else each for each in sent.tolist()),
+            collectives=collectives,
+        )
+
+    def links(self) -> dict[tuple[int, int], tuple[int, float]]:
+        """Return the messages and bytes on each link that is used: (source, destination)."""
+        found: dict[tuple[int, int], tuple[int, float]] = {}
+        for each in self.entries:
+            if isinstance(each, TrafficRow) and each.sends:
+                ends = zip(
+                    np.atleast_1d(each.ranks).tolist(),
+                    np.atleast_1d(each.peers).tolist(),
+                    strict=True,
+                )
+                for link in ends:
+                    count, size = found.get(link, (0, 0))
+                    found[link] = count + each.messages, size + each.size + (each.header or 0)
+        return dict(sorted(found.items()))
+
+    def _rounds(self) -> int:
+        """Return the longest chain: a message is one further than what its sender returned from."""
+        depth = np.zeros(self.world_size, np.int64)
+        levels: dict[int, NDArray[np.int64]] = {}
+        for each in self.entries:
+            if isinstance(each, TrafficRow):
+                ranks = np.atleast_1d(each.ranks)
+                further = depth[ranks] + each.messages
+                levels[each.number] = further if each.sends else np.zeros_like(ranks)
+            elif isinstance(each, Meet):
+                rows = _index(each.received)
+                levels[each.receive][rows] = levels[each.send][_index(each.sent)]
+            elif isinstance(each, Finish):
+                ranks = np.atleast_1d(each.ranks)
+                reached = levels[each.post][_index(each.rows)]
+                depth[ranks] = np.maximum(depth[ranks], reached)
+        return max((int(each.max(initial=0)) for each in levels.values()), default=0)
+
+    @property
+    def unknown(self) -> bool:
+        """Whether objects are sent of which nothing tells how many bytes they have."""
+        rows = (each for each in self.entries if isinstance(each, TrafficRow) and each.sends)
+        return bool(self._unweighed) or any(isnan(each.size) for each in rows)
+
+
+def _counted(structure: Structure | None) -> Traffic | None:
+    return None if structure is None else Traffic.counted(structure)
+
+
+def _index(rows: Rows) -> Any:
+    """Return what picks rows out of a post; None are all of them."""
+    return slice(None) if rows is None else np.atleast_1d(rows)
+
+
+def size_of(payloads: Iterable[Any] | Sequence[Any]) -> int | None:
+    """Return the bytes of arrays together; None where one is no array."""
+    total = 0
+    for each in payloads:
+        if isinstance(each, list):
+            inner = size_of(each)
+            if inner is None:
+                return None
+            total += inner
+        elif isinstance(each, np.ndarray):
+            total += each.nbytes
+        elif each is not None:
+            return None
+    return total

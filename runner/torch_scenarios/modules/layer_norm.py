@@ -1,0 +1,57 @@
+"""`LayerNorm`: each row at mean 0 and variance 1, then scaled and moved."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from torch_scenarios.modules.base import (
+    Array,
+    Layer,
+    Params,
+    flat,
+    last,
+    normalised,
+    terms_of_normalised,
+)
+
+
+class LayerNorm(Layer, frozen=True, kw_only=True):
+    """`torch.nn.LayerNorm` over the last dimension."""
+
+    name = "LayerNorm"
+    cancels: ClassVar[bool] = True
+    normalized_shape: int
+    eps: float = 1e-5
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """A factor and a term for each feature."""
+        return {"weight": (self.normalized_shape,), "bias": (self.normalized_shape,)}
+
+    def forward(self, params: Params, x: Array) -> tuple[Array, Any]:
+        """Normalise, scale, move."""
+        rows, factor = normalised(x, self.eps, centred=True)
+        return rows * params["weight"] + params["bias"], (rows, factor)
+
+    def backward(self, params: Params, saved: Any, dy: Array) -> tuple[Array, dict[str, Array]]:
+        """Through the mean and the variance of the row as well."""
+        rows, factor = saved
+        grads = {"weight": flat(dy * rows).sum(axis=0), "bias": flat(dy).sum(axis=0)}
+        scaled = dy * params["weight"]
+        mean = scaled.mean(axis=-1, keepdims=True)
+        along = (scaled * rows).mean(axis=-1, keepdims=True)
+        return factor * (scaled - mean - rows * along), grads
+
+    def terms(self, params: Params, saved: Any, size: Array) -> Array:
+        """All three, as they are before they cancel."""
+        return terms_of_normalised(size * np.abs(params["weight"]), saved, axes=-1)
+
+    def build(self, nn: Any) -> Any:
+        """`torch.nn.LayerNorm`."""
+        return nn.LayerNorm(self.normalized_shape, eps=self.eps)
+
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The same."""
+        last(shape, self.normalized_shape, self.name)
+        return shape

@@ -1,0 +1,56 @@
+"""`RMSNorm`: each row at mean square 1, then scaled."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from torch_scenarios.modules.base import (
+    Array,
+    Layer,
+    Params,
+    flat,
+    last,
+    normalised,
+    terms_of_normalised,
+)
+
+
+class RMSNorm(Layer, frozen=True, kw_only=True):
+    """`torch.nn.RMSNorm` over the last dimension."""
+
+    name = "RMSNorm"
+    cancels: ClassVar[bool] = True
+    normalized_shape: int
+    #: torch's own where none is stated: the spacing of float32 at 1
+    eps: float = 2.0**-23
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """A factor for each feature."""
+        return {"weight": (self.normalized_shape,)}
+
+    def forward(self, params: Params, x: Array) -> tuple[Array, Any]:
+        """Normalise and scale."""
+        rows, factor = normalised(x, self.eps, centred=False)
+        return rows * params["weight"], (rows, factor)
+
+    def backward(self, params: Params, saved: Any, dy: Array) -> tuple[Array, dict[str, Array]]:
+        """Through the mean square of the row as well."""
+        rows, factor = saved
+        scaled = dy * params["weight"]
+        along = (scaled * rows).mean(axis=-1, keepdims=True)
+        return factor * (scaled - rows * along), {"weight": flat(dy * rows).sum(axis=0)}
+
+    def terms(self, params: Params, saved: Any, size: Array) -> Array:
+        """All three, as they are before they cancel."""
+        return terms_of_normalised(size * np.abs(params["weight"]), saved, axes=-1)
+
+    def build(self, nn: Any) -> Any:
+        """`torch.nn.RMSNorm`."""
+        return nn.RMSNorm(self.normalized_shape, eps=self.eps)
+
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The same."""
+        last(shape, self.normalized_shape, self.name)
+        return shape

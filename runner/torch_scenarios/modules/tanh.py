@@ -1,0 +1,28 @@
+"""`Tanh`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from torch_scenarios.modules.base import Array, Layer, Params
+
+
+class Tanh(Layer, frozen=True, kw_only=True):
+    """`torch.nn.Tanh`."""
+
+    name = "Tanh"
+
+    def forward(self, params: Params, x: Array) -> tuple[Array, Any]:
+        """Hyperbolic tangent."""
+        y = np.tanh(x)
+        return y, y
+
+    def backward(self, params: Params, saved: Any, dy: Array) -> tuple[Array, dict[str, Array]]:
+        """1 - y^2."""
+        return dy * (1 - saved * saved), {}
+
+    def build(self, nn: Any) -> Any:
+        """`torch.nn.Tanh`."""
+        return nn.Tanh()

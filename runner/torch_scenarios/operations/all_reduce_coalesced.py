@@ -1,0 +1,59 @@
+"""`all_reduce_coalesced`: several tensors reduced in one operation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from torch_scenarios.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, tensors
+from torch_scenarios.operations.base import Collective, Entry, Refusal, Volume, bytes_of
+from torch_scenarios.operations.checks import absent, invalid, mixed_elements, reduced, senseless_op
+
+
+class AllReduceCoalesced(Collective):
+    """Reduce each tensor of a list over the group, in place, in one operation (deprecated)."""
+
+    name = "all_reduce_coalesced"
+    params = (
+        tensors("tensors", "The contributions; hold the results afterwards.", writes=True),
+        REDUCE_OP,
+        GROUP,
+        ASYNC_OP,
+    )
+    agree = ("op", "tensors.dtype", "tensors.shape")
+    example = """\
+world_size: 2
+tensors:
+  x: "full(2, rank + 1)"
+  y: "full(3, 10 * rank)"
+steps:
+  - all_reduce_coalesced: {tensors: [x, y], op: sum}
+    expect:
+      x: [3, 3]
+      y: [10, 10, 10]
+"""
+
+    def refuse(self, entry: Entry) -> Refusal | None:
+        """Refuse None, no tensors, several dtypes, and an op that complex numbers have not."""
+        return (
+            absent(entry, "tensors")
+            or (None if entry["tensors"] else invalid("tensors is empty"))
+            or mixed_elements(entry, "tensors")
+            or senseless_op(entry, "tensors")
+        )
+
+    def volume(self, entry: Entry) -> Volume:
+        """The bytes of the call, and of a ring's rank."""
+        size = bytes_of(entry["tensors"])
+        return Volume(size=size, sent=2 * size * (entry.size - 1) / entry.size)
+
+    def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+        """As `all_reduce` of each tensor in turn."""
+        op = entries[0]["op"]
+        return [{"tensors": [reduced(op, parts) for parts in _columns(entries)]} for _ in entries]
+
+
+def _columns(entries: Sequence[Entry]) -> list[list[NDArray[Any]]]:
+    return [list(column) for column in zip(*(entry["tensors"] for entry in entries), strict=True)]

@@ -1,0 +1,97 @@
+"""`redistribute`: a distributed tensor comes to lie otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch_scenarios.expressions.values import Form
+from torch_scenarios.operations.base import Caller, Entry, Refusal
+from torch_scenarios.operations.checks import invalid
+from torch_scenarios.operations.distribute_tensor import (
+    PLACEMENTS,
+    TENSOR,
+    OnMesh,
+    keep_dtensor,
+    name_in,
+    torch_placements,
+)
+from torch_scenarios.operations.placement import (
+    Layout,
+    impassable,
+    normalised,
+    placed,
+    redistributed,
+)
+
+
+class Placed(OnMesh):
+    """What the operations on a tensor have in common that is distributed already."""
+
+    def group_of(self, caller: Caller, given: Mapping[str, Form]) -> str | None:
+        """Return the group of the first dimension of the mesh on which the tensor lies."""
+        layout = caller.layouts.get(name_in(given))
+        groups = caller.mesh(layout.mesh) if layout is not None else ()
+        return groups[0].name if groups else None
+
+    def concerns(self, caller: Caller, given: Mapping[str, Form]) -> bool:
+        """A rank outside of a mesh has no part of what lies on it."""
+        return name_in(given) in caller.layouts or not caller.is_outside_of_a_mesh()
+
+
+class Redistribute(Placed):
+    """Move a distributed tensor to other placements on the same mesh.
+
+    Each mesh dimension that changes is a call on its group, or none: `Replicate()` is cut without
+    a word, a shard is gathered, a `Partial` is reduced. `explain` of a report shows the calls.
+    """
+
+    name = "redistribute"
+    source = "torch.distributed.tensor.DTensor.redistribute"
+    params = (TENSOR, PLACEMENTS)
+    example = """\
+world_size: 2
+groups: {mesh: {shape: [2], dims: [dp]}}
+tensors:
+  t: "reshape(arange(4), [2, 2])"
+steps:
+  - distribute_tensor: {tensor: t, device_mesh: mesh, placements: [Shard(0)]}
+  - redistribute: {tensor: t, placements: [Shard(1)]}
+    expect:
+      t: {0: [[0], [2]], 1: [[1], [3]]}
+"""
+
+    def refuse(self, entry: Entry) -> Refusal | None:
+        """Refuse a tensor that is not distributed, and placements that torch does not make."""
+        layout, goal = entry["layout"], entry["placements"]
+        if layout is None:
+            return invalid(f"{entry['tensor']} is not distributed on this rank")
+        if isinstance(goal, str):
+            return invalid(goal)
+        if goal is None:
+            return invalid("placements are needed")
+        if not isinstance(layout, Layout):
+            return None
+        refused = impassable(layout, goal)
+        return None if refused is None else invalid(refused)
+
+    def parts(self, caller: Caller, entry: Entry) -> Any:
+        """Make the calls of each transition."""
+        layout = entry["layout"]
+        goal = normalised(entry["placements"], len(layout.shape))
+        local = yield from redistributed(layout, goal, entry["local"])
+        return placed(layout, goal), local
+
+    def take(self, torch: Any, mesh: Callable[[str], Any], caller: Caller, entry: Entry) -> None:
+        """Call torch; the name holds the new local tensor afterwards."""
+        goal = torch_placements(torch, entry["placements"])
+        dtensor = distributed_here(entry).redistribute(placements=goal)
+        keep_dtensor(caller, entry["tensor"], dtensor, entry["layout"].mesh)
+
+
+def distributed_here(entry: Entry) -> Any:
+    """Return the DTensor of a step, in the worker."""
+    if entry["layout"] is None:
+        message = f"{entry['tensor']} is not distributed on this rank"
+        raise ValueError(message)
+    return entry["layout"].dtensor

@@ -1,0 +1,528 @@
+"""The whole way of a scenario, file to verdict, for each of its callers.
+
+The command line, the worker under torchrun and the pytest plugin all go this way: files are
+loaded, every case is analysed and judged without a run, and only if no file is invalid does
+anything start. Who executes is handed in; who reports listens. Nothing here prints, and nothing
+here knows of a command line.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from operator import itemgetter
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from torch_scenarios.limits import Limits, beyond, session, session_over, settled, uncollected
+from torch_scenarios.model.scenario import Scenario
+from torch_scenarios.pipeline.attempts import analyse, execute, repeated, result_of, runnable
+from torch_scenarios.pipeline.interruption import held_back, interruptible
+from torch_scenarios.pipeline.parallel import Crew, SideBySide
+from torch_scenarios.pipeline.results import (
+    FAILED,
+    INCONCLUSIVE,
+    INTERRUPTED,
+    INVALID,
+    NOTHING_SELECTED,
+    PASSED,
+    Analysis,
+    Executor,
+    FileCases,
+    Listener,
+    Loaded,
+    Outcome,
+    Outline,
+    Result,
+    Selection,
+    slimmed,
+)
+from torch_scenarios.pipeline.selection import NamedFiles, file_loader, files_of, gathered, load_all
+from torch_scenarios.verdict import Verdict
+
+__all__ = [
+    "FAILED",
+    "INCONCLUSIVE",
+    "INTERRUPTED",
+    "INVALID",
+    "NOTHING_SELECTED",
+    "PASSED",
+    "Analysis",
+    "Executor",
+    "Listener",
+    "Loaded",
+    "Outcome",
+    "Result",
+    "Selection",
+    "analyse",
+    "check",
+    "execute",
+    "load_all",
+    "repeated",
+    "result_of",
+    "run",
+]
+
+
+#: seconds beyond its own bound that an analysis gets before its process is ended
+GRACE_S = 15.0
+
+#: scenarios in a row that fail to start for one reason, before the rest is spared the attempt
+TRIES = 3
+
+#: cases that may begin before one that still runs is done: their traces are kept until it is
+MOST_AHEAD = 256
+
+
+def check(
+    selection: Selection,
+    listener: Listener,
+    *,
+    traces: bool = False,
+    costs: bool = False,
+    endings: bool = True,
+    backend: str | None = None,
+    torch: str | None = None,
+    stop_at_failure: bool = False,
+) -> Outcome:
+    """Analyse every selected case, or those up to the first failure; start nothing.
+
+    With `traces` the listener is given what every rank is predicted to hold, and the scenario, not
+    only how it ends; with `costs` also what the program costs on any machine. Without `endings` it
+    hears of a case that passes only that it does, and its warnings. `backend` asks for the result
+    of a case there, in place of everywhere; so does `torch`, a version.
+    """
+    import torch_scenarios.model.plan
+    import torch_scenarios.reference  # noqa: F401 -- here once, not in every worker
+
+    began = time.perf_counter()
+    results: list[Result] = []
+    interrupted = False
+    limits = selection.limits
+    patience_s = min(limits.max_seconds, limits.max_total_seconds) + GRACE_S
+    asked = _Asked(traces=traces, costs=costs, endings=endings, backend=backend, torch=torch)
+    with ExitStack() as stack:
+        stack.enter_context(session(limits))
+        stack.enter_context(uncollected())
+        with interruptible():
+            files = files_of(selection)
+            desk = _Desk(selection, files, asked)
+            crew = stack.enter_context(Crew(desk.read, desk.judge, patience_s=patience_s))
+            numbers = range(len(files.found))
+            cases = crew.results(desk.read, numbers, lost=desk.unread, near=int)
+            loaded = gathered(files, cases, selection)
+        try:
+            with interruptible(), settled():
+                orders = [outline.at for outline in loaded.scenarios]
+                judged = crew.results(desk.judge, orders, lost=_unjudged, near=itemgetter(0))
+                listener.begin(len(loaded.scenarios) + len(loaded.invalid))
+                for result in loaded.invalid:
+                    _keep(results, result, listener, costs=costs)
+                for outline in loaded.scenarios:
+                    listener.running(outline.case)
+                    found = _Judged(_unreached(limits)) if session_over() else next(judged)
+                    result = _analysed_result(outline, found)
+                    _keep(results, result, listener, costs=costs, slim=not traces)
+                    if stop_at_failure and result.verdict.status == "FAILED":
+                        break
+        except KeyboardInterrupt:
+            interrupted = True
+    return _outcome(results, began, selection, loaded, interrupted=interrupted)
+
+
+class _Asked(Struct, frozen=True, kw_only=True):
+    """What is asked of each case, and what of it is told."""
+
+    traces: bool
+    costs: bool
+    endings: bool
+    backend: str | None
+    torch: str | None
+
+
+class _Judged(Struct, frozen=True):
+    """What came of the analysis of a case; its `scenario` where reports want traces."""
+
+    verdict: Verdict
+    duration_s: float = 0.0
+    scenario: Scenario | None = None
+
+
+class _Desk:
+    """Reads files and analyses their cases, in one process: what it has read stays here."""
+
+    def __init__(self, selection: Selection, files: NamedFiles, asked: _Asked) -> None:
+        """Begin with nothing read. Raises ScenarioError where a `-k` cannot be read."""
+        self._selection = selection
+        self._files = files
+        self._asked = asked
+        self._load = file_loader(selection, files)
+        #: the cases of files that were read here and are not analysed yet
+        self._cases: dict[tuple[int, int], Scenario] = {}
+
+    @uncollected()
+    def read(self, number: int) -> FileCases[Outline]:
+        """Read the file of a number; return what its cases are."""
+        loaded = self._load(number)
+        self._cases |= {(number, at): case for at, case in enumerate(loaded.cases)}
+        return FileCases(
+            cases=tuple(
+                Outline(
+                    file=case.file,
+                    case=case.case,
+                    at=(number, at),
+                    description=case.description,
+                    tags=case.tags,
+                    world_size=case.world_size,
+                )
+                for at, case in enumerate(loaded.cases)
+            ),
+            invalid=loaded.invalid,
+            problems=loaded.problems,
+        )
+
+    @uncollected()
+    def judge(self, at: tuple[int, int]) -> _Judged:
+        """Analyse a case; its file is read again where another process had read it.
+
+        What it makes for many ranks is gone before the collector may walk over it.
+        """
+        if at not in self._cases:
+            loaded = self.read(at[0])
+            if at not in self._cases:
+                changed = Verdict(status="INCONCLUSIVE", reason="its file changed meanwhile")
+                return _Judged(loaded.invalid.verdict if loaded.invalid else changed)
+        asked, selection = self._asked, self._selection
+        scenario = self._cases.pop(at)
+        analysis = analyse(
+            scenario, selection.limits, asked.backend, strict=selection.strict, torch=asked.torch
+        )
+        verdict = analysis.verdict
+        if not asked.endings and verdict.status == "PASSED":
+            return _Judged(Verdict(status="PASSED", warnings=verdict.warnings), analysis.duration_s)
+        if not asked.traces:
+            return _Judged(slimmed(verdict, costs=asked.costs), analysis.duration_s)
+        if asked.costs and verdict.predicted is not None and verdict.predicted.traffic is not None:
+            _ = verdict.predicted.traffic.structure  # known, it travels with the result
+        return _Judged(verdict, analysis.duration_s, scenario)
+
+    def unread(self, number: int, late: bool) -> FileCases[Outline]:  # noqa: FBT001 -- as a crew asks
+        """Return what came of a file whose reader ended with it."""
+        path = str(self._files.found[number][0])
+        verdict = _unjudged((number, 0), late).verdict
+        return FileCases(invalid=Result(file=path, case=path, verdict=verdict))
+
+
+def _analysed_result(outline: Outline, judged: _Judged) -> Result:
+    return Result(
+        file=outline.file,
+        case=outline.case,
+        verdict=judged.verdict,
+        duration_s=judged.duration_s,
+        scenario=judged.scenario,
+        description=outline.description,
+        tags=outline.tags,
+        world_size=outline.world_size,
+    )
+
+
+def _unreached(limits: Limits) -> Verdict:
+    """Return the verdict on a case that the session had no time for."""
+    reason = f"there was no time left for it: {beyond('max_total_seconds', limits)}"
+    return Verdict(status="INCONCLUSIVE", reason=reason)
+
+
+def _unjudged(_: tuple[int, int], late: bool) -> _Judged:  # noqa: FBT001 -- as a crew asks
+    """Return the verdict on a case whose analysis ended with its process."""
+    reason = "the process of its analysis was killed: is the memory of this machine too small?"
+    if late:
+        reason = (
+            "its analysis, or one before it in the same process, took longer than allowed "
+            "(`--limit seconds=N` raises it)"
+        )
+    return _Judged(Verdict(status="INCONCLUSIVE", reason=reason))
+
+
+def run(
+    selection: Selection,
+    launch: Callable[[], AbstractContextManager[Executor]],
+    listener: Listener,
+    *,
+    stop_at_failure: bool = False,
+    repeat: int = 1,
+    costs: bool = False,
+    jobs: int = 1,
+) -> Outcome:
+    """Load all, analyse all, and run what may pass; with an invalid file nothing runs.
+
+    `launch` begins to start what executes; the analysis goes on meanwhile. Each case is run
+    `repeat` times. With `costs` results tell what a program costs on any machine. With several
+    `jobs` there are as many launches, of which each takes the next case once it is free; they have
+    an `abandon` then. The results are the same, in the same order.
+    """
+    how = _How(stop_at_failure=stop_at_failure, repeat=repeat, costs=costs, limits=selection.limits)
+    with session(selection.limits):
+        return _run(selection, launch, listener, how, jobs)
+
+
+class _How(Struct, frozen=True, kw_only=True):
+    """How the cases of a run are run."""
+
+    stop_at_failure: bool
+    repeat: int
+    costs: bool
+    limits: Limits
+
+
+def _run(
+    selection: Selection,
+    launch: Callable[[], AbstractContextManager[Executor]],
+    listener: Listener,
+    how: _How,
+    jobs: int,
+) -> Outcome:
+    began = time.perf_counter()
+    with interruptible():
+        loaded = load_all(selection)
+    results: list[Result] = []
+    interrupted = False
+    # an interrupt stops what executes undisturbed by another: `launch` is outside
+    try:
+        if loaded.invalid or not loaded.scenarios:
+            # what the cases of the other files would come to is said too, if they are invalid
+            with interruptible():
+                wrong = _wrong(_analysed(loaded, selection))
+                _only_invalid([*loaded.invalid, *wrong], listener, results)
+        else:
+            most = min(jobs, len(loaded.scenarios))
+            with ExitStack() as stack:
+                executors = [stack.enter_context(launch()) for _ in range(most)]
+                with interruptible():
+                    analyses = _analysed(loaded, selection)
+                    wrong = _wrong(analyses)
+                    if wrong:
+                        _only_invalid(wrong, listener, results)
+                    else:
+                        listener.begin(len(analyses))
+                        gc.collect()  # what the analyses left, which is not to stay for as long
+                if not wrong:
+                    _run_all(analyses, executors, results, listener, how)
+    except KeyboardInterrupt:
+        interrupted = True
+    outcome = _outcome(results, began, selection, loaded, interrupted=interrupted)
+    return replace(outcome, repeat=how.repeat)
+
+
+def _analysed(loaded: Loaded[Scenario], selection: Selection) -> list[Analysis]:
+    limits, strict = selection.limits, selection.strict
+    analyses = (analyse(scenario, limits, strict=strict) for scenario in loaded.scenarios)
+    return [runnable(analysis) for analysis in analyses]
+
+
+def _wrong(analyses: Iterable[Analysis]) -> list[Result]:
+    return [result_of(each) for each in analyses if each.verdict.status == "INVALID"]
+
+
+def _run_all(
+    analyses: list[Analysis],
+    executors: Sequence[Executor],
+    results: list[Result],
+    listener: Listener,
+    how: _How,
+) -> None:
+    if len(executors) == 1:
+        with interruptible(), settled():
+            _run_each(analyses, executors[0], results, listener, how)
+        return
+
+    def conduct(executor: Any, analysis: Analysis) -> Result:
+        return repeated(analysis, executor, how.repeat)
+
+    # an interrupt ends the cases that run undisturbed by another
+    beside = SideBySide[Any, Analysis, Result](executors, conduct)
+    with beside, interruptible(), settled():
+        _run_beside(analyses, beside, results, listener, how)
+
+
+class _Hope(Struct):
+    """Whether it makes sense to run one case more."""
+
+    limits: Limits
+    reasons: deque[str | None] = field(default_factory=lambda: deque(maxlen=TRIES))
+
+    def lost(self, analysis: Analysis) -> Result | None:
+        """Return the result of a case that is not even tried; None where it is."""
+        if session_over():
+            return _not_tried(analysis, str(_unreached(self.limits).reason))
+        if len(self.reasons) == TRIES and None not in self.reasons and len(set(self.reasons)) == 1:
+            return _not_tried(analysis, str(self.reasons[0]))
+        return None
+
+    def hear(self, verdict: Verdict) -> None:
+        """Take in what came of a case that was tried."""
+        self.reasons.append(verdict.reason if _never_ran(verdict) else None)
+
+
+def _stops(result: Result, how: _How) -> bool:
+    return how.stop_at_failure and result.verdict.status in {"FAILED", "FLAKY"}
+
+
+def _run_each(
+    analyses: list[Analysis],
+    executor: Executor,
+    results: list[Result],
+    listener: Listener,
+    how: _How,
+) -> None:
+    """Run one case after the other."""
+    waiting = deque(analyses)
+    analyses.clear()
+    hope = _Hope(how.limits)
+    while waiting:
+        analysis = waiting.popleft()  # whose trace is free again once it is judged
+        listener.running(analysis.scenario.case)
+        result = hope.lost(analysis)
+        if result is None:
+            result = repeated(analysis, executor, how.repeat)
+            hope.hear(result.verdict)
+        _keep(results, result, listener, costs=how.costs)
+        if _stops(result, how):
+            return
+
+
+def _run_beside(
+    analyses: list[Analysis],
+    beside: SideBySide[Any, Analysis, Result],
+    results: list[Result],
+    listener: Listener,
+    how: _How,
+) -> None:
+    """Run a case on each executor at a time, begun and reported in their order.
+
+    The ranks that run at a time are at most `max_ranks`, and what they hold is at most
+    `max_run_bytes`. After a failure that stops the run no other case begins; those that come after
+    it are not reported, although they may have run.
+    """
+    waiting = deque(enumerate(analyses))
+    total = len(waiting)
+    analyses.clear()
+    hope = _Hope(how.limits)
+    running: dict[int, _Load] = {}
+    done: dict[int, Result] = {}
+    stopped = False
+    for at in range(total):
+        while at not in done:
+            while waiting and not stopped and _may_begin(waiting[0], at, beside, running, how):
+                number, analysis = waiting.popleft()
+                listener.running(analysis.scenario.case)
+                lost = hope.lost(analysis)
+                if lost is not None:
+                    done[number] = lost
+                    continue
+                running[number] = _load(analysis)
+                beside.begin(number, analysis)
+                del analysis
+            if at not in done:
+                number, result = beside.next()
+                del running[number]
+                hope.hear(result.verdict)
+                stopped = stopped or _stops(result, how)
+                done[number] = result
+        result = done.pop(at)
+        _keep(results, result, listener, costs=how.costs)
+        if _stops(result, how):
+            return
+
+
+class _Load(Struct, frozen=True, kw_only=True):
+    """What a case asks of the machine while it runs."""
+
+    ranks: int
+    held_bytes: int
+
+
+def _load(analysis: Analysis) -> _Load:
+    return _Load(ranks=analysis.scenario.world_size, held_bytes=analysis.run_bytes)
+
+
+def _may_begin(
+    following: tuple[int, Analysis],
+    reported: int,
+    beside: SideBySide[Any, Analysis, Result],
+    running: Mapping[int, _Load],
+    how: _How,
+) -> bool:
+    """Return whether the following case may begin beside those that run; alone it always may."""
+    number, analysis = following
+    if not beside.is_free or number - reported > MOST_AHEAD:
+        return False
+    together = [*running.values(), _load(analysis)]
+    return not running or (
+        sum(each.ranks for each in together) <= how.limits.max_ranks
+        and sum(each.held_bytes for each in together) <= how.limits.max_run_bytes
+    )
+
+
+def _never_ran(verdict: Verdict) -> bool:
+    return verdict.status == "INCONCLUSIVE" and verdict.observed is None
+
+
+def _not_tried(analysis: Analysis, reason: str) -> Result:
+    """Return the result of a case that an environment without hope did not get to run."""
+    verdict = analysis.verdict
+    if verdict.status == "PASSED":
+        verdict = replace(verdict, status="INCONCLUSIVE", reason=reason)
+    return replace(result_of(analysis), verdict=verdict)
+
+
+def _only_invalid(invalid: list[Result], listener: Listener, results: list[Result]) -> None:
+    listener.begin(len(invalid))
+    for result in invalid:
+        _keep(results, result, listener)
+
+
+def _keep(
+    results: list[Result],
+    result: Result,
+    listener: Listener,
+    *,
+    costs: bool = False,
+    slim: bool = False,
+) -> None:
+    """Report a result, and keep of it what later reports need: no tensor outlives its case.
+
+    One that is `slim` has no more than that.
+
+    An interrupt comes before or after: no report has a result that another one lacks.
+    """
+    with held_back():
+        kept = result if slim else replace(result, verdict=slimmed(result.verdict, costs=costs))
+        results.append(kept)
+        listener.finish(result)
+
+
+def _outcome(
+    results: list[Result],
+    began: float,
+    selection: Selection,
+    loaded: Loaded[Any],
+    *,
+    interrupted: bool,
+) -> Outcome:
+    return Outcome(
+        results=tuple(results),
+        interrupted=interrupted,
+        duration_s=time.perf_counter() - began,
+        cases=len(loaded.scenarios),
+        selected=loaded.selected,
+        shard=selection.shard,
+        seed=selection.seed,
+        notes=loaded.notes,
+        warnings=loaded.warnings,
+        strict=selection.strict,
+    )

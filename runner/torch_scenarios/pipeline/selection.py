@@ -1,0 +1,574 @@
+"""Which cases a command line means, in which order, and how they are read."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import json
+import os
+import random
+import re
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from torch_scenarios.errors import Problem, ScenarioError, nearest
+from torch_scenarios.files import RealPaths, discover, replace_file
+from torch_scenarios.language import load
+from torch_scenarios.limits import OverdueError, uncollected
+from torch_scenarios.model.scenario import Scenario, Step, steps_of
+from torch_scenarios.pipeline.attempts import our_fault, overdue
+from torch_scenarios.pipeline.results import (
+    AtEnd,
+    FileCases,
+    Key,
+    Loaded,
+    Outcome,
+    Report,
+    Result,
+    Selectable,
+    Selection,
+    Shard,
+)
+from torch_scenarios.verdict import Verdict
+
+C = TypeVar("C", bound=Selectable)
+
+# -------------------------------------------------------------------------------------------------
+# A path of the command line that means less than a file: `sum.yaml::case`, `sum.yaml:42`.
+#
+# A case is named as the headline of every report prints it; without its matrix keys all cases of
+# that name are meant. A line means all cases of the file, and the step that stands there, whose
+# values are then shown.
+
+#: `sum.yaml:42`, `sum.yaml:42:7` as findings print it, `sum.yaml::case`
+_NARROWED = re.compile(r"(?P<path>.+?)(?:::(?P<case>.+)|:(?P<line>\d+)(?::\d+)?:?)")
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """A path, and the case or the line in it that is meant; neither means all of it."""
+
+    text: str
+    path: str
+    case: str | None = None
+    line: int | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing narrows it."""
+        return self.case is None and self.line is None
+
+
+def place_of(text: str) -> Place:
+    """Read a path of the command line; a file that has such a name is that file."""
+    found = _NARROWED.fullmatch(text)
+    if found is None or Path(text).exists():
+        return Place(text=text, path=text)
+    line = found["line"]
+    return Place(
+        text=text, path=found["path"], case=found["case"], line=None if line is None else int(line)
+    )
+
+
+def narrowed(
+    scenarios: Sequence[Scenario], places: Sequence[Place], problems: list[Problem]
+) -> list[Scenario]:
+    """Return the cases of one file that its places mean; add what they name in vain."""
+    kept: set[str] = set()
+    for place in places:
+        found = [each.case for each in scenarios if _means(place, each)]
+        if not found:
+            problems.append(_in_vain(place, scenarios))
+        kept.update(found)
+    return [scenario for scenario in scenarios if scenario.case in kept]
+
+
+def step_at(scenario: Scenario, line: int) -> Step | None:
+    """Return the innermost step whose text covers a line of the scenario's own file."""
+    found: Step | None = None
+    for step in steps_of(scenario.steps):
+        mark = step.mark
+        if mark is None or mark.source.path != scenario.source.path or mark.line > line:
+            continue
+        if line <= _last_line(step):
+            found = step
+    return found
+
+
+def _last_line(step: Step) -> int:
+    """Return the last line with text of a step: a block ends where the next one begins."""
+    mark = step.mark
+    assert mark is not None
+    lines = mark.source.text.splitlines()
+    indent = mark.column - 1
+    last = mark.line
+    for number in range(mark.line + 1, len(lines) + 1):
+        text = lines[number - 1]
+        if text.strip() and not text.lstrip().startswith("#"):
+            if len(text) - len(text.lstrip()) < indent:
+                break
+            last = number
+    return max(last, mark.end_line or last) if _flow(step, lines) else last
+
+
+def _flow(step: Step, lines: Sequence[str]) -> bool:
+    mark = step.mark
+    return mark is not None and lines[mark.line - 1][mark.column - 1 : mark.column] == "{"
+
+
+def _means(place: Place, scenario: Scenario) -> bool:
+    if place.case is not None:
+        return place.case in {scenario.case, scenario.name}
+    if place.line is None:
+        return True
+    return 0 < place.line <= len(scenario.source.text.splitlines())
+
+
+def _in_vain(place: Place, scenarios: Sequence[Scenario]) -> Problem:
+    if not scenarios:
+        message = f"{place.text}: the file has no case, it is there to be used by others"
+        return Problem(code="unknown_place", message=message)
+    if place.case is None:
+        count = len(scenarios[0].source.text.splitlines())
+        message = f"{place.text}: the file has {count} lines"
+        return Problem(code="unknown_place", message=message)
+    cases = [scenario.case for scenario in scenarios]
+    close = nearest(place.case, cases)
+    hint = f"did you mean {place.path}::{close}?" if close else f"it has {_listed(cases)}"
+    return Problem(
+        code="unknown_place", message=f"{place.text}: the file has no such case", hint=hint
+    )
+
+
+def _listed(cases: Sequence[str], most: int = 5) -> str:
+    shown = ", ".join(cases[:most])
+    return f"{shown} and {len(cases) - most} more" if len(cases) > most else shown
+
+
+# -------------------------------------------------------------------------------------------------
+# What is remembered of the last run: which cases did not pass, in `.scenario/` beside the project.
+#
+# The folder lies beside the nearest `pyproject.toml` or `.git` above the current folder, else in
+# it, and ignores itself in git. It is a convenience: where it cannot be read it is as if it were
+# empty (and that is said where it was asked for), where it cannot be written nothing is
+# remembered.
+
+FOLDER = ".scenario"
+VERSION = 1
+#: what marks the root of a project
+_ROOTS = ("pyproject.toml", ".git")
+_FORMAT = "scenario-last-run"
+#: stands for every case of a file that was invalid
+_WHOLE = ""
+_BAD = frozenset({"FAILED", "FLAKY", "INCONCLUSIVE", "INVALID"})
+
+#: what listens to every run to remember something of it: `module:Class`, made with the folder
+KEEPERS: tuple[str, ...] = (
+    "torch_scenarios.pipeline.selection:LastRun",
+    "torch_scenarios.report.latest:LatestRun",
+)
+
+
+def folder_of(start: Path) -> Path:
+    """Return where what is remembered lies for a command that is given in `start`."""
+    parents = (start, *start.parents)
+    root = next((each for each in parents if any((each / name).exists() for name in _ROOTS)), start)
+    return root / FOLDER
+
+
+def keepers(folder: Path) -> dict[str, Report]:
+    """Return what listens to a run and remembers."""
+    found: dict[str, Report] = {}
+    for name in KEEPERS:
+        module, _, made = name.partition(":")
+        found[name] = getattr(importlib.import_module(module), made)(folder)
+    return found
+
+
+def keep(folder: Path, name: str, text: str) -> None:
+    """Write a file of the folder, whole or not at all. Raises OSError.
+
+    The folder may have come with a stranger's files: nothing is written through a link.
+    """
+    folder.mkdir(exist_ok=True)
+    ignore = folder / ".gitignore"
+    for path in (folder / name, ignore):
+        _police(folder, path)
+    if not os.path.lexists(ignore):
+        ignore.write_text("# made by scenario run\n*\n", encoding="utf-8")
+    replace_file(folder / name, text.encode(), durable=False)
+
+
+def kept(folder: Path, name: str) -> str:
+    """Return the text of a file of the folder. Raises OSError, and ValueError for other bytes."""
+    path = folder / name
+    _police(folder, path)
+    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    with os.fdopen(opened, encoding="utf-8") as file:
+        return file.read()
+
+
+def _police(folder: Path, path: Path) -> None:
+    """Raise OSError where the folder is a link, or a file in it is there and is no regular one."""
+    if not stat.S_ISDIR(folder.lstat().st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, "is not a folder of its own", str(folder))
+    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+        raise OSError(errno.ELOOP, "is a link, or no regular file", str(path))
+
+
+# ---------------------------------------------------------------------------- what failed
+
+#: what did not pass the last time it was run, and the last time it was checked
+RUN, CHECKED = "last.json", "checked.json"
+
+
+def failed(folder: Path, name: str = RUN) -> tuple[frozenset[Key], list[str]]:
+    """Return the cases that did not pass when they last ran, and what a person should know."""
+    try:
+        entries = _entries(folder, name)
+    except FileNotFoundError:
+        return frozenset(), []
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        return frozenset(), [f"what failed the last time is not known: {folder / name} {reason}"]
+    real = RealPaths()
+    return frozenset((real.of(folder.parent / file), case) for file, case in entries), []
+
+
+class LastRun(AtEnd):
+    """Remembers the cases that did not pass. Those that a run did not reach stay as they were."""
+
+    def __init__(self, folder: Path, name: str = RUN) -> None:
+        """Remember in the file `name` of `folder`."""
+        self._folder = folder
+        self._name = name
+
+    def end(self, outcome: Outcome) -> None:
+        """Write what is known now."""
+        known, _ = failed(self._folder, self._name)
+        bad: set[Key] = set()
+        real = RealPaths()
+        for result in outcome.results:
+            failing = result.verdict.status in _BAD
+            if not known and not failing:
+                continue  # there is nothing to forget of it
+            path = real.of(Path(result.file))
+            case = _WHOLE if result.case == result.file else result.case
+            known -= {(path, case), (path, _WHOLE)}
+            if failing:
+                bad.add((path, case))
+        entries = sorted(
+            (os.path.relpath(path, self._folder.parent), case)
+            for path, case in known | bad
+            if Path(path).exists()
+        )
+        if not entries and not os.path.lexists(self._folder / self._name):
+            return  # nothing to remember, nothing to forget
+        text = json.dumps({"format": _FORMAT, "version": VERSION, "failed": entries}, indent=1)
+        with suppress(OSError):  # a folder that cannot be written
+            keep(self._folder, self._name, text + "\n")
+
+
+def _entries(folder: Path, name: str) -> list[tuple[str, str]]:
+    """Return files, relative to the folder's own, and cases. Raises OSError or ValueError."""
+    try:
+        found: Any = json.loads(kept(folder, name))
+    except ValueError as error:
+        message = "is not as it was written"
+        raise ValueError(message) from error
+    if not isinstance(found, dict) or found.get("format") != _FORMAT:
+        message = "is not ours"
+        raise ValueError(message)
+    if found.get("version") != VERSION:
+        message = f"is of version {found.get('version')}, and this one reads {VERSION}"
+        raise ValueError(message)
+    try:
+        return [(str(file), str(case)) for file, case in found["failed"]]
+    except (KeyError, TypeError, ValueError) as error:
+        message = "is not as it was written"
+        raise ValueError(message) from error
+
+
+# -------------------------------------------------------------------------------------------------
+# Which cases a command line means, and in which order they run.
+#
+# First what the words say: a `-k` expression over names, and tags. Then, in this order, a shard,
+# what did not pass the last time, and the order: so that the shards of one command line are
+# disjoint whatever each machine remembers.
+
+
+def chooser(
+    keyword: str | None, tags: Sequence[str]
+) -> Callable[[Iterable[Scenario]], list[Scenario]]:
+    """Return what keeps the scenarios that a `-k` expression and all of the tags select, in order.
+
+    Raises ValueError where the expression cannot be read.
+    """
+    matches = keyword_matcher(keyword) if keyword else None
+
+    def chosen(scenarios: Iterable[Scenario]) -> list[Scenario]:
+        return [
+            scenario
+            for scenario in scenarios
+            if set(tags) <= set(scenario.tags)
+            and (matches is None or matches(f"{scenario.source.path} {scenario.case}".lower()))
+        ]
+
+    return chosen
+
+
+def arranged(scenarios: Sequence[C], selection: Selection) -> tuple[list[C], list[str]]:
+    """Return the part that is to run, in its order, and what a person should know of that."""
+    notes: list[str] = []
+    kept = list(scenarios) if selection.shard is None else part(scenarios, selection.shard)
+    if selection.seed is not None:
+        notes.append(f"in the order of --shuffle {selection.seed}")
+        kept = shuffled(kept, selection.seed)
+    if selection.only_failed or selection.failed_first:
+        failed = [scenario for scenario in kept if _failed(scenario, selection)]
+        others = [scenario for scenario in kept if not _failed(scenario, selection)]
+        if not failed:
+            notes.append(_no_failures(selection))
+        elif selection.only_failed:
+            notes.append(f"only what did not pass the last time: {len(failed)} of {len(kept)}")
+            others = []
+        kept = [*failed, *others]
+    return kept, notes
+
+
+def _no_failures(selection: Selection) -> str:
+    if not selection.failed:
+        return "nothing is known to have failed: all are run"
+    count = len(selection.failed)
+    return f"the last failures ({count}) are not among the selected cases, so all of these are run"
+
+
+def _failed(scenario: Selectable, selection: Selection) -> bool:
+    """Return whether a case failed, or its whole file was invalid."""
+    path, case = key_of(scenario)
+    return not {(path, case), (path, "")}.isdisjoint(selection.failed)
+
+
+def key_of(scenario: Selectable) -> Key:
+    """Return what names a case wherever the command is given."""
+    return str(Path(scenario.file).resolve()), scenario.case
+
+
+def part(scenarios: Sequence[C], shard: Shard) -> list[C]:
+    """Return one shard: every `of`-th case, so that the cases of a matrix are spread over all."""
+    return list(scenarios[shard.number - 1 :: shard.of])
+
+
+def shuffled(scenarios: Sequence[C], seed: int) -> list[C]:
+    """Return the cases in an order that depends on the seed and their names alone."""
+    found = sorted(scenarios, key=lambda scenario: (scenario.file, scenario.case))
+    random.Random(seed).shuffle(found)  # noqa: S311 -- an order, no secret
+    return found
+
+
+def keyword_matcher(text: str) -> Callable[[str], bool]:
+    """Compile a `-k` expression: words that must occur, with `and`, `or`, `not`, parentheses.
+
+    As in pytest. Raises ValueError, saying what is wrong.
+    """
+    tokens = re.findall(r"\(|\)|[^\s()]+", text.lower())
+    return _Keyword(tokens).whole()
+
+
+class _Keyword:
+    """Recursive descent over the tokens: or_ := and_ {or and_}; and_ := not_ {and not_}."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        self.tokens = tokens
+        self.at = 0
+
+    def peek(self) -> str | None:
+        return self.tokens[self.at] if self.at < len(self.tokens) else None
+
+    def take(self) -> str:
+        token = self.peek()
+        if token is None:
+            message = "a word is missing at the end"
+            raise ValueError(message)
+        self.at += 1
+        return token
+
+    def whole(self) -> Callable[[str], bool]:
+        found = self.either()
+        if self.peek() is not None:
+            message = f"{self.peek()!r} is not expected there; join words with `and` or `or`"
+            raise ValueError(message)
+        return found
+
+    def either(self) -> Callable[[str], bool]:
+        parts = [self.both()]
+        while self.peek() == "or":
+            self.take()
+            parts.append(self.both())
+        return lambda text: any(part(text) for part in parts)
+
+    def both(self) -> Callable[[str], bool]:
+        parts = [self.negated()]
+        while self.peek() == "and":
+            self.take()
+            parts.append(self.negated())
+        return lambda text: all(part(text) for part in parts)
+
+    def negated(self) -> Callable[[str], bool]:
+        word = self.take()
+        if word == "not":
+            inner = self.negated()
+            return lambda text: not inner(text)
+        if word == "(":
+            inner = self.either()
+            if self.peek() != ")":
+                message = "a parenthesis is not closed"
+                raise ValueError(message)
+            self.take()
+            return inner
+        if word in {")", "and", "or"}:
+            message = f"a word is missing before {word!r}"
+            raise ValueError(message)
+        return lambda text: word in text
+
+
+# -------------------------------------------------------------------------------------------------
+# The files of a command line, read: which cases are meant, and what is wrong with the others.
+
+
+@uncollected()
+def load_all(selection: Selection) -> Loaded[Scenario]:
+    """Read every file; nothing is evaluated yet.
+
+    Raises ScenarioError where the command line itself is wrong: a `-k` that cannot be read, a case
+    or a line that is not there.
+    """
+    files = files_of(selection)
+    return gathered(files, map(file_loader(selection, files), range(len(files.found))), selection)
+
+
+class NamedFiles(Struct, frozen=True, kw_only=True):
+    """The files of a command line, each once, with the places that name it.
+
+    `invalid` are results of paths that lead to none, `warnings` of files that are passed over.
+    """
+
+    found: tuple[tuple[Path, tuple[Place, ...]], ...]
+    invalid: tuple[Result, ...]
+    warnings: tuple[Problem, ...]
+
+
+def files_of(selection: Selection) -> NamedFiles:
+    """Return every file that is named or below what is named, once; nothing is read."""
+    invalid: list[Result] = []
+    warnings: list[Problem] = []
+    found = _files(selection, invalid, warnings)
+    return NamedFiles(
+        found=tuple((path, tuple(places)) for path, places in found.items()),
+        invalid=tuple(invalid),
+        warnings=tuple(warnings),
+    )
+
+
+def file_loader(selection: Selection, files: NamedFiles) -> Callable[[int], FileCases[Scenario]]:
+    """Return what reads the file of a number, and keeps of its cases those that are meant.
+
+    Raises ScenarioError where a `-k` cannot be read; what it returns raises nothing.
+    """
+    meant = _meant(selection)
+
+    def read(number: int) -> FileCases[Scenario]:
+        path, places = files.found[number]
+        try:
+            cases = load(path, sets=selection.sets, limits=selection.limits)
+            cases = with_timeout(cases, selection.timeout_s)
+        except OverdueError as error:
+            return _unread(path, overdue(error))
+        except ScenarioError as error:
+            return FileCases(invalid=_invalid(str(path), error.problems))
+        except Exception as error:  # noqa: BLE001 -- a fault of ours is reported as one
+            return _unread(path, our_fault("reading", error))
+        problems: list[Problem] = []
+        whole = any(place.whole for place in places)
+        found = meant(cases if whole else narrowed(cases, places, problems))
+        return FileCases(cases=tuple(found), problems=tuple(problems))
+
+    return read
+
+
+def _unread(path: Path, verdict: Verdict) -> FileCases[Scenario]:
+    return FileCases(invalid=Result(file=str(path), case=str(path), verdict=verdict))
+
+
+def gathered(files: NamedFiles, loaded: Iterable[FileCases[C]], selection: Selection) -> Loaded[C]:
+    """Return what all files hold together, the cases in the order that is selected.
+
+    Raises ScenarioError where a case or a line is not there.
+    """
+    invalid = list(files.invalid)
+    problems: list[Problem] = []
+    kept: list[C] = []
+    for each in loaded:
+        if each.invalid is not None:
+            invalid.append(each.invalid)
+        problems += each.problems
+        kept += each.cases
+    if problems:
+        raise ScenarioError(problems)
+    ordered, notes = arranged(kept, selection)
+    return Loaded(
+        scenarios=tuple(ordered),
+        invalid=tuple(invalid),
+        selected=len(kept),
+        notes=tuple(notes),
+        warnings=files.warnings,
+    )
+
+
+def _meant(selection: Selection) -> Callable[[Sequence[Scenario]], list[Scenario]]:
+    """Return what keeps of some cases those that the words of a selection mean."""
+    try:
+        return chooser(selection.keyword, selection.tags)
+    except ValueError as error:
+        text = f"-k {selection.keyword!r} cannot be read: {error}"
+        raise ScenarioError([Problem(code="bad_keyword", message=text)]) from error
+
+
+def with_timeout(scenarios: tuple[Scenario, ...], timeout_s: float | None) -> tuple[Scenario, ...]:
+    """Return the scenarios with another process-group timeout, in seconds; None keeps their own.
+
+    It is replaced before the analysis, which must know when a blocked call gives up.
+    """
+    if timeout_s is None:
+        return scenarios
+    return tuple(replace(scenario, timeout_s=timeout_s) for scenario in scenarios)
+
+
+def _files(
+    selection: Selection, invalid: list[Result], warnings: list[Problem]
+) -> dict[Path, list[Place]]:
+    """Return every file that is named or below what is named, once, and the places that name it."""
+    paths: dict[str, Path] = {}
+    places: dict[Path, list[Place]] = {}
+    real = RealPaths()
+    once = len(selection.paths) == 1  # then nothing is found twice
+    for named in selection.paths:
+        place = place_of(named)
+        try:
+            found = discover([place.path], selection.limits, warnings, real)
+        except ScenarioError as error:
+            invalid.append(_invalid(named, error.problems))
+            continue
+        for path in found:
+            key = path if once else paths.setdefault(real.of(path), path)
+            places.setdefault(key, []).append(place)
+    return places
+
+
+def _invalid(path: str, problems: tuple[Problem, ...]) -> Result:
+    return Result(file=path, case=path, verdict=Verdict(status="INVALID", problems=problems))

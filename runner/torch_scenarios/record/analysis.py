@@ -1,0 +1,441 @@
+"""A record -> a scenario -> a verdict: the same analysis as of any other scenario.
+
+Where the record of a rank ends, its program goes on (`truncated`): what is found is wrong whatever
+comes later. The words are those of a person who wrote a script and states nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from torch_scenarios.errors import LaunchError, ScenarioError
+from torch_scenarios.language.document import load_content
+from torch_scenarios.limits import DEFAULT, Limits
+from torch_scenarios.model.scenario import Scenario
+from torch_scenarios.model.trace import Event, Failure, RankTrace, Trace
+from torch_scenarios.pipeline.attempts import analyse, case_result
+from torch_scenarios.pipeline.results import Result
+from torch_scenarios.record.findings import standing, verdict_on_records
+from torch_scenarios.record.format import (
+    Blocking,
+    RankRecord,
+    RecordedCall,
+    is_record,
+    know_exits,
+    read,
+    refusal,
+    signal_name,
+)
+from torch_scenarios.record.live import JOIN_S, JOINED, Order, Ran, Start, place_of, prepare, run
+from torch_scenarios.record.program import RecordedProgram, program_of
+from torch_scenarios.verdict import Verdict
+
+
+class Judged(Struct, frozen=True, kw_only=True):
+    """What came of a record: its scenario, and the result with the words for a person."""
+
+    program: RecordedProgram
+    scenario: Scenario | None
+    result: Result
+
+    @property
+    def found(self) -> bool:
+        """Whether something is wrong with the program."""
+        return self.result.verdict.status == "FAILED"
+
+
+class Recorded(Struct, frozen=True, kw_only=True):
+    """A program that was run and recorded: its records, how it ran, and what came of it."""
+
+    judged: Judged
+    records: dict[int, RankRecord]
+    ran: Ran
+    notes: tuple[str, ...]
+    path: Path
+    home: str
+
+
+#: ranks whose rest is told, and calls of each
+MOST_RESTS, MOST_NEXT = 8, 3
+
+#: what a run is called off with where no rank came to communicate
+NOTHING = "no rank communicated: nothing is recorded"
+
+
+def recorded(
+    order: Order,
+    *,
+    notice: Callable[[str], None] = lambda _: None,
+    start: Start | None = None,
+    limits: Limits = DEFAULT,
+) -> Recorded:
+    """Run a program, judge its record and write its scenario beside that.
+
+    Raises LaunchError where it cannot be started, NothingRecordedError where no rank communicates.
+    """
+    path = order.folder / "scenario.yaml"
+
+    def asked(records: Mapping[int, RankRecord]) -> bool:
+        script, home = script_of(order, records)
+        try:
+            return judged(records, path, script=script, folder=home, limits=limits).found
+        except ScenarioError:  # of half a record there may be no program yet: the run goes on
+            return False
+
+    prepare(order.folder)
+    ran = run(order, asked, notice, start)
+    if not is_record(order.folder):
+        raise NothingRecordedError(ran.code)
+    records = read(order.folder)
+    know_exits(records, ran.launch)
+    script, home = script_of(order, records)
+    notes = tuple(_notes(order, records))
+    observed = None
+    if not order.fake:
+        observed = observed_of(
+            records,
+            {r: code for r, code in ran.launch.exits.items() if r not in ran.launch.stopped},
+            backend="gloo",
+            stuck=ran.stuck,
+            duration_s=ran.duration_s,
+            notes=notes,
+        )
+    result = judged(records, path, script=script, observed=observed, folder=home, limits=limits)
+    if outside := _outside(ran, records):
+        if result.result.verdict.status == "INCONCLUSIVE":
+            result = _because(result, outside)
+        else:
+            notes = (*notes, outside)
+    if ran.stuck and not order.own_launcher and not order.fake:
+        if order.join:
+            result, told = _joined(order, records, result, start, limits)
+        else:
+            told = [
+                "`--join` runs it again with fake ranks, and tells what the ranks would do next"
+            ]
+        notes = (*notes, *told)
+    path.write_text(result.program.text, encoding="utf-8")
+    return Recorded(judged=result, records=records, ran=ran, notes=notes, path=path, home=home)
+
+
+#: ranks outside of any call that are named with their places
+MOST_OUTSIDE = 8
+
+
+def _outside(ran: Ran, records: Mapping[int, RankRecord]) -> str:
+    """Return which ranks were outside of any call at the end, and where; or nothing."""
+    if ran.launch.outside:
+        ranks, why = ran.launch.outside, "no rank moved any more, and the run was ended"
+    elif ran.timed_out:
+        ranks = tuple(r for r, each in records.items() if each.truncated and not each.inside)
+        why = "the run was ended at --max-seconds"
+    else:
+        return ""
+    alike: dict[str, list[int]] = {}
+    for rank in sorted(ranks):
+        alike.setdefault(place_of(ran.stacks.get(rank, "")), []).append(rank)
+    told = [
+        f"{_several(who)} {'is' if len(who) == 1 else 'are'} outside of any call"
+        + (f", at {place}" if place else "")
+        for place, who in [*alike.items()][:MOST_OUTSIDE]
+    ]
+    return "; ".join([*told, why]) if told else ""
+
+
+def _because(result: Judged, words: str) -> Judged:
+    """Return a result that is in doubt with a better reason for that."""
+    verdict = replace(result.result.verdict, reason=words)
+    return replace(result, result=replace(result.result, verdict=verdict))
+
+
+def _joined(
+    order: Order,
+    records: Mapping[int, RankRecord],
+    result: Judged,
+    start: Start | None,
+    limits: Limits,
+) -> tuple[Judged, list[str]]:
+    """Return what came of a stuck record whose rest is known, and the rest of each rank in words.
+
+    The script runs once more, on fake ranks: where each rank's record is how that begins, that is
+    the whole program, of which the record is the part that was done.
+    """
+    folder = order.folder / JOINED
+    script, home = script_of(order, records)
+    jobs = min(os.cpu_count() or 1, 8)
+    again = replace(
+        order, folder=folder, fake=True, jobs=jobs, keep=False, max_seconds=JOIN_S, silent=True
+    )
+    try:
+        prepare(folder)
+        run(again, lambda _: False, lambda _: None, start)
+        whole = read(folder)
+    except (LaunchError, ScenarioError) as error:
+        return result, [f"it is not joined with fake ranks: {error}"]
+    for rank, record in sorted(records.items()):
+        own, all_of_it = record.calls, whole[rank].calls if rank in whole else []
+        for at, call in enumerate(own):
+            if at >= len(all_of_it) or _same_call(call) != _same_call(all_of_it[at]):
+                told = f"{call.operation} ({call.place.short(home)})"
+                words = f"fake ranks go another way than the run: rank {rank} at {told}"
+                return result, [f"{words}; see {folder / 'output.log'}"]
+    observed = result.result.verdict.observed
+    path = order.folder / "scenario.yaml"
+    found = judged(whole, path, script=script, observed=observed, folder=home, limits=limits)
+    alike: dict[str, list[int]] = {}
+    for rank, record in sorted(records.items()):
+        rest = _rest(whole[rank].calls[len(record.calls) :], home)
+        alike.setdefault(rest, []).append(rank)
+    shown = [
+        f"{_several(ranks)} would go on with {rest}"
+        for rest, ranks in [*alike.items()][:MOST_RESTS]
+    ]
+    if len(alike) > MOST_RESTS:
+        shown.append(f"other ranks go on otherwise: `scenario import {folder}` has all")
+    chosen = found if found.found else result
+    verdict = replace(chosen.result.verdict, notes=(*chosen.result.verdict.notes, *shown))
+    return replace(chosen, result=replace(chosen.result, verdict=verdict)), shown
+
+
+def _same_call(call: RecordedCall) -> tuple[Any, ...]:
+    """Return what is the same of a call on real ranks and on fake ones."""
+    tensors = tuple((each.dtype, each.shape) for each in call.inputs or call.outputs)
+    return call.operation, call.group, call.peer, call.root, call.tag, tensors
+
+
+def _rest(calls: Sequence[RecordedCall], home: str) -> str:
+    if not calls:
+        return "no other call"
+    told = [f"{call.operation} ({call.place.short(home)})" for call in calls[:MOST_NEXT]]
+    more = len(calls) - len(told)
+    return ", ".join(told) + (f", and {more} more call{'s' * (more > 1)}" if more else "")
+
+
+class NothingRecordedError(Exception):
+    """No rank came to communicate; `code` is what the script ended with."""
+
+    def __init__(self, code: int) -> None:
+        """Keep the exit code."""
+        super().__init__(NOTHING)
+        self.code = code
+
+
+def script_of(order: Order, records: Mapping[int, RankRecord]) -> tuple[str, str]:
+    """Return the script of a run, and the folder that its places are relative to."""
+    if order.own_launcher:
+        return recorded_script(records)
+    script = order.command[0]
+    return script, str(Path.cwd() if order.module else Path(script).absolute().parent)
+
+
+def recorded_script(records: Mapping[int, RankRecord], otherwise: str = "") -> tuple[str, str]:
+    """Return the script that the records name, and the folder that it is in."""
+    about = next(iter(records.values())).about
+    argv, cwd = about.get("argv"), Path(str(about.get("cwd", "")))
+    path = Path(str(argv[0]) if isinstance(argv, list) and argv else otherwise)
+    home = str((cwd / path).parent)
+    if path.is_absolute() and path.is_relative_to(cwd):
+        path = path.relative_to(cwd)
+    return str(path), home
+
+
+def _notes(order: Order, records: Mapping[int, RankRecord]) -> list[str]:
+    notes = []
+    if order.cuda_as_cpu:
+        notes.append("the CPU replaced every CUDA device (--cuda-as-cpu)")
+    if order.fake:
+        notes.append(
+            f"nothing was communicated: {len(records)} of {order.world_size} ranks ran alone"
+        )
+    notes += sorted({note for each in records.values() for note in each.notes})
+    return notes
+
+
+def judged(
+    records: Mapping[int, RankRecord],
+    path: Path,
+    *,
+    script: str,
+    observed: Trace | None = None,
+    about: str = "",
+    folder: str = "",
+    limits: Limits = DEFAULT,
+    see: Callable[[Scenario], Scenario] = lambda each: each,
+) -> Judged:
+    """Return the verdict on the records of a program; its scenario would stand at `path`.
+
+    `script` is the name of the result, `folder` the one that places are relative to, `see` may
+    say where the scenario's steps stand.
+    """
+    name = Path(script).stem or "recorded"
+    program = program_of(with_stand_ins(records), name=name, about=about, folder=folder)
+    # the record is the user's own run: its world is as large as it is
+    world = max((each.world_size for each in records.values()), default=1)
+    limits = replace(limits, max_ranks=max(limits.max_ranks, world))
+    try:
+        (read_back,) = load_content(path, program.text.encode(), limits=limits)
+    except ScenarioError as error:
+        words = f"what it holds is not a program: {error.problems[0].message}"
+        raise refusal(path.parent, "bad_record", words) from None
+    scenario = see(read_back)
+    analysis = analyse(scenario, limits)
+    verdict = verdict_on_records(analysis.verdict, records, folder)
+    verdict = replace(
+        verdict, observed=observed, notes=(*verdict.notes, *program.notes), silently_wrong=False
+    )
+    verdict = _in_doubt(verdict, records, scenario, folder)
+    result = replace(case_result(scenario, verdict, analysis.duration_s), file=script, case=script)
+    return Judged(program=program, scenario=scenario, result=result)
+
+
+def with_stand_ins(records: Mapping[int, RankRecord]) -> dict[int, RankRecord]:
+    """Return the records, and for a rank without one what it must have done.
+
+    That is its part in collectives that completed on a rank that is recorded: without all members
+    they would not have. What else it did is unknown.
+    """
+    found = dict(records)
+    world = max((each.world_size for each in records.values()), default=0)
+    if len(records) == world:
+        return found
+    ended = {rank: list(_ended_in_groups(record)) for rank, record in records.items()}
+    known = {
+        rank: [(gid, told, frozenset(told[1])) for gid, told in record.groups.items()]
+        for rank, record in records.items()
+    }
+    items: dict[tuple[int, tuple[int, ...]], list[Any]] = {}
+    for rank in range(world):
+        if rank in records:
+            continue
+        parts = {
+            other: tuple(at for at, (group, _) in enumerate(groups) if rank in group)
+            for other, groups in ended.items()
+        }
+        source = max(parts, key=lambda other: sum(len(ended[other][at][1]) for at in parts[other]))
+        if not parts[source]:
+            continue
+        kept = items.get((source, parts[source]))
+        if kept is None:
+            chosen = {id(call) for at in parts[source] for call in ended[source][at][1]}
+            kept = items[source, parts[source]] = [
+                item
+                for item in records[source].items
+                if isinstance(item, Blocking) or id(item) in chosen
+            ]
+        found[rank] = RankRecord(
+            rank=rank,
+            world_size=world,
+            items=kept,
+            groups={gid: told for gid, told, members in known[source] if rank in members},
+            about={"mode": "assumed"},
+        )
+    return found
+
+
+def _ended_in_groups(record: RankRecord) -> Iterator[tuple[frozenset[int], list[RecordedCall]]]:
+    """Yield the members of each group of a rank, and the collectives of it that completed."""
+    found: dict[int, list[RecordedCall]] = {}
+    groups: dict[int, tuple[int, ...]] = {}
+    for call in record.calls:
+        if call.ended_us is not None and call.peer is None and call.failed is None:
+            groups[id(call.group)] = call.group
+            found.setdefault(id(call.group), []).append(call)
+    for key, calls in found.items():
+        yield frozenset(groups[key]), calls
+
+
+def _in_doubt(
+    verdict: Verdict, records: Mapping[int, RankRecord], scenario: Scenario, folder: str
+) -> Verdict:
+    """Return INCONCLUSIVE where nothing was found and the record is not the whole program."""
+    if verdict.status == "INVALID":
+        words = "; ".join(each.message for each in verdict.problems[:2])
+        return replace(verdict, status="INCONCLUSIVE", reason=f"it cannot be analysed: {words}")
+    if verdict.status != "PASSED" or not scenario.truncated:
+        return verdict
+    missing = sorted(set(range(scenario.world_size)) - records.keys())
+    ended = [rank for rank in sorted(scenario.truncated) if rank in records]
+    if missing:
+        reason = (
+            f"{len(records)} of {scenario.world_size} ranks are recorded: nothing is wrong with "
+            f"what these do; {_several(missing)} {'is' if len(missing) == 1 else 'are'} unknown"
+        )
+    else:
+        reason = (
+            f"the record of {_several(ended)} ends before the program does, and nothing is wrong "
+            "with what is in it"
+        )
+        raised = next((each for each in records.values() if each.error is not None), None)
+        if raised is not None:
+            where = raised.raised_at.short(folder)
+            reason += f"; rank {raised.rank} raised {raised.error}" + (
+                f" ({where})" if where else ""
+            )
+    return replace(verdict, status="INCONCLUSIVE", reason=reason)
+
+
+def _several(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:6]))
+    more = f" and {len(ranks) - 6} more" if len(ranks) > 6 else ""
+    return f"rank{'' if len(ranks) == 1 else 's'} {shown}{more}"
+
+
+# -------------------------------------------------------------------------------------------------
+# What was observed while it ran.
+
+
+def observed_of(
+    records: Mapping[int, RankRecord],
+    exits: Mapping[int, int],
+    *,
+    backend: str,
+    stuck: bool,
+    duration_s: float,
+    notes: Sequence[str] = (),
+) -> Trace:
+    """Return what a run came to, as a trace: which rank ended how, and where it stood."""
+    ranks = []
+    for rank, record in sorted(records.items()):
+        ending, died, failure = "finished", None, None
+        last = standing(record)
+        code = exits.get(rank)
+        if stuck and record.ending == "stopped" and record.inside:
+            ending = "blocked"
+        elif record.error is not None:
+            ending = "raised"
+            failure = Failure(kinds=("other",), message=record.error, own=True)
+        elif code is not None and code < 0:
+            ending, died = "died", signal_name(-code)
+        elif code:
+            ending, died = "died", f"exit {code}"
+        elif record.ending == "stopped":
+            ending = "possibly_blocked"
+        event = Event(
+            index=-1,
+            label=last,
+            state="blocked" if ending == "blocked" else "done",
+            failure=failure,
+            end_s=record.last_us / 1e6,
+        )
+        ranks.append(RankTrace(rank=rank, ending=ending, died=died, events=(event,)))
+    endings = {each.ending for each in ranks}
+    outcome = "completes"
+    if "died" in endings and not stuck:
+        outcome = "crash"
+    elif "raised" in endings and not stuck:
+        outcome = "error"
+    elif stuck or "blocked" in endings or "possibly_blocked" in endings:
+        outcome = "deadlock"
+    return Trace(
+        backend=backend,
+        outcome=outcome,
+        ranks=tuple(ranks),
+        duration_s=duration_s,
+        notes=tuple(notes),
+    )

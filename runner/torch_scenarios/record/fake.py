@@ -1,0 +1,648 @@
+"""Ranks that communicate nothing: torch's fake group, in which small control values are real.
+
+Every rank is a process of its own and runs the real code of DDP, FSDP2 or DTensor; its calls return
+at once. What steers a program is really exchanged: tensors of integers of at most
+:data:`MOST_BYTES` bytes, and so the objects, shapes, sizes and flags that travel as such. It goes
+through files of one folder, and a rank that waits for what never comes stands there: that is the
+deadlock. All other values are a rank's own; what a program decides by them is a guess.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import os
+import struct
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch_scenarios.record.recorder import _op, leave_untraced
+
+#: bytes of a tensor, or of all that one call passes in, that are exchanged
+MOST_BYTES = 4096
+
+#: of objects, which torch sends as bytes: without them a program goes wrong at once
+MOST_OBJECT_BYTES = 1 << 24
+#: of numbers that are no integers, such as a loss; and members of a group that exchanges them
+MOST_SCALAR_BYTES, MOST_SCALAR_MEMBERS = 64, 64
+
+#: seconds in which every rank waits and nothing is put, after which what is missing never comes
+STILL_S = 1.0
+#: seconds in which no rank moves, one of them outside of any call, after which the run is ended
+STANDSTILL_S = 20.0
+#: seconds between two looks at the processes of ranks
+LOOK_S = 0.5
+#: part of the time in which a process that only waits, or polls, may want a processor
+MOST_WANTED = 0.2
+
+#: operations of c10d: one that gives a message, all that are one, one without a tensor
+SENDING, MEETING = "send", "barrier"
+MESSAGES = frozenset({"send", "recv_", "recv_any_source_"})
+
+#: operations of which small numbers that are no integers are exchanged too: a loss, a flag
+SCALARS = frozenset({"allreduce_", "broadcast_", "allgather_", "_allgather_base_", "gather_"})
+
+#: states of ranks in the shared board: a byte a rank, then four bytes that count what was put
+NEVER, RUNNING, WAITING, OVER = 0, 1, 2, 3
+
+
+class States:
+    """What each rank is doing, in memory that all of them share."""
+
+    def __init__(self, world_size: int) -> None:
+        """Make it, before the ranks are forked."""
+        import mmap
+
+        self._size = world_size
+        self._memory = mmap.mmap(-1, world_size * 5)
+        self._sleeps = mmap.mmap(-1, world_size * 8)
+
+    def state(self, rank: int) -> int:
+        """Return what a rank is doing."""
+        return self._memory[rank]
+
+    def become(self, rank: int, state: int) -> None:
+        """Say what a rank is doing."""
+        self._memory[rank] = state
+
+    def put(self, rank: int) -> None:
+        """Count what a rank put."""
+        at = self._size + rank * 4
+        count = int.from_bytes(self._memory[at : at + 4], "little") + 1
+        self._memory[at : at + 4] = count.to_bytes(4, "little")
+
+    def sleep_until(self, rank: int, until: float) -> None:
+        """Say until when a rank sleeps, by the monotonic clock."""
+        self._sleeps[rank * 8 : rank * 8 + 8] = struct.pack("d", until)
+
+    def sleeps_until(self, rank: int) -> float:
+        """Return until when a rank sleeps, or slept last."""
+        (until,) = struct.unpack("d", self._sleeps[rank * 8 : rank * 8 + 8])
+        return float(until)
+
+    def whole(self) -> bytes:
+        """Return what each rank is doing and how much it put, to compare."""
+        return self._memory[:]
+
+    def still(self, ranks: list[int]) -> bool:
+        """Whether none of some ranks runs, or has yet to."""
+        return all(self._memory[rank] in {WAITING, OVER} for rank in ranks)
+
+
+class Standstill:
+    """Sees from outside that a rank waits where its mailbox does not notice: outside of any call.
+
+    A rank that waits in a lock, a queue, a socket, or a loop that sleeps, has a process that wants
+    no processor, and so have the processes that it started. Such a rank frees its place for one
+    that has yet to start. Where no rank moves for :data:`STANDSTILL_S`, it waits for what never
+    comes::
+
+        rank 0   all_gather_object ---- waits in the mailbox -------------
+        rank 1   queue.get() ---------- wants no processor ---------------| the run is ended
+                                        |<-------- STANDSTILL_S -------->|
+
+    A sleep that began before counts to its end: it is over by itself. What cannot be known of a
+    process (no `/proc` here) is taken for a movement.
+    """
+
+    def __init__(self, board: States, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin to look."""
+        self._board, self._clock = board, clock
+        self._looked = self._since = clock()
+        self._sleeps: float | None = None
+        self._whole = b""
+        self._wanted: dict[int, float] = {}
+        self._resting: set[int] = set()
+
+    def look(self, running: Mapping[int, int]) -> None:
+        """Look at the processes of ranks, process id -> rank, where it is time for that."""
+        now = self._clock()
+        elapsed = now - self._looked
+        if elapsed < LOOK_S:
+            return
+        self._looked = now
+        whole = self._board.whole()
+        moved = whole != self._whole
+        self._whole = whole
+        self._resting.clear()
+        for pid, rank in running.items():
+            if self._board.state(rank) != RUNNING:
+                continue
+            wanted, before = wanted_s(pid), self._wanted.get(pid)
+            if wanted is not None:
+                self._wanted[pid] = wanted
+            if (
+                wanted is None
+                or before is None
+                or abs(wanted - before) > MOST_WANTED * elapsed  # less: a part of it has ended
+            ):
+                moved = True
+            else:
+                self._resting.add(rank)
+        if moved:
+            self._since, self._sleeps = now, None
+        elif self._sleeps is None:
+            self._sleeps = max(map(self._board.sleeps_until, self._resting), default=0.0)
+
+    def rests(self, rank: int) -> bool:
+        """Whether a rank waits outside of any call, or seems to."""
+        return rank in self._resting
+
+    def ranks(self) -> list[int]:
+        """Return the ranks that wait outside of any call for what never comes."""
+        until = max(self._since, self._sleeps or 0.0) + STANDSTILL_S
+        return sorted(self._resting) if self._clock() > until else []
+
+
+def wanted_s(pid: int) -> float | None:
+    """Return the seconds that a process, and those it started, ran or waited for a processor.
+
+    None where that cannot be known, and where one of them waits for a disk.
+    """
+    total = 0
+    try:
+        for each in with_children(pid):
+            for task in Path(f"/proc/{each}/task").iterdir():
+                ran, waited, _ = (task / "schedstat").read_text(encoding="ascii").split()
+                total += int(ran) + int(waited)
+                if (task / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] == "D":
+                    return None
+    except (OSError, ValueError, IndexError):
+        return None
+    return total / 1e9
+
+
+def with_children(pid: int) -> Iterator[int]:
+    """Yield a process and all that come from it."""
+    yield pid
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in path.read_text(encoding="ascii").split():
+            yield from with_children(int(child))
+
+
+class NeverError(Exception):
+    """What is waited for never comes."""
+
+
+class FileMailbox:
+    """Small values between the ranks, a file each."""
+
+    def __init__(self, folder: Path, rank: int, ranks: list[int], board: States) -> None:
+        """Begin with nothing put."""
+        self._folder = folder
+        self._rank, self._ranks, self._board = rank, ranks, board
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def put(self, name: str, content: bytes) -> None:
+        """Put a value under a name."""
+        path = self._folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}")
+        part.write_bytes(content)
+        part.rename(path)
+        self._board.put(self._rank)
+
+    def take(self, name: str) -> bytes:
+        """Return the value under a name once it is there. Raises NeverError where it never is."""
+        return (self._folder / self.first([name])).read_bytes()
+
+    def first(self, names: list[str]) -> str:
+        """Return the first of some names under which a value is. Raises NeverError."""
+        pause = 0.001
+        before, since = b"", time.monotonic()
+        try:
+            while True:
+                for name in names:
+                    if (self._folder / name).exists():
+                        return name
+                self._board.become(self._rank, WAITING)
+                now = self._board.whole()
+                if now != before or not self._board.still(self._ranks):
+                    before, since = now, time.monotonic()
+                elif time.monotonic() - since > STILL_S:
+                    raise NeverError(*names)
+                time.sleep(pause)
+                pause = min(pause * 1.5, 0.05)
+        finally:
+            self._board.become(self._rank, RUNNING)
+
+
+class Exchange:
+    """Answers the calls of one rank in place of a backend."""
+
+    def __init__(self, recorder: Any, mailbox: FileMailbox, told: dict[str, Any]) -> None:
+        """Answer nothing yet."""
+        import torch
+        import torch.distributed
+
+        self._torch: Any = torch
+        self._dist: Any = torch.distributed
+        self._recorder, self._mailbox = recorder, mailbox
+        self._ranks = set(told["ranks"])
+        self._whole = len(told["ranks"]) == told["world_size"]
+        self._counts: Counter[tuple[Any, ...]] = Counter()
+        self._keys: dict[str, str] = {}
+        self._number, self._is_awaited = -1, True
+
+    def answer(
+        self,
+        number: int,
+        name: str,
+        group: Any,
+        args: tuple[Any, ...],
+        go_on: Any,
+        *,
+        is_awaited: bool,
+    ) -> Any:
+        """Return what a call returns: its tensors, and work that is done.
+
+        A message that is not waited for at once is taken when it is: its rank may send meanwhile
+        what the other one waits for.
+        """
+        self._number, self._is_awaited = number, is_awaited
+        if name == "monitored_barrier_":
+            return None
+        # torch's fake backend copies some inputs to outputs: what is exchanged comes over that
+        result = go_on()
+        exchanged = self._exchanged(name, group, args)
+        if exchanged or name in MESSAGES:
+            try:
+                self._exchange(name, group, args, exchanged=exchanged)
+            except NeverError:
+                if name not in {"recv_", "recv_any_source_"}:
+                    self._guess(name, args)
+                else:
+                    self._stand()
+        else:
+            self._guess(name, args)
+        # torch's fake work has a wait of its own, and no tensors for the reducer of DDP to ask for
+        future = self._torch.futures.Future()
+        future.set_result(list(args[0]) if isinstance(args[0], list | tuple) else [args[0]])
+        work = self._torch._C._distributed_c10d._create_work_from_future(future)
+        boxed = work.boxed()
+        return (result[0], boxed) if isinstance(result, tuple) else boxed
+
+    def _stand(self) -> None:
+        """Stand in the call for ever: the record ends inside of it."""
+        os._exit(0)
+
+    # ------------------------------------------------------------------ what is exchanged
+
+    def _exchanged(self, name: str, group: Any, args: tuple[Any, ...]) -> bool:
+        """Whether the values of a call are really exchanged."""
+        ins, outs = _sides(name, args)
+        tensors = [*ins, *outs]
+        if not tensors or name == MEETING:
+            return False
+        # the side whose size is the same on all ranks
+        side = outs if name in {"scatter_", "recv_", "recv_any_source_"} else ins
+        size = max((each.nbytes for each in side), default=0)
+        if all(each.dtype == self._torch.uint8 for each in tensors):
+            return bool(size <= MOST_OBJECT_BYTES)
+        if not any(each.dtype.is_floating_point or each.dtype.is_complex for each in tensors):
+            return bool(size <= MOST_BYTES)
+        return bool(
+            size <= MOST_SCALAR_BYTES
+            and name in SCALARS
+            and self._whole
+            and group.size() <= MOST_SCALAR_MEMBERS
+        )
+
+    def _key(self, group: Any) -> str:
+        name = group.group_name
+        key = self._keys.get(name)
+        if key is None:
+            ranks = self._dist.get_process_group_ranks(group)
+            text = json.dumps([name, ranks])
+            key = self._keys[name] = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return key
+
+    def _exchange(self, name: str, group: Any, args: tuple[Any, ...], *, exchanged: bool) -> None:
+        key, ranks = self._key(group), self._dist.get_process_group_ranks(group)
+        me = ranks.index(self._dist.get_rank())
+        ins, outs = _sides(name, args)
+        if name in MESSAGES:
+            self._message(name, key, ranks, me, args, exchanged=exchanged)
+            return
+        count = self._counts[key,]
+        self._counts[key,] += 1
+        root = _root(name, args)
+        gives = root is None or (me == root) == (name in {"broadcast_", "scatter_"})
+        if name in {"reduce_", "gather_"}:
+            gives = True
+        if gives:
+            content = b"".join(_bytes(each) for each in ins)
+            sizes = [each.nbytes for each in ins]
+            about = json.dumps({"op": name, "sizes": sizes, "in": _splits(name, args)})
+            self._mailbox.put(f"{key}/{count}/{me}", about.encode() + b"\n" + content)
+        wanted = range(len(ranks)) if root is None or name in {"reduce_", "gather_"} else [root]
+        if name in {"reduce_", "gather_"} and me != root:
+            return
+        parts: dict[int, tuple[dict[str, Any], bytes]] = {}
+        for at in wanted:
+            if ranks[at] in self._ranks:
+                raw = self._mailbox.take(f"{key}/{count}/{at}")
+                head, _, content = raw.partition(b"\n")
+                about = json.loads(head)
+                if about["op"] != name:
+                    raise NeverError(name)
+                parts[at] = about, content
+        own = parts.get(me)
+        for at in wanted:
+            if at not in parts:  # a rank that is not recorded: as if it held ours
+                parts[at] = own or next(iter(parts.values()))
+        self._settle(name, args, me, parts, outs)
+
+    def _settle(
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        me: int,
+        parts: dict[int, tuple[dict[str, Any], bytes]],
+        outs: list[Any],
+    ) -> None:
+        """Store what the members of a collective gave."""
+        torch = self._torch
+        ins, _ = _sides(name, args)
+        if name == "alltoall_base_":
+            self._rows(args, me, parts, outs[0])
+        for at, tensor in enumerate(ins if name in _IN_PLACE else outs):
+            if name in _IN_PLACE - {"broadcast_"}:
+                each = [_part(parts[rank], at, tensor) for rank in sorted(parts)]
+                found = _reduced(torch, args[2], each)
+            elif name == "broadcast_":
+                found = _part(next(iter(parts.values())), at, tensor)
+            elif name in {"scatter_", "alltoall_"}:
+                found = _part(parts[at if name == "alltoall_" else next(iter(parts))], me, tensor)
+            elif name in {"allgather_", "gather_"}:
+                found = _part(parts[at], 0, tensor)
+            elif name in {"_allgather_base_", "allgather_into_tensor_coalesced_"}:
+                found = torch.cat([_part(parts[rank], at, tensor) for rank in sorted(parts)])
+            else:
+                break
+            if found.numel() != tensor.numel():
+                raise NeverError(name)
+            tensor.copy_(found.reshape(tensor.shape))
+
+    def _rows(
+        self,
+        args: tuple[Any, ...],
+        me: int,
+        parts: dict[int, tuple[dict[str, Any], bytes]],
+        out: Any,
+    ) -> None:
+        torch, size = self._torch, len(parts)
+        row = out[0].numel() if out.dim() and out.shape[0] else 1
+        found = []
+        for rank in sorted(parts):
+            given = _flat(parts[rank][1], out.dtype, torch)
+            splits = parts[rank][0]["in"] or [given.numel() // row // size] * size
+            start = sum(splits[:me]) * row
+            found.append(given[start : start + splits[me] * row])
+        whole = torch.cat(found)
+        if whole.numel() == out.numel():
+            out.copy_(whole.reshape(out.shape))
+        del args
+
+    def _message(
+        self,
+        name: str,
+        key: str,
+        ranks: list[int],
+        me: int,
+        args: tuple[Any, ...],
+        *,
+        exchanged: bool,
+    ) -> None:
+        """Send or take one message; of one that is not exchanged there is only that it was sent."""
+        (tensor,) = args[0]
+        if name in {SENDING, "recv_any_source_"}:
+            exchanged = exchanged or tensor.nbytes <= MOST_SCALAR_BYTES
+        if name == "recv_any_source_":
+            peer, tag = self._anyone(key, ranks, me, args[2]), args[2]
+            self._recorder.sources[self._number] = peer
+        else:
+            peer, tag = args[2], args[3]
+        one, two = (me, peer) if name == SENDING else (peer, me)
+        way = (key, one, two, tag)
+        count = self._counts[way]
+        self._counts[way] += 1
+        place = f"{key}/{one}-{two}-{tag}/{count}"
+        if name == SENDING:
+            self._mailbox.put(place, _bytes(tensor) if exchanged else b"")
+        elif not exchanged:
+            self._guess(name, args)
+        elif ranks[peer] in self._ranks:
+            if self._is_awaited or name != "recv_":
+                self._take(place, tensor)
+            else:
+                self._recorder.late[self._number] = partial(self._take_late, place, tensor)
+        else:
+            raise NeverError(name)
+
+    def _take(self, place: str, tensor: Any) -> None:
+        content = self._mailbox.take(place)
+        if len(content) == tensor.nbytes:
+            given = _flat(content, tensor.dtype, self._torch)
+            tensor.copy_(given.reshape(tensor.shape))
+
+    def _take_late(self, place: str, tensor: Any) -> None:
+        try:
+            self._take(place, tensor)
+        except NeverError:
+            self._stand()
+
+    def _anyone(self, key: str, ranks: list[int], me: int, tag: int) -> int:
+        """Return the member whose message a receive from anyone takes: the first that is there.
+
+        Which one it is, is a guess. Raises NeverError where none ever comes.
+        """
+        names = {
+            f"{key}/{peer}-{me}-{tag}/{self._counts[key, peer, me, tag]}": peer
+            for peer in range(len(ranks))
+            if peer != me and ranks[peer] in self._ranks
+        }
+        return names[self._mailbox.first(list(names))]
+
+    def _guess(self, name: str, args: tuple[Any, ...]) -> None:
+        """Let a rank receive its own: as if all ranks held it."""
+        ins, outs = _sides(name, args)
+        if not ins or not outs:
+            return
+        first = ins[0]
+        for tensor in outs:
+            if tensor.dtype != first.dtype or not first.numel():
+                continue
+            with self._torch.no_grad(), suppress(RuntimeError):
+                if tensor.numel() == first.numel():
+                    tensor.copy_(first.reshape(tensor.shape))
+                elif tensor.numel() < first.numel():
+                    tensor.copy_(first.reshape(-1)[: tensor.numel()].reshape(tensor.shape))
+                else:
+                    turns = -(-tensor.numel() // first.numel())
+                    many = first.reshape(-1).repeat(turns)[: tensor.numel()]
+                    tensor.copy_(many.reshape(tensor.shape))
+
+
+#: operation -> where its tensors go in, where they come out: (argument, depth of lists)
+_SIDES: dict[str, tuple[tuple[int, int] | None, tuple[int, int] | None]] = {
+    "allreduce_": ((0, 1), None),
+    "allreduce_coalesced_": ((0, 1), None),
+    "broadcast_": ((0, 1), None),
+    "reduce_": ((0, 1), None),
+    "allgather_": ((1, 1), (0, 2)),
+    "_allgather_base_": ((1, 0), (0, 0)),
+    "allgather_into_tensor_coalesced_": ((1, 1), (0, 1)),
+    "gather_": ((1, 1), (0, 2)),
+    "scatter_": ((1, 2), (0, 1)),
+    "reduce_scatter_": ((1, 2), (0, 1)),
+    "_reduce_scatter_base_": ((1, 0), (0, 0)),
+    "reduce_scatter_tensor_coalesced_": ((1, 1), (0, 1)),
+    "alltoall_": ((1, 1), (0, 1)),
+    "alltoall_base_": ((1, 0), (0, 0)),
+    "send": ((0, 1), None),
+    "recv_": (None, (0, 1)),
+    "recv_any_source_": (None, (0, 1)),
+}
+
+
+#: operations whose tensors are given and taken in one
+_IN_PLACE = frozenset({"allreduce_", "allreduce_coalesced_", "reduce_", "broadcast_"})
+
+
+def _sides(name: str, args: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
+    one, two = _SIDES.get(name, (None, None))
+    return _tensors(args, one), _tensors(args, two)
+
+
+def _tensors(args: tuple[Any, ...], where: tuple[int, int] | None) -> list[Any]:
+    if where is None:
+        return []
+    value, depth = args[where[0]], where[1]
+    if depth == 0:
+        return [value]
+    if depth == 1:
+        return list(value)
+    return [each for part in value for each in part]
+
+
+def _root(name: str, args: tuple[Any, ...]) -> int | None:
+    at = {"broadcast_": 2, "reduce_": 3, "gather_": 3, "scatter_": 3}.get(name)
+    return None if at is None else int(args[at])
+
+
+def _splits(name: str, args: tuple[Any, ...]) -> list[int]:
+    return [int(each) for each in args[4]] if name == "alltoall_base_" else []
+
+
+def _bytes(tensor: Any) -> bytes:
+    import torch
+
+    return bytes(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+
+
+def _flat(content: bytes, dtype: Any, torch: Any) -> Any:
+    if not content:
+        return torch.empty(0, dtype=dtype)
+    if len(content) % dtype.itemsize:
+        raise NeverError(dtype)
+    return torch.frombuffer(bytearray(content), dtype=dtype)
+
+
+def _part(given: tuple[dict[str, Any], bytes], at: int, like: Any) -> Any:
+    """Return one of the tensors that a rank gave, flat."""
+    import torch
+
+    about, content = given
+    sizes = about["sizes"]
+    if at >= len(sizes):
+        raise NeverError(about["op"])
+    start = sum(sizes[:at])
+    found = _flat(content[start : start + sizes[at]], like.dtype, torch)
+    if not found.numel() <= like.numel():
+        raise NeverError(about["op"])
+    return found
+
+
+def _reduced(torch: Any, op: Any, parts: list[Any]) -> Any:
+    if len({part.numel() for part in parts}) != 1:
+        raise NeverError(len(parts))
+    stacked = torch.stack(parts)
+    match _op(op):
+        case "max":
+            return stacked.amax(0)
+        case "min":
+            return stacked.amin(0)
+        case "product":
+            return stacked.prod(0).to(stacked.dtype)
+        case "band" | "bor" | "bxor" as bits:
+            function = {
+                "band": torch.bitwise_and,
+                "bor": torch.bitwise_or,
+                "bxor": torch.bitwise_xor,
+            }[bits]
+            found = parts[0]
+            for part in parts[1:]:
+                found = function(found, part)
+            return found
+        case _:
+            return stacked.sum(0).to(stacked.dtype)
+
+
+def install(recorder: Any, told: dict[str, Any], rank: int, board: States) -> None:
+    """Let this process be a rank of a fake world."""
+    import torch.distributed
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist: Any = torch.distributed
+    module = dist.distributed_c10d
+    world = told["world_size"]
+    leave_untraced(sys.modules[__name__])
+    ranks = list(told["ranks"])
+    mailbox = FileMailbox(Path(told["folder"]) / "mailbox", rank, ranks, board)
+    recorder.answer = Exchange(recorder, mailbox, told).answer
+    begin, make = module.init_process_group, module._new_group_with_tag
+
+    def init_process_group(*_: Any, **kwargs: Any) -> Any:
+        kept = {key: kwargs[key] for key in ("timeout", "group_name") if key in kwargs}
+        return begin("fake", rank=rank, world_size=world, store=FakeStore(), **kept)
+
+    def new_group(*args: Any, **kwargs: Any) -> Any:
+        args = (*args[:2], None, *args[3:]) if len(args) > 2 else args
+        kwargs.pop("backend", None)
+        return make(*args, **kwargs)
+
+    def monitored_barrier(group: Any = None, timeout: Any = None, *_: Any, **__: Any) -> None:
+        wanted = group or module._get_default_group()
+        wanted.monitored_barrier(timeout or dt.timedelta(minutes=30), wait_all_ranks=False)
+
+    _tell_sleeps(rank, board)
+    module._new_group_with_tag = new_group
+    for holder in (module, dist):
+        holder.init_process_group = init_process_group
+        holder.monitored_barrier = monitored_barrier
+    # imported by name before: they are asked there
+    for name in ("torch.distributed.device_mesh",):
+        if name in sys.modules and hasattr(sys.modules[name], "init_process_group"):
+            sys.modules[name].init_process_group = init_process_group  # type: ignore[attr-defined]
+
+
+def _tell_sleeps(rank: int, board: States) -> None:
+    """Let the board know until when the main thread sleeps: that is over by itself."""
+    sleep = time.sleep
+
+    def sleeping(seconds: Any, /) -> None:
+        if threading.current_thread() is threading.main_thread():
+            board.sleep_until(rank, time.monotonic() + seconds)
+        sleep(seconds)
+
+    sleeping.__name__, sleeping.__doc__ = "sleep", sleep.__doc__
+    time.sleep = sleeping

@@ -1,0 +1,442 @@
+"""What is found in a record, in the words of a person who wrote a script and states nothing.
+
+Ranks that are *out of step* have come to different calls of the script, which meet because a
+group's collectives match by their order alone::
+
+    rank 0   all_reduce :11   all_reduce :11   all_reduce :11
+    rank 1   all_reduce :11   all_reduce :18   <- it has left the loop
+
+That the two differ in dtype and in shape says nothing: it is one finding, of the two lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from torch_scenarios.errors import Clause
+from torch_scenarios.record.format import (
+    MESSAGES,
+    Blocking,
+    RankRecord,
+    RecordedCall,
+    RecordedWait,
+    ScriptPlace,
+    names_lost_peer,
+)
+from torch_scenarios.verdict import Finding, Verdict
+from torch_scenarios.verdict.finding import among_text, ranks_text
+
+#: findings that say how the program ends: where a diagnosis says why, they say nothing more
+_ENDINGS = frozenset({"outcome_differs", "blocked_differs"})
+#: diagnoses of calls that meet and do not agree
+_DISAGREEMENTS = frozenset({"dtype_mismatch", "shape_mismatch", "op_mismatch", "root_mismatch"})
+#: diagnoses that say in which order a rank comes to its calls
+_ORDERS = frozenset({"group_order", "circular_wait"})
+
+#: a rank of a ring and its step; a step that is a message
+_WAITS = re.compile(r"rank (\d+) waits in `([^`]+)`")
+_MESSAGE = re.compile(r"i?(send to|recv from) (\d+)")
+
+OUT_OF_STEP = "the ranks are out of step: calls of different lines meet in one operation"
+#: what torch says of a rank of the world that a group does not have
+_NOT_A_MEMBER = re.compile(r"Global rank (\d+) is not part of group")
+#: the argument of a call that names one rank, and its rank
+_ARGUMENT = re.compile(r"\b(dst|src|global_rank)\s*=")
+
+
+def verdict_on_records(
+    verdict: Verdict, records: Mapping[int, RankRecord], folder: str = ""
+) -> Verdict:
+    """Return the verdict in the words of a program of which nothing is stated.
+
+    `folder` is the one that places are relative to.
+    """
+    verdict = _without_assumed(verdict, records)
+    findings = [each for each in verdict.findings if each.code == "diagnosis_undeclared"]
+    findings = findings or [each for each in verdict.findings if each.code in _ENDINGS]
+    rest = [
+        each
+        for each in verdict.findings
+        if each.code != "diagnosis_undeclared" and each.code not in _ENDINGS
+    ]
+    told = []
+    for finding in (*_in_step(findings, records, folder), *rest):
+        prose, more = finding.prose, finding.help
+        fix = _mended_ring(finding) if finding.diagnosis == "circular_wait" else finding.fix
+        if finding.diagnosis is not None:
+            more = (*filter(None, (fix,)), *more[:1])
+        elif finding.code in _ENDINGS:
+            prose = prose.partition("; you expect")[0]
+        told.append(replace(finding, witness="program", prose=prose, help=more, fix=fix))
+    causes, results = _endings(records, told, folder)
+    if causes or results:
+        told = [*causes, *(each for each in told if each.code != "outcome_differs"), *results]
+        verdict = replace(verdict, status="FAILED")
+    warnings = tuple(
+        each for each in verdict.warnings if each.code not in {"truncated", "outcome_open"}
+    )
+    verdict = replace(verdict, findings=tuple(told), warnings=warnings)
+    return _with_diagnoses(verdict, {each.diagnosis for each in findings}, told)
+
+
+def _with_diagnoses(verdict: Verdict, before: set[str | None], told: Sequence[Finding]) -> Verdict:
+    """Return a verdict that predicts those diagnoses alone that are told."""
+    left_out = before - {each.diagnosis for each in told}
+    if verdict.predicted is None or not left_out:
+        return verdict
+    kept = tuple(each for each in verdict.predicted.diagnoses if each.name not in left_out)
+    return replace(verdict, predicted=replace(verdict.predicted, diagnoses=kept))
+
+
+def _without_assumed(verdict: Verdict, records: Mapping[int, RankRecord]) -> Verdict:
+    """Return a verdict without what rests on the order of calls of a rank that was not recorded.
+
+    Of such a rank it is known which collectives it took part in, and not in what order it came to
+    those of several groups.
+    """
+    doubtful = {
+        each.diagnosis
+        for each in verdict.findings
+        if each.diagnosis in _ORDERS and not records.keys() >= set(each.ranks)
+    }
+    if not doubtful:
+        return verdict
+    findings = tuple(each for each in verdict.findings if each.diagnosis not in doubtful)
+    if all(each.code in _ENDINGS for each in findings):
+        findings = ()
+    predicted = verdict.predicted
+    if predicted is not None:
+        left = tuple(each for each in predicted.diagnoses if each.name not in doubtful)
+        predicted = replace(predicted, diagnoses=left)
+    status = verdict.status if findings else "PASSED"
+    return replace(verdict, status=status, findings=findings, predicted=predicted)
+
+
+# -------------------------------------------------------------------------------------------------
+# Ranks that are out of step.
+
+#: the calls of ranks that meet in one operation of a group
+_Meeting: TypeAlias = dict[int, RecordedCall]
+
+
+class _Parting(Struct, frozen=True, kw_only=True):
+    """Where ranks of a group come to be out of step: their calls, and the place of each."""
+
+    calls: _Meeting
+    places: dict[int, str]
+
+    @property
+    def sides(self) -> list[tuple[list[int], str]]:
+        """The ranks at each place, the fewest first."""
+        found: dict[str, list[int]] = {}
+        for rank, place in sorted(self.places.items()):
+            found.setdefault(place, []).append(rank)
+        return sorted(((who, at) for at, who in found.items()), key=lambda each: len(each[0]))
+
+
+def _in_step(
+    findings: Sequence[Finding], records: Mapping[int, RankRecord], folder: str
+) -> Iterator[Finding]:
+    """Yield the findings; of calls of different lines that meet one alone, and nothing after it."""
+    parted: list[tuple[_Parting, list[Finding]]] = []
+    found: list[Finding | tuple[_Parting, list[Finding]]] = []
+    for finding in findings:
+        ranks = set(finding.ranks)
+        if finding.diagnosis == "missing_participant" and any(
+            ranks <= each.calls.keys() for each, _ in parted
+        ):
+            continue  # who is out of step does not come to what the others do next
+        parting = None
+        if finding.diagnosis in {*_DISAGREEMENTS, "call_mismatch"}:
+            parting = _parting_of(finding, records, folder)
+        same = next((names for each, names in parted if each == parting), None)
+        if parting is None:
+            found.append(finding)
+        elif same is not None:
+            same.append(finding)
+        else:
+            parted.append((parting, [finding]))
+            found.append(parted[-1])
+    for each in found:
+        yield each if isinstance(each, Finding) else _out_of_step(*each, records, folder)
+
+
+def _parting_of(
+    finding: Finding, records: Mapping[int, RankRecord], folder: str
+) -> _Parting | None:
+    """Return where the ranks of a finding come to be out of step; None where they do not.
+
+    They do where calls of different lines meet that never met before, and these are no two ways to
+    one operation (as `if rank == 0: broadcast(...)`, `else: broadcast(...)`): a rank that makes
+    both is at another point of its program, and so is one in `backward()`, or in an `except`.
+    """
+    marked = {each.mark.at for each in finding.notes if each.mark is not None and each.mark.at}
+    if len(marked) < 2:
+        return None
+    for meetings in _meetings(finding.ranks, records):
+        together: set[frozenset[str]] = set()
+        for calls in meetings:
+            places = {rank: call.place.short(folder) for rank, call in calls.items()}
+            at = frozenset(places.values())
+            if not marked <= at or len(set(map(_passed, calls.values()))) == 1:
+                together.add(at)
+                continue
+            if any(at <= each for each in together):
+                return None
+            found = _Parting(calls=calls, places=places)
+            return found if _is_elsewhere(found, records, folder) else None
+    return None
+
+
+def _meetings(
+    ranks: Sequence[int], records: Mapping[int, RankRecord]
+) -> Iterator[Iterator[_Meeting]]:
+    """Yield the calls of ranks that meet in their groups, group by group, in order."""
+    found: dict[tuple[str, tuple[int, ...]], dict[int, list[RecordedCall]]] = {}
+    for rank in ranks:
+        record = records.get(rank)
+        for call in record.calls if record is not None else ():
+            if call.operation not in MESSAGES:
+                assert record is not None
+                name, members, _ = record.groups[int(call.group_name)]
+                found.setdefault((name, members), {}).setdefault(rank, []).append(call)
+    for (_, members), calls in found.items():
+        if set(ranks) <= set(members):
+            longest = max(map(len, calls.values()))
+            yield (
+                {rank: own[at] for rank, own in sorted(calls.items()) if at < len(own)}
+                for at in range(longest)
+            )
+
+
+def _passed(call: RecordedCall) -> tuple[object, ...]:
+    """Return what has to be the same of calls that meet."""
+    tensors = tuple((each.dtype, each.shape) for each in call.inputs or call.outputs)
+    return call.operation, call.op, call.root, tensors
+
+
+def _is_elsewhere(parting: _Parting, records: Mapping[int, RankRecord], folder: str) -> bool:
+    """Whether the calls that meet are no two ways to one operation."""
+    if len({call.maker == "bw" for call in parting.calls.values()}) > 1:
+        return True
+    if _handled(parting):
+        return True
+    met = set(parting.places.values())
+    return any(
+        len(met.intersection(call.place.short(folder) for call in records[rank].calls)) > 1
+        for rank in parting.calls
+    )
+
+
+def _handled(parting: _Parting) -> dict[int, tuple[str, ScriptPlace]]:
+    """Return the errors of their own that ranks handle while they make their calls."""
+    return {
+        rank: call.handled
+        for rank, call in parting.calls.items()
+        if call.handled is not None and not names_lost_peer(call.handled[0])
+    }
+
+
+def _out_of_step(
+    parting: _Parting,
+    findings: Sequence[Finding],
+    records: Mapping[int, RankRecord],
+    folder: str,
+) -> Finding:
+    """Return the finding that ranks are out of step: what each side passes, with its place."""
+    finding = findings[0]
+    notes, prose = finding.notes, finding.prose
+    if finding.diagnosis in _DISAGREEMENTS:
+        prose = OUT_OF_STEP
+        notes = tuple(_passing(parting, findings))
+    handled = _handled(parting)
+    fix = None  # that two operations differ has a page of its own
+    if handled:
+        rank, (words, place) = next(iter(handled.items()))
+        where = place.short(folder)
+        raised = f"{words} ({where})" if where else words
+        fix = (
+            f"rank {rank} handles {raised}: in a `finally` or `except` call nothing that waits for "
+            "ranks without that error."
+        )
+    elif (own := _of_threads(parting, records, folder)) is not None:
+        fix = (
+            f"two threads of rank {own} communicate in one group, and which of them comes first "
+            "is a matter of time: give each thread a group of its own."
+        )
+    elif finding.diagnosis in _DISAGREEMENTS:
+        (ranks, one), (others, other) = parting.sides[0], parting.sides[-1]
+        fix = (
+            f"find why {ranks_text(ranks)} {'comes' if len(ranks) == 1 else 'come'} to "
+            f"{_line(one)} when {ranks_text(others)} {'comes' if len(others) == 1 else 'come'} to "
+            f"{_line(other)} (a `return`, a condition, an error, data of another length), and let "
+            "every rank make the same calls in the same order."
+        )
+    return replace(finding, prose=prose, notes=notes, fix=fix)
+
+
+def _passing(parting: _Parting, findings: Sequence[Finding]) -> Iterator[Clause]:
+    """Yield where the ranks meet, and what each side passes: dtype and shape in one clause."""
+    head, *sides = findings[0].notes
+    marks = {each.mark.at: each.mark for each in findings[0].notes if each.mark is not None}
+    if head.mark is not None or len(sides) != len(parting.sides):  # of several meetings
+        for ranks, place in parting.sides:
+            call = parting.calls[ranks[0]]
+            verb = "passes" if len(ranks) == 1 else "pass"
+            passed = ", ".join(f"{each.dtype} {list(each.shape)}" for each in call.inputs[:1])
+            yield Clause(f"{ranks_text(ranks)} {verb} {passed}", marks.get(place))
+        return
+    yield replace(head, words=f"{head.words.partition(' with ')[0]} from other lines")
+    found: dict[str, Clause] = {}
+    first = findings[0].index, findings[0].iteration
+    of_meeting = [each for each in findings if (each.index, each.iteration) == first]
+    for clause in (each for finding in of_meeting for each in finding.notes[1:]):
+        who, _, value = clause.words.replace(" passes ", " pass ", 1).partition(" pass ")
+        before = found.get(who)
+        found[who] = clause if before is None else replace(before, words=f"{before.words}, {value}")
+    yield from found.values()
+
+
+def _of_threads(parting: _Parting, records: Mapping[int, RankRecord], folder: str) -> int | None:
+    """Return a rank that makes the calls of both sides, each in a thread of its own; or None."""
+    met = set(parting.places.values())
+    for rank in parting.calls:
+        threads: dict[str, set[int]] = {}
+        for call in records[rank].calls if records[rank].threaded else ():
+            threads.setdefault(call.place.short(folder), set()).add(call.thread)
+        own = [threads[place] for place in met if place in threads]
+        if len(own) > 1 and not set.intersection(*own):
+            return rank
+    return None
+
+
+def _line(place: str) -> str:
+    """Return `train.py:19`, without what calls it."""
+    return place.partition(" ")[0]
+
+
+def _mended_ring(finding: Finding) -> str | None:
+    """Return what mends a ring of a message and something else; None for any other ring."""
+    waits = [found for each in finding.notes if (found := _WAITS.match(each.words))]
+    messages = [found for each in waits if (found := _MESSAGE.match(each[2])) is not None]
+    if len(waits) != 2 or len(messages) != 1:
+        return None
+    (way, peer), other = (
+        messages[0].groups(),
+        next(each for each in waits if not _MESSAGE.match(each[2])),
+    )
+    rank = next(each[1] for each in waits if _MESSAGE.match(each[2]))
+    answer = f"receive it from rank {rank}" if way == "send to" else f"send it to rank {rank}"
+    return f"let rank {peer} {answer} before its `{other[2]}`, or leave that message out."
+
+
+# -------------------------------------------------------------------------------------------------
+# How ranks ended, and where they stand.
+
+
+def _endings(
+    records: Mapping[int, RankRecord], told: Sequence[Finding], folder: str
+) -> tuple[list[Finding], list[Finding]]:
+    """Return the findings that ranks raised, were killed, or left the others: their own words.
+
+    Ranks that ended alike are one. Those that died in a call that is wrong by a finding that is
+    told stand for themselves, behind it: a backend may abort where calls do not fit.
+    """
+    torn = any(record.truncated for record in records.values())
+    alike: dict[tuple[str, str, str, bool], list[int]] = {}
+    for rank, record in sorted(records.items()):
+        ended = _ended(record, folder, torn=torn)
+        if ended is not None:
+            is_result = (
+                record.died is not None
+                and record.inside
+                and any(
+                    rank in each.ranks and each.diagnosis in {*_DISAGREEMENTS, "call_mismatch"}
+                    for each in told
+                )
+            )
+            fix = _mended_rank(record) if ended[0] == "raise" else ""
+            alike.setdefault((*ended, fix, is_result), []).append(rank)
+    causes: list[Finding] = []
+    results: list[Finding] = []
+    for (verb, words, fix, is_result), ranks in alike.items():
+        does = f"{verb}s" if len(ranks) == 1 else verb
+        (results if is_result else causes).append(
+            Finding(
+                witness="program",
+                code="outcome_differs",
+                prose=f"{among_text(ranks, len(records))} {does} {words}",
+                ranks=tuple(ranks),
+                name="outcome",
+                fix=fix or None,
+            )
+        )
+    return causes, results
+
+
+def _ended(record: RankRecord, folder: str, *, torn: bool) -> tuple[str, str] | None:
+    """Return in words how a rank ended before its end: a verb, and the rest."""
+    if record.error is not None and record.ending == "raised":
+        where = record.raised_at.short(folder)
+        return "raise", record.error + (f" ({where})" if where else "")
+    if record.died is not None:
+        return "die", f"by {record.died} {position(record, folder)}"
+    if record.ending == "ended" and record.code and torn:
+        return "exit", f"with code {record.code} after {standing(record, folder)}"
+    return None
+
+
+def _mended_rank(record: RankRecord) -> str:
+    """Return what to write for a `dst` or `src` that is outside of its group; or nothing.
+
+    Where the rank has one group that lacks it and has as many members, its number inside of that
+    group was meant.
+    """
+    refused = _NOT_A_MEMBER.search(record.error or "")
+    if refused is None:
+        return ""
+    text = record.raised_at.frames[0][2] if record.raised_at.frames else ""
+    named = _ARGUMENT.search(text)
+    name = named[1] if named is not None and named[1] != "global_rank" else "dst"
+    inside = f"group_{name}"
+    fix = f"`{name}` is a rank of the world, also where a group is passed"
+    at = int(refused[1])
+    groups = {members for _, members, _ in record.groups.values() if at not in members}
+    if len(groups) == 1 and at < len(members := next(iter(groups))):
+        return (
+            f"{fix}, and rank {at} is not in {list(members)}: for its rank {at} write "
+            f"`{name}={members[at]}`, or `{inside}={at}`."
+        )
+    return f"{fix}: pass a rank that is in it, or its number in the group as `{inside}`."
+
+
+def position(record: RankRecord, folder: str = "") -> str:
+    """Return where a rank is, with the error that it handles: `in all_reduce (train.py:19)`."""
+    told = f"{'in' if record.inside else 'after'} {standing(record, folder)}"
+    if record.handled is None:
+        return told
+    error, place = record.handled
+    where = place.short(folder)
+    return f"{told}, while it handles {error[:160]}" + (f" ({where})" if where else "")
+
+
+def standing(record: RankRecord, folder: str = "") -> str:
+    """Return where a rank stands, or what it did last: `all_reduce (train.py:19)`."""
+    if not record.items:
+        return "no call yet"
+    last = record.items[-1]
+    where = last.place.short(folder)
+    if isinstance(last, RecordedCall):
+        what = last.operation
+    elif isinstance(last, RecordedWait):
+        call = next((each for each in record.calls if each.number in last.numbers), None)
+        what = f"wait for {call.operation}" if call else "wait"
+    else:
+        assert isinstance(last, Blocking)
+        what = last.what
+    return f"{what} ({where})" if where else what

@@ -1,0 +1,872 @@
+"""The record of a program: a folder with a file a rank, append-only, a JSON document a line.
+
+A line is complete or the last one; a torn last line is no fault, because a rank may be killed at
+any moment. So may zeros behind the last line: room that a rank which was killed had for more.
+Version 2, in microseconds since the file was opened::
+
+    {"scenario_record": 2, "rank": 0, "world_size": 4, "mode": "live", ...}     the first line
+    ["s", number, api, [[file, line, text], ...]]      a place in the user's own files
+    ["g", number, name, ranks, description, backend]   a process group, at first sight
+    ["k", kind, operation, group, place, thread, maker, [in], [out], {...}, 0 or 1]
+                                                       what calls have in common
+    ["c", number, kind, us]                            a call begins
+    ["c", number, kind, us, batch]                     a message of a `batch_isend_irecv` begins
+    ["r", number, us]                                  it has returned
+    ["e", number, us, words]                           it, or its wait, has raised
+    ["w", number, us]  ["x", number, us]               its work is waited for; the wait is over
+    ["f", number, us]                                  its work was asked for in another way
+    ["d", number]                                      its work was dropped
+    ["p", number, group rank]                          who sent what a receive from anyone took
+    ["bw", us]                                         a backward pass has returned
+    ["b", number, what, place, us, {...}]              another call that may block begins
+    ["be", number, us, {...}, words or null]           and ends
+    ["raise", words, [[file, line, text], ...], us]    what ended the program
+    ["end", code, us]                                  its end
+
+A kind that ends with 1 is waited for at once: such a call has `c`, and `x` once that wait is over.
+Any other one has `r` where it returns, and `w` and `x` around a wait.
+
+A tensor is `[dtype, shape, address, bytes]`, with how many there are where a list has many alike.
+Messages of one `batch_isend_irecv` have the number of that batch on their rank. A
+call that is made while an error is handled, as in a `finally`, has its words and places
+(`"handled": [words, [[file, line, text], ...]]`).
+
+In version 1 a call says all of itself, the number of a batch too, and has always `r`::
+
+    ["c", number, operation, group, place, us, thread, maker, [in], [out], {..., "batch": 3}]
+
+Nothing in a record is opened or evaluated.
+
+Beside the ranks, `launch.jsonl` holds what the parent of their processes saw: ours, or torchrun::
+
+    {"launch": 1, "pid": ..., "launcher": "torchrun", ...}     who starts them; ours has no name
+    {"rank": 0, "pid": ...}                            a rank starts
+    {"rank": 0, "pid": ..., "stopped": true}           the launcher ends it
+    {"rank": 0, "pid": ..., "exit": -9}                it has ended: its code, or minus its signal
+    {"outside": [1, ...]}                              fake ranks that wait outside of any call
+    {"ended": true}                                    from here on, it is we who end them
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import signal
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, field
+
+from torch_scenarios.display import clean_line
+from torch_scenarios.errors import Problem, ScenarioError
+
+VERSION = 2
+#: bytes of a record's file that are read
+MOST_BYTES = 1 << 30
+#: ranks of a record, and tensors of a list
+MOST_RANKS = 65_536
+#: calls of all ranks together, and of one
+MOST_CALLS = 4_000_000
+#: characters of a file's name, of a word or a line of a script
+MOST_CHARACTERS = 512
+#: dimensions of a tensor, elements of one
+MOST_DIMENSIONS, MOST_ELEMENTS = 64, 1 << 62
+
+#: what a line that is not one of a record makes of its reader
+BROKEN = (
+    TypeError,
+    ValueError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
+
+#: operation of c10d -> the function of torch.distributed that a person knows
+PUBLIC = {
+    "allreduce_": "all_reduce",
+    "allreduce_coalesced_": "all_reduce_coalesced",
+    "broadcast_": "broadcast",
+    "reduce_": "reduce",
+    "allgather_": "all_gather",
+    "allgather_coalesced_": "all_gather_coalesced",
+    "_allgather_base_": "all_gather_single",
+    "allgather_into_tensor_coalesced_": "all_gather_single",
+    "gather_": "gather",
+    "scatter_": "scatter",
+    "reduce_scatter_": "reduce_scatter",
+    "_reduce_scatter_base_": "reduce_scatter_single",
+    "reduce_scatter_tensor_coalesced_": "reduce_scatter_single",
+    "alltoall_": "all_to_all",
+    "alltoall_base_": "all_to_all_single",
+    "barrier": "barrier",
+    "monitored_barrier_": "monitored_barrier",
+    "send": "send",
+    "recv_": "recv",
+    "recv_any_source_": "recv",
+}
+#: the call of Python's that creates a group
+CREATION = "new_group"
+#: the call of Python's that waits until every rank has come
+RENDEZVOUS = "init_process_group"
+#: several messages that a rank begins together
+BATCH = "batch_isend_irecv"
+#: what a backend raises on a rank because another one has gone
+_PEER_GONE = re.compile(
+    r"gloo/transport/|ncclRemoteError|Connection (closed|reset) by peer|Broken pipe|Socket Timeout"
+)
+#: where Gloo's words about a lost rank name no place of the user's: an address, and advice
+_ADDRESS = re.compile(r" \[[^\]\s]*\]:\d+")
+_ADVICE = re.compile(r"[.:]? This is typically caused by .*")
+#: operations whose work may be waited for once
+MESSAGES = frozenset({"send", "recv"})
+
+
+class Tensor(Struct, frozen=True, kw_only=True):
+    """A tensor that a call passes: its place in memory and its size are in bytes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    address: int = 0
+    size: int = 0
+    #: how many alike a list has
+    count: int = 1
+
+    @property
+    def elements(self) -> int:
+        """The number of elements of one."""
+        found = 1
+        for each in self.shape:
+            found *= each
+        return found
+
+
+class ScriptPlace(Struct, frozen=True, kw_only=True):
+    """Where a call stands in the user's own files: the innermost frame first."""
+
+    frames: tuple[tuple[str, int, str], ...] = ()
+    api: str = ""
+
+    def short(self, folder: str = "") -> str:
+        """Return `train.py:19`, with the function of torch and the callers where they say more."""
+        if not self.frames:
+            return ""
+        file, line, _ = self.frames[0]
+        told = f"{_relative(file, folder)}:{line}"
+        if "object" in self.api or "batch" in self.api:
+            told += f" in {self.api}"
+        callers = [
+            f":{at}" if each == file else f"{_relative(each, folder)}:{at}"
+            for each, at, _ in self.frames[1:]
+            if (each, at) != (file, line)
+        ]
+        return f"{told} called from {', '.join(dict.fromkeys(callers))}" if callers else told
+
+
+def _relative(file: str, folder: str) -> str:
+    path = Path(file)
+    if folder and path.is_relative_to(folder):
+        inside = path.relative_to(folder)
+        return str(inside) if len(inside.parts) <= 2 else path.name
+    return path.name
+
+
+class RecordedCall(Struct, kw_only=True):
+    """One call that communicates, as a rank made it.
+
+    `operation` is torch's public name, `group` the ranks of its group in order. `peer` and `root`
+    are world ranks; None where the call has no peer, and for a receive from anyone. `completes`
+    says that the call itself, or the wait right after it, is complete when it returns.
+    """
+
+    number: int
+    operation: str
+    group: tuple[int, ...]
+    group_name: str
+    place: ScriptPlace
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    op: str | None = None
+    root: int | None = None
+    peer: int | None = None
+    tag: int = 0
+    splits: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    maker: str = "py"
+    coalesced: bool = False
+    completes: bool = False
+    began_us: int = 0
+    returned_us: int | None = None
+    ended_us: int | None = None
+    waited: bool = False
+    #: waited for at an unknown place: by torch's own code, or by another thread
+    loose: bool = False
+    thread: int = 0
+    dropped: bool = False
+    failed: str | None = None
+    #: the error that is handled while it is made, and where that was raised
+    handled: tuple[str, ScriptPlace] | None = None
+    #: the number on its rank of the `batch_isend_irecv` that it is in, where the script calls that
+    batch: int | None = None
+
+    @property
+    def dtype(self) -> str | None:
+        """The dtype of what it moves; None for a barrier."""
+        tensors = self.inputs or self.outputs
+        return tensors[0].dtype if tensors else None
+
+    @property
+    def elements(self) -> int:
+        """How many elements it passes in, or takes."""
+        return sum(each.elements * each.count for each in self.inputs or self.outputs)
+
+
+class RecordedWait(Struct, frozen=True, kw_only=True):
+    """A rank waits for the work of calls, by their numbers."""
+
+    numbers: tuple[int, ...]
+    place: ScriptPlace = ScriptPlace()
+    began_us: int = 0
+
+
+class Blocking(Struct, kw_only=True):
+    """Another call that may block: `new_group`, `init_process_group`, `destroy_process_group`."""
+
+    number: int
+    what: str
+    place: ScriptPlace
+    ranks: tuple[int, ...] | None = None
+    local: bool = False
+    group: int | None = None
+    thread: int = 0
+    began_us: int = 0
+    over: bool = False
+    failed: str | None = None
+
+
+class RankRecord(Struct, kw_only=True):
+    """What one rank did, in order, and how it ended.
+
+    `ending` is `ended` (with its exit `code`), `raised`, or `stopped`: the record ends, and the
+    program went on, or was killed. `inside` tells whether the rank is inside of a call at the end.
+    """
+
+    rank: int
+    world_size: int
+    about: Mapping[str, Any] = field(default_factory=dict)
+    items: list[RecordedCall | RecordedWait | Blocking] = field(default_factory=list)
+    groups: dict[int, tuple[str, tuple[int, ...], str]] = field(default_factory=dict)
+    ending: str = "stopped"
+    code: int | None = None
+    error: str | None = None
+    #: the signal that ended its process, where it was not ended by us
+    died: str | None = None
+    raised_at: ScriptPlace = ScriptPlace()
+    #: the error that is handled while its last call is made, and where it was raised
+    handled: tuple[str, ScriptPlace] | None = None
+    inside: bool = False
+    notes: list[str] = field(default_factory=list)
+    #: whether calls before the first one that is known are missing
+    wrapped: bool = False
+    #: whether several threads call, and whether the one that made the first group is inside of one
+    threaded: bool = False
+    main_inside: bool = False
+    #: whether it is in `destroy_process_group` of the world: it calls nothing more in its groups
+    leaving: bool = False
+    last_us: int = 0
+
+    @property
+    def calls(self) -> list[RecordedCall]:
+        """The calls that communicate, in order."""
+        return [each for each in self.items if isinstance(each, RecordedCall)]
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the program goes on beyond the record."""
+        return self.ending == "stopped" and not self.leaving
+
+
+class LaunchRecord(Struct, kw_only=True):
+    """What the parent of the ranks saw: their processes, and how those ended, by rank.
+
+    `exits` has the exit code, or minus the signal; `stopped` the ranks that the launcher ended.
+    What ends because we end the run is in neither. `outside` has the fake ranks that wait outside
+    of any call for what never comes. `launcher` is empty where we started the ranks.
+    """
+
+    pids: dict[int, int] = field(default_factory=dict)
+    exits: dict[int, int] = field(default_factory=dict)
+    stopped: set[int] = field(default_factory=set)
+    outside: tuple[int, ...] = ()
+    launcher: str = ""
+
+
+#: the file of what the parent of the ranks saw
+LAUNCH = "launch.jsonl"
+
+
+def read_launch(folder: Path) -> LaunchRecord:
+    """Return what the parent of the ranks saw; nothing where none wrote it down.
+
+    Raises ScenarioError where the file is not of a record.
+    """
+    found = LaunchRecord()
+    path = folder / LAUNCH
+    if not path.exists():
+        return found
+    over = False
+    for number, entry in enumerate(lines_of(path), 1):
+        try:
+            over = "ended" in entry or (over and "launch" not in entry)
+            found.launcher = _said(entry.get("launcher", found.launcher))
+            if "outside" in entry:
+                found.outside = tuple(map(_whole, entry["outside"][:MOST_RANKS]))
+            if "rank" not in entry:
+                continue
+            rank, pid = _whole(entry["rank"]), _whole(entry.get("pid", 0))
+            if found.pids.get(rank) != pid:  # torchrun starts a rank again
+                found.exits.pop(rank, None)
+                found.stopped.discard(rank)
+            found.pids[rank] = pid
+            if "exit" in entry and not over:
+                found.exits[rank] = _number(entry["exit"])
+            if entry.get("stopped") and not over:
+                found.stopped.add(rank)
+        except BROKEN:
+            raise refusal(path, "bad_record", f"line {number} is not a line of a launch") from None
+    return found
+
+
+def know_exits(records: Mapping[int, RankRecord], launch: LaunchRecord) -> None:
+    """Let the records of ranks know how their processes ended, where no launcher ended them."""
+    for rank, code in launch.exits.items():
+        record = records.get(rank)
+        if record is None or record.about.get("pid") != launch.pids[rank]:
+            continue
+        if not code or rank in launch.stopped or record.error is not None:
+            continue
+        if code < 0:
+            record.died = signal_name(-code)
+        elif record.ending == "ended" or not record.inside:
+            record.ending, record.code = "ended", code
+        else:
+            record.died = f"exit code {code}"
+
+
+def signal_name(number: int) -> str:
+    """Return `SIGKILL` for 9."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def names_lost_peer(words: str) -> bool:
+    """Whether an error is a backend's about a rank that is gone."""
+    return _PEER_GONE.search(words) is not None
+
+
+def lost_peer(words: str) -> str:
+    """Return a backend's error about a rank that is gone, the same on all ranks that saw it."""
+    if not names_lost_peer(words):
+        return words
+    return _ADDRESS.sub("", _ADVICE.sub("", words))
+
+
+def refusal(path: Path, code: str, words: str) -> ScenarioError:
+    """Return the error that a file is no record, or none that this program reads."""
+    return ScenarioError([Problem(code=code, message=f"{path}: {words}")])
+
+
+def is_record(folder: Path) -> bool:
+    """Whether a folder holds a record of ours."""
+    return any(folder.glob("rank-*.jsonl"))
+
+
+def read(folder: Path) -> dict[int, RankRecord]:
+    """Return the records of a folder by rank. Raises ScenarioError where a file is not a record.
+
+    A file whose first line is not whole yet is passed over: nothing is known of that rank.
+    """
+    found: dict[int, RankRecord] = {}
+    files: dict[int, Path] = {}
+    calls = 0
+    for path in sorted(folder.glob("rank-*.jsonl")):
+        if not _has_begun(path):
+            continue
+        record = read_file(path)
+        _same_launch(record, path, found, files)
+        found[record.rank], files[record.rank] = record, path
+        calls += len(record.items)
+        if calls > MOST_CALLS:
+            raise refusal(folder, "bad_record", f"it has more than {MOST_CALLS} calls")
+    if not found:
+        raise refusal(folder, "bad_record", "no record of a rank is in this folder")
+    return found
+
+
+def _has_begun(path: Path) -> bool:
+    """Whether the first line of a file is there. Raises ScenarioError where it cannot be read."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise refusal(path, "bad_record", "it is not a file")
+        with path.open("rb") as file:
+            return b"\n" in file.read(1 << 16)
+    except OSError as error:
+        raise refusal(path, "bad_record", f"it cannot be read: {error.strerror}") from None
+
+
+def _same_launch(
+    record: RankRecord, path: Path, found: Mapping[int, RankRecord], files: Mapping[int, Path]
+) -> None:
+    """Raise ScenarioError where two files are of different launches."""
+    other = next(iter(found), None)
+    if record.rank in found:
+        words = f"rank {record.rank} is recorded twice, in {path.name} and in "
+        words += f"{files[record.rank].name}: they are of two launches; keep the files of one"
+        raise refusal(path.parent, "bad_record", words)
+    if other is None:
+        return
+    for key, what in (("world_size", "ranks"), ("launch", "")):
+        mine, theirs = record.about.get(key), found[other].about.get(key)
+        if mine != theirs:
+            words = f"{path.name} and {files[other].name} are of two launches"
+            words += f" ({mine} and {theirs} {what})" if what else ""
+            raise refusal(path.parent, "bad_record", f"{words}; keep the files of one")
+
+
+#: lines that are read together
+_TOGETHER = 500
+
+
+def lines_of(path: Path) -> Iterator[Any]:
+    """Yield the documents of a file; the last line may be torn, or room for more."""
+    if path.stat().st_size > MOST_BYTES:
+        raise refusal(path, "bad_record", f"the record is larger than {MOST_BYTES} bytes")
+    number = 0
+    with path.open("rb") as file:
+        while lines := list(itertools.islice(file, _TOGETHER)):
+            whole = list(itertools.takewhile(_is_whole, lines))
+            try:
+                yield from json.loads(b"[%b]" % b",".join(whole))
+            except (ValueError, RecursionError):
+                yield from _one_by_one(path, whole, number)
+            if len(whole) < len(lines):
+                return
+            number += len(whole)
+
+
+def _is_whole(line: bytes) -> bool:
+    return line.endswith(b"\n") and b"\0" not in line
+
+
+def _one_by_one(path: Path, lines: list[bytes], before: int) -> Iterator[Any]:
+    """Yield the documents of lines behind others, and refuse the first that holds none."""
+    for number, line in enumerate(lines, before + 1):
+        try:
+            yield json.loads(line)
+        except (ValueError, RecursionError):
+            raise refusal(path, "bad_record", f"line {number} is not a line of a record") from None
+
+
+def read_file(path: Path) -> RankRecord:
+    """Return the record of one rank. Raises ScenarioError where the file is not a record."""
+    lines = lines_of(path)
+    about = next(lines, None)
+    if not isinstance(about, dict) or "scenario_record" not in about:
+        raise refusal(path, "bad_record", "this is not a record of torch-scenarios")
+    version = about["scenario_record"]
+    if not isinstance(version, int) or version > VERSION:
+        raise refusal(
+            path,
+            "newer_record",
+            f"the record is in version {str(version)[:40]}; this program reads {VERSION}",
+        )
+    reader = _read(about, lines, path, threaded=False)
+    if len(reader.threads) > 1:  # their calls overlap: it is read for what returned when
+        reader = _read(about, itertools.islice(lines_of(path), 1, None), path, threaded=True)
+    return reader.finish()
+
+
+def _read(about: dict[str, Any], lines: Iterator[Any], path: Path, *, threaded: bool) -> _Reader:
+    """Return what has taken all lines but the first. Raises ScenarioError at one that is wrong."""
+    taken = 1
+    try:
+        reader = _Reader(about, threaded=threaded)
+        for line in lines:
+            taken += 1
+            reader.take(line)
+    except BROKEN as error:
+        more = f": {error}" if isinstance(error, ImpossibleError) else ""
+        words = f"line {taken} is not a line of a record{more}"
+        raise refusal(path, "bad_record", words) from None
+    return reader
+
+
+class ImpossibleError(ValueError):
+    """What a line of a record says, no program does; the message says why."""
+
+
+#: lines between which what is around them is next to each other
+_ASIDE = frozenset({"s", "g", "k", "d", "p"})
+
+
+class _Reader:
+    """Takes the lines of a file one by one."""
+
+    def __init__(self, about: dict[str, Any], *, threaded: bool = False) -> None:
+        rank, world = int(about["rank"]), int(about["world_size"])
+        self.record = RankRecord(rank=rank, world_size=world, about=about, threaded=threaded)
+        self.threads: set[int] = set()
+        self._main = 0
+        self._threaded = threaded
+        self._waiting: dict[int, int] = {}
+        if not 0 <= rank < world <= MOST_RANKS:
+            message = f"rank {rank} of {world} is not a rank"
+            raise ImpossibleError(message)
+        self._places: dict[int, ScriptPlace] = {}
+        self._kinds: dict[int, dict[str, Any]] = {}
+        self._calls: dict[int, RecordedCall] = {}
+        self._blocking: dict[int, Blocking] = {}
+        self._backward: list[RecordedCall] = []
+        self._before: tuple[Any, ...] = ()
+        self._open: set[tuple[str, int]] = set()
+        #: calls that were asked whether they are over, and were
+        self._asked: set[int] = set()
+        self._takes: dict[str, Callable[..., None]] = {
+            name.removeprefix("_take_"): getattr(self, name)
+            for name in dir(self)
+            if name.startswith("_take_")
+        }
+
+    def take(self, line: Any) -> None:
+        """Take a line."""
+        kind = line[0]
+        self._takes[kind](*line[1:])
+        if kind not in _ASIDE:
+            self._before = (kind, line[1])
+
+    def _take_s(self, number: int, api: str, frames: list[Any]) -> None:
+        self._places[number] = ScriptPlace(frames=_frames(frames), api=_said(api))
+
+    def _take_g(
+        self, number: int, name: str, ranks: list[int], described: str, _backend: str
+    ) -> None:
+        members, world = tuple(map(int, ranks)), self.record.world_size
+        if not members or len(set(members)) < len(members) or not 0 <= min(members) <= max(members):
+            message = "a group has no members, or one twice"
+            raise ImpossibleError(message)
+        if max(members) >= world:
+            message = f"rank {max(members)} is in a group, and the world has {world} ranks"
+            raise ImpossibleError(message)
+        self.record.groups[int(number)] = (_said(name), members, _said(described))
+
+    def _take_k(self, number: int, *fields: Any) -> None:
+        self._kinds[number] = self._kind(*fields)
+
+    def _take_c(self, number: int, kind: int, us: int, *more: Any) -> None:
+        if len(more) > 1:  # version 1: it says all of itself
+            operation, group, (place, us, *rest) = kind, us, more
+            found, batch = self._kind(operation, group, place, *rest, 0), rest[-1].get("batch")
+        else:
+            found, batch = self._kinds[kind], more[0] if more else None
+        if batch is not None and found["place"].api != BATCH:
+            batch = None  # that of `send_object_list` is its own affair
+        call = RecordedCall(
+            number=_whole(number),
+            began_us=int(us),
+            batch=None if batch is None else _whole(batch),
+            **found,
+        )
+        if call.waited and self._threaded:  # its place is where its wait ends
+            call.completes = call.waited = False
+            self._waiting[number] = us
+        record, maker = self.record, call.maker
+        record.handled = call.handled
+        if maker != "bw":
+            self.threads.add(call.thread)
+        record.items.append(call)
+        if len(record.items) > MOST_CALLS:
+            message = f"it has more than {MOST_CALLS} calls"
+            raise ImpossibleError(message)
+        self._calls[number] = call
+        self._open.add(("c", number))
+        if maker == "bw":
+            self._backward.append(call)
+        record.last_us = us
+
+    def _kind(self, *fields: Any) -> dict[str, Any]:
+        """Return what calls of a kind have in common, by field, from what its line says."""
+        operation, group, place, thread, maker, inputs, outputs, more, awaited = fields
+        _, ranks, _ = self.record.groups[group]
+        op = more.get("op")
+        ins, outs = tuple(map(_tensor, inputs)), tuple(map(_tensor, outputs))
+        _require_tensors(operation, ins, outs)
+        return {
+            "operation": PUBLIC[operation],
+            "group": ranks,
+            "group_name": str(group),
+            "place": self._places[place],
+            "inputs": ins,
+            "outputs": outs,
+            "op": None if op is None else str(op),
+            "root": _member(ranks, more.get("root")),
+            "peer": _member(ranks, more.get("peer")),
+            "tag": _number(more.get("tag", 0)),
+            "splits": (
+                tuple(map(_number, more.get("out", ()))),
+                tuple(map(_number, more.get("in", ()))),
+            ),
+            "maker": str(maker),
+            "coalesced": "coalesced" in operation,
+            "completes": bool(awaited) or maker == "cc" or operation == "monitored_barrier_",
+            "waited": bool(awaited),
+            "thread": int(thread),
+            "handled": self._handled(more),
+        }
+
+    def _handled(self, more: dict[str, Any]) -> tuple[str, ScriptPlace] | None:
+        words, frames = more.get("handled", (None, ()))
+        return None if words is None else (_said(words), ScriptPlace(frames=_frames(frames)))
+
+    def _take_r(self, number: int, us: int) -> None:
+        call = self._calls[number]
+        call.returned_us = us
+        self._open.discard(("c", number))
+        if call.completes:
+            call.ended_us = us
+        self.record.last_us = us
+
+    def _take_e(self, number: int, us: int, words: str) -> None:
+        call = self._calls[number]
+        call.failed = _said(words)
+        self._open -= {("c", number), ("w", number)}
+        self.record.last_us = us
+
+    def _take_w(self, number: int, us: int) -> None:
+        call = self._calls[number]
+        self._open.add(("w", number))
+        self.record.last_us = us
+        if self._threaded and not call.completes:
+            self._waiting[number] = us
+        else:
+            self._await(call, us)
+
+    def _await(self, call: RecordedCall, us: int) -> None:
+        if call.completes:
+            return
+        if call.number in self._asked:  # whether it is over; then its wait is no second one
+            self._asked.remove(call.number)
+            return
+        if not call.waited and self._before == ("r", call.number) and call.batch is None:
+            call.completes = call.waited = True
+            return
+        if not call.waited or call.operation in MESSAGES:
+            self.record.items.append(
+                RecordedWait(numbers=(call.number,), place=call.place, began_us=us)
+            )
+        call.waited = True
+
+    def _take_x(self, number: int, us: int) -> None:
+        call = self._calls[number]
+        self._open.discard(("w", number))
+        if call.returned_us is None:  # of a kind that is waited for at once
+            self._open.discard(("c", number))
+            call.returned_us = us
+        if self._waiting.pop(number, None) is not None:
+            self._overlapped(call, us)
+        call.ended_us = us
+        self.record.last_us = us
+
+    def _overlapped(self, call: RecordedCall, us: int) -> None:
+        """Take the end of a wait where threads overlap: other calls may lie before it."""
+        if self.record.items[-1] is call and not call.waited and call.batch is None:
+            call.completes = call.waited = True
+        elif not call.waited or call.operation in MESSAGES:
+            call.waited = True
+            self.record.items.append(
+                RecordedWait(numbers=(call.number,), place=call.place, began_us=us)
+            )
+
+    def _take_p(self, number: int, source: int) -> None:
+        call = self._calls[number]
+        call.peer = _member(call.group, source)
+
+    def _take_f(self, number: int, us: int) -> None:
+        call = self._calls[number]
+        if not call.waited:
+            self._await(call, us)
+            self._asked.add(number)
+        self.record.last_us = us
+
+    def _take_d(self, number: int) -> None:
+        self._calls[number].dropped = True
+
+    def _take_bw(self, us: int) -> None:
+        waiting = [call for call in self._backward if not call.waited]
+        self._backward.clear()
+        for call in waiting:
+            call.waited = True
+            call.ended_us = us
+        if len(waiting) == 1 and self.record.items[-1] is waiting[0]:
+            waiting[0].completes = True
+        elif waiting:
+            self.record.items.append(
+                RecordedWait(
+                    numbers=tuple(call.number for call in waiting),
+                    place=waiting[-1].place,
+                    began_us=us,
+                )
+            )
+        self.record.last_us = us
+
+    def _take_b(self, number: int, what: str, place: int, us: int, more: dict[str, Any]) -> None:
+        ranks = more.get("ranks")
+        found = Blocking(
+            number=number,
+            what=what,
+            place=self._places[place],
+            ranks=None if ranks is None else tuple(map(int, ranks)),
+            local=bool(more.get("local")),
+            began_us=us,
+            thread=int(more.get("thread", 0)),
+        )
+        self.record.handled = self._handled(more)
+        self._main = self._main or found.thread
+        self.record.leaving = bool(more.get("whole"))
+        self._blocking[number] = found
+        self._open.add(("b", number))
+        self.record.items.append(found)
+        self.record.last_us = us
+
+    def _take_be(self, number: int, us: int, done: dict[str, Any], words: str | None) -> None:
+        found = self._blocking[number]
+        found.over, found.failed = words is None, None if words is None else _said(words)
+        found.group = done.get("group")
+        self.record.leaving = False
+        self._open.discard(("b", number))
+        self.record.last_us = us
+
+    def _take_raise(self, words: str, frames: list[Any], us: int) -> None:
+        # C++ that waits, as in the constructor of DDP, raises where no call is
+        failed = names_lost_peer(str(words)[:MOST_CHARACTERS])
+        failed = failed or any(call.failed for call in self._calls.values())
+        self.record.error = _said(words)
+        self.record.raised_at = ScriptPlace(frames=_frames(frames))
+        self.record.ending = "stopped" if failed else "raised"
+        self.record.last_us = us
+
+    def _take_end(self, code: int, us: int) -> None:
+        self.record.code = int(code)
+        if self.record.error is None:
+            self.record.ending = "ended"
+        self.record.last_us = us
+
+    def finish(self) -> RankRecord:
+        """Return the record, with whether the rank is inside of a call."""
+        record = self.record
+        # what C++ makes in a backward pass that has not returned, it waits for there
+        record.inside = bool(self._open) or bool(self._backward)
+        record.main_inside = any(
+            (self._blocking[number] if kind == "b" else self._calls[number]).thread == self._main
+            for kind, number in self._open
+        )
+        for number, us in list(self._waiting.items()):
+            self._overlapped(self._calls[number], us)
+        if record.threaded:
+            record.notes.append(
+                "several threads of a rank communicate: their order is the one of this run"
+            )
+        alone = record.threaded and record.about.get("mode") == "fake"
+        loosened = set()
+        for call in self._calls.values():
+            if alone and call.thread != self._main and call.maker in {"py", "to"}:
+                call.completes, call.loose = False, True
+                loosened.add(call.number)
+            elif call.maker == "to" and not call.waited and not call.completes:
+                call.loose = True
+            if call.maker == "fn" and not call.waited:
+                call.completes = True
+        if loosened:  # another thread waits for them, at a place that says nothing
+            record.items = [
+                item
+                for item in record.items
+                if not (isinstance(item, RecordedWait) and loosened.issuperset(item.numbers))
+            ]
+        return record
+
+
+#: where in its own source a backend raised
+_BACKEND_SOURCE = re.compile(r"\[/[^\]\s]*(?:gloo|nccl)[^\]\s]*\.(?:cc|cpp|h):\d+\] ")
+#: what Python calls an object that has no other name
+_OBJECT = re.compile(r"<(?:\w+\.)*(\w+) object at 0x[0-9a-f]+>")
+
+
+def _said(words: object) -> str:
+    """Return words of a record as they may be shown, and no more of them than a person reads."""
+    return clean_line(_OBJECT.sub(r"\1", _BACKEND_SOURCE.sub("", str(words)[:MOST_CHARACTERS])))
+
+
+def _frames(told: list[Any]) -> tuple[tuple[str, int, str], ...]:
+    """Return frames; of a long name of a file its end. Raises ValueError where it is none."""
+    return tuple(
+        (clean_line(str(file)[-MOST_CHARACTERS:]), _whole(line), _said(text))
+        for file, line, text in told
+    )
+
+
+def _whole(number: object) -> int:
+    """Return a count. Raises ImpossibleError where it is none, or a negative or endless one."""
+    if not isinstance(number, int) or not 0 <= number <= MOST_ELEMENTS:
+        message = f"{str(number)[:40]} is not a count"
+        raise ImpossibleError(message)
+    return number
+
+
+def _number(number: object) -> int:
+    """Return what a script passes as a number, a wrong one too."""
+    return -_whole(-number) if isinstance(number, int) and number < 0 else _whole(number)
+
+
+def _member(ranks: tuple[int, ...], at: object) -> int | None:
+    """Return the rank at a place of a group; None for no place."""
+    return None if at is None else ranks[_whole(at)]
+
+
+def _require_tensors(
+    operation: str, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]
+) -> None:
+    """Raise ImpossibleError where a call lacks the tensors without which it is none."""
+    name = PUBLIC[operation]
+    both = "coalesced" in operation and name.endswith("single")
+    if both and len(inputs) != len(outputs):
+        message = f"{operation} has {len(inputs)} tensors in, and {len(outputs)} out"
+        raise ImpossibleError(message)
+    needed = {"send": inputs, "all_reduce": inputs, "broadcast": inputs}
+    needed |= {"reduce": inputs, "gather": inputs, "all_gather": inputs}
+    needed |= {"recv": outputs, "scatter": outputs, "reduce_scatter": outputs}
+    if name.endswith("_single"):
+        needed[name] = inputs and outputs
+    if not needed.get(name, True):
+        message = f"{operation} has no tensor"
+        raise ImpossibleError(message)
+
+
+def _tensor(told: list[Any]) -> Tensor:
+    dtype, shape, address, size = told[:4]
+    count = _whole(told[4]) if len(told) > 4 else 1
+    found = Tensor(
+        dtype=_said(dtype),
+        shape=tuple(map(_whole, shape)),
+        address=int(address),
+        size=_whole(size),
+        count=count,
+    )
+    if len(found.shape) > MOST_DIMENSIONS or not 0 < count <= MOST_RANKS:
+        message = f"a tensor of {len(found.shape)} dimensions, {count} times"
+        raise ImpossibleError(message)
+    _whole(found.elements * count)
+    return found

@@ -1,0 +1,146 @@
+"""A function of a repository's tests, recorded on ranks: what it communicates, to be held fast."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from torch_scenarios.model.scenario import Scenario
+from torch_scenarios.record.analysis import NothingRecordedError, recorded
+from torch_scenarios.record.difference import as_scenario, difference_words, differences
+from torch_scenarios.record.live import Order, WarmLaunch
+from torch_scenarios.verdict import Verdict
+from torch_scenarios.verdict.finding import ranks_text
+
+#: seconds after which ranks that are not over are ended
+MOST_SECONDS = 300.0
+
+
+class RecordedFunction(Struct, frozen=True, kw_only=True):
+    """What came of it: the verdict, and the scenario that does what the function did.
+
+    It can be taken apart: `verdict, scenario = record_program(train_step)`.
+    """
+
+    verdict: Verdict
+    scenario: Scenario
+    text: str
+    folder: Path
+    words: tuple[str, ...]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the verdict and the scenario."""
+        yield self.verdict
+        yield self.scenario
+
+    @property
+    def status(self) -> str:
+        """`PASSED`, `FAILED` or `INCONCLUSIVE`."""
+        return self.verdict.status
+
+    @property
+    def diagnoses(self) -> tuple[str, ...]:
+        """The names of what is wrong, each once."""
+        found = (each.diagnosis for each in self.verdict.findings if each.diagnosis is not None)
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def output(self) -> str:
+        """What the ranks printed."""
+        path = self.folder / "output.log"
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    def communicates_as(self, path: str | Path) -> None:
+        """Raise AssertionError where the ranks communicate otherwise than in a scenario file.
+
+        The message has each difference, with its ranks and the lines of both sides. Where there is
+        no file yet, it says what to write there.
+        """
+        wanted = Path(path)
+        if not wanted.exists():
+            message = f"{wanted} is not there; what was recorded is:\n\n{self.text}"
+            raise AssertionError(message)
+        found = differences(as_scenario(wanted), as_scenario(self.folder / "scenario.yaml"))
+        if found:
+            lines = [f"  {ranks_text(ranks)}: {words}" for ranks, words in difference_words(found)]
+            message = "\n".join([f"it communicates otherwise than {wanted}:", *lines])
+            raise AssertionError(message)
+
+
+class ProgramRecorder:
+    """Records functions, all forked from one process that has imported torch."""
+
+    def __init__(self, folder: Callable[[], Path]) -> None:
+        """Ask for a fresh folder for each record; start nothing yet."""
+        self._folder = folder
+        self._warm = WarmLaunch()
+
+    def close(self) -> None:
+        """End the process that has imported torch."""
+        self._warm.close()
+
+    def __call__(
+        self,
+        function: Callable[..., Any],
+        world_size: int = 4,
+        *,
+        fake: bool = True,
+        cuda_as_cpu: bool = False,
+    ) -> RecordedFunction:
+        """Record a function on every rank of a world, in processes of their own.
+
+        The default process group is there when it is called; an `init_process_group` of its own is
+        taken for that one. It gets `rank` and `world_size` where it has parameters of these names.
+        Raises ValueError where other processes cannot find the function.
+        """
+        name, file = _found(function)
+        folder = self._folder()
+        order = Order(
+            command=(file,),
+            folder=folder,
+            world_size=world_size,
+            ranks=tuple(range(world_size)),
+            function=f"{function.__module__}:{name}",
+            fake=fake,
+            jobs=2,
+            cuda_as_cpu=cuda_as_cpu,
+            max_seconds=MOST_SECONDS,
+        )
+        try:
+            found = recorded(order, start=self._warm.start)
+        except NothingRecordedError as error:
+            log = (folder / "output.log").read_text(encoding="utf-8", errors="replace")
+            message = f"{error}\n{log}"
+            raise ValueError(message) from None
+        verdict = found.judged.result.verdict
+        assert found.judged.scenario is not None
+        return RecordedFunction(
+            verdict=verdict,
+            scenario=found.judged.scenario,
+            text=found.judged.program.text,
+            folder=folder,
+            words=tuple(
+                "; ".join(filter(None, (each.diagnosis, each.prose, each.explained)))
+                for each in verdict.findings
+            ),
+        )
+
+
+def _found(function: Callable[..., Any]) -> tuple[str, str]:
+    """Return a function's name and file. Raises ValueError where it is inside of another."""
+    name = getattr(function, "__qualname__", "")
+    if not name or "<" in name:
+        message = (
+            f"`{name or function}` cannot be found by other processes: "
+            "write it at the top of a module"
+        )
+        raise ValueError(message)
+    file = inspect.getsourcefile(function)
+    if file is None:
+        message = f"`{name}` is not written in a file"
+        raise ValueError(message)
+    return name, file

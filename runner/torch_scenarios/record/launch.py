@@ -1,0 +1,330 @@
+"""Ranks of a user's script, forked from a process that has imported torch: `python -m` this module.
+
+Each rank has torchrun's environment and a recorder. The parent waits for them, and writes how each
+ended to `launch.jsonl`. One JSON document on its standard input says what to do. With the number of
+a descriptor as its argument it stays warm: each line is one run, forked from it, and the run's
+process id and its exit code are written to that descriptor.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import json
+import os
+import runpy
+import signal
+import sys
+import time
+import traceback
+import types
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+from torch_scenarios.record.recorder import Recorder
+
+#: modules that a training script is likely to import: they are imported once, before the forks
+LIKELY = {
+    "device_mesh": ("torch.distributed.device_mesh",),
+    "distributed.tensor": ("torch.distributed.tensor.parallel", "torch._dynamo"),
+    "distributed.fsdp": ("torch.distributed.fsdp", "torch._dynamo"),
+    "pipelining": ("torch.distributed.pipelining", "torch._dynamo"),
+    "DistributedDataParallel": ("torch.nn.parallel", "torch._dynamo"),
+    "optim": ("torch._dynamo",),
+}
+
+
+def main() -> int:
+    """Do the run that standard input tells of; or, warm, one after the other."""
+    if len(sys.argv) > 1:
+        return _warm(int(sys.argv[1]))
+    told = json.loads(sys.stdin.readline())
+    _import(told)
+    _launch(told)
+    return 0
+
+
+def _warm(descriptor: int) -> int:
+    """Fork a process for each run that is asked for, until there is no more to do."""
+    with os.fdopen(descriptor, "w", encoding="ascii") as reply:
+        for line in sys.stdin:
+            told = json.loads(line)
+            _import(told)
+            pid = os.fork()
+            if pid == 0:
+                _child(partial(_parent_of_run, told))
+            print(pid, file=reply, flush=True)
+            _, status = os.waitpid(pid, 0)
+            print(os.waitstatus_to_exitcode(status), file=reply, flush=True)
+    return 0
+
+
+def _child(work: Callable[[], int]) -> NoReturn:
+    """Do the work of a forked process, and end it with the code that the work returns."""
+    code = 1
+    try:
+        code = work()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _parent_of_run(told: dict[str, Any]) -> int:
+    """Be the parent of one run, with the environment of who asked for it."""
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.chdir(told["cwd"])
+    os.environ.clear()
+    os.environ.update(told["environment"])
+    sys.path[:] = told["path"]
+    output = os.open(told["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    _launch(told)
+    return 0
+
+
+def _import(told: dict[str, Any]) -> None:
+    """Import once, before the forks, what a script is likely to import."""
+    import torch
+    import torch.distributed
+
+    torch.set_num_threads(1)
+    names = [name for word in told["mentions"] for name in LIKELY[word]]
+    if told["fake"]:
+        names.append("torch.testing._internal.distributed.fake_pg")
+    for name in dict.fromkeys(names):
+        with suppress(ImportError):
+            importlib.import_module(name)
+
+
+def _launch(told: dict[str, Any]) -> None:
+    """Fork the ranks and wait for all of them."""
+    import torch.distributed
+
+    dist: Any = torch.distributed
+    folder, ranks, world = told["folder"], told["ranks"], told["world_size"]
+    fake = bool(told["fake"])
+    store = None
+    if not fake:
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    port = store.port if store is not None else 29500
+    log = os.open(
+        str(Path(folder) / "launch.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC
+    )
+
+    def put(entry: dict[str, Any]) -> None:
+        os.write(log, f"{json.dumps(entry)}\n".encode())
+
+    put({"launch": 1, "pid": os.getpid(), "world_size": world, "ranks": ranks, "fake": fake})
+    _forked(told, port, put)
+    put({"over": True})
+
+
+def _forked(told: dict[str, Any], port: int, put: Callable[[dict[str, Any]], None]) -> None:
+    """Fork the ranks, and wait for all of them."""
+    board, standstill = fake_board(told)
+    waiting = list(told["ranks"])
+    running: dict[int, int] = {}
+    is_told = False
+    while waiting or running:
+        while waiting and _may_start(told, board, standstill, running):
+            rank = waiting.pop(0)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            if board is not None:
+                board.become(rank, 1)
+            pid = os.fork()
+            if pid == 0:
+                _child(partial(_run, told, rank, port, board))
+            running[pid] = rank
+            put({"rank": rank, "pid": pid})
+        pid, status = os.waitpid(-1, os.WNOHANG if told["fake"] else 0)
+        if pid == 0:
+            time.sleep(0.005)
+            standstill.look(running)
+            if not waiting and not is_told and (outside := standstill.ranks()):
+                is_told = True
+                put({"outside": outside})
+        elif pid in running:
+            rank = running.pop(pid)
+            if board is not None:
+                board.become(rank, 3)
+            put({"rank": rank, "pid": pid, "exit": os.waitstatus_to_exitcode(status)})
+
+
+def fake_board(told: dict[str, Any]) -> tuple[Any, Any]:
+    """Return what ranks of a fake world share, and what sees them stand; None in a real one."""
+    if not told["fake"]:
+        return None, None
+    from torch_scenarios.record.fake import Standstill, States
+
+    board = States(told["world_size"])
+    return board, Standstill(board)
+
+
+def _may_start(told: dict[str, Any], board: Any, standstill: Any, running: dict[int, int]) -> bool:
+    """Whether one more rank may start: those of a fake world do not all run at once."""
+    if board is None:
+        return True
+    busy = sum(board.state(rank) == 1 and not standstill.rests(rank) for rank in running.values())
+    return bool(busy < told["jobs"])
+
+
+def environment(told: dict[str, Any], rank: int, port: int) -> dict[str, str]:
+    """Return what torchrun tells a rank."""
+    world = str(told["world_size"])
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": world,
+        "LOCAL_WORLD_SIZE": world,
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_RANK": str(rank),
+        "ROLE_NAME": "default",
+        "ROLE_WORLD_SIZE": world,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_RUN_ID": "scenario",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+    }
+
+
+def _run(told: dict[str, Any], rank: int, port: int, board: Any) -> int:
+    import faulthandler
+
+    os.environ.update(environment(told, rank, port))
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    folder = told["folder"]
+    stack = (Path(folder) / f"rank-{rank:05d}.stack").open("w", encoding="utf-8")  # it stays open
+    faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
+    recorder = Recorder(
+        folder,
+        {
+            "rank": rank,
+            "world_size": told["world_size"],
+            "argv": told["command"],
+            "cwd": os.getcwd(),
+            "pid": os.getpid(),
+            "mode": "fake" if told["fake"] else "live",
+            "shim": told["cuda_as_cpu"],
+        },
+    )
+    if told["cuda_as_cpu"]:
+        from torch_scenarios.record import shim
+
+        shim.install()
+    if told["fake"]:
+        from torch_scenarios.record import fake
+
+        fake.install(recorder, told, rank, board)
+    elif not _has_cuda():
+        from torch_scenarios.record import shim
+
+        shim.map_backends()
+    code = _script(told, recorder)
+    import atexit
+
+    with suppress(BaseException):
+        atexit._run_exitfuncs()
+    recorder.end(code)
+    return code
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _script(told: dict[str, Any], recorder: Recorder) -> int:
+    """Run the script or module as `python` does; returns its exit code."""
+    command = told["command"]
+    # as for `python`: what the script holds stays alive until the process ends. Were it dropped
+    # before, a group of Gloo could wait for a thread that waits for the lock of Python's
+    main = types.ModuleType("__main__")
+    main.__dict__["__builtins__"] = builtins
+    sys.modules["__main__"] = main
+    try:
+        if told["function"]:
+            _call(told)
+        elif told["module"]:
+            sys.argv = list(command)
+            sys.path.insert(0, "")
+            runpy._run_module_as_main(command[0], alter_argv=True)  # type: ignore[attr-defined]
+        else:
+            path = str(Path(command[0]).absolute())
+            sys.argv = [command[0], *command[1:]]
+            sys.path.insert(0, str(Path(path).parent))
+            main.__dict__["__file__"] = path
+            program = compile(Path(path).read_bytes(), path, "exec")
+            exec(program, main.__dict__)
+    except SystemExit as exiting:
+        code = exiting.code
+        if code is not None and not isinstance(code, int):
+            print(code, file=sys.stderr)
+        return code if isinstance(code, int) else 0 if code is None else 1
+    except BaseException as error:
+        recorder.raised(error)
+        traceback.print_exception(error)
+        return 1
+    return 0
+
+
+def _call(told: dict[str, Any]) -> None:
+    """Call a function of a module, with the default process group made before."""
+    import inspect
+    from operator import attrgetter
+
+    import torch.distributed
+
+    dist: Any = torch.distributed
+    begin = dist.init_process_group
+
+    def init_process_group(*args: Any, **kwargs: Any) -> None:
+        if not dist.is_initialized():
+            begin(*args, **kwargs)
+
+    for holder in (dist, dist.distributed_c10d):
+        holder.init_process_group = init_process_group
+    init_process_group("gloo")
+    module, _, name = told["function"].partition(":")
+    function = attrgetter(name)(_module(module, told["command"][0]))
+    known = {"rank": dist.get_rank(), "world_size": dist.get_world_size()}
+    wanted = inspect.signature(function).parameters
+    function(**{key: value for key, value in known.items() if key in wanted})
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _module(name: str, file: str) -> Any:
+    """Import a module by its name, or, where that finds another one, from its file."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    with suppress(ImportError):
+        found = importlib.import_module(name)
+        if getattr(found, "__file__", None) == file:
+            return found
+    spec = spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,534 @@
+"""A user's program, run and watched: started, judged while it runs, ended where it is stuck.
+
+The ranks write their records; here they are read. A rank that computes, sleeps or writes a
+checkpoint is never taken for stuck: a run is ended only where every rank that lives is inside of a
+call, nothing moves, and the analysis of what was recorded so far proves that a rank is blocked
+whatever comes later.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from msgspec import Struct, field
+
+from torch_scenarios.errors import LaunchError
+from torch_scenarios.record.format import (
+    LAUNCH,
+    LaunchRecord,
+    RankRecord,
+    is_record,
+    know_exits,
+    lines_of,
+    read,
+    read_launch,
+)
+from torch_scenarios.record.launch import LIKELY
+from torch_scenarios.record.mapped_file import is_written, written_bytes
+from torch_scenarios.record.recorder import STACKS, append_line, is_foreign
+
+#: seconds between two looks at the ranks
+LOOK_S = 0.1
+#: seconds without a movement after which the record is analysed
+QUIET_S = 0.8
+#: seconds that a rank gets to end after SIGTERM
+TERM_S = 10.0
+#: seconds that ranks get to write their Python stacks
+STACK_S = 0.3
+#: the folder in that of a stuck record in which its script ran once more, with fake ranks
+JOINED = "fake"
+#: seconds that it gets for that
+JOIN_S = 120.0
+#: seconds between two analyses of one and the same standstill
+AGAIN_S = 5.0
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """What is to be run: a script, a module, or a launcher of the user's own."""
+
+    command: tuple[str, ...]
+    folder: Path
+    world_size: int
+    ranks: tuple[int, ...]
+    module: bool = False
+    #: a function of the script that is called in place of the whole of it
+    function: str = ""
+    fake: bool = False
+    jobs: int = 2
+    cuda_as_cpu: bool = False
+    max_seconds: float = 0.0
+    keep: bool = False
+    #: let what the program prints go to standard error
+    aside: bool = False
+    #: where it is stuck, run it once more with fake ranks, and join what both came to
+    join: bool = False
+    #: let all that the program prints go to a file of the record
+    silent: bool = False
+
+    @property
+    def own_launcher(self) -> bool:
+        """Whether the command starts the ranks itself: torchrun, accelerate, a shell script."""
+        return not self.module and not self.command[0].endswith((".py", ".pyw"))
+
+
+class Ran(Struct, kw_only=True):
+    """How a run ended: what its parent saw, why it was ended by us, the stacks of ranks."""
+
+    launch: LaunchRecord = field(default_factory=LaunchRecord)
+    stuck: bool = False
+    timed_out: bool = False
+    interrupted: bool = False
+    stacks: dict[int, str] = field(default_factory=dict)
+    duration_s: float = 0.0
+    code: int = 0
+
+
+#: asked at a standstill: the records so far -> whether a rank is surely blocked
+Asked = Callable[[Mapping[int, RankRecord]], bool]
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder of a record, and empty it of one that was there before.
+
+    Raises LaunchError where it cannot be made, or holds what no record wrote.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"{folder} cannot be made: {error.strerror or error}"
+        raise LaunchError(message) from error
+    if not (folder / LAUNCH).exists() and not is_record(folder):
+        own = [name for name in ("scenario.yaml", "output.log") if (folder / name).exists()]
+        if own:
+            message = f"{folder / own[0]} is not of a record: name another folder with -o"
+            raise LaunchError(message)
+    if any(map(is_written, folder.glob("rank-*.jsonl"))):
+        message = f"a run that goes on writes its record in {folder}: name another folder with -o"
+        raise LaunchError(message)
+    for pattern in ("rank-*.jsonl", "rank-*.stack", LAUNCH, "scenario.yaml", "output.log"):
+        for path in folder.glob(pattern):
+            path.unlink()
+    for name in ("mailbox", JOINED):
+        if (folder / name).is_dir():
+            shutil.rmtree(folder / name)
+
+
+class Started(Protocol):
+    """A process of a run: the parent of its ranks, or a launcher of the user's own."""
+
+    @property
+    def pid(self) -> int:
+        """Its id, which is that of its process group as well."""
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code; None while it runs."""
+
+    def poll(self) -> int | None:
+        """Return the exit code; None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Return the exit code once it has ended."""
+
+
+#: an order -> the process that does it
+Start = Callable[[Order], Started]
+
+
+def run(
+    order: Order, asked: Asked, notice: Callable[[str], None], start: Start | None = None
+) -> Ran:
+    """Run a program to its end, or to where it is stuck. Raises LaunchError where it cannot."""
+    began = time.monotonic()
+    process = (start or started)(order)
+    watch = _Watch(order, process, asked, notice)
+    try:
+        ran = watch.until_over()
+    finally:
+        watch.end_all(gently=False)
+    ran.duration_s = time.monotonic() - began
+    return ran
+
+
+def started(order: Order) -> subprocess.Popen[bytes]:
+    """Start the ranks, or the launcher of the user's own that does."""
+    environment = dict(os.environ)
+    if order.own_launcher:
+        environment |= attaching(order.folder, os.environ.get("PYTHONPATH", ""))
+        environment[STACKS] = "1"
+        try:
+            return subprocess.Popen(
+                order.command, env=environment, start_new_session=True, stdout=_output(order)
+            )
+        except OSError as error:
+            message = f"`{order.command[0]}` cannot be started: {error.strerror or error}"
+            raise LaunchError(message) from error
+    told = _told(order)
+    output = _output(order)
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "torch_scenarios.record.launch"],
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=subprocess.STDOUT if order.silent else None,
+        env=environment,
+        start_new_session=True,
+    )
+    if order.silent and output is not None:
+        os.close(output)
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):
+        process.stdin.write(json.dumps(told).encode() + b"\n")
+        process.stdin.close()
+    return process
+
+
+def _output(order: Order) -> int | None:
+    if order.silent:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        return os.open(order.folder / "output.log", flags, 0o644)
+    return sys.stderr.fileno() if order.aside else None
+
+
+def _told(order: Order) -> dict[str, Any]:
+    """Return an order in the form that its process reads."""
+    return {
+        "folder": str(order.folder.resolve()),
+        "ranks": list(order.ranks),
+        "world_size": order.world_size,
+        "fake": order.fake,
+        "jobs": order.jobs,
+        "cuda_as_cpu": order.cuda_as_cpu,
+        "module": order.module,
+        "function": order.function,
+        "command": list(order.command),
+        "mentions": [] if order.module else _mentions(Path(order.command[0])),
+    }
+
+
+class WarmLaunch:
+    """A process that has imported torch once, from which run after run is forked."""
+
+    def __init__(self) -> None:
+        """Start nothing yet."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reply = -1
+
+    def start(self, order: Order) -> Started:
+        """Start a run; the one before has to be over."""
+        if self._process is None:
+            self._reply, given = os.pipe()
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "torch_scenarios.record.launch", str(given)],
+                stdin=subprocess.PIPE,
+                pass_fds=[given],
+                start_new_session=True,
+            )
+            os.close(given)
+        told = {
+            **_told(order),
+            "cwd": str(Path.cwd()),
+            "path": [each or str(Path.cwd()) for each in sys.path],
+            "environment": dict(os.environ),
+            "output": str(order.folder.resolve() / "output.log"),
+        }
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(told).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            message = f"the process that imports torch has ended: {error}"
+            raise LaunchError(message) from error
+        return _Forked(self._reply)
+
+    def close(self) -> None:
+        """End it."""
+        if self._process is not None:
+            assert self._process.stdin is not None
+            with suppress(OSError):
+                self._process.stdin.close()
+            try:
+                self._process.wait(timeout=TERM_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            os.close(self._reply)
+            self._process = None
+
+
+class _Forked:
+    """A run that a warm process has forked: its id and its exit code come through a pipe."""
+
+    def __init__(self, reply: int) -> None:
+        self._reply = reply
+        self._rest = b""
+        self.returncode: int | None = None
+        self.pid = int(self._line(None) or b"")
+
+    def poll(self) -> int | None:
+        """Return the exit code; None while it runs."""
+        return self.wait(0) if self.returncode is None else self.returncode
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Return the exit code once it has ended; None where it has not in time."""
+        if self.returncode is None:
+            line = self._line(timeout)
+            self.returncode = None if line is None else int(line)
+        return self.returncode
+
+    def _line(self, timeout: float | None) -> bytes | None:
+        """Return the next line of the reply; None where there is none in time."""
+        while b"\n" not in self._rest:
+            ready, _, _ = select.select([self._reply], [], [], timeout)
+            if not ready:
+                return None
+            read = os.read(self._reply, 64)
+            if not read:
+                message = "the process that imports torch has ended"
+                raise LaunchError(message)
+            self._rest += read
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+
+def _mentions(script: Path) -> list[str]:
+    """Return the words of a script that tell what it imports: that is imported once, for all."""
+    try:
+        text = script.read_text(encoding="utf-8", errors="replace")[:1_000_000]
+    except OSError as error:
+        message = f"`{script}` cannot be read: {error.strerror or error}"
+        raise LaunchError(message) from error
+    return [word for word in LIKELY if word in text]
+
+
+def attaching(folder: Path, python_path: str) -> dict[str, str]:
+    """Return the environment variables under which every rank records itself."""
+    site = str(Path(__file__).parent / "site")
+    return {
+        "SCENARIO_RECORD": str(folder.resolve()),
+        "PYTHONPATH": f"{site}{os.pathsep}{python_path}" if python_path else site,
+    }
+
+
+class _Watch:
+    """Looks at the ranks until they have ended, or are ended."""
+
+    def __init__(
+        self,
+        order: Order,
+        process: Started,
+        asked: Asked,
+        notice: Callable[[str], None],
+    ) -> None:
+        self._order, self._process = order, process
+        self._asked, self._notice = asked, notice
+        self._sizes: dict[Path, int] = {}
+        self._moved = time.monotonic()
+        self._analysed: tuple[float, float] = (0.0, 0.0)
+        self._said = False
+        self._launch = LaunchRecord()
+        self._ended = False
+
+    def until_over(self) -> Ran:
+        """Return how the run ended. Who interrupts it ends it; twice, and nothing more is said."""
+        try:
+            return self._until_over()
+        except KeyboardInterrupt:
+            if self._order.fake:
+                raise
+            self._look()
+            return self._end(Ran(interrupted=True))
+
+    def _until_over(self) -> Ran:
+        began = time.monotonic()
+        limit = self._order.max_seconds
+        while self._process.poll() is None:
+            time.sleep(LOOK_S)
+            self._look()
+            now = time.monotonic()
+            if limit and now - began > limit:
+                return self._end(Ran(timed_out=True))
+            if self._launch.outside and not self._order.keep:
+                return self._end(Ran(stuck=True))
+            if now - self._moved < QUIET_S:
+                continue
+            moved, asked = self._analysed
+            if moved == self._moved and now - asked < AGAIN_S:
+                continue
+            self._analysed = (self._moved, now)
+            verdict = self._stuck()
+            if verdict == "stuck" and not self._order.keep:
+                return self._end(Ran(stuck=True))
+            if verdict != "going" and not self._said:
+                self._said = True
+                self._notice(verdict)
+        self._look()
+        launch = self._launch
+        code = self._process.poll() or 0
+        if not self._order.own_launcher:  # ours: it is the ranks that have a code
+            code = next(filter(None, launch.exits.values()), code)
+        return Ran(launch=launch, code=code if code >= 0 else 128 - code)
+
+    def _look(self) -> None:
+        """Note what moved, which ranks there are, and which have ended."""
+        for path in self._order.folder.glob("rank-*.jsonl"):
+            with suppress(OSError):
+                before = self._sizes.get(path, 0)
+                written = written_bytes(path, before)
+                if written != before:
+                    if not before:
+                        self._know(path)
+                    self._sizes[path] = written
+                    self._moved = time.monotonic()
+        path = self._order.folder / LAUNCH
+        if path.exists() and self._sizes.get(path) != path.stat().st_size:
+            self._sizes[path] = path.stat().st_size
+            self._moved = time.monotonic()
+            known = self._launch.pids
+            self._launch = read_launch(self._order.folder)
+            self._launch.pids = {**known, **self._launch.pids}
+
+    def _know(self, path: Path) -> None:
+        if not self._order.own_launcher:
+            return
+        about: Any = next(lines_of(path), {})
+        with suppress(KeyError, TypeError):
+            self._launch.pids[int(about["rank"])] = int(about["pid"])
+
+    def _live(self) -> list[int]:
+        exits = self._launch.exits
+        return [
+            rank for rank, pid in self._launch.pids.items() if rank not in exits and _lives(pid)
+        ]
+
+    def _stuck(self) -> str:
+        """Return `stuck`, `going`, or a word on a rank that is surely blocked."""
+        if not is_record(self._order.folder) or self._order.fake:
+            return "going"
+        records = read(self._order.folder)
+        live = self._live()
+        if not live or any(rank not in records for rank in live):
+            return "going"
+        know_exits(records, self._launch)
+        outside = [rank for rank in live if not _inside(records[rank], self._launch.pids[rank])]
+        if len(outside) == len(live) or not self._asked(records):
+            return "going"
+        if outside:
+            told = ", ".join(map(str, outside[:4]))
+            return (
+                f"a rank is surely blocked already; rank {told} is not inside of a call and goes "
+                "on until it is"
+            )
+        return "stuck"
+
+    def _end(self, ran: Ran) -> Ran:
+        """Write the stacks down, end every rank, and return how it was."""
+        live = self._live()
+        pids = self._launch.pids
+        paths = {rank: self._order.folder / f"rank-{rank:05d}.stack" for rank in live}
+        asked = [rank for rank in live if paths[rank].exists()]
+        for rank in asked:
+            with suppress(ProcessLookupError):
+                os.kill(pids[rank], signal.SIGUSR1)
+        if asked:
+            time.sleep(STACK_S)
+        for rank in asked:
+            with suppress(OSError):
+                text = paths[rank].read_text(encoding="utf-8", errors="replace")
+                ran.stacks[rank] = text[:8000]
+        ran.launch = self._launch
+        self.end_all(gently=not ran.interrupted)
+        return ran
+
+    def end_all(self, *, gently: bool) -> None:
+        """End every process of the run: SIGTERM, and what is left by SIGKILL."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._process.poll() is None or self._live():
+            self._write_end()
+            self._signal(signal.SIGTERM)
+            until = time.monotonic() + (TERM_S if gently else 2.0)
+            while time.monotonic() < until and self._anybody():
+                self._process.poll()
+                time.sleep(0.02)
+            self._kill_ranks()
+            self._signal(signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=10)
+        # whatever a rank started and left behind
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _write_end(self) -> None:
+        """Write down that what ends from now on is ended by us."""
+        with suppress(OSError):
+            append_line(str(self._order.folder / LAUNCH), {"ended": True})
+
+    def _kill_ranks(self) -> None:
+        """End the ranks of the user's launcher: under torchrun each has a session of its own."""
+        if self._order.own_launcher:
+            for rank in self._live():
+                pid = self._launch.pids[rank]
+                with suppress(ProcessLookupError, PermissionError):
+                    own = os.getpgid(pid) == pid
+                    (os.killpg if own else os.kill)(pid, signal.SIGKILL)
+
+    def _anybody(self) -> bool:
+        return self._process.poll() is None or bool(self._live())
+
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+
+def _inside(record: RankRecord, pid: int) -> bool:
+    """Whether a rank is inside of a call, or, of several threads, its first waits for another."""
+    if not record.inside or not record.threaded or record.main_inside:
+        return record.inside
+    try:
+        waits = Path(f"/proc/{pid}/task/{pid}/wchan").read_text(encoding="ascii")
+    except (OSError, ValueError):
+        return True
+    return waits.startswith("futex") or waits in {"", "0"}
+
+
+def _lives(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return state.rpartition(")")[2].split()[:1] not in (["Z"], ["X"])
+
+
+_FRAME = re.compile(r'File "(.+)", line (\d+) in (.+)')
+
+
+def place_of(stack: str) -> str:
+    """Return where a rank's own code is: `train.py:19`, with what it waits in; empty if nowhere."""
+    frames = [found.groups() for each in stack_of(stack, 100) if (found := _FRAME.match(each))]
+    for at, (file, line, _) in enumerate(frames):
+        if not is_foreign(file):
+            told = f"{Path(file).name}:{line}"
+            called, place, name = frames[at - 1]
+            return f"{told} (in `{name}`, {Path(called).name}:{place})" if at else told
+    return ""
+
+
+def stack_of(text: str, most: int = 8) -> Sequence[str]:
+    """Return the lines of a Python stack, the innermost first, without those of the recorder."""
+    lines = [line.strip() for line in text.splitlines() if line.strip().startswith("File ")]
+    own = [line for line in lines if "torch_scenarios/record" not in line and "<frozen" not in line]
+    return own[:most]

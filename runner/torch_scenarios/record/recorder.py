@@ -1,0 +1,1288 @@
+"""The kernel in the user's processes: every call that communicates, written down as it is made.
+
+A Python kernel at dispatch key BackendSelect for each operation of `c10d` sees every call, whatever
+makes it: `torch.distributed`, the reducer of DDP, FSDP, DTensor, functional collectives, compiled
+code, any thread (measured on torch 2.6 and 2.13). Waits are seen at `Work.wait` and
+`_c10d_functional::wait_tensor`; the C++ waits of the reducer at the end of `backward`.
+
+A kernel in Python makes torch box every argument, which takes longer than all that is written. So
+what Python itself calls most on Gloo (:data:`_STRAIGHT`) is recorded where Python calls the group,
+and goes past the kernel::
+
+    dist.all_reduce ── ProcessGroup.allreduce ──┬── straight, recorded ──────────┬── Gloo
+    DDP, FSDP, compiled code ───────────────────┴── the kernel, recorded ────────┘
+
+The record is a file a rank, a line an event (:mod:`torch_scenarios.record.format`), written through
+memory before and after the call: it is whole after SIGKILL. No value of a tensor is in it. Nothing
+here keeps a tensor alive after its wait, catches a signal or prints. It runs in the user's own
+environment, which may have nothing but torch: it imports the standard library alone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import hashlib
+import itertools
+import json
+import linecache
+import os
+import sys
+import sysconfig
+import threading
+import time
+import traceback
+import types
+import weakref
+from collections.abc import Callable, Mapping
+from operator import attrgetter, call
+from typing import Any
+
+from torch_scenarios.record.mapped_file import MappedFile
+
+VERSION = 2
+
+#: frames of the user's own that name a call, the innermost first
+FRAMES = 3
+#: frames that are looked through for them
+DEEPEST = 200
+#: tensors of a list that are recorded one by one
+LISTED = 4
+#: characters of a line of a script that the record carries
+MOST_LINE = 200
+
+REDUCE_OPS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum")
+
+_STDLIB = os.path.dirname(os.__file__)
+_PREFIXES = tuple(
+    {
+        sysconfig.get_paths()["stdlib"],
+        sysconfig.get_paths()["platstdlib"],
+        _STDLIB,
+        os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+    }
+)
+
+
+#: seconds in which a thread of a backend comes to drop what it holds of Python's; tries
+LET_GO_S, MOST_LET_GO = 0.02, 25
+
+#: files between a call of `torch.distributed` and its kernel
+_ENTRIES = ("distributed_c10d.py", "c10d_logger.py", "typing_extensions.py", "contextlib.py")
+
+
+class Sink:
+    """The file of one rank: lines are appended whole, by any thread."""
+
+    def __init__(self, folder: str, about: dict[str, Any]) -> None:
+        """Open the file and say whose it is."""
+        host = about.get("host", "")
+        name = f"rank-{about['rank']:05d}" + (f"-{host}" if host else "") + ".jsonl"
+        self._file = MappedFile(os.path.join(folder, name))
+        self.append = self._file.append
+        self.close = self._file.close
+        self.began = time.perf_counter_ns()
+        self.put(json.dumps({"scenario_record": VERSION, **about, "time": time.time()}))
+
+    def put(self, line: str) -> None:
+        """Append a line."""
+        self.append(f"{line}\n".encode())
+
+    def now_us(self) -> int:
+        """Return the microseconds since the file was opened."""
+        return (time.perf_counter_ns() - self.began) // 1000
+
+
+class CallSite:
+    """A place that calls: its number, what makes the call, and the function of torch's Python.
+
+    `maker` is `py` for a call whose work returns to Python, `to` for one that torch's own Python
+    makes, `bw` for one of a backward pass, `fn` for a functional one, `cc` for one that C++ makes
+    and waits for. `function` is empty where no function of `torch.distributed` makes the call.
+    `is_own` says whether a file of the user's own is among the frames.
+    """
+
+    __slots__ = ("function", "is_own", "maker", "number")
+
+    def __init__(self, number: int, maker: str, function: str, *, is_own: bool) -> None:
+        """Keep what is known of the place."""
+        self.number = number
+        self.maker = maker
+        self.function = function
+        self.is_own = is_own
+
+
+class Sites:
+    """Where calls stand in the user's own files, each place written once."""
+
+    def __init__(self, sink: Sink) -> None:
+        """Know no place."""
+        self._sink = sink
+        self._known: dict[Any, int] = {}
+        self._foreign: dict[str, bool] = {}
+        #: code objects that were seen, alive so that no other one gets their ids: is it foreign?
+        self._codes: dict[int, tuple[types.CodeType, bool]] = {}
+        #: what was found for frames: their code objects, and where the user's own stand in theirs
+        self._found: dict[tuple[int, ...], CallSite] = {}
+        #: the place of the backward pass that runs now, by its number; -1 for none
+        self.backward = -1
+        self._of_backward: dict[tuple[CallSite, int], CallSite] = {}
+        self._lock = threading.Lock()
+
+    def of(self, frame: Any) -> CallSite:
+        """Return the place of a call that the frame makes."""
+        inner, codes = frame, self._codes
+        passed: list[int] = []
+        own = 0
+        while frame is not None and own < FRAMES and len(passed) < DEEPEST:
+            code = frame.f_code
+            at = id(code)
+            known = codes.get(at)
+            if known is None:
+                known = codes[at] = (code, self._is_foreign(code.co_filename))
+            passed.append(at)
+            if not known[1]:
+                own += 1
+                passed.append(frame.f_lasti)
+            frame = frame.f_back
+        key = tuple(passed)
+        site = self._found.get(key)
+        if site is None:
+            site = self._found[key] = self._look(inner)
+        if not site.is_own and self.backward >= 0:
+            return self._called_for(site)
+        return site
+
+    def _called_for(self, site: CallSite) -> CallSite:
+        """Return the place of the backward pass that a thread without one of its own works for."""
+        known = site, self.backward
+        found = self._of_backward.get(known)
+        if found is None:
+            found = CallSite(self.backward, site.maker, site.function, is_own=False)
+            self._of_backward[known] = found
+        return found
+
+    def _is_foreign(self, file: str) -> bool:
+        found = self._foreign.get(file)
+        if found is None:
+            found = self._foreign[file] = is_foreign(file)
+        return found
+
+    def _look(self, frame: Any) -> CallSite:
+        """Return the place of a call, by the files and names of the frames."""
+        inner = frame
+        found: list[tuple[str, int]] = []
+        api = ""
+        deep = 0
+        while frame is not None and len(found) < FRAMES and deep < DEEPEST:
+            deep += 1
+            code = frame.f_code
+            file = code.co_filename
+            if not self._is_foreign(file):
+                found.append((file, frame.f_lineno))
+            elif not found and file.endswith("distributed_c10d.py"):
+                name = code.co_name
+                if name != "wrapper":
+                    api = name
+            frame = frame.f_back
+        key = (api, *found)
+        number = self._known.get(key)
+        if number is None:
+            number = self._write(key, api, found)
+        maker = _maker(inner, self._foreign)
+        return CallSite(number, maker, _function(_behind_method(inner)), is_own=bool(found))
+
+    def _write(self, key: Any, api: str, found: list[tuple[str, int]]) -> int:
+        with self._lock:
+            number = self._known.get(key)
+            if number is None:
+                number = len(self._known)
+                places = [
+                    [file, line, linecache.getline(file, line).strip()[:MOST_LINE]]
+                    for file, line in found
+                ]
+                self._sink.put(json.dumps(["s", number, api, places]))
+                self._known[key] = number
+        return number
+
+
+def is_foreign(file: str) -> bool:
+    """Whether a file is not the user's own: torch, another package, the standard library."""
+    return (
+        file.startswith(("<", *_PREFIXES))
+        or "/site-packages/" in file
+        or "/dist-packages/" in file
+        or "torchinductor" in file
+        or "/torch/" in file
+    )
+
+
+def _behind_method(frame: Any) -> Any:
+    """Return the frame that calls a method of a process group that the recorder stands before."""
+    while frame is not None and frame.f_code.co_filename == _BATCHING_CODE.co_filename:
+        frame = frame.f_back
+    return frame
+
+
+def _function(frame: Any) -> str:
+    """Return the function of `torch.distributed` that calls a group; `recv`, not its `irecv`."""
+    found = ""
+    while frame is not None and _is_entry(frame):
+        name = frame.f_code.co_name
+        if frame.f_code.co_filename.endswith("distributed_c10d.py"):
+            if found and name not in _WAITING:
+                break
+            found = name if not found or found in _STARTING else found
+        elif not found:
+            break
+        frame = frame.f_back
+    return found
+
+
+def _is_entry(frame: Any) -> bool:
+    """Whether a frame lies between a call of `torch.distributed` and its kernel."""
+    return frame.f_code is _BATCHING_CODE or frame.f_code.co_filename.endswith(_ENTRIES)
+
+
+def _maker(frame: Any, foreign: dict[str, bool]) -> str:
+    frame = _behind_method(frame)
+    if frame is None:
+        return "bw"
+    file, name = frame.f_code.co_filename, frame.f_code.co_name
+    if file.endswith("distributed_c10d.py"):
+        while frame is not None and _is_entry(frame):
+            frame = frame.f_back
+        return "to" if frame is not None and "/torch/" in frame.f_code.co_filename else "py"
+    if name == "_engine_run_backward":
+        return "bw"
+    if file.endswith(("_functional_collectives.py", "_ops.py")) or "torchinductor" in file:
+        return "fn"
+    if file.startswith("<") or not foreign.get(file, False):
+        return "py"
+    return "cc" if "/torch/" in file else "py"
+
+
+def leave_untraced(*modules: types.ModuleType) -> None:
+    """Keep `torch.compile` from compiling what stands in modules: it is called below its frames."""
+    frames = sys.modules["torch"]._C._dynamo.eval_frame
+    if hasattr(frames, "skip_code"):  # torch 2.6
+        skip = frames.skip_code
+    else:
+        action = frames._FrameAction
+        strategy = frames._FrameExecStrategy(action.SKIP, action.DEFAULT)
+
+        def skip(code: types.CodeType) -> None:
+            frames.set_code_exec_strategy(code, strategy)
+
+    waiting: list[Any] = []
+    for module in modules:
+        for each in vars(module).values():
+            parts = each.values() if isinstance(each, dict) else (each,)
+            own = [x for x in parts if getattr(x, "__module__", None) == module.__name__]
+            for part in own:
+                waiting += vars(part).values() if isinstance(part, type) else (part,)
+    known: set[types.CodeType] = set()
+    while waiting:
+        each = waiting.pop()
+        code = getattr(each, "__code__", each)
+        if isinstance(code, types.CodeType) and code not in known:
+            known.add(code)
+            skip(code)
+            waiting += code.co_consts
+
+
+#: what an operation returns where it returns more than its work
+_SEVERAL = (tuple, list)
+#: what makes calls whose work returns to Python
+_RETURNING = frozenset({"py", "to"})
+#: functions of torch.distributed that wait for their work at once, whatever they pass
+_WAITING = frozenset({"send", "recv"})
+#: arguments by which a call says whether its work is returned, by version of torch
+_ASYNC = ("asyncOp", "async_op")
+#: operations that may be of a batch
+_MESSAGES = frozenset({"send", "recv_"})
+#: functions that these begin their work by
+_STARTING = frozenset({"isend", "irecv"})
+#: whose wait is asked afterwards who has sent
+_ASKED = "recv_any_source_"
+
+
+class _Held(threading.local):
+    """What is kept for each thread: its id, and its last work with its call's number.
+
+    The number is that of a call that waits for its work at once, or none (-1).
+    """
+
+    def __init__(self) -> None:
+        self.thread = threading.get_native_id()
+        self.work: Any = None
+        self.number = -1
+
+
+#: kinds of calls that are known at once
+MOST_KINDS = 1 << 14
+
+
+class _Kinds:
+    """What calls have in common with others, each written once."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._put = sink.put
+        self._numbers = itertools.count()
+        #: what tells a kind -> its number
+        self.known: dict[Any, int] = {}
+
+    def write(self, key: Any, words: str) -> int:
+        """Write a kind down, and return its number."""
+        number = next(self._numbers)
+        if len(self.known) >= MOST_KINDS:
+            self.known.clear()
+        self._put(f'["k",{number},{words}]')
+        self.known[key] = number
+        return number
+
+
+class _TrackedWork(weakref.ref[Any]):
+    """A work that returned to Python, for as long as it lives: its id, and its call's number."""
+
+    __slots__ = ("at", "is_over", "number")
+    at: int
+    number: int
+    is_over: bool
+
+
+class Recorder:
+    """What one process records; one a process."""
+
+    def __init__(self, folder: str, about: dict[str, Any]) -> None:
+        """Open the rank's file and put the kernels in their place."""
+        import torch
+        import torch.distributed as dist
+
+        self.dist: Any = dist
+        self.torch: Any = torch
+        self.sink = Sink(folder, {**about, "torch": torch.__version__})
+        self.sites = Sites(self.sink)
+        self._kinds = _Kinds(self.sink)
+        self.numbers = itertools.count()
+        self._groups: dict[str, int] = {}
+        #: those of Gloo, whose calls may go past the kernel
+        self._straight: dict[str, int] = {}
+        self._works: dict[int, _TrackedWork] = {}
+        self._storages: dict[int, int] = {}
+        self._held = _Held()
+        self._on_drop = self._dropped
+        self._backward: set[int] = set()
+        self._ended = False
+        self._pid = os.getpid()
+        self._put = self.sink.put
+        self._now = self.sink.now_us
+        #: may answer a call in place of the backend: (number, operation, group, arguments, go on,
+        #: whether it is waited for at once) -> result
+        self.answer: Callable[..., Any] | None = None
+        #: what has to be done before the work of a call that was answered is over
+        self.late: dict[int, Callable[[], None]] = {}
+        #: where an answer was a receive from anyone: its number -> the group rank that sent
+        self.sources: dict[int, int] = {}
+        self._libraries: list[Any] = []
+        leave_untraced(sys.modules[__name__])
+        self._install()
+
+    # ------------------------------------------------------------------ kernels
+
+    def _install(self) -> None:
+        torch = self.torch
+        library = torch.library.Library("c10d", "IMPL")
+        key = torch._C.DispatchKey.BackendSelect
+        after = torch._C._dispatch_keyset_full_after(key)
+        for schema in torch._C._jit_get_all_schemas():
+            name = schema.name
+            if not name.startswith("c10d::"):
+                continue
+            arguments = [each.name for each in schema.arguments]
+            if "process_group" not in arguments:
+                continue
+            short = name.partition("::")[2]
+            operation = getattr(torch.ops.c10d, short)
+            operation = getattr(operation, schema.overload_name or "default")
+            kernel = self._kernel(short, operation, arguments, after)
+            library.impl(short, kernel, "BackendSelect", with_keyset=True)
+        functional = torch.library.Library("_c10d_functional", "IMPL")
+        waiting = torch.ops._c10d_functional.wait_tensor.default
+        functional.impl(
+            "wait_tensor", self._tensor_wait(waiting, after), "BackendSelect", with_keyset=True
+        )
+        self._libraries = [library, functional]
+        self._watch_methods()
+        self._watch_works()
+        self._watch_backward()
+        self._watch_groups()
+
+    def _kernel(self, name: str, operation: Any, arguments: list[str], after: Any) -> Any:
+        group_at = arguments.index("process_group")
+        named = [at for at, each in enumerate(arguments) if each in _ASYNC]
+        async_at = named[0] if named and name != _ASKED else len(arguments)
+        describe = _DESCRIBED.get(name, _describe_nothing)
+        redispatch = operation._handle.redispatch_boxed
+        unbox = self.dist.distributed_c10d.Work.unbox
+        group_of = self.dist.ProcessGroup.unbox
+        numbers, sites, append, held = self.numbers, self.sites.of, self.sink.append, self._held
+        groups, clock, began = self._groups, time.perf_counter_ns, self.sink.began
+        frame_of, kinds, handled = sys._getframe, self._kinds, sys.exc_info
+        is_message = name in _MESSAGES
+
+        def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+            number = next(numbers)
+            group = group_of(args[group_at])
+            gid = groups.get(group.group_name)
+            if gid is None:
+                gid = self._group(group)
+            site = sites(frame_of(1))
+            maker, function = site.maker, site.function
+            ins, outs, more = describe(args)
+            if handled()[1] is not None:
+                more = _with_handled(more)
+            is_awaited = maker in _RETURNING and (
+                (len(args) > async_at and args[async_at] is False and function != "")
+                or (function in _WAITING and name != _ASKED)
+            )
+            words = (
+                f'"{name}",{gid},{site.number},{held.thread},"{maker}",{ins},{outs},{more},'
+                f"{is_awaited:d}"
+            )
+            kind = kinds.known.get(words)
+            if kind is None:
+                kind = kinds.write(words, words)
+            batch = f",{_BATCH.number}" if is_message and _BATCH.number >= 0 else ""
+            append(f'["c",{number},{kind},{(clock() - began) // 1000}{batch}]\n'.encode())
+            try:
+                answer = self.answer
+                if answer is None:
+                    result = redispatch(keyset & after, *args, **kwargs)
+                else:
+                    go_on = functools.partial(redispatch, keyset & after, *args, **kwargs)
+                    result = answer(number, name, group, args, go_on, is_awaited=is_awaited)
+            except BaseException as error:
+                self._put(json.dumps(["e", number, self._now(), _words(error)]))
+                raise
+            if maker in _RETURNING:
+                work = result[-1] if isinstance(result, _SEVERAL) and result else result
+                self._returned(None if work is None else unbox(work), number, is_awaited=is_awaited)
+            else:
+                append(f'["r",{number},{(clock() - began) // 1000}]\n'.encode())
+                self._await_elsewhere(number, maker, args)
+            return result
+
+        return kernel
+
+    def _returned(self, work: Any, number: int, *, is_awaited: bool) -> None:
+        """Write down that a call has returned to Python, or know its work until its wait is over.
+
+        What is waited for at once is written then. The work is held here until the next call of
+        the thread, so that what Python is given is it.
+        """
+        held = self._held
+        held.work = work
+        held.number = number if is_awaited and work is not None else -1
+        if held.number >= 0:
+            return
+        self._put(f'["{"x" if is_awaited else "r"}",{number},{self._now()}]')
+        if work is not None:
+            self._track(work, number)
+
+    # ------------------------------------------------------------------ past the kernel
+
+    def _watch_methods(self) -> None:
+        """Stand before the methods of a process group that Python calls."""
+        group = self.dist.ProcessGroup
+        own = {name: getattr(group, name) for name in _REDUCTIONS if hasattr(group, name)}
+        own |= {way.method: getattr(group, way.method) for way in _STRAIGHT}
+        for name in _REDUCTIONS:
+            if name in own:
+                setattr(group, name, _reducing(own[name]))
+        if self.dist.get_debug_level() == self.dist.DebugLevel.DETAIL:  # it makes tensors
+            return
+        for way in _STRAIGHT:
+            past = getattr(group, way.method)
+            setattr(group, way.method, self._going_straight(way, own[way.method], past))
+
+    def _going_straight(self, way: _Straight, method: Any, otherwise: Any) -> Any:
+        """Return a method of a process group that records its call and goes past the kernel.
+
+        It is past while its key is excluded on this thread. Meanwhile no tensor can be made without
+        another one, because torch chooses where by that key. So from the exclusion to its end no
+        Python runs, not even a handler of a signal, and Gloo makes none in these calls. What does
+        not fit goes `otherwise`.
+        """
+        torch, dist = self.torch, self.dist
+        options = getattr(dist, way.options) if way.options else None
+        fields = [each for each in (*way.fields, *_ASYNC) if hasattr(options and options(), each)]
+        ask = attrgetter(*fields) if len(fields) > 1 else None
+        whole = len(fields) > len(way.fields)  # torch 2.6 does not say whether it waits at once
+        if options is not None and not (whole and ask and _has_value(ask(options()))):
+            return otherwise
+        length = 2 if options is not None else 3
+        exclude, selection = (
+            torch._C._dispatch_tls_set_dispatch_key_excluded,
+            torch._C.DispatchKey.BackendSelect,
+        )
+        leave, enter = (functools.partial(exclude, selection, each) for each in (True, False))
+        plain, strided = (torch.Tensor, torch.nn.Parameter), torch.strided
+        modes, partial = torch._C._len_torch_dispatch_stack, functools.partial
+        numbers, sites, append, held = self.numbers, self.sites.of, self.sink.append, self._held
+        groups, clock, began = self._straight, time.perf_counter_ns, self.sink.began
+        frame_of, known, handled = sys._getframe, self._kinds.known, sys.exc_info
+
+        def straight(group: Any, *args: Any, **named: Any) -> Any:
+            gid = groups.get(group.group_name)
+            if gid is None or named or len(args) != length or modes() or handled()[1] is not None:
+                return otherwise(group, *args, **named)
+            tensors = args[0]
+            if type(tensors) is not list or len(tensors) != 1:
+                return otherwise(group, *args)
+            tensor = tensors[0]
+            if (
+                type(tensor) not in plain
+                or not tensor.is_cpu
+                or tensor.layout is not strided
+                or (options is not None and type(args[1]) is not options)
+            ):
+                return otherwise(group, *args)
+            passed = args[1:] if ask is None else ask(args[1])
+            site, place = sites(frame_of(1)), tensor.data_ptr()
+            key = (way, gid, site, held.thread, tensor.dtype, tensor.shape, place, passed)
+            found = known.get(key)
+            if found is None:
+                found = self._straight_kind(key, tensor)
+            if found < 0:
+                return otherwise(group, *args)
+            number = next(numbers)
+            batch = f",{_BATCH.number}" if options is None and _BATCH.number >= 0 else ""
+            us = (clock() - began) // 1000
+            append(f'["c",{number},{found >> 1},{us}{batch}]\n'.encode())
+            try:
+                _, work, _ = map(call, (leave, partial(method, group, *args), enter))
+            except BaseException as error:
+                enter()
+                self._put(json.dumps(["e", number, self._now(), _words(error)]))
+                raise
+            if found & 1 and work is not None:
+                held.work, held.number = work, number
+            else:
+                self._returned(work, number, is_awaited=bool(found & 1))
+            return work
+
+        return straight
+
+    def _straight_kind(self, key: tuple[Any, ...], tensor: Any) -> int:
+        """Return twice the number of a kind, one more where it is waited for at once.
+
+        Or -1, for a call whose work may make tensors, or does not return to Python.
+        """
+        way, gid, site, thread, *_, passed = key
+        if len(self._kinds.known) >= MOST_KINDS:
+            self._kinds.known.clear()
+        more = way.tell(*passed)
+        if more is None or site.maker not in _RETURNING:
+            self._kinds.known[key] = -1
+            return -1
+        if way.options:
+            is_awaited = site.function != "" and passed[-1] is False
+        else:
+            is_awaited = site.function in _WAITING
+        tensors = _tensors([tensor])
+        ins, outs = ("[]", tensors) if way.takes else (tensors, "[]")
+        words = (
+            f'"{way.operation}",{gid},{site.number},{thread},"{site.maker}",{ins},{outs},{more},'
+            f"{is_awaited:d}"
+        )
+        kind = self._kinds.known.get(words)
+        if kind is None:
+            kind = self._kinds.write(words, words)
+        self._kinds.known[key] = found = 2 * kind + is_awaited
+        return found
+
+    def _await_elsewhere(self, number: int, maker: str, args: tuple[Any, ...]) -> None:
+        """Know a call by its tensors, because its work does not return to Python."""
+        if maker == "bw":
+            self._backward.add(number)
+        for storage in _storages(args):
+            self._storages[storage] = number
+
+    def _track(self, work: Any, number: int) -> None:
+        """Know a work by its Python object, which lives as long as it is referenced.
+
+        It is held here until the next call of the thread, so that what Python is given is it.
+        """
+        tracked = _TrackedWork(work, self._on_drop)
+        tracked.at = at = id(work)
+        tracked.number, tracked.is_over = number, False
+        self._works[at] = tracked
+        self._held.work = work
+
+    def _dropped(self, tracked: _TrackedWork) -> None:
+        """Write down that no one has a work any more, where it was never waited for."""
+        if self._works.get(tracked.at) is tracked:
+            del self._works[tracked.at]
+        if not tracked.is_over and not self._ended:
+            self._put(f'["d",{tracked.number}]')
+
+    def _tensor_wait(self, operation: Any, after: Any) -> Any:
+        put, now = self._put, self._now
+
+        def kernel(keyset: Any, tensor: Any) -> Any:
+            number = self._storages.pop(_storage(tensor), None)
+            if number is None:
+                return operation.redispatch(keyset & after, tensor)
+            put(f'["w",{number},{now()}]')
+            result = operation.redispatch(keyset & after, tensor)
+            put(f'["x",{number},{now()}]')
+            self._backward.discard(number)
+            return result
+
+        return kernel
+
+    # ------------------------------------------------------------------ waits
+
+    def _watch_works(self) -> None:
+        kind = self.dist.distributed_c10d.Work
+        wait, future, completed = kind.wait, kind.get_future, kind.is_completed
+        works, put, now = self._works, self._put, self._now
+
+        def getting(work: Any) -> Any:
+            asked(work)
+            return future(work)
+
+        def asking(work: Any) -> Any:
+            done = completed(work)
+            if done:
+                asked(work)
+            return done
+
+        def asked(work: Any) -> None:
+            tracked = works.get(id(work))
+            if tracked is not None:
+                put(f'["f",{tracked.number},{now()}]')
+                self.late.pop(tracked.number, lambda: None)()
+                tracked.is_over = True
+
+        kind.wait, kind.get_future, kind.is_completed = self._waiting(wait), getting, asking
+        self._watch_sources()
+
+    def _waiting(self, wait: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a wait for a work that is written when it begins and ends."""
+        works, put, now, held, late = self._works, self._put, self._now, self._held, self.late
+        append, clock, began = self.sink.append, time.perf_counter_ns, self.sink.began
+
+        def waiting(work: Any, *args: Any, **kwargs: Any) -> Any:
+            if held.work is work and held.number >= 0:
+                number = held.number
+                try:
+                    result = wait(work, *args, **kwargs)
+                except BaseException as error:
+                    put(json.dumps(["e", number, now(), _words(error)]))
+                    raise
+                finally:
+                    held.work, held.number = None, -1
+                append(f'["x",{number},{(clock() - began) // 1000}]\n'.encode())
+                return result
+            tracked = works.get(id(work))
+            if tracked is None:
+                return wait(work, *args, **kwargs)
+            number = tracked.number
+            append(f'["w",{number},{(clock() - began) // 1000}]\n'.encode())
+            if number in late:
+                late.pop(number)()
+            try:
+                result = wait(work, *args, **kwargs)
+            except BaseException as error:
+                put(json.dumps(["e", number, now(), _words(error)]))
+                raise
+            append(f'["x",{number},{(clock() - began) // 1000}]\n'.encode())
+            tracked.is_over = True
+            held.work = None
+            return result
+
+        return waiting
+
+    def _watch_sources(self) -> None:
+        """See who sent what a receive from anyone took."""
+        kind, works, put = self.dist.distributed_c10d.Work, self._works, self._put
+        source = kind._source_rank
+
+        def sourced(work: Any) -> Any:
+            tracked = works.get(id(work))
+            if tracked is None:
+                return source(work)
+            number = tracked.number
+            answered = self.sources.get(number)
+            found = source(work) if answered is None else answered
+            put(f'["p",{number},{int(found)}]')
+            return found
+
+        kind._source_rank = sourced
+
+    def _watch_backward(self) -> None:
+        graph, sites = self.torch.autograd.graph, self.sites
+        run = graph._engine_run_backward
+
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            before = sites.backward
+            sites.backward = sites.of(sys._getframe(1)).number
+            try:
+                result = run(*args, **kwargs)
+            except BaseException as error:
+                if self._backward:
+                    last = max(self._backward)
+                    self._backward.clear()
+                    self._put(json.dumps(["e", last, self._now(), _words(error)]))
+                raise
+            finally:
+                sites.backward = before
+            if self._backward:
+                self._backward.clear()
+                self._put(f'["bw",{self._now()}]')
+            return result
+
+        graph._engine_run_backward = backward
+        self.torch.autograd._engine_run_backward = backward
+
+    # ------------------------------------------------------------------ groups
+
+    def _group(self, group: Any) -> int:
+        """Write down a group at first sight."""
+        name = group.group_name
+        ranks = list(self.dist.get_process_group_ranks(group))
+        described = getattr(group, "group_desc", "") or ""
+        number = len(self._groups)
+        while number in self._groups.values():
+            number += 1
+        try:
+            backend = str(self.dist.get_backend(group))
+        except (RuntimeError, ValueError):
+            backend = ""
+        self._put(json.dumps(["g", number, name, ranks, described, backend]))
+        self._groups[name] = number
+        if backend == "gloo" and type(group) is self.dist.ProcessGroup:
+            self._straight[name] = number
+        return number
+
+    def _watch_groups(self) -> None:
+        module = self.dist.distributed_c10d
+        make = module._new_group_with_tag
+
+        def made(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
+            local = bool(kwargs.get("use_local_synchronization"))
+            listed = None if ranks is None else [int(each) for each in ranks]
+            with self._inside("new_group", {"ranks": listed, "local": local}) as done:
+                group = make(ranks, *args, **kwargs)
+                is_member = isinstance(group, self.dist.ProcessGroup)
+                done["group"] = self._group(group) if is_member else None
+                return group
+
+        module._new_group_with_tag = made
+        for name in ("init_process_group", "destroy_process_group"):
+            self._watch(module, name)
+        batch = _batching(module.batch_isend_irecv)
+        module.batch_isend_irecv = self.dist.batch_isend_irecv = batch
+
+    def _watch(self, module: Any, name: str) -> None:
+        function = getattr(module, name)
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            group = args[0] if args else kwargs.get("group")
+            # of the world, after which a rank is in none of its groups
+            whole = name.startswith("destroy") and group in (None, self.dist.GroupMember.WORLD)
+            with self._inside(name, {"whole": True} if whole else {}):
+                if not name.startswith("destroy"):
+                    return function(*args, **kwargs)
+                # dropped at the end: torch 2.6 drops them in its call, and would wait there
+                kept = [*module._world.pg_map]
+                try:
+                    return function(*args, **kwargs)
+                finally:
+                    self._groups.clear()
+                    self._straight.clear()
+                    let_go()
+                    del kept
+
+        watched.__name__, watched.__doc__ = name, function.__doc__
+        watched.__wrapped__ = function  # type: ignore[attr-defined]
+        for holder in (module, self.dist):
+            if getattr(holder, name, None) is function:
+                setattr(holder, name, watched)
+
+    def _inside(self, what: str, more: dict[str, Any]) -> _Blocking:
+        return _Blocking(self, what, more)
+
+    # ------------------------------------------------------------------ its end
+
+    def raised(self, error: BaseException) -> None:
+        """Write down what ended the program."""
+        self._put(json.dumps(["raise", _words(error), _raised_at(error), self._now()]))
+
+    def end(self, code: int) -> None:
+        """Write down that the program came to its end; a process that it forked is not it."""
+        if not self._ended and os.getpid() == self._pid:
+            self._ended = True
+            self._put(f'["end",{int(code)},{self._now()}]')
+            self.sink.close()
+
+
+def let_go() -> None:
+    """Let threads of a backend drop what they hold of Python's, until none wants a processor.
+
+    Such a thread needs the lock of Python's. What drops a group of Gloo's holds that lock and waits
+    for the group's threads; and a thread that asks for it once Python ends aborts the process.
+    """
+    before = -1
+    for _ in range(MOST_LET_GO):
+        time.sleep(LET_GO_S)
+        wanted = _wanted_by_others()
+        if wanted == before:
+            return
+        before = wanted
+
+
+def _wanted_by_others() -> int:
+    """Return for how long other threads of the process ran, or waited for a processor.
+
+    In nanoseconds; always the same where the system does not say it.
+    """
+    own, total = threading.get_native_id(), 0
+    try:
+        for task in os.listdir("/proc/self/task"):
+            if int(task) != own:
+                with open(f"/proc/self/task/{task}/schedstat", encoding="ascii") as file:
+                    ran, waited, _ = file.read().split()
+                total += int(ran) + int(waited)
+    except (OSError, ValueError):
+        return -1
+    return total
+
+
+class _Blocking:
+    """A call of Python's that may block and is no operation: written when it begins and ends."""
+
+    def __init__(self, recorder: Recorder, what: str, more: dict[str, Any]) -> None:
+        self._recorder, self._what, self._more = recorder, what, more
+        self._number = -1
+        self._done: dict[str, Any] = {}
+
+    def __enter__(self) -> dict[str, Any]:
+        recorder = self._recorder
+        self._number = next(recorder.numbers)
+        site = recorder.sites.of(sys._getframe(2)).number
+        more = {**self._more, **_handled(), "thread": threading.get_native_id()}
+        told = ["b", self._number, self._what, site, recorder.sink.now_us(), more]
+        recorder.sink.put(json.dumps(told))
+        return self._done
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        words = None if error is None else _words(error)
+        now = self._recorder.sink.now_us()
+        self._recorder.sink.put(json.dumps(["be", self._number, now, self._done, words]))
+
+
+# -------------------------------------------------------------------------------------------------
+# What a call passes: its tensors by dtype, shape and place in memory, and what else tells it.
+
+
+def _words(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}"[:500]
+
+
+def _raised_at(error: BaseException) -> list[list[Any]]:
+    """Return the places in the user's own files that an error went through, the innermost first."""
+    places = [
+        [frame.filename, frame.lineno, (frame.line or "")[:MOST_LINE]]
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not is_foreign(frame.filename)
+    ]
+    return places[::-1][:FRAMES]
+
+
+def _handled() -> dict[str, Any]:
+    """Return the error that is handled while a call is made, as in a `finally`; or nothing."""
+    error = sys.exc_info()[1]
+    return {} if error is None else {"handled": [_words(error), _raised_at(error)]}
+
+
+def _with_handled(more: str) -> str:
+    """Return what a call says of itself, with the error that is handled meanwhile."""
+    return json.dumps({**json.loads(more), **_handled()})
+
+
+#: what a dtype and a shape are in a record: a program has few
+_DTYPES: dict[Any, str] = {}
+_SHAPES: dict[Any, str] = {}
+#: shapes that are kept
+_MOST_SHAPES = 4096
+
+
+def _tensor(tensor: Any) -> str:
+    dtype = _DTYPES.get(tensor.dtype) or _DTYPES.setdefault(tensor.dtype, str(tensor.dtype)[6:])
+    shape = tensor.shape
+    told = _SHAPES.get(shape)
+    if told is None:
+        if len(_SHAPES) >= _MOST_SHAPES:
+            _SHAPES.clear()
+        told = _SHAPES[shape] = f"{list(shape)}"
+    try:
+        place = tensor.data_ptr()
+    except RuntimeError:
+        place = 0
+    return f'["{dtype}",{told},{place},{tensor.nbytes}]'
+
+
+def _tensors(tensors: Any) -> str:
+    if len(tensors) == 1:
+        return f"[{_tensor(tensors[0])}]"
+    if len(tensors) <= LISTED:
+        return f"[{','.join(map(_tensor, tensors))}]"
+    kinds = {(each.dtype, tuple(each.shape)) for each in tensors}
+    if len(kinds) > 1:
+        return f"[{','.join(map(_tensor, tensors))}]"
+    first = tensors[0]
+    dtype = str(first.dtype)[6:]
+    place = min(each.data_ptr() for each in tensors)
+    whole = sum(each.nbytes for each in tensors)
+    return f'[["{dtype}",{list(first.shape)},{place},{whole},{len(tensors)}]]'
+
+
+def _lists(lists: Any) -> str:
+    return _tensors(lists[0]) if len(lists) else "[]"
+
+
+def _storage(tensor: Any) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _storages(args: Any) -> list[int]:
+    found: list[int] = []
+    for each in args:
+        if isinstance(each, list | tuple):
+            found += _storages(each)
+        elif hasattr(each, "untyped_storage"):
+            try:
+                found.append(_storage(each))
+            except (RuntimeError, NotImplementedError):
+                continue
+    return found
+
+
+#: what a call of Python's reduces with, while it is made
+_REDUCING = threading.local()
+
+#: methods of a process group that reduce
+_REDUCTIONS = (
+    *("allreduce", "allreduce_coalesced", "reduce", "reduce_scatter"),
+    *("_reduce_scatter_base", "reduce_scatter_tensor_coalesced"),
+)
+
+
+def _reducing(method: Any) -> Any:
+    """Return a method whose reduce op is known before its kernel runs.
+
+    A kernel asks its reduce op by a method of TorchScript, which takes longer than all else that is
+    asked; and on torch 2.6 the op has no field that can be read. What functional collectives and
+    C++ reduce with is not known there: it is taken for a sum.
+    """
+
+    def reducing(*args: Any, **kwargs: Any) -> Any:
+        _REDUCING.op = getattr(args[-1], "reduceOp", None) if args else None
+        try:
+            return method(*args, **kwargs)
+        finally:
+            _REDUCING.op = None
+
+    return reducing
+
+
+class _Batch(threading.local):
+    """The number of the `batch_isend_irecv` that a thread is in; -1 where it is in none."""
+
+    number = -1
+
+
+_BATCH = _Batch()
+
+
+def _batching(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a `batch_isend_irecv` whose messages have its number."""
+    numbers = itertools.count()
+
+    @functools.wraps(function)
+    def batching(*args: Any, **kwargs: Any) -> Any:
+        _BATCH.number = next(numbers)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _BATCH.number = -1
+
+    return batching
+
+
+#: the code that stands between a call of a batch and torch's own
+_BATCHING_CODE = _batching(len).__code__
+
+
+def _op(op: Any) -> str:
+    known = getattr(_REDUCING, "op", None)
+    if known is not None:
+        code = getattr(known, "op", known)
+    else:
+        try:
+            code = op.op()
+        except AttributeError:
+            code = 0
+    number = int(getattr(code, "value", code))
+    return REDUCE_OPS[number] if number < len(REDUCE_OPS) else "sum"
+
+
+def _describe_nothing(_: Any) -> tuple[str, str, str]:
+    return "[]", "[]", "{}"
+
+
+#: operation of c10d -> what its call passes: tensors in, tensors out, the rest as JSON
+_DESCRIBED: dict[str, Callable[[Any], tuple[str, str, str]]] = {
+    "allreduce_": lambda a: (_tensors(a[0]), "[]", f'{{"op":"{_op(a[2])}"}}'),
+    "allreduce_coalesced_": lambda a: (_tensors(a[0]), "[]", f'{{"op":"{_op(a[2])}"}}'),
+    "broadcast_": lambda a: (_tensors(a[0]), "[]", f'{{"root":{a[2]}}}'),
+    "reduce_": lambda a: (_tensors(a[0]), "[]", f'{{"op":"{_op(a[2])}","root":{a[3]}}}'),
+    "allgather_": lambda a: (_tensors(a[1]), _lists(a[0]), "{}"),
+    "allgather_coalesced_": lambda a: (
+        _tensors(a[1]),
+        _tensors([one for each in a[0] for one in each]),
+        "{}",
+    ),
+    "_allgather_base_": lambda a: (_tensors([a[1]]), _tensors([a[0]]), "{}"),
+    "allgather_into_tensor_coalesced_": lambda a: (_each(a[1]), _each(a[0]), "{}"),
+    "gather_": lambda a: (_tensors(a[1]), _lists(a[0]), f'{{"root":{a[3]}}}'),
+    "scatter_": lambda a: (_lists(a[1]), _tensors(a[0]), f'{{"root":{a[3]}}}'),
+    "reduce_scatter_": lambda a: (_lists(a[1]), _tensors(a[0]), f'{{"op":"{_op(a[3])}"}}'),
+    "_reduce_scatter_base_": lambda a: (
+        _tensors([a[1]]),
+        _tensors([a[0]]),
+        f'{{"op":"{_op(a[3])}"}}',
+    ),
+    "reduce_scatter_tensor_coalesced_": lambda a: (
+        _each(a[1]),
+        _each(a[0]),
+        f'{{"op":"{_op(a[3])}"}}',
+    ),
+    "alltoall_": lambda a: (_each(a[1]), _each(a[0]), "{}"),
+    "alltoall_base_": lambda a: (
+        _tensors([a[1]]),
+        _tensors([a[0]]),
+        f'{{"out":{list(a[3])},"in":{list(a[4])}}}',
+    ),
+    "send": lambda a: (_tensors(a[0]), "[]", f'{{"peer":{a[2]},"tag":{a[3]}}}'),
+    "recv_": lambda a: ("[]", _tensors(a[0]), f'{{"peer":{a[2]},"tag":{a[3]}}}'),
+    "recv_any_source_": lambda a: ("[]", _tensors(a[0]), f'{{"tag":{a[2]}}}'),
+}
+
+
+def _each(tensors: Any) -> str:
+    return f"[{','.join(map(_tensor, tensors))}]"
+
+
+class _Straight:
+    """A method of a process group that may go past the kernel, and what its call passes.
+
+    `options` is the class of its last argument, `fields` those that matter of that; without one the
+    arguments themselves do. `tell` returns it as JSON; None of a call whose work may make
+    tensors.
+    """
+
+    __slots__ = ("fields", "method", "operation", "options", "takes", "tell")
+
+    def __init__(
+        self,
+        *,
+        method: str,
+        operation: str,
+        tell: Callable[..., str | None],
+        options: str = "",
+        fields: tuple[str, ...] = (),
+        takes: bool = False,
+    ) -> None:
+        self.method = method
+        self.operation = operation
+        self.tell = tell
+        self.options = options
+        self.fields = fields
+        self.takes = takes
+
+
+#: reduce ops that Gloo has no tensor to make for
+_SIMPLE = frozenset(REDUCE_OPS) - {"avg", "premul_sum"}
+
+
+def _has_value(fields: tuple[Any, ...]) -> bool:
+    """Whether fields of options can be looked up by their value."""
+    try:
+        return hash(fields) == hash(tuple(fields))
+    except TypeError:
+        return False
+
+
+def _reduction(op: Any, *more: Any) -> str | None:
+    """Tell a reduction by its op, and its root where it has one."""
+    code = getattr(op, "op", op)
+    number = int(getattr(code, "value", code))
+    name = REDUCE_OPS[number] if number < len(REDUCE_OPS) else ""
+    root = f',"root":{more[0]}' if len(more) > 1 else ""
+    return f'{{"op":"{name}"{root}}}' if name in _SIMPLE else None
+
+
+def _message(peer: int, tag: int) -> str:
+    return f'{{"peer":{peer},"tag":{tag}}}'
+
+
+#: what goes past the kernel on Gloo: a rank asks for nothing more often
+_STRAIGHT = (
+    _Straight(
+        method="allreduce",
+        operation="allreduce_",
+        options="AllreduceOptions",
+        fields=("reduceOp",),
+        tell=_reduction,
+    ),
+    _Straight(
+        method="reduce",
+        operation="reduce_",
+        options="ReduceOptions",
+        fields=("reduceOp", "rootRank"),
+        tell=_reduction,
+    ),
+    _Straight(
+        method="broadcast",
+        operation="broadcast_",
+        options="BroadcastOptions",
+        fields=("rootRank",),
+        tell=lambda root, _: f'{{"root":{root}}}',
+    ),
+    _Straight(method="send", operation="send", tell=_message),
+    _Straight(method="recv", operation="recv_", tell=_message, takes=True),
+)
+
+
+# -------------------------------------------------------------------------------------------------
+# Under a launcher of the user's own: by the environment alone.
+
+
+#: set where `scenario record` runs the launcher: it asks a rank for its stack by SIGUSR1
+STACKS = "SCENARIO_RECORD_STACKS"
+
+#: variables that are the same on all ranks of a launch, and others in another one
+_LAUNCH = (
+    *("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT"),
+    *("SLURM_JOB_ID", "SLURM_STEP_ID"),
+)
+
+
+def launch() -> str:
+    """Return what tells one launch from another; the values are not shown."""
+    text = "\n".join(os.environ.get(name, "") for name in _LAUNCH)
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def append_line(path: str, entry: Mapping[str, Any]) -> None:
+    """Write one line at the end of a file, whole, whoever else writes to it. Raises OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+    file = os.open(path, flags, 0o644)
+    try:
+        os.write(file, f"{json.dumps(entry)}\n".encode())
+    finally:
+        os.close(file)
+
+
+#: names of `torch.distributed.run` among the programs that start it
+_TORCHRUN = frozenset({"run.py", "__main__.py", "-m", "-c", ""})
+
+
+def watch_launcher(handlers: Any, folder: str) -> None:
+    """Write down how the ranks end that this process starts by torch's `SubprocessHandler`.
+
+    That is how torchrun starts them, and what goes on from it, as accelerate does.
+    """
+    kind = handlers.SubprocessHandler
+    begin, close = kind._popen, kind.close
+    ranks: dict[int, int] = {}
+    name = os.path.basename(sys.argv[0]) if sys.argv else ""
+    name = "torchrun" if name in _TORCHRUN else name
+    about = {"launch": 1, "pid": os.getpid(), "launcher": name}
+
+    def put(entry: dict[str, Any]) -> None:
+        os.makedirs(folder, exist_ok=True)
+        append_line(os.path.join(folder, "launch.jsonl"), entry)
+
+    def noting(process: Any, call: Callable[..., Any], entry: dict[str, Any]) -> Any:
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            before = process.returncode
+            try:
+                return call(*args, **kwargs)
+            finally:
+                if before is None and process.returncode is not None:
+                    put({**entry, "exit": process.returncode})
+
+        return noted
+
+    def popen(own: Any, args: Any, env: dict[str, str], *more: Any, **named: Any) -> Any:
+        process = begin(own, args, env, *more, **named)
+        if not ranks:
+            put(about)
+        entry = {"rank": int(env.get("RANK", 0)), "pid": process.pid}
+        ranks[process.pid] = entry["rank"]
+        put(entry)
+        process.poll = noting(process, process.poll, entry)
+        process.wait = noting(process, process.wait, entry)
+        return process
+
+    def closed(own: Any, *args: Any, **kwargs: Any) -> Any:
+        process = own.proc
+        if process.pid in ranks and process.poll() is None:
+            put({"rank": ranks[process.pid], "pid": process.pid, "stopped": True})
+        return close(own, *args, **kwargs)
+
+    kind._popen, kind.close = popen, closed
+
+
+def attach(folder: str) -> Recorder:
+    """Record this process from now on; its rank is what the launcher's environment says."""
+    import socket
+
+    rank = int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
+    world = int(os.environ.get("WORLD_SIZE", os.environ.get("SLURM_NTASKS", "1")))
+    os.makedirs(folder, exist_ok=True)
+    recorder = Recorder(
+        folder,
+        {
+            "rank": rank,
+            "world_size": world,
+            "argv": sys.argv,
+            "cwd": os.getcwd(),
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "launch": launch(),
+            "mode": "attached",
+        },
+    )
+    hook = sys.excepthook
+
+    def excepting(kind: Any, error: BaseException, trace: Any) -> None:
+        recorder.raised(error)
+        hook(kind, error, trace)
+
+    sys.excepthook = excepting
+    atexit.register(recorder.end, 0)
+    atexit.register(let_go)
+    if os.environ.get(STACKS):
+        import faulthandler
+        import signal
+
+        path = os.path.join(folder, f"rank-{rank:05d}.stack")
+        faulthandler.register(signal.SIGUSR1, file=open(path, "w"), all_threads=False)  # noqa: SIM115
+    return recorder

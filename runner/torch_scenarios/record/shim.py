@@ -1,0 +1,273 @@
+"""Scripts for CUDA on a machine without: backends are mapped, devices taken for the CPU."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from torch_scenarios.record.recorder import leave_untraced
+
+HINT = "this machine has no CUDA: `scenario record --cuda-as-cpu` takes the CPU in its place"
+
+
+def map_backends() -> None:
+    """Let a group that asks for `nccl` be one of Gloo, and say it at the first `.cuda()`."""
+    import torch
+    import torch.distributed
+
+    module: Any = torch.distributed.distributed_c10d
+    for name in ("init_process_group", "_new_group_with_tag"):
+        _mapped(module, name)
+    cuda: Any = torch.cuda
+    lazy = cuda._lazy_init
+
+    def initialising() -> Any:
+        if os.environ.get("RANK", "0") == "0":
+            print(f"scenario: {HINT}", file=sys.stderr)
+        return lazy()
+
+    cuda._lazy_init = initialising
+
+
+def _classes() -> tuple[Any, Any]:
+    import torch
+
+    return torch.Tensor, torch.nn.Module
+
+
+def on_gloo(backend: Any) -> Any:
+    """Return the backend that stands for one here: `cpu:gloo,cuda:nccl` is `gloo`."""
+    return "gloo" if isinstance(backend, str) and "nccl" in backend.lower() else backend
+
+
+def _mapped(module: Any, name: str) -> None:
+    import torch.distributed as dist
+
+    function = getattr(module, name)
+
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        args = tuple(map(on_gloo, args))
+        if "backend" in kwargs:
+            kwargs["backend"] = on_gloo(kwargs["backend"])
+        if name == "init_process_group":
+            kwargs.pop("device_id", None)
+        return function(*args, **kwargs)
+
+    mapped.__name__ = name
+    for holder in (module, dist):
+        if getattr(holder, name, None) is function:
+            setattr(holder, name, mapped)
+
+
+def install() -> None:
+    """Take the CPU for every CUDA device, in this process."""
+    import torch
+
+    map_backends()
+    cpu = torch.device("cpu")
+    leave_untraced(sys.modules[__name__])
+
+    def same(module: Any, *_: Any, **__: Any) -> Any:
+        return module
+
+    def nothing(*_: Any, **__: Any) -> None:
+        return None
+
+    def plain(device: Any) -> Any:
+        kind = device.type if isinstance(device, torch.device) else device
+        is_cuda = isinstance(kind, str) and kind.split(":")[0] == "cuda"
+        return cpu if is_cuda or (isinstance(kind, int) and not isinstance(kind, bool)) else device
+
+    tensor, module = _classes()
+    tensor.cuda = same
+    module.cuda = same
+    to_tensor, to_module = tensor.to, module.to
+
+    def tensor_to(own: Any, *args: Any, **kwargs: Any) -> Any:
+        return to_tensor(own, *map(plain, args), **{k: plain(v) for k, v in kwargs.items()})
+
+    def module_to(own: Any, *args: Any, **kwargs: Any) -> Any:
+        return to_module(own, *map(plain, args), **{k: plain(v) for k, v in kwargs.items()})
+
+    tensor.to, module.to = tensor_to, module_to
+    for name in _FACTORIES:
+        _on_cpu(torch, name, plain)
+    load = torch.load
+
+    def loaded(*args: Any, **kwargs: Any) -> Any:
+        kwargs["map_location"] = "cpu"
+        return load(*args, **kwargs)
+
+    torch.load = loaded
+    cuda: Any = torch.cuda
+    for name in ("set_device", "synchronize", "empty_cache", "manual_seed", "manual_seed_all"):
+        setattr(cuda, name, nothing)
+    cuda.reset_peak_memory_stats = nothing
+    cuda.is_available = lambda: True
+    cuda.device_count = lambda: int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    cuda.current_device = lambda: int(os.environ.get("LOCAL_RANK", "0"))
+    cuda.max_memory_allocated = lambda *_: 0
+    cuda.memory_allocated = lambda *_: 0
+    cuda.get_device_name = lambda *_: "the CPU in place of a CUDA device"
+    cuda._lazy_init = nothing
+    cuda.is_initialized = lambda: True
+    cuda.is_bf16_supported = lambda *_, **__: True
+    cuda.get_device_capability = lambda *_: (8, 0)
+    cuda.get_device_properties = lambda *_: _Properties()
+    cuda.mem_get_info = lambda *_: (1 << 34, 1 << 34)
+    cuda.memory_reserved = cuda.max_memory_reserved = lambda *_: 0
+    cuda.memory_stats = lambda *_: {}
+    cuda.Stream = cuda.ExternalStream = _Stream
+    cuda.current_stream = cuda.default_stream = lambda *_: _Stream()
+    cuda.stream = cuda.device = _Context
+    cuda.set_stream = nothing
+    cuda.Event = _Event
+    tensor.pin_memory = same
+    tensor.record_stream = nothing
+    _on_cpu_autocast(torch)
+    _on_cpu_mesh(plain)
+    _without_device_ids()
+
+
+class _Properties:
+    """What a script asks of a device."""
+
+    name = "the CPU in place of a CUDA device"
+    total_memory = 1 << 34
+    multi_processor_count = 1
+    major, minor = 8, 0
+
+
+class _Context:
+    """`with torch.cuda.stream(...)` and `with torch.cuda.device(...)`: nothing."""
+
+    def __init__(self, *_: Any) -> None:
+        """Take what torch's takes."""
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing."""
+
+
+class _Stream(_Context):
+    """A stream: everything is done in order anyway."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Take what torch's takes."""
+
+    def synchronize(self) -> None:
+        """Do nothing."""
+
+    wait_event = wait_stream = record_event = lambda *_: None
+
+    def query(self) -> bool:
+        """Return that everything is done."""
+        return True
+
+
+class _Event(_Stream):
+    """An event on a stream: it is there once it is recorded."""
+
+    record = wait = lambda *_: None
+
+    def elapsed_time(self, _: Any) -> float:
+        """Return some time in milliseconds."""
+        return 1.0
+
+
+def _on_cpu_autocast(torch: Any) -> None:
+    """Let `torch.autocast("cuda")` and a scaler of gradients be those of the CPU."""
+
+    def first(function: Any) -> Any:
+        def made(own: Any, device: Any = "cuda", *args: Any, **kwargs: Any) -> None:
+            kwargs.pop("device_type", None)
+            kwargs.pop("device", None)
+            function(own, "cpu", *args, **kwargs)
+
+        return made
+
+    torch.autocast.__init__ = first(torch.autocast.__init__)
+    torch.amp.GradScaler.__init__ = first(torch.amp.GradScaler.__init__)
+
+
+def _on_cpu_mesh(plain: Any) -> None:
+    """Let a mesh of CUDA devices be one of the CPU."""
+    import torch.distributed.device_mesh
+
+    module: Any = torch.distributed.device_mesh
+    make, begin = module.DeviceMesh.__init__, module.init_device_mesh
+
+    def told(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        if "device_type" in kwargs:
+            kwargs["device_type"] = str(plain(kwargs["device_type"]))
+            return args
+        return (str(plain(args[0])), *args[1:])
+
+    def made(own: Any, *args: Any, **kwargs: Any) -> None:
+        make(own, *told(args, kwargs), **kwargs)
+
+    def begun(*args: Any, **kwargs: Any) -> Any:
+        return begin(*told(args, kwargs), **kwargs)
+
+    module.DeviceMesh.__init__ = made
+    holder: Any
+    for holder in (module, torch.distributed):
+        holder.init_device_mesh = begun
+
+
+def _without_device_ids() -> None:
+    """Let DistributedDataParallel take a module on the CPU whatever device it is given."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    make = DistributedDataParallel.__init__
+
+    def made(
+        own: Any,
+        module: Any,
+        device_ids: Any = None,
+        output_device: Any = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        make(own, module, None, None, *args, **kwargs)
+
+    kind: Any = DistributedDataParallel
+    kind.__init__ = made
+
+
+_FACTORIES = (
+    "arange",
+    "as_tensor",
+    "empty",
+    "empty_like",
+    "eye",
+    "full",
+    "full_like",
+    "linspace",
+    "ones",
+    "ones_like",
+    "rand",
+    "rand_like",
+    "randint",
+    "randn",
+    "randn_like",
+    "randperm",
+    "tensor",
+    "zeros",
+    "zeros_like",
+)
+
+
+def _on_cpu(torch: Any, name: str, plain: Any) -> None:
+    function = getattr(torch, name)
+
+    def made(*args: Any, **kwargs: Any) -> Any:
+        if "device" in kwargs:
+            kwargs["device"] = plain(kwargs["device"])
+        return function(*args, **kwargs)
+
+    made.__name__ = name
+    setattr(torch, name, made)

@@ -1,0 +1,116 @@
+"""Record this process, where `SCENARIO_RECORD` names a folder; then do what was here before.
+
+`scenario record --attach` puts this folder on `PYTHONPATH`: nothing is installed. Python imports a
+module of this name at its start. The recorder comes to life when `torch.distributed` is imported,
+so that a process without it costs nothing.
+"""
+
+import importlib.abc
+import importlib.util
+import os
+import sys
+from typing import Any
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class _Waiting(importlib.abc.MetaPathFinder):
+    """Waits for modules of torch to be imported, and begins behind them."""
+
+    def __init__(self) -> None:
+        """Wait for that of a rank, and for that by which a launcher starts ranks."""
+        self._awaited = {
+            "torch.distributed.distributed_c10d": _at_first_group,
+            "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler": (
+                _at_launch
+            ),
+        }
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Let the module be found by the others, and begin behind it."""
+        begin = self._awaited.pop(name, None)
+        if begin is None:
+            return None
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        run = spec.loader.exec_module
+
+        def executing(module: Any) -> None:
+            run(module)
+            begin(module)
+
+        spec.loader.exec_module = executing  # type: ignore[method-assign]
+        return spec
+
+
+def _at_first_group(module: Any) -> None:
+    """Begin once `torch.distributed` is whole: at the first group that is made."""
+    first = module.init_process_group
+
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        import torch.distributed as dist
+
+        module.init_process_group = first
+        dist.init_process_group = first
+        recorder = _recorder()
+        if recorder is not None:
+            recorder.attach(os.environ["SCENARIO_RECORD"])
+        return dist.init_process_group(*args, **kwargs)
+
+    init_process_group.__doc__ = first.__doc__
+    module.init_process_group = init_process_group
+
+
+def _at_launch(module: Any) -> None:
+    """See how the ranks end that this process starts."""
+    recorder = _recorder()
+    if recorder is not None:
+        recorder.watch_launcher(module, os.environ["SCENARIO_RECORD"])
+
+
+def _recorder() -> Any:
+    """Return the module that records; None where recording is no longer asked for."""
+    if not os.environ.get("SCENARIO_RECORD"):
+        return None
+    _find_package()
+    import torch_scenarios.record.recorder
+
+    return torch_scenarios.record.recorder
+
+
+def _find_package() -> None:
+    """Let this environment import our package by its path, and nothing that lies beside it.
+
+    The ranks may run in an environment where it is not installed. A folder on `sys.path` would
+    bring along the packages of the environment that `scenario` is installed in.
+    """
+    if "torch_scenarios" in sys.modules:
+        return
+    folder = os.path.dirname(os.path.dirname(_HERE))
+    spec = importlib.util.spec_from_file_location(
+        "torch_scenarios",
+        os.path.join(folder, "__init__.py"),
+        submodule_search_locations=[folder],
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["torch_scenarios"] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+
+def _chain() -> None:
+    """Run the `sitecustomize` that this one stands before."""
+    for folder in sys.path:
+        path = os.path.join(folder or ".", "sitecustomize.py")
+        if os.path.abspath(folder or ".") != _HERE and os.path.isfile(path):
+            spec = importlib.util.spec_from_file_location("sitecustomize", path)
+            if spec is not None and spec.loader is not None:
+                module = importlib.util.module_from_spec(spec)
+                spec.loader.exec_module(module)
+            return
+
+
+if os.environ.get("SCENARIO_RECORD"):
+    sys.meta_path.insert(0, _Waiting())
+_chain()

@@ -1,0 +1,232 @@
+"""Choices of receives from anyone, and which of their options come to the same.
+
+Messages with the same content to one receiver are one choice where it does not matter which of
+their senders goes on first: each does nothing but send more of the same, until it ends or stands in
+a collective that needs all of them. The order does not show until all have come there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from msgspec import Struct
+
+from torch_scenarios.model.scenario import steps_of
+from torch_scenarios.operations.base import Collective, Local
+from torch_scenarios.reference.matching import Address, Joining, Posted
+from torch_scenarios.reference.state import RankState, Run
+from torch_scenarios.reference.waits import needs
+
+
+class Sender(Struct, frozen=True, kw_only=True):
+    """The sender of an option at the time of the choice.
+
+    `content` tells what it sends, `at` is the position of its next event; `stands`: it waits for
+    this message alone, and goes on once it is taken.
+    """
+
+    rank: int
+    at: int
+    clock_s: float
+    content: Hashable
+    stands: bool
+
+
+class Choice(Struct, frozen=True, kw_only=True, eq=False):
+    """One choice: `options` are pairs of a send and the receive that may take it.
+
+    The first are those of one address, of which the first is from anyone. `mark` is the number of
+    accesses that the run had noted before, `posted` that of its messages.
+    """
+
+    options: tuple[tuple[Posted, Posted], ...]
+    chosen: int
+    mark: int
+    posted: int
+    senders: tuple[Sender, ...]
+
+    @property
+    def receive(self) -> Posted:
+        """The receive from anyone whose turn it is."""
+        return self.options[0][1]
+
+
+def sender_of(run: Run, send: Posted) -> Sender:
+    """Return the sender of a message as it is now."""
+    state = run.ranks[send.rank]
+    return Sender(
+        rank=send.rank,
+        at=len(state.events),
+        clock_s=state.clock_s,
+        content=content_of(send),
+        stands=(
+            state.state == "blocked"
+            and send.work is not None
+            and state.waiting == (send.work,)
+            and len(send.work.posts) == 1
+        ),
+    )
+
+
+def content_of(send: Posted) -> Hashable:
+    """Return what a message carries, to be compared; None where that is undefined."""
+    if send.tainted is not None:
+        return None
+    return send.message.tag, _content(send.payload)
+
+
+def _content(payload: Any) -> Hashable:
+    if isinstance(payload, np.ndarray):
+        return str(payload.dtype), payload.shape, hash(payload.tobytes())
+    return repr(payload)
+
+
+class ChosenRun(Run, Protocol):
+    """A run, and the choices that it made."""
+
+    choices: list[Choice]
+
+
+#: a collective, by its group and position; None is the end
+Stop: TypeAlias = tuple[str, int] | None
+
+
+class _Sort(Struct, frozen=True, kw_only=True):
+    content: Hashable
+    clock_s: float
+    stop: Stop
+
+
+class NamedReceive(Struct, frozen=True, kw_only=True):
+    """A receive that names its sender: where, which one, and how far its rank was on each group."""
+
+    address: Address
+    sender: int
+    passed: frozenset[tuple[str, int]]
+
+
+class Merged(Struct, frozen=True, kw_only=True):
+    """Options that come to the same as others, the ranks of all of them, and where these stop."""
+
+    options: tuple[int, ...] = ()
+    ranks: frozenset[int] = frozenset()
+    stops: frozenset[Stop] = frozenset()
+
+    def doubted(self, address: Address, named: Iterable[NamedReceive], left: Iterable[int]) -> bool:
+        """Whether some order tells these senders apart.
+
+        One does in which a receive names one of them before all have come to their stop, and one
+        that leaves a rank of them behind.
+        """
+        return not self.ranks.isdisjoint(left) or any(
+            each.address == address
+            and each.sender in self.ranks
+            and not all(_passed(stop, each) for stop in self.stops)
+            for each in named
+        )
+
+
+def _passed(stop: Stop, named: NamedReceive) -> bool:
+    return stop is not None and any(
+        group == stop[0] and count > stop[1] for group, count in named.passed
+    )
+
+
+def merged(run: ChosenRun, number: int, options: Sequence[int]) -> tuple[list[int], Merged]:
+    """Part the options of a choice into those that differ, and others that come to the same.
+
+    What came after the choice in the run tells: it came to rest.
+    """
+    choice = run.choices[number]
+    if any(receive.message.peer is not None for _, receive in choice.options):
+        return list(options), Merged()
+    sorts: dict[Hashable, list[int]] = {}
+    for option in options:
+        sorts.setdefault(_sort(run, number, option), []).append(option)
+    alike = {sort: found for sort, found in sorts.items() if len(found) > 1}
+    return [found[0] for found in sorts.values()], Merged(
+        options=tuple(option for found in alike.values() for option in found[1:]),
+        ranks=frozenset(
+            choice.senders[option].rank for found in alike.values() for option in found
+        ),
+        stops=frozenset(sort.stop for sort in alike if isinstance(sort, _Sort)),
+    )
+
+
+def named_receives(run: Run) -> list[tuple[int, NamedReceive]]:
+    """Return the receives of a run that name their sender, with their order of posting."""
+    found = []
+    for state in run.ranks:
+        passed: dict[str, int] = {}
+        for work in state.works:
+            for post in work.posts:
+                if isinstance(post, Joining):
+                    passed[post.meeting.group.key] = post.meeting.position + 1
+                elif isinstance(post, Posted) and not post.message.sends:
+                    address, sender = run.mailbox.address(post), post.message.peer
+                    if sender is not None:
+                        place = frozenset(passed.items())
+                        found.append(
+                            (post.order, NamedReceive(address=address, sender=sender, passed=place))
+                        )
+    return found
+
+
+def _sort(run: ChosenRun, number: int, option: int) -> Hashable:
+    """Return what is the same for options that come to the same; the option itself where none."""
+    choice = run.choices[number]
+    sender, (_, receive) = choice.senders[option], choice.options[option]
+    if receive is not choice.receive or not sender.stands or sender.content is None:
+        return option
+    stop = _stop(run, number, sender)
+    if stop is None:
+        return option
+    return _Sort(content=sender.content, clock_s=sender.clock_s, stop=stop[0])
+
+
+def _stop(run: ChosenRun, number: int, sender: Sender) -> tuple[Stop] | None:
+    """Return where a sender stops after nothing but more of the same; None: it does otherwise."""
+    state, receiver = run.ranks[sender.rank], run.choices[number].receive
+    works = {work.at: work for work in state.works}
+    alike = {
+        id(choice.options[at][0])
+        for choice in run.choices[number:]
+        for at, each in enumerate(choice.senders)
+        if each.rank == sender.rank and each.content == sender.content
+        if choice.receive.rank == receiver.rank and choice.receive.group.key == receiver.group.key
+    }
+    steps = {step.index: step for step in steps_of(run.plan.scenario.steps)}
+    if sender.at >= len(state.events):
+        return None
+    for at in range(sender.at, len(state.events)):
+        event, work = state.events[at], works.get(at)
+        if event.state != "done":
+            return None
+        operation = steps[event.index].operation
+        if at == sender.at or operation is None or isinstance(operation, Local):
+            continue
+        if work is not None and len(work.posts) == 1 and not work.call.asynchronous:
+            post = work.posts[0]
+            if isinstance(post, Posted) and id(post) in alike and post.partner is not None:
+                continue
+            return _joins(post)
+        return None
+    if state.state == "finished":
+        return (None,)
+    return _stands(state)
+
+
+def _stands(state: RankState) -> tuple[Stop] | None:
+    """Return in which collective a rank stands that needs all; None where it stands elsewhere."""
+    if state.state != "blocked" or len(state.waiting) != 1 or len(state.waiting[0].posts) != 1:
+        return None
+    return _joins(state.waiting[0].posts[0])
+
+
+def _joins(post: object) -> tuple[Stop] | None:
+    if not isinstance(post, Joining) or not isinstance(post.call.operation, Collective):
+        return None
+    whole = len(needs(post.call.operation, post.entry)) == post.meeting.group.size
+    return ((post.meeting.group.key, post.meeting.position),) if whole else None

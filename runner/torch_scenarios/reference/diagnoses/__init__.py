@@ -1,0 +1,178 @@
+"""What is wrong with a program: one file a diagnosis, and one table of them.
+
+A file says what the diagnosis means, with a wrong program and its correction (`EXPLANATIONS`), and
+how it is found in a run at rest (`find`). What the engine comes across on the way (arguments that
+disagree, refused calls, races on buffers) it notes itself; the file then says where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from torch_scenarios.errors import Explanation
+from torch_scenarios.model.trace import Diagnosis, WaitEdge
+from torch_scenarios.reference.diagnoses import (
+    buffer_race,
+    call_mismatch,
+    circular_wait,
+    disagreement,
+    double_wait,
+    group_creation,
+    invalid_argument,
+    message_race,
+    missing_participant,
+    missing_wait,
+    not_equivalent,
+    undefined_read,
+    unmatched_message,
+)
+from torch_scenarios.reference.engine import Simulation, examine_present
+from torch_scenarios.reference.symptoms import PostEdge, Symptom
+from torch_scenarios.reference.waits import AtRest, Futures, Need, needs_of
+
+#: what finds a diagnosis in a run at rest, in this order: the last looks at what the others found
+FINDERS: tuple[Callable[[AtRest], list[Symptom]], ...] = (
+    call_mismatch.find,
+    missing_participant.find,
+    group_creation.find,
+    unmatched_message.find,
+    circular_wait.find,
+    missing_wait.find,
+)
+
+#: every diagnosis of the reference, as `scenario explain` shows it
+EXPLANATIONS: tuple[Explanation, ...] = (
+    *circular_wait.EXPLANATIONS,
+    *missing_participant.EXPLANATIONS,
+    *call_mismatch.EXPLANATIONS,
+    *disagreement.EXPLANATIONS,
+    *unmatched_message.EXPLANATIONS,
+    *group_creation.EXPLANATIONS,
+    *message_race.EXPLANATIONS,
+    *buffer_race.EXPLANATIONS,
+    *missing_wait.EXPLANATIONS,
+    *double_wait.EXPLANATIONS,
+    *not_equivalent.EXPLANATIONS,
+    *undefined_read.EXPLANATIONS,
+    *invalid_argument.EXPLANATIONS,
+)
+
+
+def faults(simulation: Simulation, futures: Futures) -> tuple[list[Symptom], list[Need]]:
+    """Return every finding about a run that has come to rest, and what its ranks wait for."""
+    stuck = [state for state in simulation.ranks if state.state == "blocked"]
+    needs = needs_of(simulation, stuck)
+    examine_present(simulation)
+    _open_what_died_with_a_rank(simulation)
+    rest = AtRest(run=simulation, futures=futures, needs=needs, found=list(simulation.findings))
+    for find in FINDERS:
+        rest.found.extend(find(rest))
+    return rest.found, needs
+
+
+def _open_what_died_with_a_rank(simulation: Simulation) -> None:
+    """Leave open whether others finish what an ended rank had started and did not wait for.
+
+    Its part may have been done by then, or never be.
+    """
+    for state in simulation.ranks:
+        if state.state in {"died", "raised"} and any(not work.waited for work in state.works):
+            simulation.opened |= {"error", "deadlock"}
+
+
+# -------------------------------------------------------------------------------------------------
+# Findings -> diagnoses: one for each name of each fault, the first divergent step first.
+
+#: among the names of one fault: which comes first, which follow the one they accompany
+RANKING = {"message_race": -1, "buffering_hazard": 1, "missing_wait": 2}
+
+
+#: waits that explain one diagnosis
+EXPLAINING = 64
+
+
+def diagnosed(findings: Sequence[Symptom], needs: Sequence[Need]) -> tuple[Diagnosis, ...]:
+    """Return the diagnoses of a program; `needs` are what its stuck ranks wait for."""
+    ordered = _ordered(_merged(findings))
+    numbers: dict[str, int] = {}
+    for finding in ordered:
+        numbers.setdefault(finding.kind, len(numbers))
+    waits = _Waits(needs)
+    return tuple(
+        Diagnosis(
+            name=finding.name,
+            clauses=finding.clauses,
+            index=finding.index,
+            iteration=finding.iteration,
+            ranks=finding.ranks,
+            odd=finding.odd,
+            waits=waits.of(finding),
+            finding=numbers[finding.kind],
+            also=finding.also,
+            optional=finding.optional,
+        )
+        for finding in ordered
+    )
+
+
+def _merged(findings: Sequence[Symptom]) -> list[Symptom]:
+    """Put the sightings of one fault together: the first step's words, everyone's ranks.
+
+    Of several sightings in one step the one of most ranks is reported, whichever came first: it
+    knows which rank is odd. Among those of as many ranks, it is that of the lowest.
+    """
+    together: dict[tuple[str, str], list[Symptom]] = {}
+    for finding in findings:
+        together.setdefault((finding.name, finding.kind), []).append(finding)
+    return [
+        replace(
+            min(same, key=lambda finding: (finding.index, -len(finding.ranks), finding.ranks)),
+            ranks=tuple(sorted({rank for each in same for rank in each.ranks})),
+        )
+        for same in together.values()
+    ]
+
+
+def _ordered(findings: list[Symptom]) -> list[Symptom]:
+    first: dict[str, tuple[int, str, int]] = {}
+    for finding in findings:
+        series = finding.kind.partition(":")[0]
+        place = (finding.index, series, min(finding.ranks, default=-1))
+        first[finding.kind] = min(place, first.get(finding.kind, place))
+    return sorted(
+        findings,
+        key=lambda finding: (
+            first[finding.kind],
+            finding.kind,
+            RANKING.get(finding.name, 0),
+            finding.index,
+        ),
+    )
+
+
+class _Waits:
+    """The waits that explain findings, looked up by the ranks that they concern."""
+
+    def __init__(self, needs: Sequence[Need]) -> None:
+        self._needs = needs
+        self._of: dict[int, list[int]] = {}
+        self._edges: dict[int, list[PostEdge]] = {}
+        for at, need in enumerate(needs):
+            for rank in dict.fromkeys(post.rank for post in need.waiters):
+                self._of.setdefault(rank, []).append(at)
+
+    def of(self, finding: Symptom) -> tuple[WaitEdge, ...]:
+        """Return the waits that explain a finding: its own path, else those of its ranks."""
+        if finding.path:
+            return tuple(edge.wait() for edge in finding.path[:EXPLAINING])
+        concerned = set(finding.ranks)
+        found: list[WaitEdge] = []
+        for at in sorted({at for rank in concerned for at in self._of.get(rank, ())}):
+            if len(found) >= EXPLAINING:
+                break
+            if at not in self._edges:
+                self._edges[at] = self._needs[at].edges()
+            found += [edge.wait() for edge in self._edges[at] if edge.post.rank in concerned]
+        return tuple(found[:EXPLAINING])

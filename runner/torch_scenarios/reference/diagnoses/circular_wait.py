@@ -1,0 +1,268 @@
+"""`circular_wait`, `group_order`: ranks that wait for each other, so that none can move first.
+
+The ring of a program whose sends may be buffered is `buffering_hazard` too: what another
+implementation makes of the program is compared by :mod:`torch_scenarios.reference.schedules`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from torch_scenarios.errors import Clause, diagnosis
+from torch_scenarios.reference.matching import Creating, Joining, Post
+from torch_scenarios.reference.symptoms import PostEdge, Symptom, several
+from torch_scenarios.reference.waits import (
+    AtRest,
+    Futures,
+    Need,
+)
+
+_SENDS_FIRST = """\
+world_size: 2
+tensors:
+  x: [1, 2, 3]
+  y: [0, 0, 0]
+steps:
+  - ranks: 0
+    send: {tensor: x, dst: 1}
+  - ranks: 1
+    send: {tensor: x, dst: 0}
+  - ranks: 0
+    recv: {tensor: y, src: 1}
+  - ranks: 1
+    recv: {tensor: y, src: 0}
+"""
+
+_IN_ORDER = """\
+world_size: 2
+tensors:
+  x: [1, 2, 3]
+  y: [0, 0, 0]
+steps:
+  - ranks: 0
+    send: {tensor: x, dst: 1}
+  - ranks: 1
+    recv: {tensor: y, src: 0}
+  - ranks: 1
+    send: {tensor: x, dst: 0}
+  - ranks: 0
+    recv: {tensor: y, src: 1}
+"""
+
+EXPLANATIONS = (
+    diagnosis(
+        "circular_wait",
+        "Ranks wait for each other in a ring, so that none of them can ever move.",
+        "Each waits for what another would do only after it was served itself:\n\n"
+        "    rank 0  send to 1 ──waits for recv──▶ rank 1\n"
+        "    rank 1  send to 0 ──waits for recv──▶ rank 0",
+        "break the ring: where all send first let one rank receive first, where all receive first "
+        "let one send first; or start the messages asynchronously (`isend`, `irecv`, "
+        "`batch_isend_irecv`) and wait for them afterwards.",
+        _SENDS_FIRST
+        + """\
+expect:
+  outcome: deadlock
+  blocked: {0: send to 1, 1: send to 0}
+  diagnosis: circular_wait
+""",
+        _IN_ORDER,
+    ),
+    diagnosis(
+        "buffering_hazard",
+        "The program finishes only where the backend buffers what is sent.",
+        "`send` may wait until the receiver is there, and on Gloo it does at every size; NCCL may "
+        "buffer small messages, so that the program passes there until the tensors grow. What "
+        "becomes of it there, `scenario check --backend nccl` tells.",
+        "do not rely on buffers: order the messages so that every send meets its receive.",
+        _SENDS_FIRST
+        + """\
+expect:
+  outcome: deadlock
+  diagnosis: [circular_wait, buffering_hazard]
+""",
+        _IN_ORDER,
+    ),
+    diagnosis(
+        "group_order",
+        "Members enter the operations of two groups in crossed order.",
+        "Each of two ranks waits in one group for the other, which waits in the other group:\n\n"
+        "    rank 0  all_reduce on a ──waits for──▶ rank 1\n"
+        "    rank 1  all_reduce on b ──waits for──▶ rank 0",
+        "let all members of overlapping groups enter their operations in one common order.",
+        """\
+world_size: 2
+groups:
+  a: [0, 1]
+  b: [0, 1]
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    all_reduce: {tensor: x, group: a}
+  - all_reduce: {tensor: x, group: b}
+  - ranks: 1
+    all_reduce: {tensor: x, group: a}
+expect:
+  outcome: deadlock
+  diagnosis: group_order
+""",
+        """\
+world_size: 2
+groups:
+  a: [0, 1]
+  b: [0, 1]
+tensors:
+  x: [1, 2]
+steps:
+  - all_reduce: {tensor: x, group: a}
+  - all_reduce: {tensor: x, group: b}
+""",
+    ),
+)
+
+
+#: ranks of a ring that are named one by one
+TOLD = 6
+
+Graph = dict[int, list[int]]
+
+
+def find(rest: AtRest) -> list[Symptom]:
+    """Return a finding for each set of ranks that wait for one another.
+
+    Edges are those to ranks that would come if they were freed: who never comes is no ring.
+    """
+    needs = rest.needs
+    graph = _graph(rest.futures, needs)
+    found = []
+    for members in _components(graph):
+        inside = [needs[-1 - node] for node in sorted(members, reverse=True) if node < 0]
+        found.append(_finding(inside, _path(graph, needs, members), members))
+    return found
+
+
+def _graph(futures: Futures, needs: list[Need]) -> Graph:
+    """Return nodes with their successors: ranks from 0 up, needs from -1 down."""
+    graph: Graph = {}
+    for at, need in enumerate(needs):
+        hub = -1 - at
+        first = need.waiters[0]
+        brought = {peer: futures.brings(first, peer) for peer in need.peers}
+        # who waits for anyone may be freed by what lies beyond
+        if not (need.anyone and "beyond" in brought.values()):
+            graph[hub] = [peer for peer, how in brought.items() if how in {"late", "beyond"}]
+        for post in need.waiters:
+            graph.setdefault(post.rank, []).append(hub)
+    return graph
+
+
+def _components(graph: Graph) -> list[set[int]]:
+    """Return the strongly connected components of two nodes and more (Kosaraju, iterative)."""
+    back: Graph = {}
+    for node, successors in graph.items():
+        for other in successors:
+            back.setdefault(other, []).append(node)
+    seen: set[int] = set()
+    found = []
+    for root in reversed(_finishing_order(graph)):
+        if root in seen:
+            continue
+        seen.add(root)
+        members, frontier = {root}, [root]
+        while frontier:
+            for other in back.get(frontier.pop(), ()):
+                if other not in seen:
+                    seen.add(other)
+                    members.add(other)
+                    frontier.append(other)
+        if len(members) > 1:
+            found.append(members)
+    return sorted(found, key=lambda members: min(node for node in members if node >= 0))
+
+
+def _finishing_order(graph: Graph) -> list[int]:
+    """Return the nodes in the order in which a depth-first walk leaves them."""
+    order: list[int] = []
+    seen: set[int] = set()
+    for root in sorted(graph):
+        stack = [] if root in seen else [(root, iter(graph[root]))]
+        seen.add(root)
+        while stack:
+            node, successors = stack[-1]
+            step = next((other for other in successors if other not in seen), None)
+            if step is None:
+                order.append(node)
+                stack.pop()
+            else:
+                seen.add(step)
+                stack.append((step, iter(graph.get(step, ()))))
+    return order
+
+
+def _path(graph: Graph, needs: list[Need], members: set[int]) -> list[PostEdge]:
+    """Return a shortest ring through the component's smallest rank, edge by edge."""
+    start = min(node for node in members if node >= 0)
+    before: dict[int, int] = {}
+    frontier = deque([start])
+    while frontier and start not in before:
+        node = frontier.popleft()
+        for other in graph.get(node, ()):
+            if other in members and other not in before:
+                before[other] = node
+                frontier.append(other)
+    nodes = [start]
+    while len(nodes) == 1 or nodes[-1] != start:
+        nodes.append(before[nodes[-1]])
+    nodes.reverse()
+    return [
+        _edge(needs[-1 - hub], waiter, peer)
+        for waiter, hub, peer in zip(nodes[::2], nodes[1::2], nodes[2::2], strict=False)
+    ]
+
+
+def _edge(need: Need, waiter: int, peer: int) -> PostEdge:
+    post = next(post for post in need.waiters if post.rank == waiter)
+    return PostEdge(post=post, peer=peer, because=need.because, sure=not need.anyone)
+
+
+def _finding(needs: list[Need], path: list[PostEdge], members: set[int]) -> Symptom:
+    posts = [post for need in needs for post in need.waiters if post.rank in members]
+    ranks = tuple(sorted(node for node in members if node >= 0))
+    told = [tell(edge) for edge in path[:TOLD]]
+    if len(path) > TOLD:
+        told.append(Clause(f"and so on over {len(path)} ranks"))
+    others = sorted(set(ranks) - {edge.post.rank for edge in path})
+    beside = f", and {several(others)} with them" if others else ""
+    end = "neither can move" if len(path) == 2 else "none can move"
+    first = min(posts, key=lambda post: (post.call.step.index, post.rank)).call
+    name, also = _named(posts)
+    return Symptom(
+        name=name,
+        clauses=(*told, Clause(f"{end}{beside}")),
+        kind=f"ring:{ranks[0]}:{first.step.index}",
+        index=first.step.index,
+        iteration=first.iteration,
+        ranks=ranks,
+        also=also,
+        path=tuple(path),
+    )
+
+
+def _named(posts: list[Post]) -> tuple[str, tuple[str, ...]]:
+    groups = {post.meeting.group.key for post in posts if isinstance(post, Joining)}
+    if all(isinstance(post, Joining) for post in posts) and len(groups) > 1:
+        return "group_order", ("circular_wait",)
+    if all(isinstance(post, Creating) for post in posts):
+        return "group_creation", ("circular_wait",)
+    return "circular_wait", ()
+
+
+def tell(edge: PostEdge) -> Clause:
+    """Put an edge into words."""
+    call = edge.post.call
+    return Clause(
+        f"rank {edge.post.rank} waits in `{call.label}`",
+        call.mark,
+        f" for rank {edge.peer} {edge.because}",
+    )

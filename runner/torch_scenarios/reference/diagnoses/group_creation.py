@@ -1,0 +1,115 @@
+"""`group_creation`: groups that the ranks do not create alike."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from msgspec.structs import replace
+
+from torch_scenarios.errors import Clause, Mark, diagnosis
+from torch_scenarios.reference.matching import Creating
+from torch_scenarios.reference.state import ALL_OUTCOMES
+from torch_scenarios.reference.symptoms import Symptom, listing, odd_first, place, several
+from torch_scenarios.reference.waits import (
+    AtRest,
+    gone,
+)
+
+EXPLANATIONS = (
+    diagnosis(
+        "group_creation",
+        "Ranks disagree on the groups that they create, or on their order.",
+        "`new_group` is itself a collective of the whole world: every rank must call it with the "
+        "same ranks in the same order, members or not.",
+        "let every rank make the same calls of `new_group`, also for groups that it is not in.",
+        """\
+world_size: 2
+steps:
+  - new_group: {name: g, group_ranks: {0: [0, 1], 1: [1]}}
+expect:
+  outcome: deadlock
+  diagnosis: group_creation
+""",
+        """\
+world_size: 2
+steps:
+  - new_group: {name: g, group_ranks: [0, 1]}
+""",
+    ),
+)
+
+
+def find(rest: AtRest) -> list[Symptom]:
+    """Find groups that the ranks do not create alike."""
+    run, futures = rest.run, rest.futures
+    found = []
+    elsewhere: dict[tuple[int, ...], set[int]] = {}
+    for post in run.creating.values():
+        if post.local:  # under another name, where names count the groups of a rank
+            elsewhere.setdefault(post.series[0], set()).add(post.rank)
+    for here in run.creations.all():
+        lists = {creating.group.ranks for creating in here.values()}
+        if len(lists) > 1:
+            run.opened |= ALL_OUTCOMES
+            found.append(_created_differently(here))
+            continue
+        first = here[min(here)]
+        if first.local:
+            absent = [rank for rank in first.group.ranks if rank not in here]
+        else:
+            absent = [rank for rank in range(len(run.ranks)) if rank not in here]
+        there = elsewhere.get(first.series[0], ())
+        never = [
+            rank for rank in absent if rank not in there and futures.brings(first, rank) == "never"
+        ]
+        if never:
+            excused = all(gone(run, rank) for rank in never)
+            found.append(replace(_never_created(first, tuple(never)), optional=excused))
+    return found
+
+
+def _created_differently(here: dict[int, Creating]) -> Symptom:
+    parts: dict[str, list[int]] = {}
+    for rank in sorted(here):
+        lists = f"{listing(here[rank].group.ranks)}{place(here[rank])}"
+        parts.setdefault(lists, []).append(rank)
+
+    def creates(lists: str) -> tuple[str, Mark | None]:
+        first = here[parts[lists][0]]
+        verb = "creates" if len(parts[lists]) == 1 else "create"
+        return f"{verb} {listing(first.group.ranks)}", first.call.mark
+
+    told = odd_first(parts, creates)
+    usual = Counter(here[rank].group.ranks for rank in sorted(here)).most_common(1)[0][0]
+    ordinal = here[min(here)].ordinal
+    first = here[min(here)].call
+    return Symptom(
+        name="group_creation",
+        clauses=(Clause(f"the ranks disagree on group {ordinal + 1} that they create"), *told),
+        kind=f"group_creation:{ordinal}",
+        index=min(creating.call.step.index for creating in here.values()),
+        iteration=first.iteration,
+        ranks=tuple(sorted(here)),
+        odd=tuple(rank for rank in sorted(here) if here[rank].group.ranks != usual),
+        also=("missing_participant", "circular_wait"),
+    )
+
+
+def _never_created(first: Creating, never: tuple[int, ...]) -> Symptom:
+    members = set(first.group.ranks)
+    name = "missing_participant" if members & set(never) else "group_creation"
+    also = ("group_creation",) if name == "missing_participant" else ("missing_participant",)
+    words = f"{several(never)} never {'calls' if len(never) == 1 else 'call'} `{first.call.label}`"
+    clauses = [Clause(words, first.call.mark)]
+    if not members & set(never):
+        clauses.append(Clause("torch asks every rank of the world to, member or not"))
+    return Symptom(
+        name=name,
+        clauses=tuple(clauses),
+        kind=f"creation:{first.number}",
+        index=first.call.step.index,
+        iteration=first.call.iteration,
+        ranks=tuple(sorted({first.rank, *never})),
+        odd=never,
+        also=also,
+    )

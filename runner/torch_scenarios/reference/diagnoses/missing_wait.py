@@ -1,0 +1,79 @@
+"""`missing_wait`: an asynchronous operation that is never waited for."""
+
+from __future__ import annotations
+
+from torch_scenarios.errors import Clause, diagnosis
+from torch_scenarios.reference.matching import Work
+from torch_scenarios.reference.state import RankState
+from torch_scenarios.reference.symptoms import Symptom
+from torch_scenarios.reference.waits import (
+    AtRest,
+)
+
+EXPLANATIONS = (
+    diagnosis(
+        "missing_wait",
+        "An asynchronous operation that is never waited for.",
+        "Nothing says when it is complete, nor whether it failed; no backend complains. A handle "
+        "lives as a variable of a script: a step without `as` drops it at once, a name given anew "
+        "drops the one before, and the end of the program every one. On Gloo a message whose "
+        "handle is dropped before its peer comes is withdrawn, and the peer waits for ever. To "
+        "drop the work of a collective changes nothing.",
+        "`wait` for every handle before its tensors are used, at the latest at the end.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - all_reduce: {tensor: x, async_op: true}
+    as: work
+expect:
+  diagnosis: missing_wait
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - all_reduce: {tensor: x, async_op: true}
+    as: work
+  - wait: work
+    expect:
+      x: [2, 4]
+""",
+    ),
+)
+
+
+def find(rest: AtRest) -> list[Symptom]:
+    """Find work that a rank starts and never waits for."""
+    unmatched = {
+        finding.index: finding
+        for finding in rest.found
+        if finding.name in {"unmatched_send", "unmatched_recv", "tag_mismatch"}
+    }
+    missing: dict[int, Symptom] = {}
+    for state in rest.run.ranks:
+        for work in state.works:
+            if state.gave_up(work):
+                missing.setdefault(work.call.step.index, _missing_wait(state, work, unmatched))
+    return list(missing.values())
+
+
+def _missing_wait(state: RankState, work: Work, unmatched: dict[int, Symptom]) -> Symptom:
+    step = work.call.step
+    same = unmatched.get(step.index)
+    return Symptom(
+        name="missing_wait",
+        clauses=(
+            Clause(
+                f"rank {state.rank} starts `{work.call.label}`",
+                work.call.mark,
+                " and never waits for it",
+            ),
+        ),
+        kind=same.kind if same else f"missing_wait:{step.index}",
+        index=step.index,
+        iteration=work.call.iteration,
+        ranks=(state.rank,),
+    )

@@ -1,0 +1,288 @@
+"""`unmatched_send`, `unmatched_recv`, `tag_mismatch`: a message without its other end."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+
+from torch_scenarios.errors import Clause, Mark, diagnosis
+from torch_scenarios.model.process import Call
+from torch_scenarios.operations.base import Group, Message
+from torch_scenarios.reference.matching import Posted
+from torch_scenarios.reference.state import Run
+from torch_scenarios.reference.symptoms import Symptom
+from torch_scenarios.reference.waits import (
+    AtRest,
+    Futures,
+    gone,
+    messages_of,
+    on,
+)
+
+EXPLANATIONS = (
+    diagnosis(
+        "tag_mismatch",
+        "A message and the receive that waits for it have different tags.",
+        "A receive takes only a message with its own tag: the two would meet, but for the tag. "
+        "NCCL knows no tags: `scenario check --backend nccl` tells what becomes of it there.",
+        "use the same `tag` at both ends, or leave it out at both.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    send: {tensor: x, dst: 1, tag: 7}
+  - ranks: 1
+    recv: {tensor: x, src: 0, tag: 8}
+expect:
+  outcome: deadlock
+  diagnosis: tag_mismatch
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    send: {tensor: x, dst: 1, tag: 7}
+  - ranks: 1
+    recv: {tensor: x, src: 0, tag: 7}
+""",
+    ),
+    diagnosis(
+        "unmatched_send",
+        "A message that no one ever takes.",
+        "`send` may wait for its receiver; an `isend` that no rank receives is reported by no "
+        "backend at all.",
+        "let the destination receive once for each message, or do not send it.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    send: {tensor: x, dst: 1}
+expect:
+  outcome: deadlock
+  diagnosis: unmatched_send
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    send: {tensor: x, dst: 1}
+  - ranks: 1
+    recv: {tensor: x, src: 0}
+""",
+    ),
+    diagnosis(
+        "unmatched_recv",
+        "A receive for which no message ever comes.",
+        "The receiver waits until its timeout; the rank that should send may have ended long ago.",
+        "let the source send once for each receive, or do not receive.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 1
+    recv: {tensor: x, src: 0}
+expect:
+  outcome: deadlock
+  blocked: {1: recv from 0}
+  diagnosis: unmatched_recv
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    send: {tensor: x, dst: 1}
+  - ranks: 1
+    recv: {tensor: x, src: 0}
+""",
+    ),
+)
+
+
+#: members of a group whose futures are looked at for a receive from anyone
+MOST_PEERS = 64
+
+
+def find(rest: AtRest) -> list[Symptom]:
+    """Find messages that no one takes, and receives that nothing answers."""
+    run, futures = rest.run, rest.futures
+    found: list[Symptom] = []
+    unmatched: list[tuple[Posted, Symptom]] = []
+    box = run.mailbox
+    for post in (*box.sends, *box.receives, *box.abandoned):
+        peers = (
+            [post.message.peer]
+            if post.message.peer is not None
+            else [rank for rank in post.group.ranks if rank != post.rank]
+        )
+        excused = any(gone(run, peer) for peer in peers)
+        excused = excused or run.ranks[post.rank].state in {"raised", "died"}
+        outcomes = [futures.brings(post, peer) for peer in peers]
+        if not {"late", "beyond"} & {*outcomes}:
+            symptom = replace(_unmatched(run, futures, post), optional=excused)
+            if symptom.name == "tag_mismatch" or excused or post.message.peer is None:
+                found.append(symptom)
+            else:
+                unmatched.append((post, symptom))
+    return [*found, *_misdirected(unmatched)]
+
+
+def _misdirected(unmatched: Sequence[tuple[Posted, Symptom]]) -> list[Symptom]:
+    """Return messages without their other end; where one peer is wrong, both ends are one fault.
+
+    Rank 0 sends to rank 2 while rank 1 receives from rank 0: neither message has another end.
+    """
+    found: list[Symptom] = []
+    receives: dict[tuple[str, int, int], deque[int]] = {}
+    for at, (post, symptom) in enumerate(unmatched):
+        if symptom.name == "unmatched_recv":
+            for key in _ends(post):
+                receives.setdefault(key, deque()).append(at)
+    taken: set[int] = set()
+    for post, symptom in unmatched:
+        if symptom.name != "unmatched_send":
+            continue
+        queues = [receives.get(key, deque()) for key in _ends(post)]
+        for queue in queues:
+            while queue and queue[0] in taken:
+                queue.popleft()
+        nearest = next((queue[0] for queue in queues if queue), None)
+        if nearest is None:
+            found.append(symptom)
+            continue
+        taken.add(nearest)
+        receive, lacking = unmatched[nearest]
+        clauses = (
+            Clause(_does(post), post.call.mark),
+            Clause(_does(receive), receive.call.mark, joint=", and "),
+            Clause("neither message has its other end"),
+        )
+        found += [replace(each, kind=symptom.kind, clauses=clauses) for each in (symptom, lacking)]
+    left = (
+        symptom
+        for at, (_, symptom) in enumerate(unmatched)
+        if symptom.name == "unmatched_recv" and at not in taken
+    )
+    return [*found, *left]
+
+
+def _ends(post: Posted) -> tuple[tuple[str, int, int], ...]:
+    """Return what a send and a receive have in common that miss each other: one end, and the tag.
+
+    The end is that of the sender (1), or that of the receiver (0).
+    """
+    message, peer = post.message, post.message.peer
+    assert peer is not None
+    source, destination = (post.rank, peer) if message.sends else (peer, post.rank)
+    name = f"{post.group.key}:{message.tag}"
+    return (name, 1, source), (name, 0, destination)
+
+
+def _does(post: Posted) -> str:
+    verb = "sends to" if post.message.sends else "receives from"
+    return f"rank {post.rank} {verb} rank {post.message.peer} in `{post.call.label}`"
+
+
+def _unmatched(run: Run, futures: Futures, post: Posted) -> Symptom:
+    sends = post.message.sends
+    step = post.call.step
+    other = _other_tag(run, futures, post)
+    if other is not None:
+        peer, tag, where = other
+        first, second = (post.rank, peer) if sends else (peer, post.rank)
+        mine, theirs = ("sends", "receives") if sends else ("receives", "sends")
+        whom = " from anyone" if post.message.peer is None else ""
+        return Symptom(
+            name="tag_mismatch",
+            clauses=(
+                Clause(
+                    f"rank {post.rank} {mine}{whom} with tag {post.message.tag} in "
+                    f"`{post.call.label}`",
+                    post.call.mark,
+                ),
+                Clause(f"rank {peer} {theirs} with tag {tag}", where, joint=", "),
+            ),
+            kind=f"tag:{post.group.key}:{first}:{second}",
+            index=step.index,
+            iteration=post.call.iteration,
+            ranks=tuple(sorted({post.rank, peer})),
+            also=("unmatched_send", "unmatched_recv", "circular_wait"),
+        )
+    elsewhere = _other_group(run, futures, post)
+    here = on(run, post)
+    if elsewhere is not None:
+        here, (there, where) = f" on {post.group.name}", elsewhere
+    whom = "anyone" if post.message.peer is None else f"rank {post.message.peer}"
+    mine, lacks = ("sends to", "receives it") if sends else ("receives from", "sends")
+    words = f"rank {post.rank} {mine} {whom}{here} in `{post.call.label}`"
+    clauses = [Clause(words, post.call.mark, f", and {whom} never {lacks}")]
+    if elsewhere is not None:
+        does = f"receives from rank {post.rank}" if sends else f"sends to rank {post.rank}"
+        clauses = [
+            Clause(words, post.call.mark),
+            Clause(f"{whom} {does}{there} only", where, joint=", and "),
+            Clause("messages of two groups never meet"),
+        ]
+    name = "unmatched_send" if sends else "unmatched_recv"
+    return Symptom(
+        name=name,
+        clauses=tuple(clauses),
+        kind=f"{name}:{step.index}:{post.rank}",
+        index=step.index,
+        iteration=post.call.iteration,
+        ranks=(post.rank,) if post.message.peer is None else (post.rank, post.message.peer),
+        odd=() if post.message.peer is None else (post.message.peer,),
+        also=("buffering_hazard",) if sends else ("missing_participant",),
+    )
+
+
+def _other_tag(run: Run, futures: Futures, post: Posted) -> tuple[int, int, Mark | None] | None:
+    """Return a peer, the tag of the message that it has for this rank under another tag, where."""
+    tag = post.message.tag
+    for peer, group, message, call in _opposite(run, futures, post):
+        if group == post.group and message.tag != tag:
+            return peer, message.tag, call.mark
+    return None
+
+
+def _other_group(run: Run, futures: Futures, post: Posted) -> tuple[str, Mark | None] | None:
+    """Return ` on GROUP` where a named peer has the opposite of a message, and the place."""
+    if post.message.peer is None:
+        return None
+    for _, group, message, call in _opposite(run, futures, post):
+        if group != post.group and message.tag == post.message.tag:
+            return f" on {group.name}", call.mark
+    return None
+
+
+def _opposite(
+    run: Run, futures: Futures, post: Posted
+) -> Iterator[tuple[int, Group, Message, Call]]:
+    """Yield the messages that would be the other end of one, but for tag and group."""
+    mine = post.message
+    for other in run.mailbox.left(mine.peer, sends=not mine.sends):
+        if _meets(other.message.peer, post.rank):
+            yield other.rank, other.group, other.message, other.call
+    members = post.group.ranks if mine.peer is None else (mine.peer,)
+    for peer in members if len(members) <= MOST_PEERS else ():
+        for call in futures.of(peer) if peer != post.rank else ():
+            for message in messages_of(call):
+                if message.sends != mine.sends and _meets(message.peer, post.rank):
+                    yield peer, call.entry.group, message, call
+
+
+def _meets(peer: int | None, rank: int) -> bool:
+    """Whether a message to or from `peer` (None: anyone) may be one with `rank`."""
+    return peer is None or peer == rank

@@ -1,0 +1,765 @@
+"""Who meets whom: collectives by position, messages by their ends and tag, creations."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from torch_scenarios.expressions.values import DEPTHS, Undefined, roots_of
+from torch_scenarios.model.plan import Plan
+from torch_scenarios.model.process import Call, Process
+from torch_scenarios.model.scenario import Step, stated_names
+from torch_scenarios.model.traits import Counts
+from torch_scenarios.operations.base import Entry, Group, Message, Refusal
+from torch_scenarios.reference.semantics import Reading
+
+# -------------------------------------------------------------------------------------------------
+# What a rank waits for: its part in a collective, a message, the creation of a group.
+#
+# A call starts *work*, which is made of *posts*: a rank goes on once each of them may pass.
+
+
+#: group, rank, peer, tag and side of a message
+Ends: TypeAlias = tuple[str, int, int | None, int, bool]
+#: counts the messages of some ends
+Counted: TypeAlias = Callable[[Ends], int]
+
+
+class Post(Struct, kw_only=True, eq=False):
+    """One thing that a call waits for. `done_s` is None until it may pass, on virtual time."""
+
+    rank: int
+    call: Call
+    time_s: float
+    work: Work | None = None
+    done_s: float | None = None
+    #: an undefined value among what the call read
+    tainted: Undefined | None = None
+    #: (argument, what it holds afterwards, slack), stored when the work is complete for its rank;
+    #: the argument is None for the buffer of a message
+    outcome: list[tuple[str | None, Any, Any]] = field(default_factory=list)
+    #: whether it was done while many ranks were taken together
+    past: bool = False
+
+    @property
+    def link(self) -> str:
+        """The name of what it is a part of, the same for all who take part."""
+        raise NotImplementedError
+
+
+class Joining(Post, kw_only=True, eq=False):
+    """A rank that entered a collective.
+
+    `entry` is the call's own; a copy once the rank has gone on without the others.
+    """
+
+    meeting: Meeting
+    entry: Entry
+    #: which of the strokes of the run it is
+    number: int = -1
+
+    @property
+    def link(self) -> str:
+        """The meeting's name, the same for every member: group and position."""
+        return f"{self.meeting.group.key}:{self.meeting.position}"
+
+
+class Posted(Post, kw_only=True, eq=False):
+    """A message that a rank sends or receives; `partner` is the other side once they met.
+
+    `order` numbers all messages, `nth` those of one side between the same ends with the same tag.
+    """
+
+    group: Group
+    message: Message
+    payload: Any
+    order: int
+    nth: int
+    partner: Posted | None = None
+    #: of the messages of the run, and which row of it this one is
+    number: int = -1
+    row: int = 0
+    #: how many there were before those that `nth` counts, by the rank and the ends
+    before: Counted | None = None
+
+    @property
+    def _number(self) -> int:
+        message = self.message
+        ends = (self.group.key, self.rank, message.peer, message.tag, message.sends)
+        return self.nth + (self.before(ends) if self.before is not None else 0)
+
+    @property
+    def link(self) -> str:
+        """The message's name, the same for both ends: group, ends, tag and which one.
+
+        Which message a receive that met none would have taken is not known: it has a `?`.
+        """
+        message = self.message
+        if not message.sends:
+            if self.partner is not None:
+                return self.partner.link
+            source = "any" if message.peer is None else message.peer
+            return f"{self.group.key}:{source}>{self.rank}#{message.tag}:?{self._number}"
+        return f"{self.group.key}:{self.rank}>{message.peer}#{message.tag}:{self._number}"
+
+
+class Creating(Post, kw_only=True, eq=False):
+    """A rank that called `new_group`.
+
+    `ordinal` numbers its calls of the same series, `number` the creations of the program, `nth` the
+    rank's calls that split the world, where a backend does; None: this one does not. `failed_s` is
+    when the call raises because a member waited too long for another; None: it does not.
+    `gave_up`: this rank is one that waited.
+    """
+
+    series: Series
+    ordinal: int
+    number: int
+    nth: int | None
+    group: Group
+    failed_s: float | None = None
+    gave_up: bool = False
+
+    @property
+    def local(self) -> bool:
+        """Whether only the members need call (`use_local_synchronization`)."""
+        return bool(self.series[0])
+
+    @property
+    def link(self) -> str:
+        """The creation's name, the same on every rank."""
+        return f"new_group:{self.number}"
+
+
+class Work(Struct, kw_only=True, eq=False):
+    """What one call started: complete when every post is done.
+
+    `at` is the position of the call's event among those of its rank, `number` that of the work
+    among theirs. It has no posts before it has `begun`.
+    """
+
+    rank: int
+    call: Call
+    start_s: float
+    at: int
+    number: int
+    handle: str | None = None
+    posts: list[Any] = field(default_factory=list)
+    begun: bool = False
+    waited: bool = False
+    #: where it is waited for: the step and its iteration
+    waited_at: tuple[int, tuple[int, ...]] | None = None
+    #: and how many works the rank has then; 0 where the call itself waits
+    waited_after: int = 0
+    #: what its wait raises, because the call was refused after it had returned
+    refusal: Refusal | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether every part may pass."""
+        if len(self.posts) == 1:
+            return self.begun and self.posts[0].done_s is not None
+        return self.begun and all(post.done_s is not None for post in self.posts)
+
+    @property
+    def done_s(self) -> float:
+        """When the last part was done; call only if it is."""
+        return max((post.done_s for post in self.posts), default=self.start_s)
+
+
+# -------------------------------------------------------------------------------------------------
+# Who meets whom in collectives: by their position on a group.
+#
+# Pure bookkeeping: nothing here knows what an operation computes, or when a rank may go on.
+
+
+class Meeting(Struct, kw_only=True, eq=False):
+    """The n-th collective of a group: who entered it, with which operation.
+
+    In a correct program all members enter the same operation. `settled` tells that the result was
+    computed; `spoiled` names the mismatch that leaves it undefined. `hopeful` are those who may
+    pass before all are there, by their operation and one member that they miss, each with the
+    members that are still to be looked at. `early` is what an operation with some root leaves on
+    each member, and its slack, as far as it depends on the root alone.
+    """
+
+    group: Group
+    position: int
+    joined: dict[int, Joining] = field(default_factory=dict)  # by group rank
+    entered: dict[str, dict[int, Joining]] = field(default_factory=dict)  # by operation
+    hopeful: dict[tuple[str, int], list[tuple[Joining, Iterator[int]]]] = field(
+        default_factory=dict
+    )
+    early: dict[tuple[str, int], tuple[Sequence[Any], Sequence[Any]]] = field(default_factory=dict)
+    first_s: float = 0.0
+    settled: bool = False
+    spoiled: str | None = None
+
+    def add(self, group_rank: int, joining: Joining, name: str) -> None:
+        """Let a member enter the operation `name`."""
+        self.first_s = min(self.first_s, joining.time_s) if self.joined else joining.time_s
+        self.joined[group_rank] = joining
+        self.entered.setdefault(name, {})[group_rank] = joining
+
+    def of(self, name: str) -> dict[int, Joining]:
+        """Return those who entered that operation and have not given up, by group rank."""
+        return self.entered.get(name, {})
+
+    def withdraw(self, joining: Joining) -> None:
+        """Let a member give up: it no longer counts as having entered."""
+        for members in self.entered.values():
+            for group_rank in [at for at, other in members.items() if other is joining]:
+                del members[group_rank]
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The names of the operations that were entered here, in order of group ranks."""
+        if len(self.entered) == 1:
+            return tuple(self.entered)
+        names = [
+            self.joined[at].call.operation.name  # type: ignore[union-attr]
+            for at in sorted(self.joined)
+        ]
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def complete(self) -> bool:
+        """Whether every member entered the same operation."""
+        return len(self.joined) == self.group.size and len(self.entered) == 1
+
+
+class Forgotten(Exception):
+    """Something is asked of what ranks did together that is not kept: each walks from the start."""
+
+
+class Before(Protocol):
+    """What ranks did before they went on by themselves: they were taken together with others."""
+
+    def position(self, key: str, rank: int) -> int:
+        """Return how many collectives a rank has entered on a group."""
+
+    def posted(self, ends: Ends) -> int:
+        """Return how many messages a rank has posted to or from these ends."""
+
+    def entered(self, key: str, rank: int) -> Iterator[Call]:
+        """Yield the collectives that a rank has behind it on a group."""
+
+
+class Meetings:
+    """All collectives of a run, by group and position; `before` has those that are over."""
+
+    def __init__(self, before: Before | None = None) -> None:
+        self._before = before
+        self._at: dict[tuple[str, int], Meeting] = {}
+        self._next: dict[tuple[str, int], int] = {}
+        self._of: dict[str, list[Meeting]] = {}
+
+    def join(self, call: Call, time_s: float, *, position: int | None = None) -> Joining:
+        """Enter the rank's next collective on its group, or the one of a position."""
+        entry: Entry = call.entry
+        group = entry.group
+        if position is None:
+            position = self.position(group.key, entry.rank)
+        self._next[group.key, entry.rank] = position + 1
+        meeting = self._at.get((group.key, position))
+        if meeting is None:
+            meeting = self._at[group.key, position] = Meeting(group=group, position=position)
+            self._of.setdefault(group.key, []).append(meeting)
+        joining = Joining(rank=entry.rank, call=call, time_s=time_s, meeting=meeting, entry=entry)
+        assert call.operation is not None
+        meeting.add(entry.group_rank, joining, call.operation.name)
+        return joining
+
+    def position(self, group_key: str, rank: int) -> int:
+        """Return how many collectives the rank has entered on the group."""
+        found = self._next.get((group_key, rank))
+        if found is None:
+            found = self._before.position(group_key, rank) if self._before is not None else 0
+            self._next[group_key, rank] = found
+        return found
+
+    def calls(self, group_key: str, rank: int) -> Iterator[Call]:
+        """Yield the collectives that a rank has entered on a group, in order."""
+        if self._before is not None:
+            yield from self._before.entered(group_key, rank)
+        for meeting in self._of.get(group_key, ()):
+            at = meeting.group.group_rank(rank)
+            if at in meeting.joined:
+                yield meeting.joined[at].call
+
+    def all(self) -> list[Meeting]:
+        """Return every meeting, in the order in which the first member came."""
+        return list(self._at.values())
+
+    def dissolve(self) -> None:
+        """Forget who entered what."""
+        for meeting in self._at.values():
+            meeting.joined.clear()
+            meeting.entered.clear()
+            meeting.hopeful.clear()
+
+
+def apart(plan: Plan, one: Step, other: Step) -> bool:
+    """Whether two steps that met in a collective are likely to be no pair.
+
+    They stand at different places, carry tensors of different names, and no expectation reads
+    any of these: nothing tells that the author means them to meet.
+    """
+    mine, yours = _carried(one), _carried(other)
+    if one.mark == other.mark or not mine or not yours or mine & yours:
+        return False
+    return stated_names(plan.scenario).isdisjoint(mine | yours)
+
+
+def _carried(step: Step) -> frozenset[str]:
+    """Return the names of the tensors that a collective carries."""
+    params = step.operation.params if step.operation else ()
+    forms = [step.arguments.get(param.name) for param in params if param.kind in DEPTHS]
+    return frozenset().union(*map(roots_of, forms))
+
+
+# -------------------------------------------------------------------------------------------------
+# Who meets whom in messages: by their two ends and their tag, in order.
+#
+# Pure bookkeeping: nothing here knows what is sent, or when a rank may go on.
+
+Address = tuple[str, int, int]
+
+
+class Mailbox:
+    """Messages that were posted and have not met, in order of posting.
+
+    They lie by address: group, receiver and tag; within one, sends by their source. Where a reading
+    does not look at tags, all have the same.
+    """
+
+    def __init__(self, reading: Reading, before: Before | None = None) -> None:
+        self._reading = reading
+        self._before = None if before is None else before.posted
+        self._sends: dict[Address, dict[int, deque[Posted]]] = {}
+        self._receives: dict[Address, dict[int | None, deque[Posted]]] = {}
+        self.abandoned: list[Posted] = []
+        #: the messages that have not met, by side and rank; empty where it is to be found out
+        self._left: dict[tuple[bool, int | None], list[Posted]] = {}
+        self._groups: frozenset[str] | None = None
+        #: whether a rank ever received from anyone
+        self.from_anyone = False
+        #: how many messages were posted
+        self.count = 0
+        self._counts: dict[tuple[str, int, int | None, int, bool], int] = {}
+
+    @property
+    def sends(self) -> list[Posted]:
+        """The sends that no receive has met, in order."""
+        return self.left(None, sends=True)
+
+    @property
+    def receives(self) -> list[Posted]:
+        """The receives that no send has met, in order."""
+        return self.left(None, sends=False)
+
+    def left(self, rank: int | None, *, sends: bool) -> list[Posted]:
+        """Return the messages of a rank (None: of all) that have not met, in order."""
+        if not self._left:
+            for side, boxes in ((True, self._sends), (False, self._receives)):
+                posts = (post for box in boxes.values() for each in box.values() for post in each)
+                lying = sorted(posts, key=_age)
+                self._left[side, None] = lying
+                for post in lying:
+                    self._left.setdefault((side, post.rank), []).append(post)
+        return self._left.get((sends, rank), [])
+
+    @property
+    def groups(self) -> frozenset[str]:
+        """The keys of the groups of the messages that have not met."""
+        if self._groups is None:
+            self._groups = frozenset(each.group.key for each in (*self.sends, *self.receives))
+        return self._groups
+
+    def _changed(self) -> None:
+        self._left.clear()
+        self._groups = None
+
+    def post(self, call: Call, group: Group, message: Message, time_s: float) -> Posted:
+        """Add a message; :meth:`partner_of` then looks for its other side."""
+        self._changed()
+        self.count += 1
+        self.from_anyone |= message.peer is None
+        rank = call.entry.rank
+        ends = (group.key, rank, message.peer, message.tag, message.sends)
+        nth = self._counts[ends] = self._counts.get(ends, -1) + 1
+        posted = Posted(
+            rank=rank,
+            call=call,
+            time_s=time_s,
+            group=group,
+            message=message,
+            payload=message.payload,
+            order=self.count,
+            nth=nth,
+            before=self._before,
+        )
+        self._queue(posted).append(posted)
+        return posted
+
+    def count_anew(self) -> None:
+        """Count messages from here on: those so far are among what was posted `before`."""
+        self._counts.clear()
+
+    def address(self, posted: Posted) -> Address:
+        """Return where a message is to be found by its receiver: group, receiver, tag."""
+        return self._address(posted)
+
+    def _address(self, posted: Posted) -> Address:
+        message, group = posted.message, posted.group
+        receiver = (message.peer or 0) if message.sends else posted.rank
+        return group.key, receiver, message.tag if self._reading.on(group).tags else 0
+
+    def _queue(self, posted: Posted) -> deque[Posted]:
+        address, message = self._address(posted), posted.message
+        if message.sends:
+            return self._sends.setdefault(address, {}).setdefault(posted.rank, deque())
+        return self._receives.setdefault(address, {}).setdefault(message.peer, deque())
+
+    def under_way(self, send: Posted) -> int:
+        """Return how many messages were sent before this one on its way, and not received."""
+        return sum(post.order < send.order for post in self._queue(send))
+
+    def partner_of(self, posted: Posted) -> Posted | None:
+        """Return the opposite side that must meet this one, or None.
+
+        A message that an earlier receive from anyone could take waits until nothing else moves:
+        which message it takes is a choice (ISP's delayed matching, Vakkalanka et al. 2008).
+        """
+        message = posted.message
+        address = self._address(posted)
+        if message.sends:
+            receives = self._receives.get(address, {})
+            named = _first(receives.get(posted.rank))
+            anyone = _first(receives.get(None))
+            if named is None or (anyone is not None and anyone.order < named.order):
+                return None
+            earlier = _first(self._sends[address].get(posted.rank))
+            return named if earlier is posted else None
+        if message.peer is None:
+            return None
+        anyone = _first(self._receives[address].get(None))
+        if anyone is not None and anyone.order < posted.order:
+            return None
+        if _first(self._receives[address].get(message.peer)) is not posted:
+            return None
+        return _first(self._sends.get(address, {}).get(message.peer))
+
+    def candidates(self, receive: Posted) -> list[Posted]:
+        """Return the sends that a receive from anyone may take now: the first of each source."""
+        sources = self._sends.get(self._address(receive), {})
+        return [queue[0] for _, queue in sorted(sources.items()) if queue]
+
+    def open(self) -> list[tuple[Posted, list[Posted]]]:
+        """Return the receives from anyone that may take a message now, with what they may take.
+
+        In order of their ranks; of those with one address the first.
+        """
+        first: dict[Address, Posted] = {}
+        for address, receives in self._receives.items():
+            receive = _first(receives.get(None))
+            if receive is not None:
+                first[address] = receive
+        ordered = sorted(first.values(), key=lambda each: (each.rank, each.order))
+        found = [(receive, self.candidates(receive)) for receive in ordered]
+        return [(receive, sends) for receive, sends in found if sends]
+
+    def named(self, send: Posted) -> Posted | None:
+        """Return the first receive that names the sender of a message, or None."""
+        return _first(self._receives.get(self._address(send), {}).get(send.rank))
+
+    def meet(self, send: Posted, receive: Posted) -> None:
+        """Take both out of the box."""
+        self._changed()
+        self._queue(send).remove(send)
+        self._queue(receive).remove(receive)
+        send.partner, receive.partner = receive, send
+
+    def withdraw(self, posted: Posted) -> None:
+        """Take out a message that its rank gave up."""
+        self._changed()
+        queue = self._queue(posted)
+        if posted in queue:
+            queue.remove(posted)
+            self.abandoned.append(posted)
+
+
+def _first(queue: deque[Posted] | None) -> Posted | None:
+    return queue[0] if queue else None
+
+
+def _age(posted: Posted) -> int:
+    return posted.order
+
+
+# -------------------------------------------------------------------------------------------------
+# Who meets whom in `new_group`: by count, or by the members that a call names.
+#
+# Pure bookkeeping: nothing here knows when a rank may go on.
+
+#: creations that ranks meet in one after the other: no members are those of the whole world,
+#: members those of groups that only they create. The number is what a rank has counted, 0 where a
+#: reading does not look at it
+Series = tuple[tuple[int, ...], int]
+
+#: units of work of one rank's part in a creation, and of each member that it names
+CREATION_WORK, MEMBER_WORK = 20_000, 30
+
+
+class Creations:
+    """The groups that ranks create while the program runs.
+
+    Ranks meet in their n-th creation of a series. All ordinary calls of `new_group` are one
+    series, whatever members they name. With `use_local_synchronization` the calls that name the
+    same members are a series of their own: torch names such a group after its ranks, every other
+    by a counter (`torch.distributed.distributed_c10d._process_group_name`). Where a backend
+    counts for its names, a series is also of what a rank has counted.
+    """
+
+    def __init__(self) -> None:
+        self._at: dict[tuple[Series, int], dict[int, Creating]] = {}
+        self._keys: dict[tuple[Series, int], dict[tuple[int, ...], str]] = {}
+        self._numbers: dict[tuple[Series, int], int] = {}
+        self._next: dict[tuple[int, Series], int] = {}
+        self._named: dict[str, int] = {}
+        #: series -> the first of its creations on which ranks disagree
+        self._disputed: dict[Series, int] = {}
+        self._alike: dict[tuple[Series, int, str], list[Creating]] = {}
+        self._splits: dict[int, dict[int, Creating]] = {}
+        #: rank -> how many groups it has named: those of ordinary calls, and those it is in
+        self._calls: Counter[int] = Counter()
+        self._split: dict[int, int] = {}
+        #: rank, series -> the key of the last group that the rank entered there
+        self._entered: dict[tuple[int, Series], str] = {}
+        #: creations under a name that their rank has used before, for a group that it destroyed
+        self.reused: list[Creating] = []
+        #: calls under a name that their rank still uses
+        self.refused: list[Call] = []
+
+    def series(
+        self, group: Group, process: Process, counts: Counts, *, local: bool, coming: int = 0
+    ) -> Series:
+        """Return the series in which a rank creates a group, by what a backend has it count.
+
+        `coming` is how many calls it makes before this one that it has not made yet.
+        """
+        if counts == "calls":
+            counted = self._calls[process.rank] + coming
+        else:
+            counted = len(process.alive) if counts and local else 0
+        return (tuple(sorted(group.ranks)) if local else (), counted)
+
+    def uses(self, rank: int, series: Series) -> str | None:
+        """Return the key of the last group that a rank entered in a series, or None."""
+        return self._entered.get((rank, series))
+
+    def entered(self, creating: Creating) -> None:
+        """Note that a rank has passed a creation."""
+        self._entered[creating.rank, creating.series] = creating.group.key
+
+    def ordinal(self, rank: int, series: Series) -> int:
+        """Return how many groups of the series the rank has created by steps."""
+        return self._next.get((rank, series), 0)
+
+    def create(
+        self, call: Call, time_s: float, group: Group, series: Series, *, splits: bool
+    ) -> Creating:
+        """Enter the rank's next creation of a series; its group gets a key that its members share.
+
+        `splits`: the rank splits the world for it, as every rank must that makes such a call.
+        """
+        rank = call.entry.rank
+        self._calls[rank] += not series[0] or rank in group.ranks
+        ordinal = self.ordinal(rank, series)
+        self._next[rank, series] = ordinal + 1
+        place = (series, ordinal)
+        here = self._at.setdefault(place, {})
+        keys = self._keys.setdefault(place, {})
+        if group.ranks not in keys:
+            nth = self._named.get(group.name, 0)
+            self._named[group.name] = nth + 1
+            keys[group.ranks] = f"{group.name}#{nth}"
+        creating = Creating(
+            rank=rank,
+            call=call,
+            time_s=time_s,
+            series=series,
+            ordinal=ordinal,
+            number=self._numbers.setdefault(place, len(self._numbers)),
+            nth=self._split.get(rank, 0) if splits else None,
+            group=replace(group, key=keys[group.ranks]),
+        )
+        here[rank] = creating
+        if len(keys) > 1:
+            self._disputed[series] = min(ordinal, self._disputed.get(series, ordinal))
+        if rank in group.ranks:
+            self._alike.setdefault((series, ordinal, creating.group.key), []).append(creating)
+        if creating.nth is not None:
+            self._split[rank] = creating.nth + 1
+            self._splits.setdefault(creating.nth, {})[rank] = creating
+        return creating
+
+    def splitting(self, creating: Creating) -> dict[int, Creating]:
+        """Return who splits the world with a rank, by rank; only itself where it does not."""
+        if creating.nth is None:
+            return {creating.rank: creating}
+        return self._splits[creating.nth]
+
+    def key(self, group: Group, series: Series, ordinal: int) -> str | None:
+        """Return the key that a rank which created the group gave it, or None."""
+        return self._keys.get((series, ordinal), {}).get(group.ranks)
+
+    def beside(self, creating: Creating) -> dict[int, Creating]:
+        """Return who is in the same creation, by rank."""
+        return self._at[creating.series, creating.ordinal]
+
+    def alike(self, creating: Creating) -> list[Creating]:
+        """Return the members that are in the same creation and name the same members."""
+        return self._alike[creating.series, creating.ordinal, creating.group.key]
+
+    def present(self, creating: Creating) -> list[Creating]:
+        """Return the members that are in the same creation, whatever members they name."""
+        here = self.beside(creating)
+        return [here[rank] for rank in creating.group.ranks if rank in here]
+
+    def disputed(self, series: Series, ordinal: int) -> bool:
+        """Whether ranks disagree on that creation of a series, or on one before it."""
+        return self._disputed.get(series, ordinal + 1) <= ordinal
+
+    @staticmethod
+    def give_up(met: Sequence[Creating], timeouts_s: Sequence[float], *, in_turn: bool) -> None:
+        """Let the call raise on all who met, where one of them gave up on another.
+
+        `timeouts_s` are theirs, in seconds. `in_turn`: a member waits for the others one by one,
+        in the order of the group, each time for as long as its timeout: it looks each address up
+        in the store (`Context::connectFullMesh`, gloo/rendezvous/context.cc). So one may come
+        later than a timeout after the first, if no member had to wait that long for it alone. Once
+        one has given up, who comes later finds an address at which no process listens. Both were
+        seen with plain scripts, on torch 2.13.
+        """
+        arrivals = np.array([each.time_s for each in met])
+        if arrivals.max() - arrivals.min() <= min(timeouts_s):
+            return
+        order = np.argsort([each.group.group_rank(each.rank) for each in met], kind="stable")
+        arrivals = arrivals[order]
+        before = np.full(len(met), -np.inf)
+        if in_turn:
+            before[1:] = np.maximum.accumulate(arrivals)[:-1]
+        gave_up_s: dict[int, float] = {}
+        for place, index in enumerate(order.tolist()):
+            began = np.maximum(before, arrivals[place])
+            late = np.flatnonzero(arrivals > began + timeouts_s[index])
+            if late.size:
+                gave_up_s[index] = float(began[late[0]] + timeouts_s[index])
+        for index, creating in enumerate(met if gave_up_s else ()):
+            creating.gave_up = index in gave_up_s
+            creating.failed_s = gave_up_s.get(index, float(arrivals.max()))
+
+    def all(self) -> list[dict[int, Creating]]:
+        """Return the creations, in the order in which the first rank came."""
+        return list(self._at.values())
+
+
+# -------------------------------------------------------------------------------------------------
+# The order in which a rank's work begins, where calls are enqueued and not made at once.
+#
+#     host    isend to 1   irecv from 1   wait
+#     stream  [isend ......................] [irecv]      begins once the send is done
+#
+# A device does the calls of one group one after the other, whichever of them a program waits for.
+# What is enqueued behind a call that never ends never begins: no call meets it. A batch is one
+# call: what it sends and receives begins at one stroke.
+
+
+class Streams:
+    """The works of all ranks that are enqueued and not done, by the stream they are on."""
+
+    def __init__(self, reading: Reading) -> None:
+        """Begin with nothing enqueued."""
+        self._reading = reading
+        self._free = reading.order == "free"
+        self._queues: dict[tuple[int, str], deque[Work]] = {}
+        self._begin: dict[int, Callable[[], None]] = {}
+        self._over: deque[Work] = deque()
+
+    def enqueue(self, work: Work, begin: Callable[[], None]) -> None:
+        """Let `begin` post what a work is made of: now, or once what is before it is done."""
+        stream = self._stream(work)
+        if stream is None:
+            work.begun = True
+            begin()
+            return
+        queue = self._queues.setdefault(stream, deque())
+        queue.append(work)
+        self._begin[id(work)] = begin
+        if queue[0] is work:
+            self._start(work)
+
+    def stands(self, work: Work) -> bool:
+        """Whether the rank's host never returns from the call: it enqueues nothing."""
+        standing = self._reading.standing
+        return bool(standing) and standing.get(work.rank) == work.number
+
+    def _stream(self, work: Work) -> tuple[int, str] | None:
+        if self._free:
+            return None
+        group = work.call.entry.group
+        order = self._reading.on(group).order
+        return None if order == "free" else (work.rank, group.key if order == "group" else "")
+
+    def _start(self, work: Work) -> None:
+        work.begun = True
+        self._begin.pop(id(work))()
+
+    def note(self, work: Work) -> None:
+        """Note that a part of a work is done: what is behind it may be next."""
+        if self._queues and work.done:
+            self._over.append(work)
+
+    def advance(self) -> bool:
+        """Begin what has become the first of its stream; False if nothing has."""
+        if not self._over:
+            return False
+        while self._over:
+            stream = self._stream(self._over.popleft())
+            queue = self._queues.get(stream) if stream is not None else None
+            while queue and queue[0].done:
+                over = queue.popleft()
+                if queue and not queue[0].begun:
+                    queue[0].start_s = max(queue[0].start_s, over.done_s)
+                    self._start(queue[0])
+        return True
+
+    def first(self, work: Work) -> Work:
+        """Return what a work really waits for: the first of its stream, itself if it has begun."""
+        stream = self._stream(work)
+        queue = self._queues.get(stream) if stream is not None and not work.begun else None
+        return queue[0] if queue and work in queue else work
+
+    def behind(self) -> Iterator[tuple[Work, Work]]:
+        """Yield works that never began, each with the one that is first on its stream."""
+        for queue in self._queues.values():
+            yield from ((work, queue[0]) for work in list(queue)[1:])
+
+    def enqueued(self, rank: int) -> list[Call]:
+        """Return the calls of a rank that are enqueued and have not begun, in order."""
+        if not self._queues:
+            return []
+        works = [
+            work
+            for (owner, _), queue in self._queues.items()
+            if owner == rank
+            for work in queue
+            if not work.begun
+        ]
+        return [work.call for work in sorted(works, key=lambda work: work.number)]

@@ -1,0 +1,978 @@
+"""Receives from anyone: every order of arrival that can really happen, one after the other.
+
+Messages to a named receiver meet as soon as both sides are there; a receive from anyone waits
+until nothing else moves, and then has before it every message that could ever reach it. Taking
+each in turn, depth first, visits one order of each class that differs in a matching (the
+persistent sets of Vakkalanka, Gopalakrishnan and Kirby, ISP, CAV 2008). An order that comes to a
+state which was gone through before ends there (:mod:`torch_scenarios.reference.snapshots`), and
+messages that come to the same are one choice (:mod:`torch_scenarios.reference.choices`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from torch_scenarios.errors import Clause
+from torch_scenarios.expressions.arrays import Arrays
+from torch_scenarios.expressions.functions import numpy_arrays
+from torch_scenarios.expressions.values import Constant, Expression, Undefined
+from torch_scenarios.limits import Limits, account
+from torch_scenarios.model.plan import Plan
+from torch_scenarios.model.scenario import steps_of
+from torch_scenarios.model.trace import Event, Events, Orders, RankTrace, Trace
+from torch_scenarios.operations.base import Local, PointToPoint
+from torch_scenarios.reference.choices import Merged, NamedReceive, merged, named_receives
+from torch_scenarios.reference.diagnoses import faults
+from torch_scenarios.reference.engine import Simulation, StartState
+from torch_scenarios.reference.matching import Address, Forgotten, Joining, Meeting, Posted, Work
+from torch_scenarios.reference.semantics import Buffer, Reading
+from torch_scenarios.reference.snapshots import Place as SnapshotsPlace
+from torch_scenarios.reference.snapshots import Reads, Snapshot, equal, snapshot_of
+from torch_scenarios.reference.state import Place, RankState, Touched, frozen, measured, stands_at
+from torch_scenarios.reference.symptoms import Symptom
+from torch_scenarios.reference.waits import Futures, Need, waiting_beyond
+
+# -------------------------------------------------------------------------------------------------
+# Runs that have come to rest -> the trace of one rank.
+
+
+def rank_trace(
+    rank: int, runs: Sequence[Rest], events: Events, may_block: tuple[Place, ...] = ()
+) -> RankTrace:
+    """Return one rank's trace; it is blocked for sure only if no schedule lets it go on."""
+    state = runs[0].simulation.ranks[rank]
+    ending = state.state
+    if ending == "blocked":
+        call = state.call
+        assert call is not None
+        places = {stands_at(run.simulation.ranks[rank]) for run in runs}
+        sure = len(places) == 1 and not any(rank in run.beyond for run in runs)
+        ending = "blocked" if sure else "possibly_blocked"
+        stuck = Event(
+            index=call.step.index,
+            label=call.label,
+            iteration=call.iteration,
+            state=ending,
+            start_s=state.clock_s,
+        )
+        events = events.copy()
+        events.append(stuck)
+    return RankTrace(
+        rank=rank,
+        initial=state.initial,
+        events=events,
+        ending=ending,
+        died=state.died,
+        may_block=may_block,
+        numbers=state.process.named(),
+        links=state.links(state.works),
+    )
+
+
+# -------------------------------------------------------------------------------------------------
+# Schedules.
+
+#: orders after which no more are looked for once two of them end differently
+ENOUGH = 256
+
+#: messages of one order that are named
+SHOWN = 4
+
+
+#: how often a run is made, the last times with what races were found to bring to other ranks
+PASSES = 4
+
+#: part of the work and of the bytes of a case after which no further schedule is tried
+EXPLORING = 0.25
+
+#: units of work of one message that a receive from anyone may take
+OPTION_WORK = 10_000
+
+
+class Rest(Struct, frozen=True, kw_only=True):
+    """A run that has come to rest, with everything that is to be said of it.
+
+    Of a run that was cut only what it did before is; `ends` is what its ranks hold in the end.
+    """
+
+    simulation: Simulation
+    findings: tuple[Symptom, ...]
+    needs: tuple[Need, ...]
+    futures: Futures
+    ends: Mapping[SnapshotsPlace, Any] = field(default_factory=dict)
+    #: the blocked ranks that what lies beyond a truncated program may free
+    beyond: frozenset[int] = frozenset()
+
+    @property
+    def outcome(self) -> str:
+        """One of :data:`torch_scenarios.vocabulary.OUTCOMES`."""
+        states = {s.state for s in self.simulation.ranks if s.rank not in self.beyond}
+        if "died" in states:
+            return "crash"
+        if "raised" in states:
+            return "error"
+        return "deadlock" if "blocked" in states else "completes"
+
+
+def rest(
+    plan: Plan,
+    arrays: Arrays,
+    reading: Reading,
+    *,
+    limits: Limits,
+    start: StartState | None = None,
+) -> Rest:
+    """Run the default order to its end. Raises ScenarioError where a value cannot be computed."""
+    touched: frozenset[Touched] = frozenset()
+    for _ in range(PASSES):
+        simulation = Simulation(
+            plan, arrays, reading=reading, limits=limits, start=start, touched=touched
+        ).run()
+        if simulation.touched <= touched:
+            break
+        touched |= simulation.touched
+    return _rested(simulation)
+
+
+def _rested(simulation: Simulation) -> Rest:
+    futures = Futures(simulation)
+    if simulation.cut:
+        findings = tuple(simulation.findings)
+        return Rest(simulation=simulation, findings=findings, needs=(), futures=futures)
+    ends = _ends(simulation) if simulation.choices else {}
+    found, needs = faults(simulation, futures)
+    return Rest(
+        simulation=simulation,
+        findings=tuple(found),
+        needs=tuple(needs),
+        futures=futures,
+        ends=ends,
+        beyond=waiting_beyond(simulation, futures, needs),
+    )
+
+
+def explored(
+    plan: Plan, arrays: Arrays, reading: Reading, *, limits: Limits, start: StartState | None = None
+) -> tuple[list[Rest], str | None]:
+    """Return the runs of all orders, the default one first, and the bound that was hit, if any.
+
+    An order that leads to a state which another was in before is `cut` there.
+    """
+    search = _Search(plan, arrays, reading, limits, start=start)
+    return search.runs, search.run()
+
+
+class _After(Struct, kw_only=True):
+    """What comes after a choice, in the orders that were gone through.
+
+    `live` are the names whose values some order reads, `coming` the addresses to which messages are
+    sent, with their senders, `named` the receives that name their sender, `left` the ranks that
+    some order leaves without an end.
+    """
+
+    live: set[SnapshotsPlace] = field(default_factory=set)
+    coming: set[tuple[Address, int]] = field(default_factory=set)
+    named: set[NamedReceive] = field(default_factory=set)
+    left: set[int] = field(default_factory=set)
+
+    def add(self, other: _After) -> None:
+        """Add what comes in further orders."""
+        self.live |= other.live
+        self.coming |= other.coming
+        self.named |= other.named
+        self.left |= other.left
+
+
+class _Node(Struct, kw_only=True, eq=False):
+    """A choice on the way of the current run: where it is, and what is left to try.
+
+    `options` are left to be tried, `elsewhere` those at other receives: it does not matter when
+    they are made, unless they bring a message of a new rank to this one. `here` are who may send
+    to it now. `same` come to the same as those that are tried, as far as it is known.
+    """
+
+    number: int
+    snapshot: Snapshot | None
+    options: list[int]
+    elsewhere: list[int]
+    address: Address
+    here: frozenset[int]
+    same: Merged | None = None
+    after: _After = field(default_factory=_After)
+
+    def another(self) -> bool:
+        """Go on to the next option; False where none is left that need be tried."""
+        self.options = self.options[1:]
+        if not self.options and self.same is not None:
+            if self.same.doubted(self.address, self.after.named, self.after.left):
+                self.options = list(self.same.options)
+            self.same = Merged()
+        if not self.options and any(
+            address == self.address and sender not in self.here
+            for address, sender in self.after.coming
+        ):
+            self.options, self.elsewhere = self.elsewhere, []
+        return bool(self.options)
+
+
+class _Known(Struct, frozen=True, kw_only=True, eq=False):
+    """A state of which every continuation was seen."""
+
+    snapshot: Snapshot
+    after: _After
+
+
+class _Search:
+    """Depth first through the choices of a program; no state is gone through twice.
+
+    With `observed` only those orders are followed that a run may have taken.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        arrays: Arrays,
+        reading: Reading,
+        limits: Limits,
+        *,
+        observed: Trace | None = None,
+        start: StartState | None = None,
+    ) -> None:
+        self._start = start
+        self.runs: list[Rest] = []
+        self._asked = plan, arrays, reading
+        self._limits, self._observed = limits, observed
+        self._reads = Reads(plan) if _from_anyone(plan) else None
+        self._path: list[_Node] = []
+        self._known: dict[Hashable, list[_Known]] = {}
+        self._met: _Known | None = None
+        #: whether two orders end differently
+        self._apart = False
+        #: what races bring to other ranks, as far as it is known, and how often that was looked for
+        self._touched: frozenset[Touched] = frozenset()
+        self._passes = 1
+
+    def run(self) -> str | None:
+        """Go through all orders; return the bound that was hit, if any.
+
+        Orders other than the first take a part of the work and of the bytes of a case, and leave it
+        the rest.
+        """
+        plan, arrays, reading = self._asked
+        schedule: tuple[int, ...] | None = ()
+        while schedule is not None:
+            bound = self._bound()
+            if bound is not None:
+                return bound
+            self._met = None
+            simulation = Simulation(
+                plan,
+                arrays,
+                reading=reading,
+                schedule=schedule,
+                limits=self._limits,
+                choosing=self._choose,
+                reads=self._reads,
+                start=self._start,
+                touched=self._touched,
+            ).run()
+            if not simulation.touched <= self._touched and self._passes < PASSES:
+                schedule = self._anew(simulation)
+                continue
+            run = _rested(simulation)
+            seen = self._observed is not None and not simulation.cut
+            if seen and self._observed is not None and _agrees(simulation, self._observed):
+                self.runs.append(run)
+                return None
+            self._learn(simulation)
+            schedule = self._next(simulation)
+            if self.runs:
+                self._apart = self._apart or (
+                    not simulation.cut and _divergence(self.runs[0], run) is not None
+                )
+                _release(simulation)
+            self.runs.append(run)
+        return None
+
+    def _anew(self, simulation: Simulation) -> tuple[int, ...]:
+        """Begin again, now that more is known of what races bring; return the first order."""
+        self._touched |= simulation.touched
+        self._passes += 1
+        self.runs.clear()
+        self._path.clear()
+        self._known.clear()
+        self._apart = False
+        return ()
+
+    def _bound(self) -> str | None:
+        """Return the bound that stands against one more order, or None."""
+        most = self._limits.max_schedules
+        if len(self.runs) == (min(ENOUGH, most) if self._apart else most):
+            return "max_schedules"
+        return self._spent() if self.runs else None
+
+    def _spent(self) -> str | None:
+        """Return the bound of which the part for other orders is used up, or None."""
+        found = account()
+        if found is not None:
+            if found.work_left < self._limits.max_work * (1 - EXPLORING):
+                return "max_work"
+            if found.bytes_left < self._limits.max_bytes * (1 - EXPLORING):
+                return "max_bytes"
+        return None
+
+    def _choose(
+        self,
+        simulation: Simulation,
+        options: Sequence[tuple[Posted, Posted]],
+    ) -> Sequence[int]:
+        """Return the options to try at a choice that is met for the first time in this run."""
+        simulation.ledger.account.spend(OPTION_WORK * len(options))
+        tried = list(range(len(options)))
+        if self._observed is not None:
+            if not _agrees(simulation, self._observed):
+                return ()
+            tried = [at for at in tried if _admits(simulation, self._observed, *options[at])]
+        if len(tried) > 1:
+            number = len(simulation.choices)
+            address = simulation.mailbox.address(options[0][1])
+            own = [at for at in tried if simulation.mailbox.address(options[at][1]) == address]
+            snapshot = None
+            # with nothing left for another order no state is kept to compare with
+            if self._observed is None and self._reads is not None and self._spent() is None:
+                snapshot = snapshot_of(simulation)
+                for known in self._known.get(snapshot.control, ()):
+                    if known.snapshot.alike(snapshot, known.after.live):
+                        self._met = known
+                        return ()
+            self._path.append(
+                _Node(
+                    number=number,
+                    snapshot=snapshot,
+                    options=own or tried,
+                    elsewhere=[at for at in tried if at not in own] if own else [],
+                    address=address,
+                    here=frozenset(options[at][0].rank for at in own),
+                )
+            )
+        return tried
+
+    def _learn(self, simulation: Simulation) -> None:
+        """Note for each choice on the way of a run what the run read after it."""
+        if self._reads is None:
+            return
+        after = _After(live=set(self._reads.always))
+        if self._met is not None:
+            after.add(self._met.after)
+        else:
+            after.live |= self._reads.at_end | _left(simulation)
+            after.left |= {state.rank for state in simulation.ranks if state.state != "finished"}
+        sends, named = _sends(simulation), sorted(named_receives(simulation), key=_first)
+        accesses, at = simulation.accesses, len(simulation.accesses)
+        for node in reversed(self._path):
+            choice = simulation.choices[node.number]
+            for reads, writes in reversed(accesses[choice.mark : at]):
+                after.live -= writes
+                after.live |= reads
+            at = choice.mark
+            while sends and sends[-1].order > choice.posted:
+                send = sends.pop()
+                after.coming.add((simulation.mailbox.address(send), send.rank))
+            while named and named[-1][0] > choice.posted:
+                after.named.add(named.pop()[1])
+            node.after.add(after)
+
+    def _next(self, simulation: Simulation) -> tuple[int, ...] | None:
+        """Return the next order to run: another option at the last choice that has one left."""
+        for node in self._path:
+            if node.same is None:
+                node.options, node.same = merged(simulation, node.number, node.options)
+        while self._path:
+            node = self._path[-1]
+            if node.another():
+                before = simulation.choices[: node.number]
+                return (*(choice.chosen for choice in before), node.options[0])
+            self._path.pop()
+            if node.snapshot is not None:
+                known = _Known(snapshot=node.snapshot.of(node.after.live), after=node.after)
+                self._known.setdefault(node.snapshot.control, []).append(known)
+        return None
+
+
+def _first(each: tuple[int, NamedReceive]) -> int:
+    return each[0]
+
+
+def _sends(simulation: Simulation) -> list[Posted]:
+    """Return all sends of a run, in order of posting."""
+    posts = (
+        post
+        for state in simulation.ranks
+        for work in state.works
+        for post in work.posts
+        if isinstance(post, Posted) and post.message.sends
+    )
+    return sorted(posts, key=lambda post: post.order)
+
+
+def _from_anyone(plan: Plan) -> bool:
+    """Whether some step may receive from anyone."""
+    return any(
+        isinstance(step.operation, PointToPoint)
+        and any(param.name == "src" for param in step.operation.params)
+        and not any(_names_source(step.arguments.get(name)) for name in ("src", "group_src"))
+        for step in steps_of(plan.scenario.steps)
+    )
+
+
+def _names_source(form: Any) -> bool:
+    return isinstance(form, Constant | Expression)
+
+
+def _left(simulation: Simulation) -> set[SnapshotsPlace]:
+    """Return the names that the ranks hold in the end, but what receives from anyone left there."""
+    held = {(state.rank, name) for state in simulation.ranks for name in state.process.held}
+    return held - simulation.brought
+
+
+def _ends(simulation: Simulation) -> Mapping[SnapshotsPlace, Any]:
+    """Return what every name holds in the end."""
+    return {
+        (state.rank, name): state.process.undefined.get(name) or frozen(state.process.scope[name])
+        for state in simulation.ranks
+        for name in sorted(state.process.held)
+    }
+
+
+def _release(simulation: Simulation) -> None:
+    """Let go of what the ranks of a run hold; what they did is kept."""
+    for state in simulation.ranks:
+        state.process.scope.clear()
+    simulation.accesses.clear()
+
+
+# ---------------------------------------------------------------------------- what a run saw
+
+
+def _agrees(simulation: Simulation, observed: Trace) -> bool:
+    """Whether what the ranks did so far is what an observed run did, as far as both tell."""
+    return all(
+        _follows(state, rank) for state, rank in zip(simulation.ranks, observed.ranks, strict=True)
+    )
+
+
+def _follows(state: RankState, rank: RankTrace) -> bool:
+    ended = rank.ending in {"blocked", "finished"}
+    for at, mine in enumerate(state.events):
+        if at >= len(rank.events):
+            return not ended
+        theirs = rank.events[at]
+        if _instance(mine) != _instance(theirs):
+            return False
+        if theirs.state != "done" or mine.state != "done":
+            return theirs.state == mine.state or not ended
+        for name, value in mine.writes.items():
+            if name in theirs.writes and not _seen(value, theirs.writes[name], mine, name):
+                return False
+    return state.state != "finished" or len(state.events) == len(rank.events)
+
+
+def _seen(value: Any, seen: Any, event: Event, name: str) -> bool:
+    """Whether an observed value may be this one; what is undefined may be anything."""
+    if isinstance(value, Undefined) or isinstance(seen, Undefined) or name in event.slack:
+        return True
+    return equal(value, seen)
+
+
+def _admits(simulation: Simulation, observed: Trace, send: Posted, receive: Posted) -> bool:
+    """Whether an observed run may have taken this message here, by what its buffer held then."""
+    state = simulation.ranks[receive.rank]
+    events = observed.ranks[receive.rank].events
+    call, work, at = receive.call, receive.work, len(state.events)
+    if state.waiting != (work,) or call.asynchronous or at >= len(events):
+        return True
+    if (events[at].index, events[at].iteration) != (call.step.index, call.iteration):
+        return False
+    if events[at].state != "done" or send.tainted is not None:
+        return True
+    for name in call.written:
+        if state.process.scope.get(name) is receive.message.buffer and name in events[at].writes:
+            return _fills(send.payload, events[at].writes[name])
+    return True
+
+
+def _fills(payload: Any, seen: Any) -> bool:
+    if not isinstance(payload, np.ndarray) or not isinstance(seen, np.ndarray):
+        return equal(payload, seen)
+    if payload.size != seen.size or payload.dtype != seen.dtype:
+        return True
+    return equal(payload.reshape(-1), seen.reshape(-1))
+
+
+# ---------------------------------------------------------------------------- races
+
+
+def race(runs: list[Rest]) -> Symptom | None:
+    """Return the finding that what ranks hold in the end, or how they end, depends on the order.
+
+    It is placed at the earliest receive at which orders with different ends part. What a receive
+    from anyone left in a buffer that the end does not state counts for nothing.
+    """
+    first, *others = [run for run in runs if not run.simulation.cut]
+    apart = [
+        (_parting(first, other), text)
+        for other in others
+        if (text := _divergence(first, other)) is not None
+    ]
+    if not apart:
+        return None
+    (receive, candidates), text = min(apart, key=lambda each: each[0][0].order)
+    senders = dict.fromkeys(
+        Clause(f"rank {send.rank} sends one in `{send.call.label}`", send.call.mark)
+        for send in candidates
+    )
+    return Symptom(
+        name="message_race",
+        clauses=(
+            Clause(
+                f"rank {receive.rank} in `{receive.call.label}`",
+                receive.call.mark,
+                " takes whichever message comes first",
+            ),
+            *(replace(each, joint="; " if at else ": ") for at, each in enumerate(senders)),
+            Clause(text),
+        ),
+        kind="message_race",
+        index=receive.call.step.index,
+        iteration=receive.call.iteration,
+        ranks=(receive.rank,),
+    )
+
+
+def _parting(one: Rest, two: Rest) -> tuple[Posted, tuple[Posted, ...]]:
+    """Return the choice at which two orders part: both took the same ones before it."""
+    mine, theirs = one.simulation.choices, two.simulation.choices
+    found = next(
+        (
+            choice
+            for choice, other in zip(mine, theirs, strict=False)
+            if choice.chosen != other.chosen
+        ),
+        mine[-1],
+    )
+    mine_, theirs_ = found.options[found.chosen], found.receive
+    receive = mine_[1] if mine_[1].message.peer is None else theirs_
+    address = one.simulation.mailbox.address(receive)
+    return receive, tuple(
+        send for send, other in found.options if one.simulation.mailbox.address(other) == address
+    )
+
+
+def _divergence(one: Rest, two: Rest) -> str | None:
+    """Return in words what differs between the ends of two orders, or None."""
+    pairs = list(zip(one.simulation.ranks, two.simulation.ranks, strict=True))
+    for left, right in pairs:
+        if left.state != right.state:
+            return f"rank {left.rank} is {left.state} in one order and {right.state} in another"
+    for left, right in pairs:
+        if left.state == "blocked" and stands_at(left) != stands_at(right):
+            return f"rank {left.rank} is blocked in one step or another"
+    reads, ignored = one.simulation.reads, one.simulation.brought | two.simulation.brought
+    ignored = ignored - reads.at_end if reads is not None else set()
+    for place_ in sorted(one.ends.keys() | two.ends.keys()):
+        mine, theirs = one.ends.get(place_), two.ends.get(place_)
+        if place_ not in ignored and not equal(mine, theirs):
+            rank, name = place_
+            return (
+                f"{name} on rank {rank} is {_brief(mine)} in the end in one order and "
+                f"{_brief(theirs)} in another"
+            )
+    return None
+
+
+def _brief(value: Any) -> str:
+    text = str(value.tolist() if isinstance(value, np.ndarray) else value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def same(one: Any, two: Any) -> bool:
+    """Return whether two values of a trace are the same to the bit (NaN equals NaN)."""
+    if isinstance(one, np.ndarray) and isinstance(two, np.ndarray):
+        return one.dtype == two.dtype and one.shape == two.shape and one.tobytes() == two.tobytes()
+    if isinstance(one, list) and isinstance(two, list):
+        return len(one) == len(two) and all(map(same, one, two))
+    if isinstance(one, np.ndarray) or isinstance(two, np.ndarray):
+        return False
+    return bool(one == two)
+
+
+def agreed(runs: list[Rest]) -> list[Any]:
+    """Return each rank's events of the first run; what another run differs in is undefined.
+
+    Where a rank goes another way in another order, all that it writes from there on is.
+    """
+    if len(runs) == 1:
+        return [state.events for state in runs[0].simulation.ranks]
+    merged = [state.events.copy() for state in runs[0].simulation.ranks]
+    for other in runs[1:]:
+        for events, state in zip(merged, other.simulation.ranks, strict=True):
+            parted = False
+            for at in range(events.past, len(events)):
+                mine = events[at]
+                theirs = state.events[at] if at < len(state.events) else None
+                if theirs is None and other.simulation.cut and not parted:
+                    break  # from there on it is as in an order that was seen
+                parted = parted or theirs is None or _instance(mine) != _instance(theirs)
+                events[at] = _merged(mine, None if parted else theirs)
+    return merged
+
+
+def _instance(event: Event) -> tuple[int, tuple[int, ...]]:
+    return event.index, event.iteration
+
+
+def _merged(mine: Event, theirs: Event | None) -> Event:
+    raced = Undefined(cause="a receive from anyone", diagnosis="message_race")
+    writes = theirs.writes if theirs else {}
+    observed = theirs.observed if theirs else {}
+    changed = {
+        name: _alike(raced, value, writes.get(name))
+        for name, value in mine.writes.items()
+        if not _kept(name, value, writes)
+    }
+    seen = {key: raced for key, value in mine.observed.items() if not _kept(key, value, observed)}
+    if not changed and not seen:
+        return mine
+    return replace(mine, writes={**mine.writes, **changed}, observed={**mine.observed, **seen})
+
+
+def _alike(raced: Undefined, one: Any, other: Any) -> Undefined:
+    """Keep the shape and dtype, where two schedules agree on these at least."""
+    arrays = isinstance(one, np.ndarray) and isinstance(other, np.ndarray)
+    if arrays and (one.shape, one.dtype) == (other.shape, other.dtype):
+        return measured(raced, one)
+    return raced
+
+
+def _kept(name: str, value: Any, others: Mapping[str, Any]) -> bool:
+    return name in others and equal(value, others[name])
+
+
+class Explored(Orders):
+    """The orders of a program that were gone through, as traces made when they are asked for."""
+
+    def __init__(
+        self, plan: Plan, runs: Sequence[Rest], limits: Limits, start: StartState | None = None
+    ) -> None:
+        self._asked = plan, limits
+        self._start = start
+        self._runs = runs
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._runs)
+
+    def __getitem__(self, at: Any) -> Any:
+        """Return the trace of one order, or of several."""
+        runs = self._runs[at]
+        return [_traced(run) for run in runs] if isinstance(runs, list) else _traced(runs)
+
+    def taken(self, observed: Trace) -> tuple[Trace | None, bool]:
+        """Follow the choices that a run can have made, by what its ranks held."""
+        plan, limits = self._asked
+        search = _Search(
+            plan, numpy_arrays(limits), Reading(), limits, observed=observed, start=self._start
+        )
+        whole = search.run() is None
+        run = search.runs[-1]
+        met = not run.simulation.cut and _agrees(run.simulation, observed)
+        return (_traced(run) if met else None), whole
+
+
+def _traced(run: Rest) -> Trace:
+    ranks = tuple(rank_trace(state.rank, [run], state.events, ()) for state in run.simulation.ranks)
+    outcome = "" if run.simulation.cut else run.outcome
+    return Trace(backend="reference", outcome=outcome, ranks=ranks, because=_sources(run))
+
+
+def _sources(run: Rest) -> tuple[str, ...]:
+    """Return in words whose messages the receives from anyone took, rank by rank."""
+    senders: dict[int, list[int]] = {}
+    for choice in run.simulation.choices:
+        send, receive = choice.options[choice.chosen]
+        senders.setdefault(receive.rank, []).append(send.rank)
+    return tuple(
+        f"rank {rank} takes from {_in_turn(sources)}" for rank, sources in sorted(senders.items())
+    )
+
+
+def _in_turn(ranks: list[int]) -> str:
+    shown = ", then ".join(f"rank {rank}" for rank in ranks[:SHOWN])
+    return shown if len(ranks) <= SHOWN else f"{shown}, ..."
+
+
+# -------------------------------------------------------------------------------------------------
+# What depends on how much a backend lets pass: hazards, and where else a rank may stand.
+#
+# A program is a hazard if it finishes under one reading of the semantics and not under another
+# that is just as correct. Where the semantics leave open who is stuck, the analysis says where a
+# backend may leave a rank, so that a run which stands there is recognised.
+
+#: places of one rank that a trace lists
+HAZARDS_LISTED = 1_000
+
+
+def unbuffered(
+    plan: Plan, arrays: Arrays, main: Rest, limits: Limits, start: StartState | None = None
+) -> list[Symptom]:
+    """Find rings that only a backend which buffers sends would not be caught in."""
+    rings = [finding for finding in main.findings if finding.name == "circular_wait"]
+    if not rings or not main.simulation.mailbox.sends:
+        return []
+    buffered = rest(plan, arrays, Reading(buffer=Buffer()), limits=limits, start=start)
+    stuck = {state.rank for state in buffered.simulation.ranks if state.state == "blocked"}
+    buffered.simulation.dissolve()
+    return [
+        replace(
+            ring,
+            name="buffering_hazard",
+            clauses=(Clause(_BUFFERED),),
+        )
+        for ring in rings
+        if not (stuck | plan.scenario.truncated) & set(ring.ranks)
+    ]
+
+
+def synchronises(main: Rest) -> bool:
+    """Whether ranks come to the same end where no rank leaves a collective before all have entered.
+
+    True where they do although each call waits for all that take part in it: no time passes, no
+    message is received from anyone, every collective has its members and every message both sides.
+    False where that is to be tried.
+    """
+    run = main.simulation
+    timeless = not any(state.clock_s for state in run.ranks)
+    if run.mailbox.from_anyone or run.creations.all() or not timeless:
+        return False
+    if not all(meeting.complete and not meeting.spoiled for meeting in run.meetings.all()):
+        return False
+    left = {state.rank: deque(_entries(state)) for state in run.ranks}
+    entered: Counter[Meeting | Posted] = Counter()
+    waiting: dict[Meeting | Posted, list[int]] = {}
+    ready = deque(left)
+    while ready:
+        rank = ready.popleft()
+        while left[rank]:
+            exchange, size, enters = left[rank][0]
+            if enters:
+                entered[exchange] += 1
+            elif entered[exchange] < size:
+                waiting.setdefault(exchange, []).append(rank)
+                break
+            if enters and entered[exchange] == size:
+                ready.extend(waiting.pop(exchange, ()))
+            left[rank].popleft()
+    return not any(left.values())
+
+
+def _entries(state: RankState) -> Iterator[tuple[Meeting | Posted, int, bool]]:
+    """Yield what a rank enters (True) and waits for (False), in order, with how many take part."""
+    waits: dict[int, list[Work]] = {}
+    for work in state.works:
+        if work.waited:
+            waits.setdefault(work.waited_after or work.number + 1, []).append(work)
+    for work in state.works:
+        for exchange, size in _exchanges(work).items():
+            yield exchange, size, True
+        for each in waits.get(work.number + 1, ()):
+            for exchange, size in _exchanges(each).items():
+                yield exchange, size, False
+
+
+def _exchanges(work: Work) -> dict[Meeting | Posted, int]:
+    """Return what a call takes part in, each with how many do; a message is its earlier side."""
+    found: dict[Meeting | Posted, int] = {}
+    for post in work.posts:
+        if isinstance(post, Joining):
+            found[post.meeting] = post.meeting.group.size
+        elif isinstance(post, Posted):
+            found[min(post, post.partner or post, key=lambda side: side.order)] = 2
+    return found
+
+
+_BUFFERED = "it finishes only where the backend buffers what is sent, and no backend has to"
+_LEFT_EARLY = (
+    "it finishes only where a rank leaves a collective before all members have entered, which no "
+    "backend has to allow"
+)
+
+
+def early_leavers(strict: Rest) -> list[Symptom]:
+    """Find rings that only a backend is caught in whose collectives wait for every member.
+
+    A program must not rely on a broadcast's source leaving before its leaves have come, nor on
+    the opposite: any collective may synchronise, and need not (MPI 4.1, 6.14). A ring over several
+    groups is `group_order` before it is a hazard.
+    """
+    rings = [ring for ring in strict.findings if ring.path]
+    crossed = [
+        replace(ring, kind=f"early:{ring.kind}") for ring in rings if ring.name == "group_order"
+    ]
+    return [*crossed, *map(_early, rings)]
+
+
+def _early(ring: Symptom) -> Symptom:
+    return replace(
+        ring,
+        name="buffering_hazard",
+        clauses=(Clause(_LEFT_EARLY), replace(ring.clauses[0], joint=": "), *ring.clauses[1:]),
+        kind=f"early:{ring.kind}",
+        also=("circular_wait", *ring.also),
+    )
+
+
+def disputes(main: Rest) -> bool:
+    """Whether a rank may stand in the creation of a group on which ranks disagree, or after it.
+
+    Who meets whom there depends on how a backend names groups.
+    """
+    creations = main.simulation.creations
+    return any(
+        creations.disputed(creating.series, creating.ordinal)
+        for here in creations.all()
+        for creating in here.values()
+    )
+
+
+NONE: frozenset[Place] = frozenset()
+
+
+def may_stand(runs: list[Rest], strict: Rest | None) -> dict[int, tuple[Place, ...]]:
+    """Return, by rank, where a correct backend may leave it although nothing need hold it.
+
+    That is: in a collective that is incomplete, or whose members disagree; where it meets a message
+    whose handle was dropped (:func:`_cancelled`), or waits for one again; where another schedule or
+    the strict reading leaves it; and, after the first such place, wherever it communicates, because
+    who stands there may be missed later.
+    """
+    main = runs[0]
+    found: dict[int, set[Place]] = {}
+    for rank, opening in _open_places(main):
+        found.setdefault(rank, set()).add(opening)
+    others = [*runs[1:], *([strict] if strict else [])]
+    for other in others:
+        for mine, theirs in zip(main.simulation.ranks, other.simulation.ranks, strict=True):
+            place = stands_at(theirs)
+            if place is not None and place != stands_at(mine):
+                found.setdefault(mine.rank, set()).add(place)
+    if found:
+        first = min(index for places in found.values() for index, _ in places)
+        later = _later(main, first, {rank for rank, _ in _open_places(main)})
+        return _ordered(found, dict(later))
+    return {}
+
+
+def _ordered(
+    found: Mapping[int, set[Place]], later: Mapping[int, frozenset[Place]]
+) -> dict[int, tuple[Place, ...]]:
+    """Return both together in order, by rank; what is the same for many ranks is one tuple."""
+    made: dict[int, tuple[Place, ...]] = {}
+    alike: dict[tuple[int, frozenset[Place]], tuple[Place, ...]] = {}
+    for rank in found.keys() | later.keys():
+        coming, here = later.get(rank, NONE), frozenset(found.get(rank, ()))
+        both = (id(coming), here)
+        if both not in alike:
+            alike[both] = tuple(sorted(coming | here))
+        made[rank] = alike[both]
+    return made
+
+
+def _open_places(main: Rest) -> Iterator[tuple[int, Place]]:
+    for meeting in main.simulation.meetings.all():
+        if meeting.complete and not meeting.spoiled:
+            continue
+        for joining in meeting.joined.values():
+            call = joining.call
+            yield joining.rank, (call.step.index, call.iteration)
+            if joining.work is not None and joining.work.waited_at is not None:
+                yield joining.rank, joining.work.waited_at
+    yield from _cancelled(main)
+    yield from main.simulation.again
+    for here in main.simulation.creations.all():
+        if len({creating.group.ranks for creating in here.values()}) > 1:
+            for rank, creating in here.items():
+                yield rank, (creating.call.step.index, creating.call.iteration)
+
+
+def _cancelled(main: Rest) -> Iterator[tuple[int, Place]]:
+    """Yield where ranks met a message whose handle was dropped, and where that was.
+
+    A backend may take such a message back that has not met its other side (Gloo does), and the one
+    after it on the same way with it: the rank that met it, and all that follows, may stand for
+    ever.
+    """
+    for state in main.simulation.ranks:
+        for work in state.works:
+            if not state.gave_up(work):
+                continue
+            for post in work.posts:
+                if post.past and isinstance(post, Posted):
+                    raise Forgotten
+                partner = post.partner if isinstance(post, Posted) else None
+                if partner is not None and partner.work is not None and partner.work.waited:
+                    yield state.rank, (work.call.step.index, work.call.iteration)
+                    yield partner.rank, (partner.call.step.index, partner.call.iteration)
+                    if partner.work.waited_at is not None:
+                        yield partner.rank, partner.work.waited_at
+
+
+def _later(main: Rest, first: int, open_ranks: set[int]) -> Iterator[tuple[int, frozenset[Place]]]:
+    """Yield where the ranks communicate from step `first` on, `open_ranks` if they pass too.
+
+    What is the same for many ranks is one set.
+    """
+    steps = steps_of(main.simulation.plan.scenario.steps)
+    communicates = {
+        step.index
+        for step in steps
+        if step.operation is not None and not isinstance(step.operation, Local)
+    }
+    #: what ranks took together, as far as it counts, and whether it goes as far as `first`
+    past: dict[int, tuple[list[Place], bool]] = {}
+    known: dict[tuple[int, tuple[Place, ...]], frozenset[Place]] = {}
+    for state in main.simulation.ranks:
+        together = state.events.places()
+        if id(together) not in past:
+            past[id(together)] = _communications(together, first, communicates, begun=False)
+        before, begun = past[id(together)]
+        taken = [(event.index, event.iteration) for event in state.events.own]
+        places, _ = _communications(taken, first, communicates, begun=begun)
+        place = stands_at(state)
+        if place is not None and place[0] >= first:
+            places.append(place)
+            # a backend may let it pass what spoils the program, and leave it at a later step
+            coming = main.futures.of(state.rank) if state.rank in open_ranks else ()
+            places += [(call.step.index, call.iteration) for call in coming]
+        own = (id(together), tuple(places[: max(HAZARDS_LISTED - len(before), 0)]))
+        if own not in known:
+            known[own] = frozenset([*before[:HAZARDS_LISTED], *own[1]])
+        if known[own]:
+            yield state.rank, known[own]
+
+
+def _communications(
+    places: Sequence[Place], first: int, communicates: set[int], *, begun: bool
+) -> tuple[list[Place], bool]:
+    """Return the places from step `first` on at which ranks communicate, and whether it came."""
+    found = []
+    for each in places:
+        begun = begun or each[0] >= first
+        if begun and each[0] in communicates:
+            found.append(each)
+    return found, begun

@@ -1,0 +1,132 @@
+"""The second engine of the reference: one step for all ranks at a time, on stacked arrays.
+
+The engine of :mod:`torch_scenarios.reference.engine` walks rank by rank, and takes some 50 us a
+step. Most programs of many ranks are one program that all of them take together; here a step is
+taken once for all ranks that stand before it, with `rank` a vector and every tensor a stack of
+tensors:
+
+    step          rank 0   rank 1   rank 2        one engine takes 9 steps, this one takes 3
+    isend         x -> 1   x -> 2   x -> 0
+    recv          y <- 2   y <- 0   y <- 1
+    wait            .        .        .
+
+Where nothing moves any more, or a step comes that it does not know, each rank is walked on by the
+other engine (:class:`Remainder`). Only a program of which it knows nothing (:class:`Beyond`) is
+left to that one from the beginning. What this one returns, that one would return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.limits import BoundError, Limits, account
+from torch_scenarios.model.plan import Plan
+from torch_scenarios.model.scenario import steps_of
+from torch_scenarios.model.trace import Trace
+from torch_scenarios.model.traits import Traits
+from torch_scenarios.operations.base import Collective
+from torch_scenarios.reference.backends import Made
+from torch_scenarios.reference.vector.cohort import Beyond, leave
+from torch_scenarios.reference.vector.engine import Sweep, Turns
+from torch_scenarios.reference.vector.record import ColumnRecord, trace_of
+from torch_scenarios.reference.vector.remainder import Remainder
+
+__all__ = ["Beyond", "Finished", "Turns", "swept", "taken"]
+
+#: how often what one cohort cannot do is left out and the sweep begun again; then all are left
+PARKED = 3
+
+
+class Finished(Struct, frozen=True):
+    """What all ranks did together, to the end."""
+
+    trace: Trace
+    record: ColumnRecord
+    turns: Turns
+
+    def untouched_by(self, traits: Traits) -> bool:
+        """Whether a backend makes of it just what the semantics say."""
+        return self.turns.untouched_by(traits)
+
+    def made(self, rank: int) -> Iterator[Made]:
+        """Yield the calls of a rank that start work, in order."""
+        memory = self.record.memory
+        assert memory is not None
+        for batch in self.record.batches:
+            operation, links = batch.instance.step.operation, batch.said.links
+            if operation is None or not links or not batch.active.has(rank):
+                continue
+            entry = batch.entry(memory, rank)
+            ends = [found for link in links if (found := link.ends(batch, rank)) is not None]
+            rooted = isinstance(operation, Collective) and operation.rooted is not None
+            yield Made(
+                operation=operation,
+                group=entry.group,
+                messages=tuple((sends, peer) for _, sends, peer, _ in ends),
+                root=entry.group.ranks[operation.root(entry)]
+                if rooted and isinstance(operation, Collective)
+                else None,
+            )
+
+
+def taken(plan: Plan, limits: Limits) -> Finished | Remainder:
+    """Take the plan's ranks together as far as they go: to the end, or to where each walks on.
+
+    Raises Beyond where they cannot be taken together at all, ScenarioError where the program is
+    larger than the limits.
+    """
+    _police(plan)
+    opened = account()
+    left = opened.bytes_left if opened else 0
+    parked: set[int] = set()
+    stop = -1
+    while True:
+        sweep = Sweep(plan, limits, parked=frozenset(parked), stop=stop)
+        try:
+            sweep.run()
+            break
+        except BoundError:
+            raise
+        except (Beyond, ScenarioError):
+            if not sweep.turn or stop >= 0:
+                raise
+            if opened:
+                opened.bytes_left = left  # what was held is there no more
+            if len(parked) == PARKED:
+                stop = sweep.turn
+            else:
+                parked.add(sweep.turn)
+
+    def again(watched: NDArray[np.bool_]) -> ColumnRecord:
+        return Sweep(plan, limits, watched, parked=frozenset(parked), stop=stop).run()
+
+    if sweep.whole:
+        return Finished(trace_of(sweep.record, again), sweep.record, sweep.turns)
+    return Remainder(plan, sweep, again)
+
+
+def swept(plan: Plan, limits: Limits) -> Trace:
+    """Return what the plan must do. Raises Beyond where its ranks do not end together."""
+    found = taken(plan, limits)
+    return found.trace if isinstance(found, Finished) else leave("ranks that walk on by themselves")
+
+
+def _police(plan: Plan) -> None:
+    """Raise Beyond for what can be told from the text: it costs nothing to look."""
+    scenario = plan.scenario
+    if scenario.objects or any(creation.refused is not None for creation in plan.creations):
+        leave("objects, or a group that is refused")
+    if scenario.models:
+        leave("models")
+    steps = steps_of(scenario.steps)
+    variables = [step.variable for step in steps if step.variable is not None]
+    names = {*scenario.tensors, *plan.introduced}
+    if names & {*variables, *scenario.constants, *plan.names, "rank", "world_size"}:
+        leave("a name with two meanings")
+    if {*variables} & {*scenario.constants, *plan.names, "rank", "world_size"}:
+        leave("a name with two meanings")

@@ -1,0 +1,206 @@
+"""One step as many ranks take it: which ranks, what it starts, what names it, what it stores."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from msgspec import Struct, field
+from numpy.typing import NDArray
+
+from torch_scenarios.expressions.lanes import Stack, Value
+from torch_scenarios.model.scenario import Step
+from torch_scenarios.operations.base import Collective
+from torch_scenarios.reference.vector.cohort import Active, Named, View, arguments_of
+from torch_scenarios.vocabulary import WORLD
+
+
+class Instance(Struct, frozen=True, eq=False):
+    """One step in one round of its loops; `mask` `[W]` are the ranks that the loops select."""
+
+    number: int
+    step: Step
+    iteration: tuple[int, ...]
+    variables: Mapping[str, int | Named]
+    mask: NDArray[np.bool_] | None
+
+
+# -------------------------------------------------------------------------------------------------
+# What names a call, and what it stores.
+
+
+class Link(Struct, eq=False):
+    """Which meetings the ranks of a step take part in: a collective, or messages with `peers`.
+
+    `keys` are the keys of the groups, by the number that a rank's group has in `numbers` `[W]`.
+    """
+
+    keys: tuple[str, ...]
+    numbers: NDArray[np.int64]
+    position: int = 0
+    sends: bool = False
+    peers: NDArray[np.int64] | None = None
+    tags: Any = 0
+
+    def ends(self, of: Any, rank: int) -> tuple[str, bool, int, int] | None:
+        """Return group, side, peer and tag of a rank's message; None where it is a collective.
+
+        `of` has the ranks that the link is of.
+        """
+        if self.peers is None:
+            return None
+        row = of.active.row(rank)
+        tag = self.tags if isinstance(self.tags, int) else int(self.tags[row])
+        return self.keys[int(self.numbers[rank])], self.sends, int(self.peers[row]), tag
+
+    def among(self, rows: NDArray[np.int64]) -> Link:
+        """Return the link of some of the ranks."""
+        if self.peers is None:
+            return self
+        tags = self.tags[rows] if isinstance(self.tags, np.ndarray) else self.tags
+        return Link(self.keys, self.numbers, 0, self.sends, self.peers[rows], tags)
+
+
+class Said(Struct, eq=False):
+    """What names a call: its arguments as far as its label shows them, its group, its meetings."""
+
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    group: str = WORLD
+    links: tuple[Link, ...] = ()
+
+    def among(self, rows: NDArray[np.int64]) -> Said:
+        """Return the same of some of the ranks."""
+        arguments = arguments_of(self.arguments, rows)
+        return Said(arguments, self.group, tuple(link.among(rows) for link in self.links))
+
+
+class Change(Struct, eq=False):
+    """Elements that a step stored on its ranks: flat `offsets` `[L or 1, *shape]`; None is all."""
+
+    name: str
+    active: Active
+    offsets: NDArray[np.int64] | None
+    values: NDArray[Any]
+
+
+# -------------------------------------------------------------------------------------------------
+# What calls have started, and who stands waiting for it.
+
+#: rows of a work; None is all of them
+Rows = Any
+
+
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
+class PostColumn:
+    """One thing that the same call of many ranks waits for; row by row it is `done`.
+
+    `target` is where what arrives is stored, `arrived` `[L, *shape]` what did.
+    """
+
+    active: Active
+    work: WorkColumn | None = None
+    target: View | None = None
+    arrived: NDArray[Any] | None = None
+    #: which of the posts of the run it is
+    number: int = -1
+    slack: NDArray[Any] | None = None
+
+
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
+class WorkColumn:
+    """What one call of many ranks started.
+
+    `left` `[L]` counts the posts that are not done, `open` the rows that have such; `waited` tells
+    which ranks have waited for it, `awaited` which stand and wait, `stored` where what it brought
+    is in place. `flown` are the names of the tensors that it uses until then, `handles` its own.
+    """
+
+    instance: Instance
+    active: Active
+    posts: list[PostColumn]
+    names: tuple[str, ...]
+    left: NDArray[np.int8] = dataclasses.field(init=False)
+    open: int = dataclasses.field(init=False)
+    waited: NDArray[np.bool_] = dataclasses.field(init=False)
+    awaited: NDArray[np.bool_] = dataclasses.field(init=False)
+    stored: NDArray[np.bool_] = dataclasses.field(init=False)
+    flown: tuple[str, ...] = ()
+    handles: tuple[str, ...] = ()
+    number: int = -1
+
+    def __post_init__(self) -> None:
+        """Begin with nothing done."""
+        size = self.active.size
+        self.left = np.full(size, len(self.posts), np.int8)
+        self.open = size if self.posts else 0
+        self.waited = np.zeros(size, np.bool_)
+        self.awaited = np.zeros(size, np.bool_)
+        self.stored = np.zeros(size, np.bool_)
+        for post in self.posts:
+            post.work = self
+
+    def advance(self, rows: Rows) -> Rows:
+        """Count one post of these rows as done; return the rows that have none left."""
+        if rows is None:
+            self.left -= 1
+            if len(self.posts) == 1:
+                self.open = 0
+                return None
+            finished = np.flatnonzero(self.left == 0)
+        else:
+            self.left[rows] -= 1
+            finished = rows if len(self.posts) == 1 else rows[self.left[rows] == 0]
+        self.open -= len(finished)
+        return finished
+
+
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
+class Messages(PostColumn):
+    """One message of each rank, out or in: its peer, its tag, and which have not met `[L]`."""
+
+    peers: NDArray[np.int64]
+    tags: Any
+    payload: Stack
+    sends: bool = False
+    unmet: NDArray[np.bool_] = dataclasses.field(init=False)
+    left: int = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with none met."""
+        self.left = self.active.size
+        self.unmet = np.ones(self.left, np.bool_)
+
+    def met(self, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """Note that these rows have met; return them, or None where these are all there are."""
+        self.left -= len(rows)
+        if not self.left and len(rows) == self.active.size:
+            return None
+        self.unmet[rows] = False
+        return rows
+
+
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
+class Entering(PostColumn):
+    """Members of groups of one name that enter their next collective.
+
+    `numbers` `[L]` say which of the groups each is in; `arguments` are tensors and plain values.
+    `results` has, for each group that is complete, what its members hold afterwards.
+    """
+
+    operation: Collective
+    numbers: NDArray[np.int64]
+    arguments: Mapping[str, Value]
+    position: int = 0
+    results: dict[str, Any] = dataclasses.field(default_factory=dict)
+    bounds: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class Stand(Struct, kw_only=True, eq=False):
+    """Ranks that stand in one step, and the works that they wait for; the same ones for all."""
+
+    instance: Instance
+    active: Active
+    works: tuple[WorkColumn, ...]
+    said: Said

@@ -1,0 +1,380 @@
+"""Ranks that take a step together, and what a name holds on them: rows, columns, views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import prod
+from typing import Any, NoReturn
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from torch_scenarios.expressions.lanes import (
+    EXACT,
+    Diverge,
+    Lanes,
+    Stack,
+    Value,
+    gathered,
+    own,
+    together,
+    varies,
+)
+
+#: bytes of what one name holds on all ranks, or of what one expression makes: what is larger gains
+#: nothing from being stacked
+LARGEST = 2**28
+
+
+class Beyond(Exception):
+    """This engine cannot take the program; the text says why."""
+
+
+def leave(why: str) -> NoReturn:
+    """Leave the program to the other engine."""
+    raise Beyond(why)
+
+
+# -------------------------------------------------------------------------------------------------
+# Arguments of a call of many ranks -> of one of them, or of some.
+
+
+def argument_of(value: Any, row: int) -> Any:
+    """Return what an argument is in one row, as plain Python."""
+    if isinstance(value, np.ndarray):
+        return value[row].item()
+    if isinstance(value, list):
+        return [argument_of(item, row) for item in value]
+    if isinstance(value, dict):
+        return {key: argument_of(item, row) for key, item in value.items()}
+    return value
+
+
+def arguments_of(value: Any, rows: NDArray[np.int64]) -> Any:
+    """Return what an argument is in some rows."""
+    if isinstance(value, np.ndarray):
+        return value[rows]
+    if isinstance(value, list):
+        return [arguments_of(item, rows) for item in value]
+    if isinstance(value, dict):
+        return {key: arguments_of(item, rows) for key, item in value.items()}
+    return value
+
+
+# -------------------------------------------------------------------------------------------------
+# Who is computed together: `L` of all `W` ranks.
+
+
+@dataclass(slots=True, eq=False)
+class Active:
+    """Ranks that take a step together, in ascending order."""
+
+    ranks: NDArray[np.int64]
+    world_size: int
+    everyone: bool = field(init=False)
+    #: what picks these ranks out of the rows of a column
+    index: Any = field(init=False)
+    rank: Lanes = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Note whether they are all."""
+        self.everyone = len(self.ranks) == self.world_size
+        self.index = slice(None) if self.everyone else self.ranks
+        self.rank = Lanes(self.ranks, self.world_size - 1)
+
+    @property
+    def size(self) -> int:
+        """How many they are."""
+        return len(self.ranks)
+
+    def among(self, mask: NDArray[np.bool_]) -> Active:
+        """Return those for which `mask` `[L]` is true; the same object where all are."""
+        if mask.all():
+            return self
+        return Active(self.ranks[mask], self.world_size)
+
+    def rows(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the rows in which `ranks`, all of them active, stand."""
+        return ranks if self.everyone else np.searchsorted(self.ranks, ranks)
+
+    def row(self, rank: int) -> int:
+        """Return the row in which a rank stands, one of them."""
+        return rank if self.everyone else int(np.searchsorted(self.ranks, rank))
+
+    def has(self, rank: int) -> bool:
+        """Whether a rank is active."""
+        if self.everyone:
+            return True
+        row = int(np.searchsorted(self.ranks, rank))
+        return row < self.size and int(self.ranks[row]) == rank
+
+    def find(self, ranks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return a row for each of `ranks`, and whether that rank is there at all."""
+        if self.everyone:
+            return ranks, np.ones(len(ranks), np.bool_)
+        rows = np.searchsorted(self.ranks, ranks)
+        rows[rows == len(self.ranks)] = 0
+        return rows, self.ranks[rows] == ranks
+
+
+class Named:
+    """What `let` has named in one list of steps, in one turn of its loops: a number on each rank.
+
+    Lists, and numbers of several types, are kept one by one.
+    """
+
+    def __init__(self, world_size: int) -> None:
+        """Begin on no rank."""
+        self._held = np.zeros(world_size, np.bool_)
+        self._values: NDArray[Any] | None = None
+        self._one: Any = None
+        #: whether one value stands for all ranks
+        self._same = False
+
+    def assign(self, active: Active, value: Value) -> None:
+        """Let the name stand for a value on these ranks."""
+        self._held[active.index] = True
+        if active.everyone and not varies(value):
+            self._same, self._one, self._values = True, value, None
+            return
+        if self._same:
+            self._values = _filled(len(self._held), self._one)
+            self._same = False
+        if isinstance(value, Lanes):
+            found = value.values
+        elif varies(value):
+            found = _objects([own(value, row) for row in range(active.size)])
+        else:
+            found = _filled(active.size, value)
+        if self._values is None:
+            self._values = np.zeros(len(self._held), found.dtype)
+        elif self._values.dtype != found.dtype:
+            self._values = _objects(self._values.tolist())
+        if self._values.dtype == object and found.dtype != object:
+            found = _objects(found.tolist())
+        self._values[active.index] = found
+
+    def on(self, active: Active) -> Value:
+        """Return the value on these ranks; Diverge where it is of several types.
+
+        Raises Beyond where one of them lacks it.
+        """
+        if not self._held[active.index].all():
+            leave("a number that some rank has not named")
+        if self._same:
+            return self._one
+        assert self._values is not None
+        found = self._values[active.index]
+        return together(found.tolist()) if found.dtype == object else Lanes(found)
+
+    def of(self, rank: int) -> Any:
+        """Return the value on one rank; None where it has none."""
+        if not self._held[rank]:
+            return None
+        if self._same:
+            return self._one
+        assert self._values is not None
+        found = self._values[rank]
+        return found.item() if isinstance(found, np.generic) else found
+
+
+def _filled(size: int, value: Any) -> NDArray[Any]:
+    kind = {bool: np.bool_, int: np.int64, float: np.float64}.get(value.__class__)
+    if kind is None or (kind is np.int64 and not -EXACT <= value <= EXACT):
+        return _objects([value] * size)
+    return np.full(size, value, kind)
+
+
+def _objects(values: list[Any]) -> NDArray[Any]:
+    found = np.empty(len(values), object)
+    found[:] = values
+    return found
+
+
+class Scene(Struct, eq=False):
+    """Where a value is computed: on which ranks, with which values of the loops' variables."""
+
+    active: Active
+    variables: Mapping[str, int | Named]
+
+    def variable(self, name: str) -> Value:
+        """Return the value of a loop's variable, or of what `let` has named, on the ranks here.
+
+        Raises Beyond where they have no value in common.
+        """
+        found = self.variables[name]
+        try:
+            return found.on(self.active) if isinstance(found, Named) else found
+        except Diverge:
+            leave("numbers of several types")
+
+
+# -------------------------------------------------------------------------------------------------
+# What names hold.
+
+
+class Column(Struct, eq=False):
+    """What a name holds: `[W, *shape]`, and on which ranks it holds anything.
+
+    `shared` says that a caller keeps the array, so that a part of it is changed in a copy only.
+    """
+
+    name: str
+    values: NDArray[Any]
+    held: NDArray[np.bool_]
+    whole: bool
+    shared: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one rank's tensor."""
+        return self.values.shape[1:]
+
+    def changing(self) -> NDArray[Any]:
+        """Return the array for a change in place."""
+        if self.shared:
+            self.values, self.shared = self.values.copy(), False
+        return self.values
+
+
+class View(Stack):
+    """All or a part of what a name holds, in its own storage.
+
+    `offsets` `[L or 1, *shape]` say which elements of a rank's tensor, counted flat; None is all.
+    `guard` is asked before an expression reads it, where work writes a part of the tensor.
+    """
+
+    __slots__ = ("active", "column", "guard", "offsets")
+
+    def __init__(
+        self,
+        column: Column,
+        active: Active,
+        offsets: NDArray[np.int64] | None = None,
+        guard: Callable[[View], None] | None = None,
+    ) -> None:
+        """Look at what a name holds on some ranks."""
+        self.column = column
+        self.active = active
+        self.offsets = offsets
+        self.guard = guard
+
+    @property
+    def size(self) -> int:
+        """How many ranks it is a view on."""
+        return self.active.size
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one rank's part."""
+        return self.column.shape if self.offsets is None else self.offsets.shape[1:]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of every rank's tensor."""
+        return self.column.values.dtype
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is all of what the name holds."""
+        return prod(self.shape) >= prod(self.column.shape)
+
+    def places(self) -> NDArray[np.int64]:
+        """Return the offsets, of the whole as well."""
+        return counted(self.column.shape) if self.offsets is None else self.offsets
+
+    def part(self, offsets: NDArray[np.int64]) -> View:
+        """Return a part of it, by the offsets in the whole tensor."""
+        return View(self.column, self.active, offsets, self.guard)
+
+    def take(self, rows: NDArray[np.int64] | None = None) -> NDArray[Any]:
+        """Return the elements `[L, *shape]`, or a copy of those of some rows.
+
+        All elements of all ranks are the storage itself.
+        """
+        if self.guard is not None:
+            self.guard(self)
+        values = self.column.values
+        if self.offsets is None:
+            part: NDArray[Any] = values[
+                self.active.index if rows is None else self.active.ranks[rows]
+            ]
+            return part
+        offsets = self._offsets(rows)
+        return np.asarray(values.reshape(len(values), -1)[self._at(offsets, rows)])
+
+    def row(self, row: int) -> NDArray[Any]:
+        """Return one rank's part."""
+        if self.offsets is None and self.guard is None:
+            return np.asarray(self.column.values[self.active.ranks[row], ...])
+        return np.asarray(self.take(np.asarray([row]))[0, ...])
+
+    def among(self, rows: NDArray[np.int64]) -> View:
+        """Return the view on some of the ranks."""
+        active = Active(self.active.ranks[rows], self.active.world_size)
+        offsets = None if self.offsets is None else self._offsets(rows)
+        return View(self.column, active, offsets, self.guard)
+
+    def indexed(self, index: tuple[Any, ...]) -> View:
+        """Return the same part of every tensor."""
+        return self.part(self.places()[(slice(None), *index, ...)])
+
+    def gathered(self, at: NDArray[np.int64]) -> View:
+        """Return each tensor's own part, by places along dimension 0."""
+        if self.offsets is None and len(self.shape) == 1:
+            return self.part(at)
+        return self.part(gathered(self.places(), at))
+
+    def reshaped(self, shape: tuple[int, ...]) -> View:
+        """Return the tensors in another shape."""
+        places = self.places()
+        return self.part(places.reshape(len(places), *shape))
+
+    def own_parts(self, parts: Callable[[NDArray[Any], int], Any]) -> Stack | None:
+        """Return the part of each tensor that a function takes of it."""
+        places = self.places()
+        found = together(
+            [parts(places[row if len(places) > 1 else 0, ...], row) for row in range(self.size)]
+        )
+        return self.part(found.take()) if isinstance(found, Stack) else None
+
+    def joined(self, parts: Sequence[tuple[NDArray[np.int64], Any]], size: int) -> Stack:
+        """Return parts of what one name holds as one view; else a copy of them all."""
+        views = [(rows, each) for rows, each in parts if isinstance(each, View)]
+        if len(views) < len(parts) or any(each.column is not self.column for _, each in views):
+            return super().joined(parts, size)
+        ranks = np.empty(size, np.int64)
+        offsets = None
+        if any(view.offsets is not None for _, view in views):
+            offsets = np.empty((size, *self.shape), np.int64)
+        for rows, view in views:
+            ranks[rows] = view.active.ranks
+            if offsets is not None:
+                offsets[rows] = view.places()
+        guard = next((each.guard for _, each in views if each.guard is not None), None)
+        return View(self.column, Active(ranks, self.active.world_size), offsets, guard)
+
+    def put(self, rows: NDArray[np.int64] | None, found: NDArray[Any]) -> None:
+        """Store elements `[rows, *shape]` on the ranks of these rows; None: on all."""
+        values = self.column.changing()
+        if self.offsets is None:
+            values[self.active.index if rows is None else self.active.ranks[rows]] = found
+            return
+        values.reshape(len(values), -1)[self._at(self._offsets(rows), rows)] = found
+
+    def _offsets(self, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        assert self.offsets is not None
+        return self.offsets[rows] if rows is not None and len(self.offsets) > 1 else self.offsets
+
+    def _at(self, offsets: NDArray[np.int64], rows: NDArray[np.int64] | None = None) -> Any:
+        ranks = self.active.ranks if rows is None else self.active.ranks[rows]
+        return ranks.reshape(-1, *(1,) * (offsets.ndim - 1)), offsets
+
+
+@lru_cache(maxsize=64)
+def counted(shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return the flat offsets of a tensor's elements, `[1, *shape]`."""
+    return np.arange(prod(shape), dtype=np.int64).reshape(1, *shape)

@@ -1,0 +1,844 @@
+"""The engine: the ranks that are furthest behind take their next step, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torch_scenarios.expressions.functions import numpy_arrays
+from torch_scenarios.expressions.lanes import Stack
+from torch_scenarios.expressions.values import Form, PerRank, roots_of
+from torch_scenarios.expressions.values import Record as Assignments
+from torch_scenarios.limits import Limits
+from torch_scenarios.model.plan import Plan
+from torch_scenarios.model.traits import TRAITS, Traits
+from torch_scenarios.operations.base import (
+    Collective,
+    Entry,
+    GroupCreation,
+    Local,
+    Operation,
+    PointToPoint,
+    Waiting,
+)
+from torch_scenarios.operations.compute import PARTS
+from torch_scenarios.reference.matching import CREATION_WORK, MEMBER_WORK
+from torch_scenarios.reference.state import PASSED_TOGETHER, Ledger
+from torch_scenarios.reference.vector.call import (
+    Change,
+    Entering,
+    Instance,
+    Link,
+    Messages,
+    PostColumn,
+    Rows,
+    Said,
+    Stand,
+    WorkColumn,
+)
+from torch_scenarios.reference.vector.cohort import Active, Column, Scene, View, leave
+from torch_scenarios.reference.vector.evaluator import Evaluation, Unrolled
+from torch_scenarios.reference.vector.matching import (
+    Calls,
+    Collectives,
+    Envelopes,
+    Items,
+    Mail,
+    entries,
+    group_of,
+    parted,
+    storing,
+)
+from torch_scenarios.reference.vector.record import ColumnRecord, Notes
+from torch_scenarios.reference.vector.state import Flights, Memory, check_together, put_in_place
+from torch_scenarios.vocabulary import WORLD
+
+# -------------------------------------------------------------------------------------------------
+# Whether the calls of each rank are done one after the other.
+#
+# A device does a rank's calls in the order of streams, hosts connect in the order of calls, and
+# messages may match in their order alone. Where each call is done before its rank makes the next
+# one, all of that is so anyway: no backend has anything to change.
+
+
+#: collectives in which some backend connects ranks one by one
+CONNECTING = frozenset().union(*(each.by_messages for each in TRAITS.values()))
+
+
+class Turns:
+    """The calls of all ranks, in whose order a backend may have a say."""
+
+    def __init__(self, plan: Plan, memory: Memory) -> None:
+        """Begin before the first call."""
+        self._plan = plan
+        self._memory = memory
+        #: works that began and are not done, by rank `[W]`
+        self._running = np.zeros(plan.world_size, np.int64)
+        #: whether every call was done before its rank made the next one
+        self.in_turn = True
+        #: whether one call has messages between the same ranks that tags alone tell apart
+        self.told_by_tags = False
+        self._halves: dict[str, _Half] = {}
+
+    def begin(self, work: WorkColumn) -> None:
+        """Note that ranks make a call."""
+        index = work.active.index
+        self.in_turn = self.in_turn and not self._running[index].any()
+        self._running[index] += 1
+
+    def over(self, work: WorkColumn, finished: Rows) -> None:
+        """Note that all of a call is done on some rows; None: on all of them."""
+        ranks = work.active.index if finished is None else work.active.ranks[finished]
+        self._running[ranks] -= 1
+
+    def messages(self, group: str, posts: Sequence[Messages]) -> None:
+        """Note the messages of one call of many ranks."""
+        for sends in (True, False):
+            mine = [post for post in posts if post.sends == sends]
+            if any(post.tags.__class__ is not int or post.tags != mine[0].tags for post in mine):
+                peers = np.sort(np.stack([post.peers for post in mine]), axis=0)
+                self.told_by_tags |= bool((peers[1:] == peers[:-1]).any())
+        half = self._half(group)
+        active = posts[0].active
+        there = half.peers[active.index]
+        outward, inward = np.zeros((2, active.size), np.bool_)
+        for post in posts:
+            here = outward if post.sends else inward
+            here |= post.peers == there
+        half.offer(active, outward, inward)
+
+    def collective(self, group: str, operation: Collective, post: Entering) -> None:
+        """Note a collective in which every member may send to every other, or to its root."""
+        half = self._half(group)
+        everyone = np.ones(post.active.size, np.bool_)
+        if operation.rooted is None:
+            half.offer(post.active, everyone, everyone)
+        else:
+            half.unknown = True
+
+    def _half(self, group: str) -> _Half:
+        if group not in self._halves:
+            self._halves[group] = _Half(self._memory, group)
+        return self._halves[group]
+
+    def untouched_by(self, traits: Traits) -> bool:
+        """Whether a backend makes of a program that ends well just what the semantics say."""
+        waits = traits.enqueues or traits.connects_late
+        return (
+            (self.in_turn or not waits)
+            and (traits.tags or (self.in_turn and not self.told_by_tags))
+            and not (traits.connects_late and any(map(_Half.garbled, self._halves.values())))
+        )
+
+
+class _Half:
+    """What each rank of the groups of one name connects with the rank half a ring away.
+
+    Both halves of such a connection go in one message (:mod:`torch_scenarios.reference.backends`):
+    the two ranks must offer each other the same, call by call.
+    """
+
+    def __init__(self, memory: Memory, group: str) -> None:
+        """Find who is half a ring away `[W]`; -1 where no rank is."""
+        numbers = memory.group_numbers(group)
+        self.peers = np.full(len(numbers), -1, np.int64)
+        self.unknown = False
+        for number, each in enumerate(memory.groups[group]):
+            if each.size % 2 == 0:
+                members = np.asarray(each.ranks, np.int64)
+                mine = numbers[members] == number
+                self.peers[members[mine]] = np.roll(members, each.size // 2)[mine]
+        #: what of it is connected, outward and inward `[2, W]`, and what the first call did, and
+        #: the second: 1 outward, 2 inward, 3 both `[2, W]`
+        self._connected = np.zeros((2, len(numbers)), np.bool_)
+        self._offers = np.zeros((2, len(numbers)), np.int8)
+
+    def offer(self, active: Active, outward: NDArray[np.bool_], inward: NDArray[np.bool_]) -> None:
+        """Note a call that connects in these directions `[L]`, if they are not."""
+        there = self.peers[active.index] >= 0
+        new = np.stack([outward, inward]) & there & ~self._connected[:, active.index]
+        if not new.any():
+            return
+        self._connected[:, active.index] |= new
+        code = (new[0] + 2 * new[1]).astype(np.int8)
+        first, second = self._offers[:, active.index]
+        self._offers[:, active.index] = (
+            np.where(first == 0, code, first),
+            np.where((first != 0) & (second == 0), code, second),
+        )
+
+    def garbled(self) -> bool:
+        """Whether what a rank offers another is not what that one offers it, or may not be."""
+        ranks = np.flatnonzero(self.peers >= 0)
+        mine, theirs = self._offers[:, ranks], self._offers[:, self.peers[ranks]]
+        turned = np.asarray([0, 2, 1, 3])[theirs]
+        return self.unknown or bool(((mine != turned) & (mine != 0) & (turned != 0)).any())
+
+
+# -------------------------------------------------------------------------------------------------
+# Who stands in a call until its work is done, and what work is waited for.
+
+
+class Standing:
+    """The ranks that a call blocks, and the works of asynchronous calls."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        evaluation: Evaluation,
+        flights: Flights,
+        notes: Notes,
+        turns: Turns,
+        go: Callable[[int, Active], None],
+    ) -> None:
+        """Begin with no rank; `go` lets ranks that are released take the step of a number."""
+        self.turns = turns
+        self._plan = plan
+        self._evaluation = evaluation
+        self._flights = flights
+        self._notes = notes
+        self._go = go
+        self._released: list[NDArray[np.int64]] = []
+        #: how many works a standing rank waits for, and in which stand it is
+        self._waiting = np.zeros(plan.world_size, np.int64)
+        self._standing = np.full(plan.world_size, -1, np.int64)
+        self._stands: dict[int, Stand] = {}
+        self._stood = 0
+        #: the works whose handle a rank has yet to wait for
+        self._unwaited: dict[int, WorkColumn] = {}
+        self._handles: dict[str, NDArray[np.int64]] = {}
+        self._works: list[WorkColumn] = []
+
+    @property
+    def empty(self) -> bool:
+        """Whether every work was waited for."""
+        return not self._unwaited
+
+    # ------------------------------------------------------------------ what is left
+
+    @property
+    def unwaited(self) -> list[WorkColumn]:
+        """The works of asynchronous calls that some rank has not waited for, in order."""
+        return list(self._unwaited.values())
+
+    def stand_of(self, rank: int) -> Stand | None:
+        """Return in which call a rank stands; None where it does not."""
+        return self._stands.get(int(self._standing[rank]))
+
+    def handles_of(self, rank: int) -> Iterator[tuple[str, WorkColumn]]:
+        """Yield the handles of a rank, each with the work that it means."""
+        for name, numbers in self._handles.items():
+            if numbers[rank] >= 0:
+                yield name, self._works[int(numbers[rank])]
+
+    def dropped(self, work: WorkColumn, finished: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return on which rows of a work `[L]` no handle is left, or the rank has finished."""
+        over: NDArray[np.bool_] = finished[work.active.ranks]
+        kept = np.zeros(work.active.size, np.bool_)
+        for name in work.handles:
+            kept |= self._handles[name][work.active.index] == work.number
+        return over | ~kept
+
+    # ------------------------------------------------------------------ calls
+
+    def handles(self, named: Iterable[dict[str, Any]], active: Active) -> NDArray[np.int64]:
+        """Return the number of each rank's work by handle `[handles, L]`; -1 where it has none.
+
+        `up` means those of `up[0]`, `up[1]`, ... that were not waited for.
+        """
+        table: list[NDArray[np.int64]] = []
+        for handle in named:
+            numbers = np.full(active.size, -1, np.int64)
+            for name, rows in handle.items():
+                if name in self._handles:
+                    numbers[rows] = self._handles[name][active.ranks[rows]]
+            table.append(numbers)
+            family = [
+                each for name in handle for each in self._handles if each.startswith(f"{name}[")
+            ]
+            if family and (numbers >= 0).any():
+                leave("a handle of the name of several")
+            table += self._unwaited_of(family, active)
+        return np.stack(table) if table else np.empty((0, active.size), np.int64)
+
+    def _unwaited_of(self, names: Sequence[str], active: Active) -> list[NDArray[np.int64]]:
+        """Return the number of each rank's work `[L]` by handle; -1 where it was waited for."""
+        had = left = np.zeros(active.size, np.bool_)
+        found = []
+        for name in names:
+            numbers = self._handles[name][active.index].copy()
+            had = had | (numbers >= 0)
+            for number in np.unique(numbers[numbers >= 0]).tolist():
+                work = self._works[number]
+                rows = np.flatnonzero(numbers == number)
+                numbers[rows[work.waited[work.active.rows(active.ranks[rows])]]] = -1
+            left = left | (numbers >= 0)
+            found.append(numbers)
+        if (had & ~left).any():
+            leave("handles that were all waited for")
+        return found
+
+    def works(self, numbers: Iterable[int]) -> tuple[WorkColumn, ...]:
+        """Return the works of these numbers."""
+        return tuple(self._works[number] for number in numbers if number >= 0)
+
+    def start(
+        self,
+        scene: Scene,
+        work: WorkColumn,
+        used: Iterable[tuple[View, bool]],
+        said: Said,
+        named: Sequence[tuple[str, Any]],
+    ) -> None:
+        """Note a call; one that is asynchronous holds its tensors until it is waited for."""
+        self.turns.begin(work)
+        if not _is_asynchronous(work, said):
+            return
+        for view, writes in used:
+            self._flights.take(work, view, writes=writes)
+        work.flown = tuple({view.column.name for view, _ in used})
+        work.number = len(self._works)
+        self._works.append(work)
+        self._unwaited[work.number] = work
+        none = np.full(self._plan.world_size, -1, np.int64)
+        for name, ranks in named:
+            self._handles.setdefault(name, none.copy())[ranks] = work.number
+        work.handles = tuple(name for name, _ in named)
+        self._notes.note(work.instance, scene, said)
+
+    def stay(self, scene: Scene, work: WorkColumn, said: Said) -> NDArray[np.int64] | None:
+        """Let the ranks of a blocking call stand until it is done; returns who stands."""
+        if _is_asynchronous(work, said):
+            return None
+        stand = Stand(instance=work.instance, active=scene.active, works=(work,), said=said)
+        return self.stand(stand, scene)
+
+    def stand(self, stand: Stand, scene: Scene) -> NDArray[np.int64] | None:
+        """Complete a call on the ranks for which all is done; returns the ranks that must stand."""
+        active = stand.active
+        left = np.zeros(active.size, np.int64)
+        for work in stand.works:
+            rows = work.active.rows(active.ranks) if active is not work.active else None
+            here = slice(None) if rows is None else rows
+            if isinstance(work.instance.step.operation, PointToPoint) and work.waited[here].any():
+                leave("a message that is waited for again")
+            work.waited[here] = True
+            if work.open:
+                left += (work.left if rows is None else work.left[rows]) > 0
+        if not left.any():
+            self._finish(stand, scene)
+            return None
+        done = left == 0
+        if done.any():
+            ready = active.among(done)
+            self._finish(stand, self._evaluation.scene(ready, scene.variables))
+        standing = active.among(~done)
+        for work in stand.works:
+            rows = work.active.rows(standing.ranks)
+            work.awaited[rows] = work.left[rows] > 0
+        self._stood += 1
+        self._stands[self._stood] = stand
+        self._waiting[standing.index] = left[~done]
+        self._standing[standing.index] = self._stood
+        return standing.ranks
+
+    def done(self, post: PostColumn, rows: Rows) -> None:
+        """Note that rows of a post are done; ranks that stand for nothing else are released."""
+        work = post.work
+        assert work is not None
+        finished = work.advance(rows)
+        self.turns.over(work, finished)
+        awaited = work.awaited if finished is None else work.awaited[finished]
+        if not awaited.any():
+            return
+        ranks = (work.active.ranks if finished is None else work.active.ranks[finished])[awaited]
+        work.awaited[work.active.rows(ranks)] = False
+        self._waiting[ranks] -= 1
+        free = ranks[self._waiting[ranks] == 0]
+        if len(free):
+            self._released.append(free)
+
+    def release(self) -> None:
+        """Let ranks go on whose call has nothing left to wait for."""
+        if not self._released:
+            return
+        ranks = np.sort(np.concatenate(self._released))
+        self._released = []
+        places = self._standing[ranks]
+        for place in np.unique(places).tolist():
+            stand = self._stands[place]
+            active = Active(ranks[places == place], self._plan.world_size)
+            self._finish(stand, self._evaluation.scene(active, stand.instance.variables))
+            self._go(stand.instance.number + 1, active)
+            self._standing[active.index] = -1
+            if not (self._standing == place).any():
+                del self._stands[place]
+
+    def _finish(self, stand: Stand, scene: Scene) -> None:
+        """Store what a call's works brought, on the ranks for which all is done."""
+        names = tuple(sorted({name for work in stand.works for name in work.names}))
+        before = self._notes.before(stand.instance.step, scene, names)
+        changes: list[Change] = []
+        slack: dict[str, Any] = {}
+        for work in stand.works:
+            rows = None if scene.active is work.active else work.active.rows(scene.active.ranks)
+            at = slice(None) if rows is None else rows
+            if work.stored[at].any():
+                if not work.stored[at].all():
+                    leave("work that some ranks wait for again")
+                continue  # a wait for what was waited for already
+            work.stored[at] = True
+            self._notes.finish(scene, work.posts, rows)
+            for post in work.posts:
+                changes += put_in_place(post, scene.active, rows, slack)
+            if work.stored.all():
+                work.posts = []
+            self._flights.give_back(work, scene.active)
+        said = stand.said
+        if scene.active is not stand.active:
+            said = said.among(stand.active.rows(scene.active.ranks))
+        self._notes.note(
+            stand.instance, scene, said, names, tuple(changes), slack=slack, before=before
+        )
+        for work in stand.works:
+            if work.number in self._unwaited and work.waited.all():
+                del self._unwaited[work.number]
+
+
+def _is_asynchronous(work: WorkColumn, said: Said) -> bool:
+    operation = work.instance.step.operation
+    assert operation is not None
+    return operation.asynchronous or bool(said.arguments.get("async_op"))
+
+
+# -------------------------------------------------------------------------------------------------
+# How ranks begin a call: what each shape of operation does when many take it at once.
+
+
+class Beginning:
+    """Begins the calls of one plan; who is blocked stands in `standing`."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        ledger: Ledger,
+        flights: Flights,
+        memory: Memory,
+        evaluation: Evaluation,
+        calls: Calls,
+        notes: Notes,
+        standing: Standing,
+    ) -> None:
+        """Begin with no call made."""
+        self._turns = standing.turns
+        self._plan = plan
+        self._ledger = ledger
+        self._flights = flights
+        self._memory = memory
+        self._evaluation = evaluation
+        self._calls = calls
+        self._notes = notes
+        self._standing = standing
+        self._envelopes = Envelopes(plan, evaluation, memory)
+        self.collectives = Collectives(plan, memory)
+        self._mail = Mail(notes.traffic)
+
+    @property
+    def empty(self) -> bool:
+        """Whether every message met another, and every collective all its members."""
+        return self._mail.empty and self.collectives.empty
+
+    def begin(self, instance: Instance, scene: Scene) -> NDArray[np.int64] | None:
+        """Begin a call; returns the ranks that it blocks."""
+        operation = instance.step.operation
+        if operation is None:
+            self._notes.note(instance, scene, Said())
+            return None
+        for shape, begin in self._shapes:
+            if isinstance(operation, shape):
+                blocked: NDArray[np.int64] | None = begin(self, instance, scene, operation)
+                return blocked
+        return leave("an operation of another shape")
+
+    def _local(self, instance: Instance, scene: Scene, operation: Operation) -> None:
+        assignments = next(iter(instance.step.arguments.values()), None)
+        if not isinstance(assignments, Assignments):
+            leave("a local operation that takes time")
+        if type(operation).refuse is not Operation.refuse:
+            leave("a local operation that may be refused")
+        if operation.numbers(instance.step.arguments):
+            for name, form in assignments.fields.items():
+                self._evaluation.let(name, form, scene)
+            self._notes.note(instance, scene, Said())
+            return
+        parts = instance.step.arguments.get(PARTS)
+        targets = parts.fields if isinstance(parts, Assignments) else {}
+        stored = {name for target in targets.values() for name in roots_of(target)}
+        assigned = stored | (assignments.fields.keys() - targets.keys())
+        before = self._notes.before(instance.step, scene, tuple(sorted(assigned)))
+        changes: list[Change] = []
+        for name, form in assignments.fields.items():
+            if name in targets:
+                changes.append(self._store(targets[name], form, scene))
+                continue
+            self._flights.check_name(name, scene.active)
+            value = self._evaluation.tensor(form, scene)
+            if value is None:
+                leave("a name that gets no value")
+            values = self._memory.hold(name, scene.active, value, instance.step.mark)
+            changes.append(Change(name, scene.active, None, values))
+        names = tuple(sorted(assigned))
+        self._notes.note(instance, scene, Said(), names, tuple(changes), before=before)
+
+    def _store(self, target: Form, form: Form, scene: Scene) -> Change:
+        """Store into a part of a tensor, in place; raises Beyond where that does not fit."""
+        values = self._evaluation.stored(form, scene)
+        part = self._evaluation.tensor(target, scene)
+        if not isinstance(part, View) or part.offsets is None:
+            leave("a part of a tensor that differs in size")
+        part.guard = None
+        self._flights.check(part, writes=True)
+        found = self._evaluation.fitted(values, part, scene.active.size)
+        part.put(None, found)
+        return Change(part.column.name, scene.active, part.offsets, found)
+
+    def _creation(self, instance: Instance, scene: Scene, operation: GroupCreation) -> None:
+        """Let all ranks create a group together, as torch has it."""
+        arguments = self._calls.plain(instance.step, operation, scene)
+        entry = Entry(rank=0, group=self._plan.world, arguments=arguments)
+        refused = operation.refuse(entry) is not None
+        if refused or operation.local(entry) or not scene.active.everyone:
+            leave("a group that is refused, or that not all ranks create together")
+        group = operation.group(entry, self._plan.scenario.timeout_s)
+        units = (CREATION_WORK + MEMBER_WORK * group.size) * scene.active.size
+        self._ledger.account.spend(units, instance.step.mark)
+        number = self._memory.create(group)
+        link = Link(("new_group",), np.zeros(scene.active.size, np.int64), number)
+        before = self._notes.before(instance.step, scene, ())
+        self._notes.note(instance, scene, Said(arguments, WORLD, (link,)), before=before)
+
+    def _messages(
+        self, instance: Instance, scene: Scene, operation: PointToPoint
+    ) -> NDArray[np.int64] | None:
+        parts = parted(instance.step, operation, self._evaluation, scene)
+        if parts is None:
+            return self._posted(instance, scene, operation, None)
+        blocked = [
+            self._posted(
+                instance, self._evaluation.scene(active, scene.variables), operation, items
+            )
+            for active, items in parts
+        ]
+        return _all_of([each for each in blocked if each is not None])
+
+    def _posted(
+        self, instance: Instance, scene: Scene, operation: PointToPoint, items: Items | None
+    ) -> NDArray[np.int64] | None:
+        """Post the messages of ranks that all have the same items."""
+        posts, arguments, group = self._envelopes.of(instance.step, operation, scene, items)
+        keys = tuple(each.key for each in self._memory.groups[group])
+        numbers = self._memory.group_numbers(group)
+        used: list[tuple[View, bool]] = []
+        for at, post in enumerate(posts):
+            payload = post.payload
+            size = prod(payload.shape) * payload.dtype.itemsize
+            post.number = self._notes.traffic.post(
+                scene.active.ranks,
+                post.peers,
+                size,
+                sends=post.sends,
+                step=instance.step.index,
+                group=group,
+                begins=at == 0,
+            )
+            if isinstance(post.payload, View):
+                self._flights.check(post.payload, writes=not post.sends)
+                used.append((post.payload, not post.sends))
+                post.target = None if post.sends else post.payload
+        check_together(used)
+        self._turns.messages(group, posts)
+        names = tuple(sorted({view.column.name for view, writes in used if writes}))
+        work = WorkColumn(instance=instance, active=scene.active, posts=[*posts], names=names)
+        self._ledger.keep_bytes(sum(post.peers.nbytes for post in posts), instance.step.mark)
+        links = tuple(Link(keys, numbers, 0, post.sends, post.peers, post.tags) for post in posts)
+        said = Said(arguments, group, links)
+        self._standing.start(scene, work, used, said, self._calls.named(instance.step, scene))
+        for post in posts:
+            for other, rows in self._mail.post(group, post):
+                self._standing.done(other, rows)
+        return self._standing.stay(scene, work, said)
+
+    def _collective(
+        self, instance: Instance, scene: Scene, operation: Collective
+    ) -> NDArray[np.int64] | None:
+        """Let ranks enter: those together on which the call stores into the same arguments."""
+        found, group = self._calls.collective(instance.step, operation, scene)
+        numbers = self._memory.group_numbers(group)[scene.active.index]
+        if numbers.min() < 0:
+            leave("a collective of others")
+        if type(operation).writes is Operation.writes:
+            stored = {param.name for param in operation.params if param.writes}
+            return self._enter(instance, scene, operation, found, stored)
+        apart: dict[tuple[str, ...], list[int]] = {}
+        groups = self._memory.groups[group]
+        for row, rank in enumerate(scene.active.ranks.tolist()):
+            key = storing(operation, groups[int(numbers[row])], rank, found, row)
+            apart.setdefault(key, []).append(row)
+        blocked = []
+        for key, rows in apart.items():
+            part = Active(scene.active.ranks[rows], scene.active.world_size)
+            inner = self._evaluation.scene(part, scene.variables)
+            found, _ = self._calls.collective(instance.step, operation, inner)
+            left = self._enter(instance, inner, operation, found, set(key))
+            blocked += [] if left is None else [left]
+        return _all_of(blocked)
+
+    def _enter(
+        self,
+        instance: Instance,
+        scene: Scene,
+        operation: Collective,
+        found: dict[str, Any],
+        stored: set[str],
+    ) -> NDArray[np.int64] | None:
+        group = group_of(instance.step)
+        used = [(value, name in stored) for name, value in found.items() if isinstance(value, View)]
+        for view, writes in used:
+            self._flights.check(view, writes=writes)
+        numbers = self._memory.group_numbers(group)
+        inside = numbers[scene.active.index]
+        post = Entering(active=scene.active, operation=operation, numbers=inside, arguments=found)
+        names = tuple(sorted({view.column.name for view, writes in used if writes}))
+        work = WorkColumn(instance=instance, active=scene.active, posts=[post], names=names)
+        keys = tuple(each.key for each in self._memory.groups[group])
+        position = self.collectives.position(group, scene.active)
+        plain = {name: value for name, value in found.items() if not isinstance(value, Stack)}
+        said = Said(plain, group, (Link(keys, numbers, position),))
+        post.number = self._notes.traffic.stroke()
+        for entered in entries(self._memory, operation, group, post, instance.step):
+            self._notes.traffic.enter(entered)
+        if operation.name in CONNECTING:
+            self._turns.collective(group, operation, post)
+        self._standing.start(scene, work, used, said, self._calls.named(instance.step, scene))
+        for other, rows in self.collectives.enter(group, post):
+            self._standing.done(other, rows)
+        return self._standing.stay(scene, work, said)
+
+    def _wait(
+        self, instance: Instance, scene: Scene, operation: Waiting
+    ) -> NDArray[np.int64] | None:
+        """Let ranks wait: for the same works together, for others apart."""
+        names, arguments = self._calls.handles(instance.step, operation, scene)
+        table = self._standing.handles(names, scene.active)
+        apart = {tuple(column) for column in table[:, :1].T.tolist()}
+        if (table != table[:, :1]).any():
+            apart = {tuple(column) for column in table.T.tolist()}
+        blocked = []
+        for numbers in sorted(apart):
+            begun = [number for number in numbers if number >= 0]
+            if len(set(begun)) < len(begun):
+                leave("a wait that names some work twice")
+            same = (table == np.asarray(numbers)[:, np.newaxis]).all(axis=0)
+            together = scene.active.among(same)
+            works = self._standing.works(numbers)
+            inner = self._evaluation.scene(together, scene.variables)
+            said = Said(arguments)
+            if together is not scene.active:
+                said = said.among(scene.active.rows(together.ranks))
+            stand = Stand(instance=instance, active=together, works=works, said=said)
+            left = self._standing.stand(stand, inner)
+            if left is not None:
+                blocked.append(left)
+        return _all_of(blocked)
+
+    _shapes: ClassVar[tuple[tuple[type[Operation], Any], ...]] = (
+        (Local, _local),
+        (Collective, _collective),
+        (PointToPoint, _messages),
+        (Waiting, _wait),
+        (GroupCreation, _creation),
+    )
+
+
+def _all_of(parts: list[NDArray[np.int64]]) -> NDArray[np.int64] | None:
+    """Return the ranks that parts of a step block; None for none of them."""
+    return np.sort(np.concatenate(parts)) if parts else None
+
+
+# -------------------------------------------------------------------------------------------------
+# The engine: the ranks that are furthest behind take their next step, all at once.
+#
+# Ranks that a step blocks stand until what they wait for is done; the others go on. Who is
+# released is behind, and comes first, so that ranks part and join again (as the lanes of a GPU
+# do).
+#
+# There is no clock: nothing in these programs takes time.
+
+#: bytes of values that are kept for events; beyond, they are computed again where one is looked at
+KEPT = 2**28
+
+
+class Sweep:
+    """The state of all ranks.
+
+    What a cohort cannot do is `parked`, by the number of its turn, and left to be walked rank by
+    rank; the others go on. At the turn `stop` all are left.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        limits: Limits,
+        watched: NDArray[np.bool_] | None = None,
+        *,
+        parked: frozenset[int] = frozenset(),
+        stop: int = -1,
+    ) -> None:
+        """Bind the initial values; `watched` `[W]` are the ranks whose values are kept."""
+        self._plan = plan
+        self._again = watched is not None
+        self._parked = parked
+        self._stop = stop
+        #: the number of the turn that is taken
+        self.turn = 0
+        #: who is left before the step of a number, and which ranks `[W]` took their last one
+        self.left: list[tuple[int, Active]] = []
+        self.finished = np.zeros(plan.world_size, np.bool_)
+        self.ledger = Ledger(limits)
+        flights = Flights(plan.world_size)
+        self.memory = Memory(plan, self.ledger, flights)
+        self._evaluation = Evaluation(plan, numpy_arrays(limits), self.memory, limits)
+        self._calls = Calls(plan, self._evaluation, self.memory)
+        self._world = Active(np.arange(plan.world_size), plan.world_size)
+        self._steps = Unrolled(plan.scenario.steps, self._evaluation, self._world, self.ledger)
+        self.record = ColumnRecord(plan, KEPT, watched)
+        self._ready: dict[int, list[Active]] = {}
+        notes = Notes(self.memory, flights, self._calls, self.record, self.ledger)
+        self.turns = Turns(plan, self.memory)
+        self.standing = Standing(plan, self._evaluation, flights, notes, self.turns, self._go)
+        self._beginning = Beginning(
+            plan,
+            ledger=self.ledger,
+            flights=flights,
+            memory=self.memory,
+            evaluation=self._evaluation,
+            calls=self._calls,
+            notes=notes,
+            standing=self.standing,
+        )
+
+    @property
+    def whole(self) -> bool:
+        """Whether every rank took its last step, and nothing is left of what any of them began."""
+        return bool(self.finished.all()) and self._beginning.empty and self.standing.empty
+
+    @property
+    def collectives(self) -> Collectives:
+        """The collectives that ranks have entered."""
+        return self._beginning.collectives
+
+    @property
+    def settled(self) -> set[str]:
+        """The numbers that were named before any rank came there."""
+        return self._evaluation.settled
+
+    def instance(self, number: int) -> Instance:
+        """Return the step of a number, which some rank has taken or passed."""
+        found = self._steps.at(number, together=False)
+        assert found is not None
+        return found
+
+    def run(self) -> ColumnRecord:
+        """Take every step that cohorts can. Raises Beyond where one cannot, in its `turn`."""
+        self._initialise()
+        self._go(0, self._world)
+        while self._ready:
+            number = min(self._ready)
+            active = _merged(self._ready.pop(number))
+            self.turn += 1
+            if self.turn in self._parked or self.turn == self._stop:
+                self.left.append((number, active))
+                if self.turn == self._stop:
+                    break
+                continue
+            instance = self._steps.at(number, together=active.everyone)
+            if instance is None:
+                self.finished[active.index] = True
+                self.ledger.step(None, active.size)
+                continue
+            staying = self._take(instance, active)
+            if staying is None:
+                self._go(number + 1, active)
+            elif not staying.all():
+                self._go(number + 1, active.among(~staying))
+            self.standing.release()
+        self.left += [(number, _merged(parts)) for number, parts in self._ready.items()]
+        self.record.memory = self.memory
+        self.record.numbers = self._steps.numbers
+        if self._again:
+            self.ledger.release()  # `KEPT` bounds what is left of it
+        return self.record
+
+    def _initialise(self) -> None:
+        scene = self._evaluation.scene(self._world, {})
+        for name, form in self._plan.scenario.tensors.items():
+            parts = (
+                list(self._evaluation.branches(form, scene))
+                if isinstance(form, PerRank)
+                else [(self._world, form)]
+            )
+            for active, part in parts:
+                if part is None:
+                    continue
+                inner = self._evaluation.scene(active, {})
+                value = self._evaluation.tensor(part, inner, "float32")
+                if value is not None:
+                    self.memory.hold(name, active, value, form.mark)
+        for name, column in self.memory.columns.items():
+            self.ledger.keep_bytes(column.values.nbytes, None)
+            self.ledger.hold(2 * column.values.nbytes)
+            column.shared = True
+            kept = Column(name, column.values, column.held.copy(), column.whole)
+            self.record.initial[name] = kept
+
+    def _go(self, number: int, active: Active) -> None:
+        self._ready.setdefault(number, []).append(active)
+
+    def _take(self, instance: Instance, active: Active) -> NDArray[np.bool_] | None:
+        """Let ranks take a step; returns which of them `[L]` it blocks, None for none of them."""
+        if instance.mask is not None:
+            mask = instance.mask[active.index]
+            if not mask.any():
+                self.ledger.passed(instance.step, PASSED_TOGETHER)
+                return None
+            chosen: Active | None = active.among(mask)
+        else:
+            chosen = active
+        assert chosen is not None
+        scene = self._evaluation.scene(chosen, instance.variables)
+        chosen = self._calls.taking(instance.step, scene)
+        if chosen is None:
+            self.ledger.passed(instance.step, PASSED_TOGETHER)
+            return None
+        if instance.step.expect is not None and instance.step.expect.raises is not None:
+            leave("a step that raises")
+        self.ledger.step(instance.step.mark, chosen.size)
+        scene.active = chosen
+        blocked = self._beginning.begin(instance, scene)
+        if blocked is None:
+            return None
+        staying = np.zeros(active.size, np.bool_)
+        staying[active.rows(blocked)] = True
+        return staying
+
+
+def _merged(parts: list[Active]) -> Active:
+    if len(parts) == 1:
+        return parts[0]
+    ranks = np.concatenate([part.ranks for part in parts])
+    return Active(np.sort(ranks), parts[0].world_size)

@@ -1,0 +1,548 @@
+"""Value expressions -> values on all active ranks at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE, TypedEvaluator, numbers, wholes
+from torch_scenarios.expressions.functions import NumpyArrays
+from torch_scenarios.expressions.lanes import (
+    ITEMS,
+    Diverge,
+    LaneArrays,
+    LaneEvaluator,
+    Lanes,
+    Stack,
+    Unlike,
+    Value,
+    among,
+    joined,
+    own,
+    rowwise,
+    split,
+    varies,
+)
+from torch_scenarios.expressions.values import (
+    Constant,
+    Expression,
+    Form,
+    PerRank,
+    Record,
+    Selector,
+    names_of,
+    roots_of,
+)
+from torch_scenarios.limits import Limits
+from torch_scenarios.model.plan import Plan
+from torch_scenarios.model.process import Process
+from torch_scenarios.model.scenario import Step, steps_of
+from torch_scenarios.reference.state import Ledger, size_of
+from torch_scenarios.reference.vector.call import Instance
+from torch_scenarios.reference.vector.cohort import (
+    LARGEST,
+    Active,
+    Beyond,
+    Named,
+    Scene,
+    View,
+    leave,
+)
+from torch_scenarios.reference.vector.state import Memory
+
+# -------------------------------------------------------------------------------------------------
+# The program as one row of step instances: loops unrolled, the same for every rank.
+#
+# A rank takes the instances in order and passes those that do not select it. Where it stands is
+# one number, so that the ranks that are furthest behind are known at once.
+
+#: bytes of an instance, and of what its loops' variables are (measured)
+INSTANCE_BYTES = 400
+
+
+class Unrolled:
+    """The instances of a program, made as far as ranks have come."""
+
+    def __init__(
+        self, steps: tuple[Step, ...], evaluation: Evaluation, world: Active, ledger: Ledger
+    ) -> None:
+        """Begin before the first step."""
+        self._ledger = ledger
+        self._evaluation = evaluation
+        self._world = world
+        self._made: dict[int, Instance] = {}
+        self._next = 0
+        self._settled = _settled(steps)
+        #: whether all ranks are at the instance that is made next
+        self._together = True
+        #: what `let` names in the outermost list
+        self.numbers = {name: Named(world.world_size) for name in evaluation.numbers}
+        self._coming = self._walk(steps, (), self.numbers, None)
+
+    def at(self, number: int, *, together: bool) -> Instance | None:
+        """Return an instance; None behind the last one. `together` says that all ranks are here."""
+        self._together = together
+        while number >= self._next:
+            following = next(self._coming, None)
+            if following is None:
+                return None
+            step, iteration, variables, mask = following
+            self._ledger.keep_bytes(INSTANCE_BYTES, step.mark)
+            self._made[self._next] = Instance(self._next, step, iteration, variables, mask)
+            self._next += 1
+        return self._made[number]
+
+    def _walk(
+        self,
+        steps: tuple[Step, ...],
+        iteration: tuple[int, ...],
+        variables: Mapping[str, int | Named],
+        mask: NDArray[np.bool_] | None,
+    ) -> Iterator[tuple[Any, ...]]:
+        for step in steps:
+            if step.variable is None:
+                if step.index in self._settled and mask is None:
+                    self._evaluation.settle(step, self._world, variables)
+                yield step, iteration, variables, mask
+                continue
+            inner = mask
+            if step.ranks is not None:
+                chosen = self._evaluation.before_all(step.ranks, variables, self._world)
+                inner = chosen if mask is None else chosen & mask
+            for value in self._rounds(step, variables):
+                self._ledger.turn(step)
+                size = self._world.world_size
+                known = {**variables, step.variable: value}
+                known |= {name: Named(size) for name in step.numbers}
+                yield from self._walk(step.body, (*iteration, value), known, inner)
+
+    def _rounds(self, step: Step, variables: Mapping[str, int | Named]) -> Iterator[int]:
+        read = names_of(step.over) & self._evaluation.numbers
+        if read and not self._together and not read <= self._evaluation.settled:
+            leave("a loop over what some rank has yet to name")
+        values = self._evaluation.plain(step.over, variables, self._world)
+        if varies(values) or not isinstance(values, list | range):
+            leave("a loop that differs from rank to rank")
+        for value in values:
+            if value.__class__ is not int:
+                leave("a loop over values that are not integers")
+            yield value
+
+
+def _settled(steps: tuple[Step, ...]) -> frozenset[int]:
+    """Return the steps that name numbers which nothing names anew, on every rank."""
+    lets = [step for step in steps_of(steps) if _named(step)]
+    counts = Counter(name for step in lets for name in _named(step))
+    return frozenset(
+        step.index
+        for step in lets
+        if step.ranks is None and all(counts[name] == 1 for name in _named(step))
+    )
+
+
+def let_forms(step: Step) -> Mapping[str, Form]:
+    """Return what a `let` names, in order."""
+    (form,) = step.arguments.values()
+    assert isinstance(form, Record)
+    return form.fields
+
+
+def _named(step: Step) -> tuple[str, ...]:
+    return () if step.operation is None else step.operation.numbers(step.arguments)
+
+
+# -------------------------------------------------------------------------------------------------
+# Forms -> values on all active ranks at once.
+#
+# The evaluator of expressions is run once for all of them, with what names hold bound as lanes
+# (:mod:`torch_scenarios.expressions.lanes`); where ranks have to be computed apart, once for each
+# part, at last rank by rank in a process of the other engine. What depends on the rank alone is
+# computed once for all ranks and kept.
+
+
+class Names:
+    """Binds the names of one plan on some ranks: in lanes, or on one rank alone."""
+
+    def __init__(self, plan: Plan, arrays: NumpyArrays, memory: Memory, most: int) -> None:
+        """Bind what is the same on every rank; an expression may make `most` elements at a time."""
+        self._plan = plan
+        self._memory = memory
+        self._active = Active(np.arange(plan.world_size), plan.world_size)
+        self._held = {*plan.scenario.tensors, *plan.introduced}
+        self._always = {"rank", "world_size", *plan.scenario.constants} - plan.names.keys()
+        self._lanes = LaneEvaluator(LaneArrays(arrays, most))
+        self._process = Process(plan, 0, arrays, initialise=False)
+        #: on which host each rank is, and which process of it `[W, 2]`
+        self._places: NDArray[np.int64] | None = None
+        self._lanes.scope = {
+            "__builtins__": self._lanes.arrays.functions(),
+            "group_rank()": self._group_rank,
+            "group_size()": self._group_size,
+            "group_ranks()": self._group_list,
+            "node_rank()": lambda: self._placed(0),
+            "local_rank()": lambda: self._placed(1),
+            **plan.scenario.constants,
+            "world_size": plan.world_size,
+        }
+
+    def many(self, names: frozenset[str], scene: Scene) -> LaneEvaluator:
+        """Return the evaluator of the ranks of a scene; Diverge where only some hold a name."""
+        self._active = active = scene.active
+        scope = self._lanes.scope
+        scope["rank"] = active.rank
+        for name in names - self._always:
+            if name in scene.variables:
+                found = scene.variables[name]
+                scope[name] = found.on(active) if isinstance(found, Named) else found
+            elif name in self._held:
+                scope[name] = self._view(name, active)
+            elif name in self._memory.groups:
+                scope[name] = self._group_list(name)
+            else:
+                scope.pop(name, None)
+        return self._lanes
+
+    def one(self, names: frozenset[str], rank: int, scene: Scene) -> Process:
+        """Return a process that has become one rank."""
+        process, plan = self._process, self._plan
+        process.rank = process.scope["rank"] = rank
+        process.groups.clear()
+        for name in self._memory.groups:
+            group = self._memory.group(name, rank)
+            if group is not None:
+                process.groups[name] = group
+            process.scope[name] = group.listed if group else []
+        for name in names & (scene.variables.keys() | plan.numbers):
+            process.scope.pop(name, None)
+            if name in scene.variables:
+                found = scene.variables[name]
+                process.scope[name] = value = found.of(rank) if isinstance(found, Named) else found
+                if value is None:
+                    leave("a number that some rank has not named")
+        active = Active(np.asarray([rank]), plan.world_size)
+        for name in names & self._held:
+            view = self._view(name, active)
+            if view is not None and view.guard is not None:
+                leave(f"a part of {name} is still being written")
+            process.scope[name] = None if view is None else view.row(0)
+        return process
+
+    def _view(self, name: str, active: Active) -> View | None:
+        column = self._memory.columns.get(name)
+        if column is None:
+            return None
+        held = column.held[active.index]
+        if not column.whole and not held.all():
+            if held.any():
+                raise Diverge(held)
+            return None
+        return self._memory.view(name, active)
+
+    # ------------------------------------------------------------------ what expressions ask
+
+    def _group_rank(self, name: str) -> Lanes:
+        return Lanes(self._memory.group_ranks(name)[self._active.index], self._plan.world_size)
+
+    def _group_size(self, name: str) -> Value:
+        sizes = self._memory.group_sizes(name)[self._active.index]
+        first = int(sizes[0])
+        return first if (sizes == first).all() else Lanes(sizes, self._plan.world_size)
+
+    def _group_list(self, name: str) -> Any:
+        """Return the ranks of each rank's group of that name: a list of lanes where they differ."""
+        inside = self._memory.group_numbers(name)[self._active.index]
+        groups = self._memory.groups[name]
+        first = int(inside[0])
+        if (inside == first).all():
+            return [] if first < 0 else list(groups[first].ranks)
+        sizes = {groups[number].size if number >= 0 else 0 for number in np.unique(inside)}
+        if len(sizes) > 1 or len(inside) * max(sizes) > ITEMS:
+            raise Diverge(inside)
+        members = np.asarray([group.ranks for group in groups if group.size in sizes], np.int64)
+        rows = np.cumsum([group.size in sizes for group in groups])[inside] - 1
+        return [Lanes(column, self._plan.world_size) for column in members[rows].T]
+
+    def _placed(self, part: int) -> Lanes:
+        if self._places is None:
+            size = self._plan.world_size
+            self._places = np.asarray([self._plan.placed(rank) for rank in range(size)], np.int64)
+        return Lanes(self._places[self._active.index, part], self._plan.world_size)
+
+
+class Evaluation:
+    """Evaluates the forms of one plan."""
+
+    def __init__(self, plan: Plan, arrays: NumpyArrays, memory: Memory, limits: Limits) -> None:
+        """Know no value yet."""
+        self._plan = plan
+        self._arrays = arrays
+        self._functions = arrays.functions()
+        self._memory = memory
+        #: elements that one expression may make at a time
+        most = min(limits.max_elements, LARGEST // 16)
+        self._bound = Names(plan, arrays, memory, most)
+        self._names: dict[int, tuple[Form, frozenset[str]]] = {}
+        self._kept: dict[int, Value] = {}
+        self._unkept: set[int] = set()
+        self._masks: dict[int, NDArray[np.bool_]] = {}
+        self._chosen: dict[int, Active | None] = {}
+        self._world = Active(np.arange(plan.world_size), plan.world_size)
+        #: what `let` names, and what of it is the same whenever a rank comes there
+        self.numbers = plan.numbers
+        self.settled: set[str] = set()
+        self._fixed = {"rank", "world_size", *plan.scenario.constants, *plan.names}
+
+    def scene(self, active: Active, variables: Mapping[str, int | Named]) -> Scene:
+        """Return where forms are evaluated."""
+        return Scene(active, variables)
+
+    def _computed(self, form: Form, scene: Scene, run: Callable[[TypedEvaluator], Any]) -> Value:
+        """Return what `run` gives on the active ranks, as one value.
+
+        Raises Beyond where it gives nothing on one of them, or values of several types.
+        """
+        try:
+            return joined(self._parts(form, scene, run), scene.active.size)
+        except Unlike:
+            leave("values of several types or shapes")
+
+    def _parts(
+        self, form: Form, scene: Scene, run: Callable[[TypedEvaluator], Any]
+    ) -> list[tuple[NDArray[np.int64] | None, Value]]:
+        """Return what `run` gives on the active ranks, by the rows that have it in common."""
+        names, active, made = self._names_of(form), scene.active, 0
+
+        def many(rows: NDArray[np.int64] | None) -> Value:
+            if rows is None:
+                return run(self._bound.many(names, scene))
+            part = Active(active.ranks[rows], active.world_size)
+            return run(self._bound.many(names, Scene(part, scene.variables)))
+
+        def one(row: int) -> Value:
+            nonlocal made
+            value = run(self._bound.one(names, int(active.ranks[row]), scene))
+            made += size_of(value)
+            if made > LARGEST:
+                leave("large tensors")
+            return value
+
+        try:
+            return list(split(active.size, many, one))
+        except (ScenarioError, *CANNOT_COMPUTE):
+            leave("a value that cannot be computed")
+
+    def _names_of(self, form: Form) -> frozenset[str]:
+        if isinstance(form, Expression):
+            return form.names
+        found = self._names.get(id(form))
+        if found is None:
+            found = self._names[id(form)] = (form, names_of(form))
+        return found[1]
+
+    def lists(self, form: Form, scene: Scene) -> list[list[int]]:
+        """Return the list of integers that a form is on each active rank."""
+        found: list[list[int]] = [[] for _ in range(scene.active.size)]
+        for rows, value in self._parts(form, scene, lambda each: each.evaluate(form)):
+            here = range(scene.active.size) if rows is None else rows.tolist()
+            for place, row in enumerate(here):
+                try:
+                    found[row] = wholes(own(value, place))
+                except CANNOT_COMPUTE:
+                    leave("what is not a list of integers")
+        return found
+
+    # ------------------------------------------------------------------ what `let` names
+
+    def settle(self, step: Step, world: Active, variables: Mapping[str, int | Named]) -> None:
+        """Name, before any rank comes there, what depends on no tensor and is named once."""
+        for name, form in let_forms(step).items():
+            known = self._fixed | (variables.keys() - self.numbers) | self.settled
+            if not self._names_of(form) <= known:
+                return
+            self.settled.discard(name)
+            try:
+                self.let(name, form, self.scene(world, variables))
+            except Beyond:
+                return
+            self.settled.add(name)
+
+    def let(self, name: str, form: Form, scene: Scene) -> None:
+        """Name a number on the active ranks; raises Beyond where one has none."""
+        if name in self.settled:
+            return
+        named = scene.variables[name]
+        assert isinstance(named, Named)
+        for rows, value in self._parts(form, scene, lambda each: _numbers(each.evaluate(form))):
+            active = scene.active
+            if rows is not None:
+                active = Active(active.ranks[rows], active.world_size)
+            named.assign(active, value)
+
+    # ------------------------------------------------------------------ plain values
+
+    def value(self, form: Form | None, scene: Scene) -> Value:
+        """Return what a form is worth on the active ranks; None where it is nothing on all."""
+        if form is None:
+            return None
+        if isinstance(form, Constant):
+            return form.value
+        key = id(form)
+        if key in self._kept:
+            return _narrowed(self._kept[key], scene.active)
+        if key not in self._unkept and self._is_fixed(form):
+            try:
+                found = self._value(form, Scene(self._world, {}))
+            except Beyond:
+                found = None
+            if found is not None and not _is_large(found):
+                self._kept[key] = found
+                return _narrowed(found, scene.active)
+            self._unkept.add(key)
+        return self._value(form, scene)
+
+    def _value(self, form: Form, scene: Scene) -> Value:
+        return self._computed(form, scene, lambda evaluator: evaluator.evaluate(form))
+
+    def _is_fixed(self, form: Form) -> bool:
+        return self._names_of(form) <= self._fixed
+
+    def plain(
+        self, form: Form | None, variables: Mapping[str, int | Named], world: Active
+    ) -> Value:
+        """Return what a form is worth on every rank before any of them gets there.
+
+        Raises Beyond where it looks at a tensor.
+        """
+        if form is not None and not self._names_of(form) <= self._fixed | variables.keys():
+            leave("a loop that depends on a tensor")
+        return self.value(form, self.scene(world, variables))
+
+    # ------------------------------------------------------------------ selectors
+
+    def selected(self, selector: Selector, scene: Scene) -> Active | None:
+        """Return the active ranks that a selector selects; None where it selects none."""
+        key, active = id(selector), scene.active
+        if active.everyone and key in self._chosen:
+            return self._chosen[key]
+        fixed = self._is_fixed(selector.form)
+        if fixed and key not in self._masks:
+            try:
+                self._masks[key] = self._mask(selector, Scene(self._world, {}))
+            except Beyond:
+                fixed = False
+        mask = self._masks[key][active.index] if fixed else self._mask(selector, scene)
+        chosen = active.among(mask) if mask.any() else None
+        if fixed and active.everyone:
+            self._chosen[key] = chosen
+        return chosen
+
+    def before_all(
+        self, selector: Selector, variables: Mapping[str, int | Named], world: Active
+    ) -> NDArray[np.bool_]:
+        """Return the ranks `[W]` that a selector selects before any of them gets there."""
+        if not self._names_of(selector.form) <= self._fixed | variables.keys():
+            leave("a loop that depends on a tensor")
+        return self._mask(selector, self.scene(world, variables))
+
+    def _mask(self, selector: Selector, scene: Scene) -> NDArray[np.bool_]:
+        form, active = selector.form, scene.active
+        if isinstance(form, Expression) and form.text.strip() in self._memory.groups:
+            return np.asarray(self._memory.group_ranks(form.text.strip())[active.index] >= 0)
+        found = self._computed(form, scene, lambda evaluator: evaluator.selects(selector))
+        return found.values if isinstance(found, Lanes) else np.full(active.size, found)
+
+    def branches(self, form: PerRank[Any], scene: Scene) -> Iterator[tuple[Active, Any]]:
+        """Yield who of the active ranks takes which branch, those of none with None."""
+        left = scene.active
+        for selector, value in form.branches:
+            chosen = self.selected(selector, Scene(left, scene.variables))
+            if chosen is None:
+                continue
+            yield chosen, value
+            if chosen.size == left.size:
+                return
+            left = left.among(~np.isin(left.ranks, chosen.ranks))
+        yield left, form.otherwise
+
+    # ------------------------------------------------------------------ tensors
+
+    def tensor(self, form: Form, scene: Scene, dtype: str | None = None) -> Value:
+        """Return the tensor that a form is on the active ranks; an array where it is one for all.
+
+        As :meth:`torch_scenarios.expressions.evaluator.Evaluator.tensor_value`; None where it is
+        none on all of them.
+        """
+        return self._computed(
+            form, scene, lambda evaluator: evaluator.tensor_value(form, dtype=dtype)
+        )
+
+    def argument(self, form: Form | None, scene: Scene) -> Stack:
+        """Return a tensor argument; raises Beyond where it shares memory in a way unknown here."""
+        if form is None:
+            leave("a tensor that is left out")
+        value = self.tensor(form, scene)
+        if isinstance(value, np.ndarray):
+            value = Stack(np.broadcast_to(value, (scene.active.size, *value.shape)))
+        if not isinstance(value, Stack):
+            leave("a tensor with no value")
+        if not isinstance(value, View) and roots_of(form):
+            leave("a tensor that shares memory")
+        if isinstance(value, View):
+            value.guard = None  # what the call reads of it, its flights tell
+        return value
+
+    def stored(self, form: Form, scene: Scene) -> Stack | np.ndarray[Any, Any]:
+        """Return what is stored into a part of a tensor: numbers are as wide as they can be."""
+        if isinstance(form, Expression | Constant):
+            value = self.value(form, scene)
+            if isinstance(value, Lanes):
+                return Stack(value.values)
+            if value.__class__ in {bool, int, float, complex}:
+                return np.asarray(value)
+        found = self.tensor(form, scene)
+        if isinstance(found, View):
+            return Stack(np.array(found.take()))
+        if not isinstance(found, Stack | np.ndarray):
+            leave("what is stored into a part")
+        return found
+
+    def fitted(
+        self, value: Stack | np.ndarray[Any, Any], part: View, size: int
+    ) -> np.ndarray[Any, Any]:
+        """Return a value `[L, *shape]` broadcast to a part, in its dtype; as `copy_` casts."""
+        found = value.values if isinstance(value, Stack) else value[np.newaxis]
+        missing = len(part.shape) - (found.ndim - 1)
+        if missing < 0:
+            leave("a value that does not fit")
+        aligned = found.reshape(len(found), *(1,) * missing, *found.shape[1:])
+        shape = (size, *part.shape)
+        if any(one not in {1, whole} for one, whole in zip(aligned.shape, shape, strict=True)):
+            leave("a value that does not fit")
+        dtype = self._arrays.dtype(np.empty(0, part.dtype))
+        cast: np.ndarray[Any, Any] = np.array(
+            np.broadcast_to(self._functions["astype()"](aligned, dtype), shape)
+        )
+        return cast
+
+
+def _numbers(value: Value) -> Value:
+    """Return a number, or a list of numbers, on each rank; TypeError for anything else."""
+    if isinstance(value, Lanes):
+        return value
+    return rowwise(numbers, value) if varies(value) else numbers(value)
+
+
+def _is_large(value: Value) -> bool:
+    """Whether a value has tensors, which are made again rather than kept."""
+    if isinstance(value, list):
+        return any(map(_is_large, value))
+    return isinstance(value, Stack)
+
+
+def _narrowed(value: Value, active: Active) -> Value:
+    return value if active.everyone else among(value, active.ranks)

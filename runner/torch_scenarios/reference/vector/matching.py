@@ -1,0 +1,874 @@
+"""Who meets whom among many ranks at once: calls, collectives and messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+from msgspec import Struct, field
+from numpy.typing import NDArray
+
+from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE, READ
+from torch_scenarios.expressions.lanes import Lanes, Stack, Value, copied, varies
+from torch_scenarios.expressions.params import Param
+from torch_scenarios.expressions.values import Constant, Form, ListForm, PerRank, Record, Undefined
+from torch_scenarios.model.plan import Plan
+from torch_scenarios.model.scenario import Step
+from torch_scenarios.model.tolerance import common_slack, slack_of
+from torch_scenarios.model.traffic import Enter, Traffic
+from torch_scenarios.operations.base import (
+    Collective,
+    Entry,
+    Group,
+    Operation,
+    PointToPoint,
+    Waiting,
+)
+from torch_scenarios.reference.matching import apart
+from torch_scenarios.reference.vector.call import (
+    Entering,
+    Messages,
+)
+from torch_scenarios.reference.vector.cohort import Active, Named, Scene, View, argument_of, leave
+from torch_scenarios.reference.vector.evaluator import Evaluation
+from torch_scenarios.reference.vector.state import Memory
+from torch_scenarios.vocabulary import WORLD
+
+# -------------------------------------------------------------------------------------------------
+# Messages of many ranks at once: who meets whom, in the order of posting.
+#
+# A post holds at most one message of each rank, so that within two posts the ends decide. Between
+# the same ends with the same tag, the first message posted meets the first receive.
+
+#: posts of one side that wait in one group; to look through more takes longer than the other engine
+MOST = 4_096
+
+
+class Mail:
+    """Messages that were posted and have not met, by group."""
+
+    def __init__(self, traffic: Traffic) -> None:
+        """Begin with none; who meets is noted in `traffic`."""
+        self._traffic = traffic
+        self._waiting: dict[tuple[str, bool], list[Messages]] = {}
+
+    @property
+    def empty(self) -> bool:
+        """Whether every message has met its other side."""
+        return not any(self._waiting.values())
+
+    def post(self, group: str, post: Messages) -> Iterator[tuple[Messages, Any]]:
+        """Post messages; yield every post of which rows are done by that, with these rows.
+
+        None are all rows. What a receive gets is in its `arrived` before.
+        """
+        others = self._waiting.setdefault((group, not post.sends), [])
+        for other in list(others):
+            pairs = _pairs(post, other)
+            if pairs is None:
+                continue
+            mine, theirs = pairs
+            met = (post, mine, other, theirs) if post.sends else (other, theirs, post, mine)
+            self._traffic.meet(met[0].number, met[1], met[2].number, met[3])
+            _deliver(*met)
+            yield other, other.met(theirs)
+            yield post, post.met(mine)
+            if not other.left:
+                others.remove(other)
+            if not post.left:
+                return
+        own = self._waiting.setdefault((group, post.sends), [])
+        own.append(post)
+        if len(own) > MOST:
+            leave("messages that wait")
+
+
+def _pairs(one: Messages, two: Messages) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Return the rows of two posts, the one of sends and the other of receives, that meet."""
+    same_tag: Any = one.tags == two.tags if _single(one.tags) and _single(two.tags) else None
+    if same_tag is False:
+        return None
+    if two.active.size < one.active.size:
+        turned = _pairs(two, one)
+        return None if turned is None else (turned[1], turned[0])
+    rows, there = two.active.find(one.peers)
+    there = there & (two.peers[rows] == one.active.ranks)
+    if one.left < one.active.size:
+        there &= one.unmet
+    if two.left < two.active.size:
+        there &= two.unmet[rows]
+    if same_tag is None:
+        tags = two.tags if _single(two.tags) else two.tags[rows]
+        there &= one.tags == tags
+    if there.all():
+        return np.arange(one.active.size), rows
+    mine = np.flatnonzero(there)
+    return (mine, rows[mine]) if len(mine) else None
+
+
+def _single(tags: Any) -> bool:
+    return tags.__class__ is int
+
+
+def _deliver(
+    send: Messages, sent: NDArray[np.int64], receive: Messages, got: NDArray[np.int64]
+) -> None:
+    """Put what was sent before those who receive it; raises Beyond where it does not fit."""
+    shape = receive.payload.shape
+    if send.payload.dtype != receive.payload.dtype or _size(send) != _size(receive):
+        leave("a message that does not fit")
+    found = send.payload.take(sent).reshape(len(sent), *shape)
+    if len(got) == receive.active.size and receive.arrived is None and _ascending(got):
+        receive.arrived = found
+        return
+    if receive.arrived is None:
+        receive.arrived = np.zeros((receive.active.size, *shape), found.dtype)
+    receive.arrived[got] = found
+
+
+def _size(messages: Messages) -> int:
+    return int(np.prod(messages.payload.shape))
+
+
+def _ascending(rows: NDArray[np.int64]) -> bool:
+    return bool((rows[1:] > rows[:-1]).all())
+
+
+# -------------------------------------------------------------------------------------------------
+# The messages of a call: their peers, with which tag, and where in memory.
+
+#: the kinds of the arguments that make one message
+_ONE = {"tensor", "rank", "group_rank", "group", "tag"}
+
+
+class Envelopes:
+    """Evaluates the messages of one plan."""
+
+    def __init__(self, plan: Plan, evaluation: Evaluation, memory: Memory) -> None:
+        """Remember nothing but peers that are the same each time."""
+        self._plan = plan
+        self._evaluation = evaluation
+        self._memory = memory
+        self._peers: dict[tuple[int, int], tuple[Any, NDArray[np.int64]]] = {}
+
+    def of(
+        self, step: Step, operation: PointToPoint, scene: Scene, items: Items | None = None
+    ) -> tuple[list[Messages], dict[str, Any], str]:
+        """Return a post for each message that every rank posts, what names the call, its group.
+
+        `items` are those of a list that are there on these ranks; None for all of them. Raises
+        Beyond where torch would refuse one.
+        """
+        group = group_of(step)
+        if self._memory.group_numbers(group)[scene.active.index].min() < 0:
+            leave("a message in a group of others")
+        listed = _listed(step, operation)
+        if listed is None:
+            post, said = self._message(step, 0, operation.params, step.arguments, scene)
+            return self._directed(operation, [post], said, group, scene), said, group
+        param, records = listed
+        items = [(record, scene.variables) for record in records] if items is None else items
+        pairs = [
+            self._message(
+                step,
+                at,
+                param.fields,
+                item.fields,
+                Scene(scene.active, variables),
+            )
+            for at, (item, variables) in enumerate(items)
+        ]
+        told = {param.name: [said for _, said in pairs]}
+        posts = [post for post, _ in pairs]
+        return self._directed(operation, posts, told, group, scene), told, group
+
+    def _directed(
+        self,
+        operation: PointToPoint,
+        posts: list[Messages],
+        said: dict[str, Any],
+        group: str,
+        scene: Scene,
+    ) -> list[Messages]:
+        """Let the operation itself say, of one rank, which of its messages it sends."""
+        rank = int(scene.active.ranks[0])
+        number = int(self._memory.group_numbers(group)[rank])
+        arguments = {param.name: param.default for param in operation.params}
+        first = {**arguments, **{name: argument_of(value, 0) for name, value in said.items()}}
+        entry = Entry(rank=rank, group=self._memory.groups[group][number], arguments=first)
+        for post, message in zip(posts, operation.messages(entry), strict=True):
+            post.sends = message.sends
+        return posts
+
+    def _message(
+        self,
+        step: Step,
+        at: int,
+        params: Sequence[Param],
+        forms: Mapping[str, Form],
+        scene: Scene,
+    ) -> tuple[Messages, dict[str, Any]]:
+        """Return one message of each rank, and its arguments but for the tensor."""
+        kinds = {param.kind: param for param in params}
+        if not set(kinds) >= _ONE or len(kinds) != len(params):
+            leave("no message of one tensor")
+        world, inside, tag = (
+            self._integers(forms.get(kinds[kind].name), kinds[kind], scene)
+            for kind in ("rank", "group_rank", "tag")
+        )
+        if (world is None) == (inside is None):
+            leave("a peer that is given twice or never")
+        peers = self._peer(step, at, world, inside, scene.active)
+        low = int(tag.values.min()) if isinstance(tag, Lanes) else tag
+        if low < 0:
+            leave("a negative tag")
+        post = Messages(
+            active=scene.active,
+            peers=peers,
+            tags=tag.values if isinstance(tag, Lanes) else tag,
+            payload=self._evaluation.argument(forms.get(kinds["tensor"].name), scene),
+        )
+        said: dict[str, Any] = {param.name: param.default for param in params}
+        said[kinds["rank"].name] = peers
+        said[kinds["tag"].name] = post.tags
+        for kind in kinds.keys() - _ONE:
+            form = forms.get(kinds[kind].name)
+            if not isinstance(form, Constant):
+                leave("an argument that is computed")
+            said[kinds[kind].name] = form.value
+        return post, said
+
+    def _integers(self, form: Form | None, param: Param, scene: Scene) -> Any:
+        if form is None:
+            return param.default
+        value = self._evaluation.value(form, scene)
+        if value is None:
+            return param.default
+        if isinstance(value, Lanes) and value.kind in "bi":
+            return value
+        if varies(value) or value.__class__ not in {bool, int}:
+            leave("an argument that is not an integer")
+        return int(value)
+
+    def _peer(
+        self,
+        step: Step,
+        at: int,
+        world: int | Lanes | None,
+        inside: int | Lanes | None,
+        active: Active,
+    ) -> NDArray[np.int64]:
+        """Return the peers in world ranks `[L]`. Raises Beyond where torch refuses one."""
+        given: Any = world if inside is None else inside
+        known = self._peers.get((step.index, at))
+        if known is not None and known[0] is given and active.everyone:
+            return known[1]
+        if isinstance(given, Lanes):
+            values = given.values.astype(np.int64)
+        else:
+            values = np.full(active.size, given, np.int64)
+        group = group_of(step)
+        numbers = self._memory.group_numbers(group)
+        mine = numbers[active.index]
+        if inside is not None:
+            values = self._world_ranks(group, mine, values, active)
+        if values.min() < 0 or values.max() >= active.world_size:
+            leave("a peer outside of the world")
+        if (numbers[values] != mine).any() or (values == active.ranks).any():
+            leave("a peer outside of the group, or the rank itself")
+        if active.everyone and isinstance(given, Lanes):
+            self._peers[step.index, at] = given, values
+        return values
+
+    def _world_ranks(
+        self, group: str, mine: NDArray[np.int64], inside: NDArray[np.int64], active: Active
+    ) -> NDArray[np.int64]:
+        """Return world ranks for ranks inside of each rank's own group of that name."""
+        sizes = self._memory.group_sizes(group)[active.index]
+        if inside.min() < 0 or (inside >= sizes).any():
+            leave("a group rank that does not exist")
+        groups = self._memory.groups[group]
+        table = np.zeros((len(groups), max(each.size for each in groups)), np.int64)
+        for number, each in enumerate(groups):
+            table[number, : each.size] = each.ranks
+        return np.asarray(table[mine, inside])
+
+
+#: items of a list of messages that are there on some ranks, each with its variables
+Items: TypeAlias = list[tuple[Record, Mapping[str, int | Named]]]
+
+
+def parted(
+    step: Step, operation: Operation | None, evaluation: Evaluation, scene: Scene
+) -> list[tuple[Active, Items]] | None:
+    """Return the ranks on which the same items of a list are there, and these items.
+
+    None for a call whose items are there on every rank.
+    """
+    params = [param for param in operation.params if param.fields] if operation else []
+    form = step.arguments.get(params[0].name) if params else None
+    if not isinstance(form, ListForm):
+        return None
+    records = [item for item in form.items if isinstance(item, Record)]
+    if not any(record.ranks is not None or record.loops for record in records):
+        return None
+    found = [each for record in records for each in _turns(record, evaluation, scene)]
+    table = np.stack([mask for _, _, mask in found])
+    apart: list[tuple[Active, Items]] = []
+    for pattern in np.unique(table, axis=1).T:
+        items = [found[at][:2] for at in np.flatnonzero(pattern).tolist()]
+        if items:
+            same = (table == pattern[:, np.newaxis]).all(axis=0)
+            apart.append((scene.active.among(same), [(item, known) for item, known in items]))
+    return apart
+
+
+def _turns(
+    record: Record, evaluation: Evaluation, scene: Scene
+) -> Iterator[tuple[Record, Mapping[str, int | Named], NDArray[np.bool_]]]:
+    """Yield an item for each turn of its loops: with its variables, and who has it `[L]`."""
+    active = scene.active
+    turns = [(scene.variables, np.ones(active.size, np.bool_))]
+    for variable, over in record.loops:
+        turns = [
+            ({**variables, variable: value}, mask)
+            for variables, before in turns
+            for value, mask in _values(over, evaluation, active, variables, before)
+        ]
+    for variables, mask in turns:
+        there = mask
+        if record.ranks is not None and mask.any():
+            inner = Scene(active.among(mask), variables)
+            chosen = evaluation.selected(record.ranks, inner)
+            there = np.zeros(active.size, np.bool_)
+            if chosen is not None:
+                there[active.rows(chosen.ranks)] = True
+        yield record, variables, there
+
+
+def _values(
+    over: Form,
+    evaluation: Evaluation,
+    active: Active,
+    variables: Mapping[str, int | Named],
+    before: NDArray[np.bool_],
+) -> Iterator[tuple[Named, NDArray[np.bool_]]]:
+    """Yield the values that an item's variable has on each rank, the first of each together."""
+    if not before.any():
+        return
+    here = active.among(before)
+    lists = evaluation.lists(over, Scene(here, variables))
+    for at in range(max(map(len, lists), default=0)):
+        has = np.asarray([len(values) > at for values in lists])
+        numbers = np.asarray([values[at] for values in lists if len(values) > at], np.int64)
+        named = Named(active.world_size)
+        ranks = here.among(has)
+        named.assign(ranks, Lanes(numbers))
+        mask = np.zeros(active.size, np.bool_)
+        mask[active.rows(ranks.ranks)] = True
+        yield named, mask
+
+
+def _listed(step: Step, operation: PointToPoint) -> tuple[Param, tuple[Record, ...]] | None:
+    """Return the messages of a call that takes a list of them; None of one that takes none."""
+    params = [param for param in operation.params if param.fields]
+    if not params:
+        return None
+    form = step.arguments.get(params[0].name)
+    if len(operation.params) > 1 or not isinstance(form, ListForm) or not form.items:
+        leave("a list of messages that is computed")
+    items = tuple(item for item in form.items if isinstance(item, Record))
+    if len(items) != len(form.items):
+        leave("a list of messages that is computed")
+    return params[0], items
+
+
+def group_of(step: Step) -> str:
+    """Return the name of the group of a step; raises Beyond where it is computed."""
+    records = [
+        item
+        for form in step.arguments.values()
+        if isinstance(form, ListForm)
+        for item in form.items
+        if isinstance(item, Record)
+    ]
+    names = set()
+    for form in [each.get("group") for each in ([r.fields for r in records] or [step.arguments])]:
+        if form is not None and not isinstance(form, Constant):
+            leave("a group that is computed")
+        names.add(WORLD if form is None or form.value is None else str(form.value))
+    if len(names) != 1:
+        leave("messages in several groups")
+    return names.pop()
+
+
+# -------------------------------------------------------------------------------------------------
+# Collectives of many ranks at once: counted in, and computed once a group is complete.
+#
+# Without tensors (a barrier) nothing is made for a single rank. With them the operation's own
+# reference gets the entries of all members, as the other engine gives them.
+
+
+class _Position(Struct, eq=False):
+    """The n-th collectives of all groups of one name: who has entered, and who must."""
+
+    operation: Collective
+    arrived: NDArray[np.int64]
+    posts: list[Entering] = field(default_factory=list)
+
+
+class Collectives:
+    """The collectives of a run, by the name of the groups and the position."""
+
+    def __init__(self, plan: Plan, memory: Memory) -> None:
+        """Begin with none."""
+        self._plan = plan
+        self._memory = memory
+        self._open: dict[tuple[str, int], _Position] = {}
+        #: how many collectives each rank `[W]` has entered, by the name of the groups
+        self.entered: dict[str, NDArray[np.int64]] = {}
+        self._sizes: dict[str, NDArray[np.int64]] = {}
+
+    @property
+    def empty(self) -> bool:
+        """Whether every collective that was entered is complete."""
+        return not self._open
+
+    def position(self, name: str, active: Active) -> int:
+        """Return how many collectives these ranks have entered on their groups of that name."""
+        entered = self.entered.get(name)
+        if entered is None:
+            entered = self.entered[name] = np.zeros(active.world_size, np.int64)
+            self._sizes[name] = np.asarray([group.size for group in self._memory.groups[name]])
+        mine = entered[active.index]
+        first = int(mine[0])
+        if (mine != first).any():
+            leave("members that are at different collectives")
+        return first
+
+    def enter(self, name: str, post: Entering) -> Iterator[tuple[Entering, Any]]:
+        """Let ranks enter; yield every post of which rows are done by that, with these rows."""
+        position = post.position = self.position(name, post.active)
+        self.entered[name][post.active.index] += 1
+        key = (name, position)
+        here = self._open.get(key)
+        if here is None:
+            here = _Position(post.operation, np.zeros(len(self._sizes[name]), np.int64))
+            self._open[key] = here
+        if here.operation is not post.operation:
+            leave("different collectives")
+        counts = np.bincount(post.numbers, minlength=len(here.arrived))
+        here.arrived += counts
+        for other in here.posts:
+            if self._are_apart(post, other):
+                leave("different steps that meet")
+        here.posts.append(post)
+        whole = (here.arrived == self._sizes[name]) & (counts > 0)
+        if whole.any():
+            yield from self._complete(name, here, whole)
+        if (here.arrived[here.arrived > 0] == self._sizes[name][here.arrived > 0]).all():
+            del self._open[key]
+
+    def _are_apart(self, one: Entering, other: Entering) -> bool:
+        """Whether members of one group enter by steps that are likely to be no pair."""
+        assert one.work is not None
+        assert other.work is not None
+        mine, yours = one.work.instance.step, other.work.instance.step
+        if mine is yours or np.intersect1d(one.numbers, other.numbers).size == 0:
+            return False
+        return apart(self._plan, mine, yours)
+
+    def _complete(
+        self, name: str, here: _Position, whole: NDArray[np.bool_]
+    ) -> Iterator[tuple[Entering, Any]]:
+        if _says_something(here.operation, here.posts):
+            for number in np.flatnonzero(whole).tolist():
+                self._settle(self._memory.groups[name][number], here.posts)
+        for post in here.posts:
+            done = whole[post.numbers]
+            if done.all():
+                yield post, None
+            elif done.any():
+                yield post, np.flatnonzero(done)
+
+    def _settle(self, group: Group, posts: list[Entering]) -> None:
+        """Compute what the members of one group hold afterwards."""
+        members = np.asarray(group.ranks, np.int64)
+        parts = []
+        for post in posts:
+            rows, there = post.active.find(members)
+            at = np.flatnonzero(there)
+            if len(at):
+                parts.append((post, at, rows[at]))
+        if not _settle_alike(group, parts):
+            _settle_each(group, parts)
+
+
+#: some members of one group who entered together: their group ranks and rows
+_Part = tuple[Entering, NDArray[np.int64], NDArray[np.int64]]
+
+
+def _settle_alike(group: Group, parts: list[_Part]) -> bool:
+    """Compute one result for all members, from what they give stacked; False where none is."""
+    operation = parts[0][0].operation
+    kind = type(operation)
+    if kind.common is Collective.common or kind.disagreements is not Collective.disagreements:
+        return False
+    arguments = _stacks(group, operation, parts)
+    if arguments is None:
+        return False
+    row = {
+        name: value[0, ...] if isinstance(value, np.ndarray) else value
+        for name, value in arguments.items()
+    }
+    if operation.refuse(Entry(rank=group.ranks[0], group=group, arguments=row)) is not None:
+        leave("a call that is refused")
+    results = operation.common(arguments)
+    assert results is not None
+    slack = common_slack(operation, arguments, group.size)
+    for post, _, rows in parts:
+        for argument, value in results.items():
+            _put(post, post.results, argument, rows, value)
+            if slack.get(argument) is not None:
+                _put(post, post.bounds, argument, rows, slack[argument])
+    return True
+
+
+def _stacks(group: Group, operation: Operation, parts: list[_Part]) -> dict[str, Any] | None:
+    """Return the arguments of all members, tensors stacked; None where other than these differ."""
+    arguments = {param.name: param.default for param in operation.params}
+    for name, value in parts[0][0].arguments.items():
+        given = [part[0].arguments[name] for part in parts]
+        if isinstance(value, np.ndarray):
+            return None
+        if isinstance(value, Stack):
+            stack = _stack(group, parts, given)
+            if stack is None:
+                return None
+            arguments[name] = stack
+        elif all(each.__class__ is value.__class__ and each == value for each in given):
+            arguments[name] = value
+        else:
+            return None
+    return arguments
+
+
+def _stack(group: Group, parts: list[_Part], given: list[Value]) -> NDArray[Any] | None:
+    """Return the tensors of all members `[n, *shape]`; None where they are not of one kind."""
+    if len({(each.shape, each.dtype) if _stacked(each) else None for each in given}) > 1:
+        return None
+    (post, _, rows), first = parts[0], given[0]
+    if len(parts) == 1 and len(rows) == post.active.size and _ascending(rows):
+        return np.asarray(first.take())
+    stack = np.empty((group.size, *first.shape), first.dtype)
+    for (_, at, chosen), each in zip(parts, given, strict=True):
+        stack[at] = each.take(chosen)
+    return stack
+
+
+def _stacked(value: Value) -> bool:
+    return isinstance(value, Stack)
+
+
+def _settle_each(group: Group, parts: list[_Part]) -> None:
+    """Compute each member's result, from the entries of all."""
+    placed: dict[int, tuple[Entering, int]] = {}
+    for post, there, rows in parts:
+        pairs = zip(there.tolist(), rows.tolist(), strict=True)
+        placed |= {inside: (post, row) for inside, row in pairs}
+    operation = parts[0][0].operation
+    entries = [_entry(group, rank, *placed[at], operation) for at, rank in enumerate(group.ranks)]
+    if any(operation.refuse(entry) is not None for entry in entries):
+        leave("a call that is refused")
+    if operation.disagreements(entries):
+        leave("members that disagree")
+    results = operation.reference(entries)
+    slack = slack_of(operation, entries)
+    for at, result in enumerate(results):
+        post, row = placed[at]
+        for argument, value in result.items():
+            _put(post, post.results, argument, row, value)
+            if slack and slack[at].get(argument) is not None:
+                _put(post, post.bounds, argument, row, slack[at][argument])
+
+
+def _says_something(operation: Collective, posts: list[Entering]) -> bool:
+    """Return whether a collective stores anything, or its members could disagree."""
+    plain = type(operation).refuse is Collective.refuse and not operation.rooted
+    tensors = any(isinstance(value, Stack) for value in posts[0].arguments.values())
+    return tensors or not plain or bool(operation.agree)
+
+
+def entries(
+    memory: Memory, operation: Collective, name: str, post: Entering, step: Step
+) -> Iterator[Enter]:
+    """Yield who enters a collective with how many bytes: the ranks of each group apart."""
+    hollow = {
+        key: np.broadcast_to(np.zeros((), value.dtype), value.shape)
+        for key, value in post.arguments.items()
+        if isinstance(value, Stack | View)
+    }
+    plain = {key: value for key, value in post.arguments.items() if key not in hollow}
+    defaults = {param.name: param.default for param in operation.params}
+    for number in np.unique(post.numbers).tolist():
+        group = memory.groups[name][number]
+        rows = np.flatnonzero(post.numbers == number)
+        ranks = post.active.ranks[rows]
+        found = []
+        alike = operation.rooted is None
+        for row in rows[:1].tolist() if alike else rows.tolist():
+            given = {name: argument_of(value, row) for name, value in plain.items()}
+            arguments = {**defaults, **given, **hollow}
+            rank = int(post.active.ranks[row])
+            entry = Entry(rank=rank, group=group, arguments=arguments)
+            if operation.refuse(entry) is None:
+                found.append(operation.volume(entry))
+        if len(found) in {1, len(rows)}:
+            sent = np.asarray([each.sent for each in found])
+            yield Enter(
+                number=post.number,
+                ranks=ranks,
+                sent=sent,
+                name=operation.name,
+                key=group.key,
+                size=found[0].size,
+                members=group.ranks,
+                step=step.index,
+                group=group.name,
+            )
+
+
+def storing(
+    operation: Collective, group: Group, rank: int, arguments: Mapping[str, Value], row: int
+) -> tuple[str, ...]:
+    """Return the arguments that a collective stores into on one rank."""
+    plain = {param.name: param.default for param in operation.params}
+    for name, value in arguments.items():
+        plain[name] = None if isinstance(value, Stack) else argument_of(value, row)
+    entry = Entry(rank=rank, group=group, arguments=plain)
+    return tuple(param.name for param in operation.params if operation.writes(param, entry))
+
+
+def _entry(group: Group, rank: int, post: Entering, row: int, operation: Operation) -> Entry:
+    arguments = {param.name: param.default for param in operation.params}
+    for name, value in post.arguments.items():
+        if isinstance(value, Stack):
+            arguments[name] = value.take(np.asarray([row]))[0, ...]
+        else:
+            arguments[name] = argument_of(value, row)
+    return Entry(rank=rank, group=group, arguments=arguments)
+
+
+def _put(post: Entering, into: dict[str, Any], argument: str, rows: Any, value: Any) -> None:
+    """Keep what a rank, or some, hold afterwards in an argument; of all ranks in one array."""
+    given = post.arguments.get(argument)
+    if isinstance(value, Undefined) or not isinstance(given, Stack):
+        leave("a result that is undefined")
+    found = np.asarray(value)
+    if found.size != prod(given.shape):
+        leave("a result of another size")
+    if argument not in into:
+        dtype = given.dtype if into is post.results else np.dtype(np.float64)
+        into[argument] = np.zeros((post.active.size, *given.shape), dtype)
+    into[argument][rows, ...] = found.reshape(given.shape).astype(into[argument].dtype)
+
+
+# -------------------------------------------------------------------------------------------------
+# Who takes a step, and with which arguments: a call of many ranks at once.
+
+#: kinds of arguments that are tensors
+_TENSORS = {"tensors", "tensor_lists", "objects", "object", "p2p_ops"}
+
+
+class Calls:
+    """Evaluates the calls of one plan."""
+
+    def __init__(self, plan: Plan, evaluation: Evaluation, memory: Memory) -> None:
+        """Remember which ranks started what: a `wait` concerns those."""
+        self._plan = plan
+        self._evaluation = evaluation
+        self._memory = memory
+        self._started: dict[str, NDArray[np.bool_]] = {}
+        self._members: dict[str, Active | None] = {}
+
+    def taking(self, step: Step, scene: Scene) -> Active | None:
+        """Return which of the active ranks take a step; None for none of them."""
+        active: Active | None = scene.active
+        if step.ranks is not None:
+            active = self._evaluation.selected(step.ranks, scene)
+        elif step.operation is not None:
+            active = self._inside(group_of(step), scene.active)
+        if active is not None and step.operation is not None:
+            inner = Scene(active, scene.variables)
+            parts = parted(step, step.operation, self._evaluation, inner)
+            if parts is not None:
+                ranks = [part.ranks for part, _ in parts]
+                active = (
+                    active.among(np.isin(active.ranks, np.concatenate(ranks))) if ranks else None
+                )
+        if active is None or step.operation is None or step.handle is None:
+            named = step.arguments.get("handles")
+            if active is None or named is None:
+                return active
+            return self._concerned(named, active, scene)
+        for name, ranks in [
+            (step.handle, active.index),
+            *self.named(step, Scene(active, scene.variables)),
+        ]:
+            nowhere = np.zeros(active.world_size, np.bool_)
+            self._started.setdefault(name, nowhere)[ranks] = True
+        return active
+
+    def named(self, step: Step, scene: Scene) -> list[tuple[str, Any]]:
+        """Return the handles that a call gives its work, each with the ranks that do."""
+        active = scene.active
+        if step.handle is None:
+            return []
+        if step.handle_index is None:
+            return [(step.handle, active.index)]
+        index = self._evaluation.value(step.handle_index, scene)
+        return [
+            (name, active.ranks[rows]) for name, rows in _indexed(step.handle, index)[0].items()
+        ]
+
+    def _concerned(self, named: Form, active: Active, scene: Scene) -> Active | None:
+        """Return the ranks that started some of the work that is waited for."""
+        mask = np.zeros(active.size, np.bool_)
+        for handle in self._names(named, Scene(active, scene.variables))[0]:
+            for name, rows in handle.items():
+                if name in self._started:
+                    mask[rows] |= self._started[name][active.ranks[rows]]
+        return active.among(mask) if mask.any() else None
+
+    def _names(self, named: Form, scene: Scene) -> tuple[list[dict[str, Any]], Any]:
+        """Return the handles that are waited for, in order: each by the rows on which it is named.
+
+        And the argument itself, as a label shows it.
+        """
+        given = self._evaluation.value(named, scene)
+        if not isinstance(given, str | list):
+            leave("handles that differ")
+        found: list[dict[str, Any]] = []
+        said: list[Any] = []
+        for each in [given] if isinstance(given, str) else given:
+            if isinstance(each, str):
+                found.append({each: slice(None)})
+                said.append(each)
+                continue
+            rows, number = _indexed(*each)
+            found.append(rows)
+            said.append([each[0], number])
+        return found, given if isinstance(given, str) else said
+
+    def _inside(self, group: str, active: Active) -> Active | None:
+        if group == WORLD:
+            return active
+        if active.everyone and group in self._members:
+            return self._members[group]
+        mask = self._memory.group_numbers(group)[active.index] >= 0
+        inside = active.among(mask) if mask.any() else None
+        if active.everyone:
+            self._members[group] = inside
+        return inside
+
+    def handles(
+        self, step: Step, operation: Waiting, scene: Scene
+    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Return the handles that are waited for, by their rows, and the arguments."""
+        (param,) = operation.params
+        names, said = self._names(step.arguments[param.name], scene)
+        return names, {param.name: said}
+
+    # ------------------------------------------------------------------ collectives
+
+    def collective(
+        self, step: Step, operation: Collective, scene: Scene
+    ) -> tuple[dict[str, Value], str]:
+        """Return the arguments of a collective: tensors, and what is the same for all or `[L]`."""
+        arguments: dict[str, Value] = {}
+        for param in operation.params:
+            if param.kind in _TENSORS:
+                leave("a list of tensors, or objects")
+            if param.kind == "group":
+                continue
+            if param.kind == "tensor":
+                if param.required or param.name in step.arguments:
+                    arguments[param.name] = self._evaluation.argument(
+                        step.arguments.get(param.name), scene
+                    )
+                continue
+            arguments[param.name] = self._plain(step, operation, param, scene)
+        return arguments, group_of(step)
+
+    def plain(self, step: Step, operation: Operation, scene: Scene) -> dict[str, Any]:
+        """Return arguments none of which is a tensor; raises Beyond where ranks differ in them."""
+        return {
+            param.name: self._plain(step, operation, param, scene) for param in operation.params
+        }
+
+    def _plain(self, step: Step, operation: Operation, param: Param, scene: Scene) -> Value:
+        form = step.arguments.get(param.name)
+        if form is None:
+            return param.default
+        if isinstance(form, PerRank):
+            parts = list(self._evaluation.branches(form, scene))
+            if len(parts) > 1:
+                leave(f"{operation.name} with an argument that differs")
+            form = parts[0][1]
+        if isinstance(form, Constant):
+            if form.value is None:
+                return param.default
+            return _typed(param, form.value)
+        value = self._evaluation.value(form, scene)
+        if isinstance(value, Lanes):
+            if value.kind == "i" and param.kind in {"rank", "group_rank"}:
+                return value.values
+            leave("an argument that differs")
+        if varies(value) or isinstance(value, np.ndarray | np.generic):
+            leave("an argument that is a tensor")
+        return param.default if value is None else _typed(param, value)
+
+    # ------------------------------------------------------------------ expectations
+
+    def observed(self, step: Step, scene: Scene) -> dict[str, Value]:
+        """Return the values of the step's expectation keys that are more than a name, by text."""
+        found: dict[str, Value] = {}
+        assert step.expect is not None
+        for value in step.expect.values:
+            key = value.key
+            if key.before or self._is_name(key.text, scene):
+                continue
+            found[key.text] = copied(self._evaluation.value(key, scene))
+        return found
+
+    def _is_name(self, text: str, scene: Scene) -> bool:
+        scenario = self._plan.scenario
+        known = (scenario.tensors, scenario.constants, self._plan.introduced, scene.variables)
+        return any(text in names for names in known) or text in {"rank", "world_size"}
+
+
+def _indexed(name: str, index: Value) -> tuple[dict[str, Any], Any]:
+    """Return the handles `name[index]` by the rows on which each is meant, and the index itself."""
+    if isinstance(index, Lanes) and index.kind in "bi":
+        numbers = index.values.astype(np.int64)
+        parted = np.unique(numbers).tolist()
+        return {f"{name}[{each}]": np.flatnonzero(numbers == each) for each in parted}, numbers
+    if varies(index) or index.__class__ is not int:
+        leave("a handle with an index that is not an integer")
+    return {f"{name}[{index}]": slice(None)}, index
+
+
+def _typed(param: Param, value: Value) -> Value:
+    """Return a plain argument in the type of its kind, as the evaluator does.
+
+    Raises Beyond where it is not one: the other engine says why.
+    """
+    read = READ.get(param.kind)
+    if read is None:
+        return value
+    try:
+        return read(value)
+    except CANNOT_COMPUTE:
+        leave(f"a {param.kind} that does not exist")

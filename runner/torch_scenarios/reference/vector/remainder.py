@@ -1,0 +1,433 @@
+"""What cohorts leave over: ranks at rest or before a step of their own, each to be walked on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.expressions.arrays import Arrays
+from torch_scenarios.expressions.values import names_of
+from torch_scenarios.model.plan import Plan
+from torch_scenarios.model.process import Call, Process
+from torch_scenarios.model.scenario import steps_of
+from torch_scenarios.model.traffic import Traffic
+from torch_scenarios.operations.base import Collective, Group, PointToPoint, Waiting
+from torch_scenarios.reference import buffers, matching
+from torch_scenarios.reference.matching import Joining, Mailbox, Meeting, Meetings, Posted
+from torch_scenarios.reference.state import Ledger, RankState
+from torch_scenarios.reference.vector.call import (
+    Entering,
+    Instance,
+    Messages,
+    PostColumn,
+    Stand,
+    WorkColumn,
+)
+from torch_scenarios.reference.vector.cohort import Named, View, leave
+from torch_scenarios.reference.vector.engine import Sweep
+from torch_scenarios.reference.vector.record import Batch, ColumnEvents, ColumnRecord, Replays
+
+# -------------------------------------------------------------------------------------------------
+# From columns to ranks: what a rank holds, where it is, and what it has under way.
+#
+#     cohorts   x [1024, 4]   a work of 1,024 ranks      a stand of 1,023 ranks
+#     rank 5    x [4]         its work, with its posts   finished
+#
+# What the ranks did before stays in columns (:class:`ColumnEvents`); what was under way is made
+# anew for each rank from its call, which is evaluated once more where it stands in the program.
+
+
+class Remainder:
+    """The ranks of a sweep that goes no further, as states that can be walked on.
+
+    Nothing in it is changed by walking: it serves for as many runs as are wanted.
+    """
+
+    def __init__(
+        self, plan: Plan, sweep: Sweep, again: Callable[[NDArray[np.bool_]], ColumnRecord]
+    ) -> None:
+        """Take what is left. Raises Beyond where a rank cannot be walked on from there."""
+        self._plan = plan
+        self._sweep = sweep
+        self._replays = Replays(sweep.record, again)
+        self._posted: dict[int, Counter[tuple[Any, ...]]] = {}
+        self._entered: dict[tuple[str, int], int] = {}
+        #: the index of the step that names a number
+        self._named = {
+            name: step.index
+            for step in steps_of(plan.scenario.steps)
+            if step.operation is not None
+            for name in step.operation.numbers(step.arguments)
+        }
+        self._ready: dict[int, int] = {
+            rank: number for number, active in sweep.left for rank in active.ranks.tolist()
+        }
+        self._open: dict[int, list[tuple[WorkColumn, int]]] = {}
+        self._police()
+        for work in sweep.standing.unwaited:
+            for row in np.flatnonzero(~(work.waited & work.stored)).tolist():
+                rank = int(work.active.ranks[row])
+                self._open.setdefault(rank, []).append((work, row))
+
+    def _police(self) -> None:
+        """Raise Beyond for what a rank alone does not tell."""
+        loops = (step.over for step in steps_of(self._plan.scenario.steps) if step.over is not None)
+        if any(names_of(over) & self._plan.numbers for over in loops):
+            leave("a loop over numbers that ranks name")
+        batches = self._sweep.record.batches
+        numbers = {batch.instance.number for batch in batches}
+        places = {(batch.instance.step.index, batch.instance.iteration) for batch in batches}
+        if len(places) < len(numbers):
+            leave("a loop that counts through a value twice")
+        for work in self._sweep.standing.unwaited:
+            step = work.instance.step
+            dropped = ~work.waited & self._sweep.standing.dropped(work, self._sweep.finished)
+            if dropped.any() and isinstance(step.operation, PointToPoint):
+                leave("a message whose handle was dropped")
+
+    # ------------------------------------------------------------------ what came before
+
+    def ledger(self) -> Ledger:
+        """Return a ledger that goes on from what the ranks have done."""
+        return self._sweep.ledger.continued()
+
+    def traffic(self) -> Traffic:
+        """Return what went between the ranks, to be added to."""
+        return self._sweep.record.traffic.copy()
+
+    def position(self, key: str, rank: int) -> int:
+        """Return how many collectives a rank has entered on a group."""
+        if not self._entered:
+            for name, counts in self._sweep.collectives.entered.items():
+                numbers = self._sweep.memory.group_numbers(name)
+                for each in np.flatnonzero(counts).tolist():
+                    group = self._sweep.memory.groups[name][int(numbers[each])]
+                    self._entered[group.key, each] = int(counts[each])
+            self._entered.setdefault(("", -1), 0)
+        return self._entered.get((key, rank), 0)
+
+    def posted(self, ends: tuple[str, int, int | None, int, bool]) -> int:
+        """Return how many messages a rank has posted to or from these ends."""
+        rank = ends[1]
+        if rank not in self._posted:
+            counted: Counter[tuple[Any, ...]] = Counter()
+            for batch in self._sweep.record.of(rank):
+                for link in batch.said.links:
+                    found = link.ends(batch, rank)
+                    if found is not None:
+                        counted[found] += 1
+            stand = self._sweep.standing.stand_of(rank)
+            if stand is not None and not isinstance(stand.instance.step.operation, Waiting):
+                for link in stand.said.links:
+                    found = link.ends(stand, rank)
+                    if found is not None:
+                        counted[found] += 1
+            self._posted[rank] = counted
+        key, _, peer, tag, sends = ends
+        return self._posted[rank][key, sends, peer, tag]
+
+    def entered(self, key: str, rank: int) -> Iterator[Call]:
+        """Yield the collectives that a rank has behind it on a group."""
+        for batch in self._sweep.record.of(rank):
+            if isinstance(batch.instance.step.operation, Collective):
+                link = batch.said.links[0]
+                if link.keys[int(link.numbers[rank])] == key:
+                    yield self._made(batch, rank)
+
+    def created(self, rank: int) -> Iterator[tuple[Call, Group]]:
+        """Yield the creations that a rank has behind it, each with the group."""
+        batches = self._sweep.record.creations
+        for batch, group in zip(batches, self._sweep.memory.created, strict=True):
+            yield self._made(batch, rank), group
+
+    def _made(self, batch: Batch, rank: int) -> Call:
+        """Return a call that a rank has behind it, as far as its label shows it."""
+        step = batch.instance.step
+        return Call(
+            step=step,
+            iteration=batch.instance.iteration,
+            operation=step.operation,
+            entry=batch.entry(self._sweep.memory, rank),
+            mark=step.mark,
+        )
+
+    # ------------------------------------------------------------------ one rank
+
+    def _name(self, process: Process, instance: Instance, until: int) -> None:
+        """Let a process know the numbers that its rank has named before a step, and its loops."""
+        for name, value in instance.variables.items():
+            number = value.of(process.rank) if isinstance(value, Named) else value
+            early = name in self._sweep.settled and self._named.get(name, until) >= until
+            if number is not None and not early:
+                process.scope[name] = number
+
+    def state(self, rank: int, arrays: Arrays, ledger: Ledger) -> RankState:
+        """Return a rank where it stands, with nothing under way yet."""
+        process = Process(self._plan, rank, arrays, initialise=False, ledger=ledger)
+        for name in (*self._plan.introduced, *self._plan.scenario.tensors):
+            process.scope.setdefault(name, None)
+        for name, column in self._sweep.memory.columns.items():
+            if column.held[rank]:
+                process.hold(name, column.values[rank, ...].copy())
+        for group in self._sweep.memory.created:
+            process.join(group)
+        events = ColumnEvents(self._replays, rank)
+        state = RankState(
+            rank=rank,
+            process=process,
+            walker=iter(()),
+            ledger=ledger,
+            events=events,
+            initial=events.initial(),
+            links=events.links,
+            truncated=rank in self._plan.scenario.truncated,
+        )
+        if rank in self._ready:
+            number = self._ready[rank]
+            before = self._sweep.instance(number - 1) if number else None
+            if before is not None:
+                self._name(process, before, before.step.index + 1)
+            place = (before.step.index, before.iteration) if before else None
+            state.walker = process.walk(after=place)
+        elif not self._sweep.finished[rank]:
+            state.state = "blocked"
+        else:
+            state.state = "finished"
+        return state
+
+    def enter(
+        self, state: RankState, meetings: Meetings, mailbox: Mailbox
+    ) -> list[Joining | Posted]:
+        """Let a rank have under way what it has; returns what waits for others."""
+        stand = self._sweep.standing.stand_of(state.rank)
+        found = list(self._open.get(state.rank, ()))
+        known = {id(work) for work, _ in found}
+        if stand is not None:
+            at = np.asarray([state.rank])
+            found += [
+                (work, int(work.active.rows(at)[0]))
+                for work in stand.works
+                if id(work) not in known
+            ]
+        found.sort(key=_posting)
+        waiting: list[Joining | Posted] = []
+        made: dict[int, matching.Work] = {}
+        for work, row in found:
+            made[id(work)] = self._work(state, work, row, stand)
+        for work, row in found:
+            waiting += self._posts(state, work, row, made[id(work)], meetings, mailbox)
+        _number(waiting)
+        for name, work in self._sweep.standing.handles_of(state.rank):
+            if id(work) not in made:
+                made[id(work)] = self._over(state, work, len(made))
+            state.handles[name] = made[id(work)]
+            state.process.keep(made[id(work)].call)
+        for work, _ in found:
+            each = made[id(work)]
+            if each.call.asynchronous:
+                buffers.take(state, each.call, each)
+        if stand is not None:
+            state.call = self._standing_call(state, stand, made)
+            state.waiting = tuple(made[id(work)] for work in stand.works)
+            place = (stand.instance.step.index, stand.instance.iteration)
+            state.walker = state.process.walk(after=place)
+        state.process.undefined_reads.clear()
+        return waiting
+
+    def _call(self, state: RankState, of: WorkColumn | Stand) -> Call:
+        """Return a call once more, as the rank made it. Raises Beyond where it would be another."""
+        process, instance = state.process, of.instance
+        self._name(process, instance, instance.step.index)
+        try:
+            call = process.call(instance.step, instance.iteration)
+        except ScenarioError:
+            leave("a call that cannot be made again")
+        if call is None:
+            leave("a call that the rank would not make again")
+        return call
+
+    def _standing_call(
+        self, state: RankState, stand: Stand, made: Mapping[int, matching.Work]
+    ) -> Call:
+        if isinstance(stand.instance.step.operation, Waiting):
+            return self._call(state, stand)
+        return made[id(stand.works[0])].call
+
+    def _work(
+        self, state: RankState, work: WorkColumn, row: int, stand: Stand | None
+    ) -> matching.Work:
+        call = self._call(state, work)
+        _same_tensors(state, call, work, row)
+        awaited = bool(work.waited[row])
+        made = matching.Work(
+            rank=state.rank,
+            call=call,
+            start_s=0.0,
+            at=-1 if call.asynchronous else len(state.events),
+            number=len(state.works),
+            handle=call.handle if call.asynchronous else None,
+            begun=True,
+            waited=awaited,
+        )
+        if awaited and call.asynchronous and stand is not None:
+            made.waited_at = (stand.instance.step.index, stand.instance.iteration)
+        state.works.append(made)
+        return made
+
+    def _over(self, state: RankState, work: WorkColumn, number: int) -> matching.Work:
+        """Return work that the rank has waited for: nothing is left of it but its handle."""
+        call = self._call(state, work)
+        return matching.Work(
+            rank=state.rank,
+            call=call,
+            start_s=0.0,
+            at=-1,
+            number=-1 - number,
+            handle=call.handle,
+            begun=True,
+            waited=True,
+        )
+
+    def _posts(
+        self,
+        state: RankState,
+        work: WorkColumn,
+        row: int,
+        made: matching.Work,
+        meetings: Meetings,
+        mailbox: Mailbox,
+    ) -> list[Joining | Posted]:
+        """Give a work what it is made of; returns what is not done of it."""
+        operation = made.call.operation
+        assert operation is not None
+        if operation.refuse(made.call.entry) is not None:
+            leave("a call that is refused")
+        messages = (
+            operation.messages(made.call.entry) if isinstance(operation, PointToPoint) else ()
+        )
+        waiting: list[Joining | Posted] = []
+        for at, post in enumerate(work.posts):
+            done = _done(post, row)
+            found: Joining | Posted
+            if isinstance(post, Entering):
+                found = self._joining(made.call, post, row, meetings, done=done)
+            else:
+                assert isinstance(post, Messages)
+                message = messages[at]
+                if (message.sends, message.peer) != (post.sends, int(post.peers[row])):
+                    leave("a message that is another by now")
+                group = message.group or made.call.entry.group
+                if done:
+                    found = _arrived(made.call, group, message, post, row)
+                else:
+                    found = mailbox.post(made.call, group, message, 0.0)
+                found.number, found.row = post.number, row
+            found.work = made
+            made.posts.append(found)
+            waiting += [] if done else [found]
+        return waiting
+
+    def _joining(
+        self, call: Call, post: Entering, row: int, meetings: Meetings, *, done: bool
+    ) -> Joining:
+        key, rank = call.entry.group.key, call.entry.rank
+        if not done:
+            return meetings.join(call, 0.0, position=post.position)
+        meeting = Meeting(group=call.entry.group, position=post.position, settled=True)
+        joining = Joining(rank=rank, call=call, time_s=0.0, meeting=meeting, entry=call.entry)
+        assert call.operation is not None, key
+        joining.done_s, joining.past = 0.0, True
+        joining.outcome = [
+            (
+                name,
+                values[row, ...].copy(),
+                post.bounds[name][row, ...].copy() if name in post.bounds else None,
+            )
+            for name, values in post.results.items()
+        ]
+        return joining
+
+
+def _posting(each: tuple[WorkColumn, int]) -> float:
+    """Return the place of a work in the order of calls: a call that blocks is the last."""
+    return float("inf") if each[0].number < 0 else each[0].number
+
+
+def _done(post: PostColumn, row: int) -> bool:
+    if isinstance(post, Messages):
+        return post.left == 0 or not post.unmet[row]
+    assert post.work is not None
+    return bool(post.work.left[row] == 0)
+
+
+def _same_tensors(state: RankState, call: Call, work: WorkColumn, row: int) -> None:
+    """Raise Beyond where a call of a work that runs uses other parts of tensors than before."""
+    for post in work.posts:
+        given: dict[str, Any] = {}
+        if isinstance(post, Entering):
+            given = dict(post.arguments)
+            views = [(given[name], call.entry.arguments.get(name)) for name in given]
+        else:
+            views = []
+            assert isinstance(post, Messages)
+            payload = post.payload
+            at = work.posts.index(post)
+            operation = call.operation
+            assert isinstance(operation, PointToPoint)
+            messages = operation.messages(call.entry)
+            if at >= len(messages):
+                leave("a message that is another by now")
+            message = messages[at]
+            views.append((payload, message.payload if message.sends else message.buffer))
+        for view, array in views:
+            if isinstance(view, View) and view.offsets is not None:
+                _same_part(state, view, row, array)
+
+
+def _same_part(state: RankState, view: View, row: int, array: Any) -> None:
+    held = state.process.scope.get(view.column.name)
+    offsets = view.offsets
+    assert offsets is not None
+    mine = offsets[row if len(offsets) > 1 else 0]
+    if not isinstance(array, np.ndarray) or not isinstance(held, np.ndarray):
+        leave("a tensor that is another by now")
+    if array.shape != mine.shape:
+        leave("a part of a tensor that is another by now")
+    if mine.size:
+        first = int(array.ctypes.data - held.ctypes.data) // held.itemsize
+        if first != int(mine.flat[0]):
+            leave("a part of a tensor that is another by now")
+
+
+def _arrived(call: Call, group: Any, message: Any, post: Messages, row: int) -> Posted:
+    """Return a message that has met its other side, which nothing needs any more."""
+    found = Posted(
+        rank=call.entry.rank,
+        call=call,
+        time_s=0.0,
+        group=group,
+        message=message,
+        payload=message.payload,
+        order=-1,
+        nth=0,
+        past=True,
+    )
+    found.done_s = 0.0
+    if not post.sends and post.arrived is not None:
+        found.outcome = [(None, post.arrived[row, ...].copy(), None)]
+    return found
+
+
+def _number(waiting: list[Joining | Posted]) -> None:
+    """Number messages that wait since before: those of the same ends end at -1."""
+    left: Counter[tuple[Any, ...]] = Counter()
+    for post in reversed(waiting):
+        if isinstance(post, Posted):
+            ends = (post.group.key, post.message.peer, post.message.tag, post.message.sends)
+            left[ends] += 1
+            post.nth = -left[ends]

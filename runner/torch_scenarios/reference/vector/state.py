@@ -1,0 +1,304 @@
+"""What all ranks hold, a column for each name, and which work uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from torch_scenarios.errors import Mark
+from torch_scenarios.expressions.lanes import Stack, Value
+from torch_scenarios.model.plan import Plan
+from torch_scenarios.operations.base import Group
+from torch_scenarios.reference.state import Ledger
+from torch_scenarios.reference.vector.call import Change, Entering, PostColumn, WorkColumn
+from torch_scenarios.reference.vector.cohort import LARGEST, Active, Column, View, leave
+
+# -------------------------------------------------------------------------------------------------
+# What all ranks hold: a column for each name, and who of them is a member of what.
+
+
+class Memory:
+    """The columns of a run, charged to its ledger."""
+
+    def __init__(self, plan: Plan, ledger: Ledger, flights: Flights) -> None:
+        """Begin with nothing held."""
+        self._plan = plan
+        self._ledger = ledger
+        self._flights = flights
+        self.columns: dict[str, Column] = {}
+        #: the groups that a name means, each on its members
+        self.groups: dict[str, tuple[Group, ...]] = dict(plan.names)
+        #: those that were created on the way, in order
+        self.created: list[Group] = []
+        self._group_ranks: dict[str, NDArray[np.int64]] = {}
+        self._group_numbers: dict[str, NDArray[np.int64]] = {}
+
+    def view(self, name: str, active: Active) -> View:
+        """Return what a name holds on these ranks. Raises Beyond where one holds nothing."""
+        column = self.columns.get(name)
+        if column is None or not (column.whole or column.held[active.index].all()):
+            leave(f"{name} has no value on some rank")
+        writing = self._flights.writing(name, active)
+        if any(flight.whole for flight in writing):
+            leave(f"{name} is still being written")
+        return View(column, active, None, self._flights.check_read if writing else None)
+
+    def hold(self, name: str, active: Active, value: Value, mark: Mark | None) -> NDArray[Any]:
+        """Let a name hold a copy of a tensor; returns its elements, which no step changes."""
+        if isinstance(value, Stack):
+            values = value.take()
+        elif isinstance(value, np.ndarray):
+            values = np.broadcast_to(value, (active.size, *value.shape))
+        else:
+            leave("a list of tensors")
+        column = self._column(name, active, values, mark)
+        fresh = value.__class__ is Stack and values.base is None and values.flags.c_contiguous
+        if fresh and active.everyone:
+            column.values, column.shared = values, True
+        else:
+            column.changing()[active.index] = values
+        column.held[active.index] = True
+        column.whole = column.whole or bool(column.held.all())
+        return values.copy() if isinstance(value, View) and value.offsets is None else values
+
+    def _column(self, name: str, active: Active, values: NDArray[Any], mark: Mark | None) -> Column:
+        column = self.columns.get(name)
+        if column is not None:
+            if column.shape == values.shape[1:] and column.values.dtype == values.dtype:
+                return column
+            others = column.held.copy()
+            others[active.index] = False
+            if others.any():
+                leave(f"{name} has several shapes or dtypes")
+        size = active.world_size
+        count = size * values.dtype.itemsize * prod(values.shape[1:])
+        if count > LARGEST:
+            leave("large tensors")
+        self._ledger.keep_bytes(count, mark)
+        made = Column(
+            name=name,
+            values=np.zeros((size, *values.shape[1:]), values.dtype),
+            held=np.zeros(size, np.bool_),
+            whole=False,
+        )
+        self.columns[name] = made
+        return made
+
+    # ------------------------------------------------------------------ groups
+
+    def create(self, group: Group) -> int:
+        """Let all ranks have a group that they create; returns which of them it is."""
+        if group.name in {*self.groups, *self._plan.scenario.tensors, *self._plan.introduced}:
+            leave("a group with the name of another")
+        self.groups[group.name] = (replace(group, key=f"{group.name}#0"),)
+        self.created += self.groups[group.name]
+        return len(self.created) - 1
+
+    def group(self, name: str, rank: int) -> Group | None:
+        """Return the group of a name that a rank is in."""
+        number = int(self.group_numbers(name)[rank])
+        return None if number < 0 else self.groups[name][number]
+
+    def group_ranks(self, name: str) -> NDArray[np.int64]:
+        """Return `group_rank(name)` on every rank `[W]`: -1 outside."""
+        self._learn(name)
+        return self._group_ranks[name]
+
+    def group_numbers(self, name: str) -> NDArray[np.int64]:
+        """Return which of the groups of that name each rank is in `[W]`: -1 for none."""
+        self._learn(name)
+        return self._group_numbers[name]
+
+    def group_sizes(self, name: str) -> NDArray[np.int64]:
+        """Return `group_size(name)` on every rank `[W]`: 0 outside."""
+        sizes = np.array([*(group.size for group in self.groups[name]), 0], np.int64)
+        return sizes[self.group_numbers(name)]
+
+    def _learn(self, name: str) -> None:
+        if name in self._group_ranks:
+            return
+        if name not in self.groups:
+            leave("a group that is created on the way")
+        size = self._plan.world_size
+        ranks, numbers = np.full(size, -1, np.int64), np.full(size, -1, np.int64)
+        for number, group in reversed(list(enumerate(self.groups[name]))):
+            members = np.asarray(group.ranks, np.int64)
+            if len(set(group.ranks)) != group.size or members.min(initial=0) < 0:
+                leave("a group with a rank twice")
+            ranks[members] = np.arange(group.size)
+            numbers[members] = number
+        self._group_ranks[name], self._group_numbers[name] = ranks, numbers
+
+
+# -------------------------------------------------------------------------------------------------
+# Which tensors asynchronous work still uses; to use one twice is a race: not for this engine.
+#
+# The parts of a tensor that two operations use are compared by their first and last elements.
+# Parts that lie within each other without touching (columns of a matrix) count as touching: the
+# other engine looks closer.
+
+
+class Flight(Struct, eq=False):
+    """A part of a tensor in the hands of a work: elements `low` to `high` on each of its ranks.
+
+    `live` `[W]` tells on which ranks the work was not waited for yet.
+    """
+
+    work: WorkColumn
+    writes: bool
+    whole: bool
+    low: Any
+    high: Any
+    live: NDArray[np.bool_]
+    left: int
+
+
+class Flights:
+    """The flights of all ranks, by the name of the tensor."""
+
+    def __init__(self, world_size: int) -> None:
+        """Begin with none."""
+        self._size = world_size
+        self._by_name: dict[str, list[Flight]] = {}
+
+    def writing(self, name: str, active: Active) -> list[Flight]:
+        """Return the flights that write what a name holds on one of these ranks."""
+        return [
+            flight
+            for flight in self._by_name.get(name, ())
+            if flight.writes and bool(flight.live[active.index].any())
+        ]
+
+    def check_read(self, view: View) -> None:
+        """Raise Beyond where an expression reads a part of a tensor that work writes."""
+        self.check(view, writes=False)
+
+    def check_look(self, name: str, active: Active) -> None:
+        """Raise Beyond where something may be expected of a name while work writes it."""
+        for flight in self._by_name.get(name, ()):
+            if flight.writes and flight.live[active.index].any():
+                leave(f"{name} is looked at while work writes it")
+
+    def check(self, view: View, *, writes: bool) -> None:
+        """Raise Beyond where a call on a part of a tensor races with work that uses it."""
+        for flight in self._by_name.get(view.column.name, ()):
+            if writes or flight.writes:
+                self._compare(flight, view)
+
+    def check_name(self, name: str, active: Active) -> None:
+        """Raise Beyond where a name gets a new value while work uses the old one."""
+        for flight in self._by_name.get(name, ()):
+            if flight.live[active.index].any():
+                leave(f"{name} changes while work uses it")
+
+    def _compare(self, flight: Flight, view: View) -> None:
+        low, high = bounds(view)
+        rows = np.searchsorted(flight.work.active.ranks, view.active.ranks)
+        rows[rows == flight.work.active.size] = 0
+        theirs = [each if each.ndim == 0 else each[rows] for each in (flight.low, flight.high)]
+        touches = (low <= theirs[1]) & (theirs[0] <= high) & flight.live[view.active.index]
+        if touches.any():
+            leave(f"{view.column.name} is in the hands of two operations")
+
+    def take(self, work: WorkColumn, view: View, *, writes: bool) -> None:
+        """Hand a part of a tensor over to a work."""
+        if 0 in view.shape:
+            return
+        live = np.zeros(self._size, np.bool_)
+        live[view.active.index] = True
+        low, high = bounds(view)
+        flight = Flight(
+            work=work,
+            writes=writes,
+            whole=view.whole,
+            low=low,
+            high=high,
+            live=live,
+            left=view.active.size,
+        )
+        self._by_name.setdefault(view.column.name, []).append(flight)
+
+    def give_back(self, work: WorkColumn, active: Active) -> None:
+        """Take back what a work used on ranks that have waited for it."""
+        for name in work.flown:
+            flights = self._by_name.get(name, [])
+            for flight in [each for each in flights if each.work is work]:
+                before = flight.live[active.index]
+                flight.left -= int(before.sum())
+                flight.live[active.index] = False
+                if not flight.left:
+                    flights.remove(flight)
+
+
+def check_together(used: Sequence[tuple[View, bool]]) -> None:
+    """Raise Beyond where one call stores into a part that it uses twice; True is stored into."""
+    if len(used) == 1 or not any(writes for _, writes in used):
+        return
+    by_name: dict[str, list[tuple[View, bool]]] = {}
+    for view, writes in used:
+        by_name.setdefault(view.column.name, []).append((view, writes))
+    for name, parts in by_name.items():
+        if len(parts) > 1 and any(writes for _, writes in parts) and _touching(parts):
+            leave(f"{name} is used twice by one call")
+
+
+def _touching(parts: Sequence[tuple[View, bool]]) -> bool:
+    """Return whether parts of one tensor may touch on some rank, one of them stored into."""
+    spans = [(*(each.reshape(-1) for each in bounds(view)), writes) for view, writes in parts]
+    for at, (low, high, writes) in enumerate(spans):
+        for other_low, other_high, written in spans[at + 1 :]:
+            if (writes or written) and bool(((low <= other_high) & (other_low <= high)).any()):
+                return True
+    return False
+
+
+def bounds(view: View) -> tuple[Any, Any]:
+    """Return the first and last element of a part, counted flat: one for all ranks, or `[L]`."""
+    places = view.places()
+    if places.size == 0:
+        return np.asarray(1), np.asarray(0)
+    if len(places) == 1:
+        return np.asarray(places.min()), np.asarray(places.max())
+    flat = places.reshape(len(places), -1)
+    return flat.min(axis=1), flat.max(axis=1)
+
+
+# -------------------------------------------------------------------------------------------------
+# What a work brought, put in place: columns change, and what changed is noted.
+
+
+def put_in_place(
+    post: PostColumn, active: Active, rows: NDArray[np.int64] | None, slack: dict[str, Any]
+) -> list[Change]:
+    """Store what arrived on the rows of a post; returns what changed."""
+    if isinstance(post, Entering):
+        found = []
+        for argument, values in post.results.items():
+            view = post.arguments[argument]
+            if isinstance(view, View):
+                found.append(_put(view, active, rows, values))
+                if argument in post.bounds and view.offsets is None:
+                    bounds = post.bounds[argument]
+                    slack[view.column.name] = bounds if rows is None else bounds[rows]
+        return found
+    if post.target is None or post.arrived is None:
+        return []
+    change = _put(post.target, active, rows, post.arrived)
+    return [change]
+
+
+def _put(
+    view: View, active: Active, rows: NDArray[np.int64] | None, values: NDArray[Any]
+) -> Change:
+    found = values if rows is None else values[rows]
+    view.put(rows, found)
+    offsets = view.offsets
+    if offsets is not None and rows is not None and len(offsets) > 1:
+        offsets = offsets[rows]
+    return Change(view.column.name, active, offsets, found)

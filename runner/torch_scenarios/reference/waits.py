@@ -1,0 +1,377 @@
+"""The wait-for graph of a run at rest, with a cause on every edge."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from functools import cache
+from itertools import islice
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.model.process import Call
+from torch_scenarios.operations.base import (
+    Collective,
+    Compound,
+    Entry,
+    GroupCreation,
+    Local,
+    Message,
+    PointToPoint,
+    ProgramError,
+    RefusedError,
+)
+from torch_scenarios.reference.matching import Creating, Joining, Post, Posted, Series
+from torch_scenarios.reference.state import RankState, Run, arrays_of
+from torch_scenarios.reference.symptoms import PostEdge, Symptom
+from torch_scenarios.vocabulary import WORLD
+
+# -------------------------------------------------------------------------------------------------
+# Whom a member of a collective surely misses.
+
+#: kinds of arguments that hold what a collective moves
+TENSORS = frozenset({"tensor", "tensors", "tensor_lists", "objects", "object"})
+
+
+def needs(operation: Collective, entry: Entry) -> frozenset[int]:
+    """Return the group ranks without which no implementation could let a member pass.
+
+    A rank that has nothing to contribute and nothing to get waits for none: tensors without
+    elements are carried by no message.
+    """
+    if moves_nothing(operation, entry):
+        return _nobody(entry.group_rank)
+    return operation.needs(entry)
+
+
+@cache
+def _nobody(group_rank: int) -> frozenset[int]:
+    return frozenset({group_rank})
+
+
+def moves_nothing(operation: Collective, entry: Entry) -> bool:
+    """Whether a member has nothing to contribute and nothing to get: no tensor has an element."""
+    tensors = False
+    for name in _carried(operation):
+        value = entry.arguments.get(name)
+        parts = (value,) if value.__class__ is np.ndarray else arrays_of(value)
+        for part in parts:
+            if part.__class__ is not np.ndarray or part.size:
+                return False
+            tensors = True
+    return tensors
+
+
+@cache
+def _carried(operation: Collective) -> tuple[str, ...]:
+    """Return the arguments that hold what an operation moves."""
+    return tuple(param.name for param in operation.params if param.kind in TENSORS)
+
+
+# -------------------------------------------------------------------------------------------------
+# The wait-for graph of a run that stands still, with a cause on every edge.
+#
+# Ranks that stand in one meeting wait for the same absent ranks, so the graph goes from waiters to
+# a *need* and from the need to those who could meet it: its size is that of the program, not its
+# square. Whether a peer ever comes is read from its *future*: the calls that it would still make
+# if it were freed.
+
+#: how far a stuck rank's future is looked at
+HORIZON = 10_000
+
+#: of the peers that one rank waits for, and of the edges of one need, how many stand in a trace
+SHOWN, SHOWN_IN_ALL = 16, 4_096
+
+
+class Need(Struct, frozen=True, kw_only=True, eq=False):
+    """What some ranks wait for: that each of `peers` does what `because` says.
+
+    `anyone` tells that one of them is enough: a receive from anyone.
+    """
+
+    waiters: tuple[Post, ...]
+    peers: tuple[int, ...]
+    because: str
+    anyone: bool = False
+
+    def edges(self) -> list[PostEdge]:
+        """Return the first edges of every waiter; fewer where the waiters are many."""
+        shown = max(1, min(SHOWN, SHOWN_IN_ALL // len(self.waiters)))
+        return [
+            PostEdge(post=post, peer=peer, because=self.because, sure=not self.anyone)
+            for post in self.waiters
+            for peer in self.peers[:shown]
+        ]
+
+
+def needs_of(run: Run, states: Iterable[RankState]) -> list[Need]:
+    """Return what blocked ranks wait for, those in one meeting together."""
+    together: dict[tuple[int, str, frozenset[int]], list[Joining]] = {}
+    found: list[Need] = []
+    for state in states:
+        for work in map(run.streams.first, state.waiting):
+            for post in work.posts:
+                if post.done_s is not None:
+                    continue
+                if isinstance(post, Joining):
+                    operation = _collective(post)
+                    key = (id(post.meeting), operation.name, needs(operation, post.entry))
+                    together.setdefault(key, []).append(post)
+                else:
+                    found.append(_alone(run, post))
+    return [*(_meeting_need(run, posts) for posts in together.values()), *found]
+
+
+def _collective(post: Joining) -> Collective:
+    assert isinstance(post.call.operation, Collective)
+    return post.call.operation
+
+
+def _meeting_need(run: Run, posts: list[Joining]) -> Need:
+    first = posts[0]
+    operation, group = _collective(first), first.meeting.group
+    joined = first.meeting.of(operation.name)
+    missed = needs(operation, first.entry)
+    absent = [
+        rank
+        for at, rank in enumerate(group.ranks)
+        if at not in joined and (run.reading.strict or at in missed)
+    ]
+    because = f"to enter `{operation.label(first.entry)}`"
+    if any(_was_there(run, first, rank) for rank in absent[:SHOWN]):
+        because = f"to make operation {first.meeting.position + 1} on {group.name}"
+    return Need(waiters=tuple(posts), peers=tuple(absent), because=because)
+
+
+def _was_there(run: Run, post: Joining, rank: int) -> bool:
+    """Whether a rank took the step in which `post` waits, as an earlier operation on the group."""
+    meeting, call = post.meeting, post.call
+    return any(
+        (each.step.index, each.iteration) == (call.step.index, call.iteration)
+        for each in run.meetings.calls(meeting.group.key, rank)
+    )
+
+
+def _alone(run: Run, post: Post) -> Need:
+    if isinstance(post, Posted):
+        because = ("to receive" if post.message.sends else "to send") + on(run, post)
+        if post.message.peer is not None:
+            return Need(waiters=(post,), peers=(post.message.peer,), because=because)
+        others = tuple(rank for rank in post.group.ranks if rank != post.rank)
+        return Need(waiters=(post,), peers=others, because=because, anyone=True)
+    assert isinstance(post, Creating)
+    if run.reading.on(post.group).splits:
+        split = run.creations.splitting(post)
+        absent = tuple(peer for peer in range(len(run.ranks)) if peer not in split)
+        return Need(waiters=(post,), peers=absent, because="to split the world as well")
+    here = run.creations.beside(post)
+    absent = tuple(
+        peer
+        for peer in post.group.ranks
+        if peer not in here or here[peer].group.ranks != post.group.ranks
+    )
+    return Need(waiters=(post,), peers=absent, because="to create the same group")
+
+
+class Futures:
+    """What each rank would still do; looking ahead uses up the ranks' programs."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._calls: dict[int, list[Call]] = {}
+        #: rank -> the series of the groups that it would create, in order
+        self._coming: dict[int, list[Series]] = {}
+
+    def of(self, rank: int) -> list[Call]:
+        """Return the calls that the rank has yet to begin, those that it has enqueued first."""
+        enqueued = self._run.streams.enqueued(rank)
+        return [*enqueued, *self.beyond(rank)] if enqueued else self.beyond(rank)
+
+    def beyond(self, rank: int) -> list[Call]:
+        """Return the calls after the one in which the rank stands."""
+        if rank not in self._calls:
+            self._calls[rank] = self._look(self._run.ranks[rank])
+        return self._calls[rank]
+
+    def _look(self, state: RankState) -> list[Call]:
+        found: list[Call] = []
+        created: Counter[Series] = Counter()
+        if state.state != "blocked":
+            return found
+        standing = self._run.creating.get(state.rank)
+        if standing is not None and state.rank in standing.group.ranks:
+            state.process.alive.add(standing.group.key)
+        try:
+            for call in islice(state.walker, HORIZON):
+                found.append(call)
+                if isinstance(call.operation, Local):
+                    if call.operation.ends(call.entry):
+                        break
+                    call.operation.run(state.process, call.entry)
+                elif isinstance(call.operation, Compound):
+                    if "result" in call.entry.arguments:  # what it brings is not known
+                        call.operation.run(state.process, call.entry)
+                elif isinstance(call.operation, GroupCreation):
+                    self._join(state, call, created)
+                state.process.keep(call)
+        except (ScenarioError, RefusedError, ProgramError):
+            pass  # what lies behind needs values that never come, or lies behind an exception
+        return found
+
+    def _join(self, state: RankState, call: Call, created: Counter[Series]) -> None:
+        """Let the rank know the group that it would create; a key where others wait with it."""
+        assert isinstance(call.operation, GroupCreation)
+        creations = self._run.creations
+        group = call.operation.group(call.entry, self._run.plan.scenario.timeout_s)
+        counts = self._run.reading.on(group).counts
+        local = call.operation.local(call.entry)
+        coming = sum(created[each] for each in created if not each[0] or state.rank in each[0])
+        series = creations.series(group, state.process, counts, local=local, coming=coming)
+        self._coming.setdefault(state.rank, []).append(series)
+        ordinal = creations.ordinal(state.rank, series) + created[series]
+        created[series] += 1
+        key = creations.key(group, series, ordinal)
+        state.process.join(group if key is None else replace(group, key=key))
+
+    def brings(self, post: Post, peer: int) -> str:
+        """Return `late` if the peer would come, `never`, or `other`: it would do something else.
+
+        `beyond` where it does not in what is written of its program, which goes on beyond that.
+        """
+        if peer not in range(len(self._run.ranks)):
+            return "never"
+        found = self._brings(post, peer)
+        if found == "never" and self._goes_on(peer) and not self._clashes(post, peer):
+            return "beyond"
+        return found
+
+    def _goes_on(self, peer: int) -> bool:
+        state = self._run.ranks[peer]
+        return state.truncated and state.state in {"blocked", "finished"}
+
+    def _clashes(self, post: Post, peer: int) -> bool:
+        """Whether both ends of a message stand for each other, under two tags or on two groups.
+
+        Neither moves before the other: what lies beyond does not matter.
+        """
+        return (
+            isinstance(post, Posted)
+            and any(
+                isinstance(other, Posted)
+                and other.done_s is None
+                and other.message.sends != post.message.sends
+                and other.message.peer == post.rank
+                and post.message.peer == peer
+                for work in self._run.ranks[peer].waiting
+                for other in work.posts
+            )
+            and post.work in self._run.ranks[post.rank].waiting
+        )
+
+    def _brings(self, post: Post, peer: int) -> str:
+        if isinstance(post, Joining):
+            return self._joins(post, peer)
+        if isinstance(post, Posted):
+            wanted = [message for call in self.of(peer) for message in messages_of(call)]
+            tags = self._run.reading.on(post.group).tags
+            late = any(_answers(post, message, tags=tags) for message in wanted)
+            return "late" if late else "never"
+        assert isinstance(post, Creating)
+        return self._creates(post, peer)
+
+    def _joins(self, post: Joining, peer: int) -> str:
+        key = post.meeting.group.key
+        ahead = post.meeting.position - self._run.meetings.position(key, peer)
+        if ahead < 0:
+            return "other"
+        coming = [
+            call
+            for call in self.of(peer)
+            if isinstance(call.operation, Collective) and call.entry.group.key == key
+        ]
+        if ahead >= len(coming):
+            return "never"
+        return "late" if coming[ahead].operation is post.call.operation else "other"
+
+    def _creates(self, post: Creating, peer: int) -> str:
+        creations = self._run.creations
+        if peer in creations.beside(post):
+            return "other"
+        self.beyond(peer)
+        coming = self._coming.get(peer, []).count(post.series)
+        ahead = post.ordinal - creations.ordinal(peer, post.series)
+        return "late" if ahead < coming else "never"
+
+
+class AtRest(Struct, frozen=True, kw_only=True):
+    """A run that has come to rest, as diagnoses look at it; `found` is what is found so far."""
+
+    run: Run
+    futures: Futures
+    needs: list[Need]
+    found: list[Symptom]
+
+
+def messages_of(call: Call) -> tuple[Message, ...]:
+    """Return the messages that a call would post."""
+    operation = call.operation
+    if not isinstance(operation, PointToPoint) or operation.refuse(call.entry) is not None:
+        return ()
+    return operation.messages(call.entry)
+
+
+def _answers(post: Posted, message: Message, *, tags: bool) -> bool:
+    return (
+        message.sends != post.message.sends
+        and (not tags or message.tag == post.message.tag)
+        and (message.peer == post.rank or (message.peer is None and post.message.sends))
+    )
+
+
+def on(run: Run, post: Posted) -> str:
+    """Return ` on GROUP` where a message is not on the world, or others are on other groups."""
+    several_groups = len(run.mailbox.groups) > 1
+    return f" on {post.group.name}" if post.group.key != WORLD or several_groups else ""
+
+
+def gone(run: Run, rank: int) -> bool:
+    """Whether a rank ended by a fault or an exception: then its absence is no fault of its own."""
+    if not 0 <= rank < len(run.ranks):
+        return False
+    state = run.ranks[rank]
+    return state.state in {"raised", "died"} or bool(state.broken)
+
+
+def waiting_beyond(run: Run, futures: Futures, needs: list[Need]) -> frozenset[int]:
+    """Return the blocked ranks that what lies beyond a truncated program may free.
+
+    Each of their needs can be met: by a rank that has come to the end of what is written, or that
+    such a rank may free.
+    """
+    free = {s.rank for s in run.ranks if s.truncated and s.state == "finished"}
+    if not free:
+        return frozenset()
+    wanted: dict[int, list[Need]] = {}
+    for need in needs:
+        for post in need.waiters:
+            wanted.setdefault(post.rank, []).append(need)
+    found: set[int] = set()
+    while True:
+        more = {
+            rank
+            for rank, mine in wanted.items()
+            if rank not in found and all(_may_be_met(futures, need, free) for need in mine)
+        }
+        if not more:
+            return frozenset(found)
+        found |= more
+        free |= more
+
+
+def _may_be_met(futures: Futures, need: Need, free: set[int]) -> bool:
+    post = need.waiters[0]
+    met = (peer in free and futures.brings(post, peer) in {"late", "beyond"} for peer in need.peers)
+    return any(met) if need.anyone else all(met)

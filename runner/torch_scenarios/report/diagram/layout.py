@@ -1,0 +1,310 @@
+"""Which nodes and lines share a row of the diagram, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct, field
+
+from torch_scenarios.timeline import At, Match, Timeline, ends_of
+from torch_scenarios.timeline.build import columns_of
+
+# -------------------------------------------------------------------------------------------------
+# What is asked of a picture: how wide, which ranks and steps, with values or without.
+
+#: steps that are all drawn; of more, unless others are asked for, the first and the last
+MOST, FIRST, LAST = 40, 12, 18
+
+
+class NoStepsError(ValueError):
+    """The picture has none of the steps that are asked for."""
+
+
+class PictureView(Struct, frozen=True, kw_only=True):
+    """`width` in characters; `ranks` None: as many as fit; `steps` from, to, from 1, both in."""
+
+    width: int = 100
+    values: bool = False
+    ranks: tuple[int, ...] | None = None
+    steps: tuple[int | None, int | None] | None = None
+
+    def chosen(self, count: int) -> frozenset[int]:
+        """Return which of `count` steps are drawn, numbered from 0. Raises NoStepsError."""
+        if self.steps is not None:
+            first, last = self.steps
+            found = range(max(first or 1, 1) - 1, count if last is None else min(last, count))
+            if not found:
+                message = f"no step is drawn: the picture has steps 1 to {count}"
+                raise NoStepsError(message)
+            return frozenset(found)
+        if count <= MOST:
+            return frozenset(range(count))
+        return frozenset(range(FIRST)) | frozenset(range(count - LAST, count))
+
+
+# -------------------------------------------------------------------------------------------------
+# In which order the steps of all ranks are drawn: as the file has them, as far as that is true.
+#
+# Time goes downwards. Ranks that take one step of the file are drawn side by side, members of a
+# collective and the ends of a blocking message always, and nothing is drawn before what it needs.
+# Where ranks cross so that no order keeps all of it, one call is drawn alone and its line later.
+
+#: spans that can only be drawn together
+Unit = tuple["At", ...]
+
+
+def ordered(timeline: Timeline, lanes: Sequence[int]) -> list[list[At]]:
+    """Return the spans of some lanes in groups: each group is drawn together, above the next."""
+    return _Ordering(timeline, lanes).run()
+
+
+class _Ordering:
+    """Lists spans group by group; the head of a lane is its first span that is not listed."""
+
+    def __init__(self, timeline: Timeline, lanes: Sequence[int]) -> None:
+        self.timeline = timeline
+        self.heads = dict.fromkeys(lanes, 0)
+        self.lengths = {lane: len(timeline.lanes[lane].spans) for lane in lanes}
+        self.units: dict[At, list[At]] = {}
+        self.needs: dict[At, list[At]] = {}
+        self.steps = _steps(timeline)
+        for meeting in timeline.meetings:
+            self._constrain(meeting)
+        self.depths = columns_of(
+            [len(lane.spans) for lane in timeline.lanes], self.steps.values(), ()
+        )
+
+    def _constrain(self, meeting: Match) -> None:
+        spans = [at for at in meeting.spans if at[0] in self.heads]
+        if meeting.kind != "message":
+            self._join(spans)
+        elif len(spans) > 1:
+            if meeting.completed[1] == spans[1] and not self._crosses(meeting):
+                self._join(spans)
+            else:
+                self.needs.setdefault(meeting.completed[1], []).append(spans[0])
+
+    def _crosses(self, meeting: Match) -> bool:
+        """Whether both ends are steps of one rank, the send not waiting for its receiver.
+
+        All ranks may then send before they receive: the ends of a message cannot stand together.
+        """
+        if meeting.completed[0] == meeting.spans[0]:
+            return False
+        sends, receives = (
+            {lane for lane, _ in self.steps[self._instance(at)]} for at in meeting.spans
+        )
+        return not sends.isdisjoint(receives)
+
+    def _join(self, spans: list[At]) -> None:
+        merged = list(dict.fromkeys(other for at in spans for other in self.units.get(at, [at])))
+        for at in merged:
+            self.units[at] = merged
+
+    def run(self) -> list[list[At]]:
+        found = []
+        while any(self.heads[lane] < self.lengths[lane] for lane in self.heads):
+            group = self._next()
+            for lane, position in group:
+                self.heads[lane] = position + 1
+            found.append(sorted(group))
+        return found
+
+    def _next(self) -> list[At]:
+        """Return what is drawn next: the step that comes first in the program, where it can."""
+        heads = [at for at in self.heads.items() if at[1] < self.lengths[at[0]]]
+        units = {id(unit): unit for unit in (self.units.get(at, [at]) for at in heads)}
+        ready = [unit for unit in units.values() if self._ready(unit)]
+        if not ready:
+            alone = min(heads, key=lambda at: (at not in self.units, self._priority(at)))
+            unit = self.units.get(alone, [alone])
+            unit.remove(alone)
+            self.units.pop(alone, None)
+            self.needs.pop(alone, None)
+            return [alone]
+        first = min(ready, key=lambda unit: min(map(self._priority, unit)))
+        steps = set(map(self._instance, first))
+        return [at for unit in ready if steps & set(map(self._instance, unit)) for at in unit]
+
+    def _ready(self, unit: list[At]) -> bool:
+        return all(self.heads[at[0]] == at[1] for at in unit) and all(
+            need in unit or self.heads[need[0]] > need[1]
+            for at in unit
+            for need in self.needs.get(at, ())
+        )
+
+    def _instance(self, at: At) -> tuple[int, tuple[int, ...]]:
+        span = self.timeline.lanes[at[0]].spans[at[1]]
+        return span.index, span.iteration
+
+    def _priority(self, at: At) -> tuple[int, int, int]:
+        return self.depths[at[0]][at[1]], self._instance(at)[0], at[0]
+
+
+def _steps(timeline: Timeline) -> dict[tuple[int, tuple[int, ...]], list[At]]:
+    """Return the spans of each step of the program."""
+    steps: dict[tuple[int, tuple[int, ...]], list[At]] = {}
+    for number, lane in enumerate(timeline.lanes):
+        for position, span in enumerate(lane.spans):
+            steps.setdefault((span.index, span.iteration), []).append((number, position))
+    return steps
+
+
+# -------------------------------------------------------------------------------------------------
+# Which nodes and lines share a row of the picture, so that nothing is drawn over anything else.
+#
+# A row has *nodes* (a rank takes a step), *bars* (a collective, over its members) and *arrows* (a
+# message). A line may pass a rank that takes no step in that row, never one that does.
+
+
+class Bar(Struct, frozen=True, kw_only=True):
+    """A collective or a creation over `lanes`; `missing` are lanes that had to come and did not."""
+
+    lanes: tuple[int, ...]
+    missing: tuple[int, ...]
+    complete: bool
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The outermost lanes."""
+        return min((*self.lanes, *self.missing)), max((*self.lanes, *self.missing))
+
+
+class Arrow(Struct, frozen=True, kw_only=True):
+    """A message from lane to lane; `missing` is the lane whose end of it never came, if one."""
+
+    name: str
+    source: int
+    target: int
+    missing: int | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether both ends came."""
+        return self.missing is None
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The outer lanes."""
+        return min(self.source, self.target), max(self.source, self.target)
+
+
+class Row(Struct, kw_only=True):
+    """One line of the picture."""
+
+    nodes: dict[int, At] = field(default_factory=dict)
+    bars: list[Bar] = field(default_factory=list)
+    arrows: list[Arrow] = field(default_factory=list)
+
+    def takes_bar(self, bar: Bar) -> bool:
+        """Return whether a bar fits: nothing else is drawn between its ends."""
+        low, high = bar.extent
+        return not any(low <= lane <= high for lane in self.nodes) and all(
+            high < left or right < low for left, right in self._extents()
+        )
+
+    def takes_node(self, lane: int) -> bool:
+        """Return whether a node fits: no line passes or touches its lane."""
+        return not any(low <= lane <= high for low, high in self._extents())
+
+    def takes_arrow(self, arrow: Arrow) -> bool:
+        """Return whether an arrow fits: it passes no node, and shares its way with no other line.
+
+        Only the opposite arrow may share it: the line then has two heads.
+        """
+        low, high = arrow.extent
+        if any(low < lane < high for lane in self.nodes):
+            return False
+        over = [other for other in self.arrows if other.extent == arrow.extent]
+        if over:
+            return [(a.target, a.complete) for a in over] == [(arrow.source, arrow.complete)]
+        return all(high <= left or right <= low for left, right in self._extents())
+
+    def _extents(self) -> Iterator[tuple[int, int]]:
+        yield from (bar.extent for bar in self.bars)
+        yield from (arrow.extent for arrow in self.arrows)
+
+
+class Packing:
+    """Makes the rows of one group of spans after the other, of some lanes of a timeline."""
+
+    def __init__(self, timeline: Timeline, lanes: Sequence[int]) -> None:
+        """Know every meeting by the spans that begin and complete it."""
+        self._lanes = set(lanes)
+        self._lane_of = {timeline.lanes[lane].rank: lane for lane in lanes}
+        self._placed: set[At] = set()
+        self._meetings: dict[At, dict[str, Match]] = {}
+        for meeting in timeline.meetings:
+            for at in (*meeting.spans, *meeting.completed):
+                self._meetings.setdefault(at, {})[meeting.name] = meeting
+
+    def skip(self, group: Iterable[At]) -> None:
+        """Let a group of spans count as drawn."""
+        self._placed.update(group)
+
+    def rows(self, group: Sequence[At]) -> list[Row]:
+        """Return the rows of a group: bars first, then arrows, then those who stand alone."""
+        self.skip(group)
+        nodes = {lane: (lane, position) for lane, position in group}
+        met = {name: m for at in group for name, m in self._meetings.get(at, {}).items()}
+        bars, arrows = list(self._bars(met.values(), group)), self._arrows(met.values(), group)
+        rows = [Row()]
+        for bar in sorted(bars, key=lambda bar: bar.extent):
+            row = _row(rows, [row for row in rows if row.takes_bar(bar)])
+            row.bars.append(bar)
+            row.nodes |= {lane: nodes.pop(lane) for lane in bar.lanes if lane in nodes}
+        for arrow in sorted(arrows, key=_length):
+            row = _row(rows, [row for row in rows if row.takes_arrow(arrow)], arrow)
+            row.arrows.append(arrow)
+            row.nodes |= {lane: nodes.pop(lane) for lane in arrow.extent if lane in nodes}
+        for lane, at in nodes.items():
+            _row(rows, [row for row in rows if row.takes_node(lane)]).nodes[lane] = at
+        return rows
+
+    def _bars(self, met: Iterable[Match], group: Sequence[At]) -> Iterator[Bar]:
+        """Yield the bars of the collectives whose last member is in the group."""
+        for meeting in met:
+            spans = [at for at in meeting.spans if at[0] in self._lanes]
+            if meeting.kind == "message" or not self._ends(spans, group):
+                continue
+            missing = (self._lane_of.get(rank) for rank in meeting.missing)
+            bar = Bar(
+                lanes=tuple(lane for lane, _ in spans),
+                missing=tuple(lane for lane in missing if lane is not None),
+                complete=meeting.complete,
+            )
+            if len(bar.lanes) + len(bar.missing) > 1:
+                yield bar
+
+    def _arrows(self, met: Iterable[Match], group: Sequence[At]) -> Iterator[Arrow]:
+        """Yield the messages whose last end is in the group, and those that never have one."""
+        for meeting in met:
+            ends = ends_of(meeting.name)
+            if ends is None or ends[0] not in self._lane_of or ends[1] not in self._lane_of:
+                continue
+            last = [meeting.spans[0], *meeting.completed[1:]]
+            if self._ends(last, group):
+                yield Arrow(
+                    name=meeting.name,
+                    source=self._lane_of[ends[0]],
+                    target=self._lane_of[ends[1]],
+                    missing=self._lane_of[meeting.missing[0]] if meeting.missing else None,
+                )
+
+    def _ends(self, spans: Sequence[At], group: Sequence[At]) -> bool:
+        """Return whether all of the spans are drawn once the group is, and not before."""
+        return self._placed.issuperset(spans) and not set(spans).isdisjoint(group)
+
+
+def _length(arrow: Arrow) -> tuple[int, int, int]:
+    low, high = arrow.extent
+    return high - low, low, arrow.source
+
+
+def _row(rows: list[Row], fitting: list[Row], arrow: Arrow | None = None) -> Row:
+    """Return the first row that fits, best one where an arrow ends at a node; a new one if none."""
+    ends = set(arrow.extent) if arrow else set()
+    if not fitting:
+        rows.append(Row())
+        return rows[-1]
+    return max(fitting, key=lambda row: len(ends & row.nodes.keys()))

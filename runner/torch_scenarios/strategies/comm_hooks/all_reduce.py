@@ -1,0 +1,59 @@
+"""`allreduce_hook` and `fp16_compress_hook`: the mean, in float32 or in half of the bytes.
+
+Both divide by the size of the group before they sum (torch 2.13, `default_hooks.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from importlib import import_module
+from typing import Any
+
+from torch_scenarios.modules.base import Array
+from torch_scenarios.operations.base import Caller, Group, Part
+from torch_scenarios.strategies.base import summed
+from torch_scenarios.strategies.comm_hooks.base import AT, Bucket, Hook, HookSide
+
+
+class AllReduceHook(Hook, frozen=True, kw_only=True):
+    """`default_hooks.allreduce_hook`."""
+
+    name = "allreduce_hook"
+
+    def register(self, real: Any, wrapped: Any, group: Any) -> None:
+        """Register it with the group, which is its state."""
+        wrapped.register_comm_hook(group, getattr(import_module(f"{AT}.default_hooks"), self.name))
+
+    def side(self, group: Group, caller: Caller, shared: dict[Any, Any]) -> HookSide:
+        """Return a side that keeps nothing."""
+        return Averaging(group, self.reduced)
+
+
+class Fp16Compress(AllReduceHook, frozen=True, kw_only=True):
+    """`default_hooks.fp16_compress_hook`."""
+
+    name = "fp16_compress_hook"
+
+    @property
+    def reduced(self) -> str:
+        """Half of float32."""
+        return "float16"
+
+
+class Averaging(HookSide):
+    """The mean over the group, in some dtype."""
+
+    def __init__(self, group: Group, dtype: str) -> None:
+        """Work in that dtype."""
+        super().__init__(group)
+        self._dtype = dtype
+
+    def mean(self, bucket: Bucket) -> Generator[Part, None, Array]:
+        """Divide, and sum up."""
+        found = yield from averaged(self.group, bucket.flat.astype(self._dtype))
+        return found.astype(bucket.flat.dtype)
+
+
+def averaged(group: Group, flat: Array) -> Generator[Part, None, Array]:
+    """Return the mean over a group: what each member has is divided before it is summed."""
+    return (yield from summed(group, flat / flat.dtype.type(group.size)))

@@ -1,0 +1,269 @@
+"""A timeline as JSON, and back: compact, because a run of 64 ranks has tens of thousands of spans.
+
+What many spans share stands once, in a table, and a span names its row:
+
+    steps       [index, label, kind, operation, group, line, place]
+    iterations  [0, 3]: the values of the loop variables, outermost first
+    texts       every value, every word
+    span        [step, iteration, state, column, start, end, complete, raised, completes, values]
+
+`state`, `raised` and the members of `values` (name, value, name, value, ...) are texts; times are
+whole microseconds, null where there is none; `completes` are positions in `meetings` that a `wait`
+completed. A meeting is [name, kind, label, missing, complete, spans, completed], where spans are
+flat: lane, position, lane, position. Trailing nulls of a span are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from torch_scenarios.timeline.model import At, DrawnDiagnosis, Edge, Lane, Match, StepSpan, Timeline
+
+# -------------------------------------------------------------------------------------------------
+# Timeline -> plain lists and mappings, as :mod:`torch_scenarios.timeline.codec` describes them.
+
+FORMAT = "scenario-timeline"
+VERSION = 1
+
+
+class _Table:
+    """Rows that are kept once; a row is named by its position."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Hashable, int] = {}
+
+    def at(self, row: Hashable) -> int:
+        return self.rows.setdefault(row, len(self.rows))
+
+    def listed(self) -> list[Any]:
+        return list(self.rows)
+
+
+class _Tables:
+    """All tables of one timeline."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.steps, self.iterations, self.texts = _Table(), _Table(), _Table()
+        self.meetings = {meeting.name: at for at, meeting in enumerate(timeline.meetings)}
+        self.calls: dict[At, set[str]] = {}
+        for meeting in timeline.meetings:
+            for at in meeting.spans:
+                self.calls.setdefault(at, set()).add(meeting.name)
+
+    def values(self, values: Mapping[str, str]) -> list[int]:
+        at = self.texts.at
+        return [number for name, text in values.items() for number in (at(name), at(text))]
+
+
+def packed(timeline: Timeline) -> dict[str, Any]:
+    """Return a timeline as plain lists and mappings, ready for JSON."""
+    tables = _Tables(timeline)
+    lanes = [
+        {
+            "rank": lane.rank,
+            "ending": lane.ending,
+            "died": lane.died,
+            **({"host": lane.host} if lane.host else {}),
+            "initial": tables.values(lane.initial),
+            "spans": [_span(tables, span, (at, nth)) for nth, span in enumerate(lane.spans)],
+        }
+        for at, lane in enumerate(timeline.lanes)
+    ]
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "file": timeline.file,
+        "case": timeline.case,
+        "witness": timeline.witness,
+        "backend": timeline.backend,
+        "outcome": timeline.outcome,
+        "columns": timeline.columns,
+        "duration_us": _us(timeline.duration_s),
+        "steps": tables.steps.listed(),
+        "iterations": tables.iterations.listed(),
+        "texts": tables.texts.listed(),
+        "meetings": [_meeting(meeting) for meeting in timeline.meetings],
+        "lanes": lanes,
+        "edges": [[e.waiter, e.peer, e.because, e.cycle, e.sure] for e in timeline.edges],
+        "faults": [[f.name, f.prose, list(f.ranks), f.line, list(f.odd)] for f in timeline.faults],
+    }
+
+
+def _span(tables: _Tables, span: StepSpan, at: At) -> list[Any]:
+    step = (span.index, span.label, span.kind, span.operation, span.group, span.line, span.place)
+    calls = tables.calls.get(at, ())
+    completes = [tables.meetings[name] for name in span.meetings if name not in calls]
+    row: list[Any] = [
+        tables.steps.at(step),
+        tables.iterations.at(span.iteration),
+        tables.texts.at(span.state),
+        span.column,
+        _us(span.start_s),
+        None if span.end_s is None else _us(span.end_s),
+        None if span.complete_s is None else _us(span.complete_s),
+        None if span.raised is None else tables.texts.at(span.raised),
+        completes or None,
+        tables.values(span.values) or None,
+    ]
+    while row[-1] is None:
+        row.pop()
+    return row
+
+
+def _meeting(meeting: Match) -> list[Any]:
+    apart = meeting.completed != meeting.spans
+    return [
+        meeting.name,
+        meeting.kind,
+        meeting.label,
+        list(meeting.missing),
+        meeting.complete,
+        [number for at in meeting.spans for number in at],
+        [number for at in meeting.completed for number in at] if apart else None,
+    ]
+
+
+def _us(seconds: float) -> int:
+    return round(seconds * 1e6)
+
+
+# -------------------------------------------------------------------------------------------------
+# Plain lists and mappings -> Timeline: what :mod:`torch_scenarios.timeline.codec` wrote, read back.
+
+_SPAN_FIELDS = 10
+
+
+class TimelineError(ValueError):
+    """A text that is no timeline of ours: truncated, of a newer version, something else."""
+
+
+def unpacked(found: object) -> Timeline:
+    """Return the timeline of what :func:`packed` gave. Raises TimelineError."""
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        message = "this is not a timeline of torch-scenarios"
+        raise TimelineError(message)
+    version = found.get("version")
+    if version != VERSION:
+        message = f"this timeline has version {version}; version {VERSION} is read here"
+        raise TimelineError(message)
+    try:
+        return _unpacked(found)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        message = f"this timeline is damaged: {type(error).__name__}: {error}"
+        raise TimelineError(message) from error
+
+
+def _unpacked(found: Mapping[str, Any]) -> Timeline:
+    meetings = tuple(_read_meeting(row) for row in found["meetings"])
+    calls: dict[At, list[str]] = {}
+    for meeting in meetings:
+        for at in meeting.spans:
+            calls.setdefault(at, []).append(meeting.name)
+    iterations = [tuple(row) for row in found["iterations"]]
+    names = [meeting.name for meeting in meetings]
+    lanes = tuple(
+        Lane(
+            rank=lane["rank"],
+            ending=lane["ending"],
+            died=lane["died"],
+            host=lane.get("host", ""),
+            initial=_read_values(found["texts"], lane["initial"]),
+            spans=tuple(
+                _read_span(found, iterations, names, calls.get((at, nth), ()), row)
+                for nth, row in enumerate(lane["spans"])
+            ),
+        )
+        for at, lane in enumerate(found["lanes"])
+    )
+    return Timeline(
+        file=found["file"],
+        case=found["case"],
+        witness=found["witness"],
+        backend=found["backend"],
+        outcome=found["outcome"],
+        columns=found["columns"],
+        duration_s=found["duration_us"] / 1e6,
+        meetings=meetings,
+        lanes=lanes,
+        edges=tuple(
+            Edge(waiter=waiter, peer=peer, because=because, cycle=cycle, sure=sure)
+            for waiter, peer, because, cycle, sure in found["edges"]
+        ),
+        faults=tuple(
+            DrawnDiagnosis(name=name, prose=prose, ranks=tuple(ranks), line=line, odd=tuple(odd))
+            for name, prose, ranks, line, odd in found["faults"]
+        ),
+    )
+
+
+def _read_span(
+    found: Mapping[str, Any],
+    iterations: Sequence[tuple[int, ...]],
+    names: Sequence[str],
+    calls: Sequence[str],
+    row: list[Any],
+) -> StepSpan:
+    texts = found["texts"]
+    full = [*row, *[None] * (_SPAN_FIELDS - len(row))]
+    step, iteration, state, column, start, end, complete, raised, completes, values = full
+    index, label, kind, operation, group, line, place = found["steps"][step]
+    return StepSpan(
+        index=index,
+        iteration=iterations[iteration],
+        label=label,
+        kind=kind,
+        operation=operation,
+        group=group,
+        state=texts[state],
+        column=column,
+        start_s=start / 1e6,
+        end_s=None if end is None else end / 1e6,
+        complete_s=None if complete is None else complete / 1e6,
+        line=line,
+        place=place,
+        meetings=(*calls, *(names[at] for at in completes or ())),
+        values=_read_values(texts, values or ()),
+        raised=None if raised is None else texts[raised],
+    )
+
+
+def _read_values(texts: Sequence[str], flat: Sequence[int]) -> dict[str, str]:
+    return {texts[name]: texts[value] for name, value in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def _read_meeting(row: list[Any]) -> Match:
+    name, kind, label, missing, complete, spans, completed = row
+    return Match(
+        name=name,
+        kind=kind,
+        label=label,
+        missing=tuple(missing),
+        complete=complete,
+        spans=_pairs(spans),
+        completed=_pairs(spans if completed is None else completed),
+    )
+
+
+def _pairs(flat: Sequence[int]) -> tuple[At, ...]:
+    return tuple(zip(flat[::2], flat[1::2], strict=True))
+
+
+# -------------------------------------------------------------------------------------------------
+# Stored.
+
+
+def to_json(timeline: Timeline) -> str:
+    """Return a timeline as one line of JSON."""
+    return json.dumps(packed(timeline), separators=(",", ":"), ensure_ascii=False)
+
+
+def from_json(text: str) -> Timeline:
+    """Return the timeline of a text. Raises TimelineError."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        message = f"this is not JSON, or only a part of it: {error}"
+        raise TimelineError(message) from error
+    return unpacked(found)

@@ -1,0 +1,965 @@
+"""What each rank raised, which ranks are blocked, and how the scenario ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from torch_scenarios.cost.structure import UNKNOWN
+from torch_scenarios.errors import Clause, Mark, Problem, ScenarioError, warning
+from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE
+from torch_scenarios.expressions.values import PerRank
+from torch_scenarios.model.scenario import (
+    Bounds,
+    CostExpectation,
+    ElapsedBounds,
+    Expectation,
+    FinalExpectation,
+    RaiseSpec,
+    Scenario,
+)
+from torch_scenarios.model.trace import Diagnosis, Event, RankTrace, Trace
+from torch_scenarios.model.traffic import Structure
+from torch_scenarios.verdict.finding import Finding, StatedCost, Witness, ranks_text
+from torch_scenarios.verdict.witnesses import (
+    Case,
+    Memories,
+    Side,
+    StepInstance,
+    version_meant,
+    view_at_end,
+    view_of,
+)
+from torch_scenarios.vocabulary import DIAGNOSES, OUTCOMES
+
+# -------------------------------------------------------------------------------------------------
+# What a backend is known to make of a program, in words.
+
+#: facts of a backend that one note names
+TOLD = 3
+
+ENDS = {
+    "completes": "complete",
+    "deadlock": "end in a deadlock",
+    "error": "end in an error",
+    "crash": "end in a crash",
+}
+
+
+def note_of(case: Case) -> str | None:
+    """Return what a report says of a forecast that is not what is predicted anyway, or None."""
+    forecast, general = case.prediction, case.general
+    if forecast is general:
+        return None
+    because = "; ".join(forecast.because[:TOLD])
+    because = f", because {because}" if because else ""
+    where = f"on {forecast.backend}"
+    run = case.run
+    if run is None or run.outcome == general.outcome != forecast.outcome:
+        was = "it is" if run is None else "it was"
+        return f"{where} {was} predicted to {_ends(forecast, general)}{because}"
+    came = "as predicted" if run.outcome == forecast.outcome else "not as predicted"
+    came = "as it may" if run.outcome in {*forecast.open} - {*general.open} else came
+    return f"{where}, {came}: {run.outcome}{because}"
+
+
+def warnings_of_gloo(
+    scenario: Scenario, predicted: Trace, torch: str | None = None
+) -> tuple[Problem, ...]:
+    """Return a warning where Gloo is known to bring to another end what is meant for every backend.
+
+    Gloo comes with torch and runs everywhere; what another backend makes of a program is said where
+    it is asked for. To be asked where no backend is named. `torch` is a version of torch.
+    """
+    meant = not scenario.backends or "gloo" in scenario.backends
+    if not meant or "gloo" in scenario.expect.backends:
+        return ()
+    forecast = predicted.on("gloo", torch or version_meant(scenario))
+    if forecast is predicted:
+        return ()
+    because = f", because {forecast.because[0]}" if forecast.because else ""
+    return (
+        warning(
+            "gloo_differs",
+            f"on gloo it is predicted to {_ends(forecast, predicted)}{because}",
+            scenario.expect.mark or scenario.mark,
+            "state what Gloo does under `gloo:` in `expect`, or let all members of such a group be "
+            "in equally many groups, made by equally many calls, when they create it",
+        ),
+    )
+
+
+def _ends(forecast: Trace, general: Trace) -> str:
+    """Say how a forecast ends, and whether that is how the program ends everywhere."""
+    end = ENDS[forecast.outcome]
+    if forecast.outcome != general.outcome:
+        return end
+    more = sorted({*forecast.open} - {*general.open})
+    return f"{end}, or in {' or '.join(more)}" if more else f"{end} in another way"
+
+
+def explaining(case: Case) -> tuple[str, ...]:
+    """Return the facts of a backend that explain an outcome that the semantics do not have."""
+    forecast, general = case.prediction, case.general
+    outcome = case.run.outcome if case.run is not None else forecast.outcome
+    explains = {forecast.outcome, *({*forecast.open} - {*general.open})}
+    return forecast.because if forecast is not general and outcome in explains else ()
+
+
+# -------------------------------------------------------------------------------------------------
+# What each rank raised beside a step, and when: the author's `raises` and `elapsed`.
+
+#: seconds by which a timer of the operating system, or of a backend, may be early
+TIMER_ERROR_S = 0.005
+#: seconds that only floating point adds to the reference's clock
+CLOCK_ERROR_S = 1e-6
+
+#: what a rank gets whose partner never comes: its own timeout, or the closing of one who gave up
+GAVE_UP = frozenset({"timeout", "peer_lost", "aborted"})
+
+
+def judge_conduct(case: Case) -> list[Finding]:
+    """Return the findings on everything that steps are expected to raise, and when they end."""
+    found: dict[tuple[object, ...], list[tuple[int, Finding]]] = {}
+    for instance in case.instances():
+        expect = instance.step.expect
+        if expect is None or (expect.raises is None and expect.elapsed is None):
+            continue
+        for finding in (*_raises(case, instance, expect), *_elapsed(case, instance, expect)):
+            key = (finding.index, finding.iteration, finding.code, finding.witness, finding.prose)
+            found.setdefault(key, []).append((instance.rank, finding))
+    findings = [_together(entries) for entries in found.values()]
+    return findings + _raised_at_end(case)
+
+
+def _together(entries: list[tuple[int, Finding]]) -> Finding:
+    ranks = tuple(sorted(rank for rank, _ in entries))
+    first = entries[0][1]
+    return Finding(
+        witness=first.witness,
+        code=first.code,
+        prose=f"{ranks_text(ranks)} {first.prose}",
+        mark=first.mark,
+        ranks=ranks,
+        label=first.label,
+        index=first.index,
+        iteration=first.iteration,
+        name=first.name,
+    )
+
+
+# ---------------------------------------------------------------------------- raises
+
+
+def _raises(case: Case, instance: StepInstance, expect: Expectation) -> list[Finding]:
+    side = instance.predicted or instance.observed
+    if expect.raises is None or side is None:
+        return []
+    spec = _chosen(side, expect.raises)
+    if not isinstance(spec, RaiseSpec):
+        return []
+    mine = None
+    if case.reference and instance.predicted is not None:
+        mine = _predicted_problem(instance.predicted.event, spec, case)
+    seen = _observed_problem(instance.observed.event, spec) if instance.observed else None
+    case.compared += 1
+    mark = spec.mark or expect.mark
+    findings = []
+    if seen is not None and not mine:
+        findings.append(_finding(instance.event, "backend", "raises_differs", seen, "raises"))
+    elif mine and case.run is not None and instance.observed is not None and not seen:
+        findings.append(_finding(instance.event, "reference", "raises_differs", mine, "raises"))
+    elif mine:
+        findings.append(_finding(instance.event, "expectation", "raises_differs", mine, "raises"))
+    return [_at(finding, mark) for finding in findings]
+
+
+def _chosen(side: Side, stated: PerRank[RaiseSpec] | RaiseSpec) -> RaiseSpec | None:
+    if isinstance(stated, PerRank):
+        chosen = view_of(side).process().choose(stated)
+        return chosen if isinstance(chosen, RaiseSpec) else None
+    return stated
+
+
+def _predicted_problem(event: Event, spec: RaiseSpec, case: Case) -> str | None:
+    """Return how the reference contradicts the author; None where it may be as stated."""
+    opened = set(case.open)
+    if event.failure is not None and event.state == "raised":
+        kinds = set(event.failure.kinds)
+    elif event.state in {"blocked", "possibly_blocked"}:
+        kinds = set(GAVE_UP)
+    else:
+        kinds = set()
+    if not spec.kinds:
+        sure = event.state == "raised" and "completes" not in opened
+        return f"would raise {_any(kinds)}, expected nothing" if sure else None
+    if opened & {"error", "deadlock", "crash"}:
+        return None
+    if kinds & set(spec.kinds):
+        return _observed_problem(event, _known(spec, event)) if event.failure else None
+    return f"would raise {_any(kinds)}, expected {_any(set(spec.kinds))}"
+
+
+def _known(spec: RaiseSpec, event: Event) -> RaiseSpec:
+    """Return what the analysis can tell of a spec: not the words, unless the program chose them."""
+    if event.failure is not None and event.failure.own:
+        return spec
+    return replace(spec, contains=None)
+
+
+def _observed_problem(event: Event, spec: RaiseSpec) -> str | None:
+    failure = event.failure
+    if not spec.kinds:
+        if failure is None:
+            return None
+        return f"raised {_any(set(failure.kinds))}, expected nothing{_said(event)}"
+    wanted = _any(set(spec.kinds))
+    if failure is None:
+        return f"{_did(event)}, expected to raise {wanted}"
+    if not set(failure.kinds) & set(spec.kinds):
+        return f"raised {_any(set(failure.kinds))}, expected {wanted}{_said(event)}"
+    if spec.contains is not None and spec.contains not in failure.message:
+        return f"raised {wanted} without the words {spec.contains!r}{_said(event)}"
+    return None
+
+
+def _did(event: Event) -> str:
+    return {"done": "returned", "blocked": "did not return"}.get(event.state, f"was {event.state}")
+
+
+def _said(event: Event) -> str:
+    words = event.failure.message.strip() if event.failure else ""
+    return f": {words.splitlines()[0]}" if words else ""
+
+
+def _any(kinds: set[str]) -> str:
+    return " or ".join(sorted(kinds)) or "nothing"
+
+
+def _raised_at_end(case: Case) -> list[Finding]:
+    """Judge the top-level `raises`: what a rank raised that no step expected."""
+    stated = case.final.at_end.raises
+    if stated is None:
+        return []
+    found: dict[tuple[Witness, str], list[tuple[int, Finding]]] = {}
+    for rank in range(case.scenario.world_size):
+        process = case.predicted.process(rank, case.predicted.final(rank), None, None)
+        spec = process.choose(stated) if isinstance(stated, PerRank) else stated
+        if not isinstance(spec, RaiseSpec):
+            continue
+        case.compared += 1
+        mine = None
+        if case.reference:
+            mine = _end_problem(case.predicted.rank(rank), spec, predicted=True)
+        if mine and (case.open or case.own_outcome):
+            mine = None
+        seen = _end_problem(case.observed.rank(rank), spec) if case.observed else None
+        prose = mine or seen
+        if prose:
+            witness = _alone(mine, seen, ran=case.run is not None)
+            mark = spec.mark or case.final.at_end.mark or case.final.mark
+            finding = _raise_finding(witness, prose, mark)
+            found.setdefault((witness, prose), []).append((rank, finding))
+    return [_together(entries) for entries in found.values()]
+
+
+def _alone(mine: str | None, seen: str | None, *, ran: bool) -> Witness:
+    if not mine:
+        return "backend"
+    return "expectation" if seen or not ran else "reference"
+
+
+def _raise_finding(witness: Witness, prose: str, mark: Mark | None) -> Finding:
+    return Finding(witness=witness, code="raises_differs", prose=prose, mark=mark, name="raises")
+
+
+def _end_problem(
+    found: RankTrace | None, spec: RaiseSpec, *, predicted: bool = False
+) -> str | None:
+    last = found.events[-1] if found and found.ending == "raised" and found.events else None
+    if last is None:
+        if not spec.kinds:
+            return None
+        return f"raised nothing unexpected, expected {_any(set(spec.kinds))}"
+    problem = _observed_problem(last, _known(spec, last) if predicted else spec)
+    return f"{problem} (in `{last.label}`)" if problem else None
+
+
+# ---------------------------------------------------------------------------- elapsed
+
+
+def _elapsed(case: Case, instance: StepInstance, expect: Expectation) -> list[Finding]:
+    side = instance.predicted or instance.observed
+    if expect.elapsed is None or side is None:
+        return []
+    process = view_of(side).process()
+    bounds = expect.elapsed
+    if isinstance(bounds, PerRank):
+        bounds = process.choose(bounds)
+    if not isinstance(bounds, ElapsedBounds):
+        return []
+    least = None if bounds.min_s is None else process.seconds(bounds.min_s)
+    most = None if bounds.max_s is None else process.seconds(bounds.max_s)
+    mine = None
+    if case.reference and instance.predicted is not None:
+        mine = _bounds(instance.predicted.event, least, most, CLOCK_ERROR_S)
+    seen = None
+    if instance.observed is not None:
+        # a rank that began late waits that much shorter for one that did not
+        rank = case.observed.rank(instance.rank) if case.observed else None
+        late_s = 0.0 if rank is None else rank.late_s
+        seen = _bounds(instance.observed.event, least, most, late_s + TIMER_ERROR_S)
+    case.compared += 1
+    mark = bounds.mark or expect.mark
+    if mine:
+        witness: Witness = "reference" if instance.observed and not seen else "expectation"
+        return [_at(_finding(instance.event, witness, "elapsed_differs", mine, "elapsed"), mark)]
+    if seen:
+        return [_at(_finding(instance.event, "backend", "elapsed_differs", seen, "elapsed"), mark)]
+    return []
+
+
+def _bounds(event: Event, least: float | None, most: float | None, error_s: float) -> str | None:
+    """Compare the end of a step with its bounds, which count from the scenario's beginning."""
+    ended = event.end_s if event.complete_s is None else event.complete_s
+    if ended is None:
+        return None
+    if least is not None and ended < least - error_s:
+        return f"passed this step after {ended:.3g} s, expected at least {least:g} s"
+    if most is not None and ended > most + CLOCK_ERROR_S:
+        return f"passed this step after {ended:.3g} s, expected at most {most:g} s"
+    return None
+
+
+def _finding(event: Event, witness: Witness, code: str, prose: str, name: str) -> Finding:
+    return Finding(
+        witness=witness,
+        code=code,
+        prose=prose,
+        label=event.label,
+        index=event.index,
+        iteration=event.iteration,
+        name=name,
+    )
+
+
+def _at(finding: Finding, mark: object) -> Finding:
+    return replace(finding, mark=mark)
+
+
+# -------------------------------------------------------------------------------------------------
+# Who is stuck where, against what the author states in `blocked:`.
+
+STUCK = frozenset({"blocked", "possibly_blocked"})
+
+
+def judge_blocked(case: Case) -> list[Finding]:
+    """Return the findings on ranks that are stuck otherwise than the author states."""
+    final = case.final
+    if final.blocked is None:
+        return []
+    found: list[Finding] = []
+    static = case.reference and case.prediction.outcome in final.ends
+    for rank in range(case.scenario.world_size):
+        stated = chosen_text(case.predicted, rank, final.blocked)
+        case.compared += 1
+        mine = None
+        if static:
+            mine = _position(case, case.predicted, rank, stated)
+        seen = _position(case, case.observed, rank, stated) if case.observed else None
+        witness: Witness = "backend"
+        if mine:
+            witness = "reference" if case.observed and seen is None else "expectation"
+        prose = mine or seen
+        if prose:
+            place = chosen_place(case.predicted, rank, final.blocked)
+            found.append(_blocked_finding(final, witness, rank, prose, place))
+    return found
+
+
+def _blocked_finding(
+    final: FinalExpectation, witness: Witness, rank: int, prose: str, place: Mark | None = None
+) -> Finding:
+    whole = final.blocked.mark if final.blocked is not None else None
+    return Finding(
+        witness=witness,
+        code="blocked_differs",
+        prose=prose,
+        mark=place or whole or final.mark,
+        ranks=(rank,),
+        name="blocked",
+    )
+
+
+def chosen_text(memories: Memories, rank: int, stated: PerRank[str]) -> str | None:
+    """Return the text that a per-rank mapping states for a rank in the end, or None."""
+    process = memories.process(rank, memories.final(rank), None, None)
+    chosen = process.choose(stated)
+    return None if chosen is None else str(chosen)
+
+
+def chosen_place(memories: Memories, rank: int, stated: PerRank[str]) -> Mark | None:
+    """Return the place of the key that selects a rank; of the whole where only `else` does."""
+    process = memories.process(rank, memories.final(rank), None, None)
+    keys = (selector.mark for selector, _ in stated.branches if process.selects(selector))
+    return next(keys, None) or stated.mark
+
+
+def _position(case: Case, memories: Memories, rank: int, stated: str | None) -> str | None:
+    """Return how a rank's position contradicts what is stated, or None."""
+    found = memories.rank(rank)
+    stuck = _stuck_at(found)
+    sure = found is not None and found.ending != "possibly_blocked"
+    if stated is None:
+        if stuck is None or not sure or not _counts(case, found):
+            return None
+        if memories is case.observed and _possibly(case, rank, stuck):
+            return None
+        return f"rank {rank} is blocked in `{stuck.label}`, which `blocked:` does not state"
+    if stuck is None:
+        ended = found.ending if found else "not there"
+        return f"rank {rank} is not blocked (it {_ended(ended)}), you expect it in `{stated}`"
+    if not sure and memories is case.predicted:
+        return (
+            f"rank {rank} is only possibly blocked in `{stuck.label}`: an implementation may let "
+            f"it pass, so `blocked:` must not state it"
+        )
+    if _named(case, memories, rank, stuck, stated):
+        return None
+    if memories is case.observed and _possibly(case, rank, stuck):
+        return None  # it may stand there before it comes to where it stands for sure
+    return f"rank {rank} is blocked in `{stuck.label}`, you expect `{stated}`"
+
+
+def _counts(case: Case, found: RankTrace | None) -> bool:
+    """Return whether a rank is blocked: who gave up is, where the end is a deadlock."""
+    gave = found is not None and found.ending == "raised"
+    return "deadlock" in case.final.ends or not gave
+
+
+def _ended(ending: str) -> str:
+    return {"finished": "takes its last step", "raised": "raises", "died": "dies"}.get(
+        ending, f"is {ending}"
+    )
+
+
+def _stuck_at(found: RankTrace | None) -> Event | None:
+    if found is None or not found.events:
+        return None
+    last = found.events[-1]
+    if found.ending in STUCK or (found.ending == "raised" and gave_up(found)):
+        return last
+    return None
+
+
+def _possibly(case: Case, rank: int, event: Event) -> bool:
+    """Return whether a correct backend may leave a rank stuck in this step, though not for sure."""
+    predicted = case.predicted.rank(rank)
+    if predicted is None:
+        return False
+    return (
+        predicted.ending == "possibly_blocked"
+        or (event.index, event.iteration) in predicted.may_block
+    )
+
+
+def _named(case: Case, memories: Memories, rank: int, event: Event, stated: str) -> bool:
+    """Return whether the words name the step: its name, its whole label, or the operation."""
+    step = case.order.steps.get(event.index)
+    if stated == event.label or (step is not None and stated == step.name):
+        return True
+    operation = step.operation if step is not None else None
+    if step is None or operation is None:
+        return False
+    if stated in {operation.name, *operation.aliases}:
+        return True
+    # a step with a name of its own may still be called by its label: `send to 1`
+    process = memories.process(rank, memories.final(rank), event, None)
+    try:
+        return stated == operation.label(memories.entry(process, operation, step))
+    except (ScenarioError, *CANNOT_COMPUTE):
+        return False
+
+
+def gave_up(rank: RankTrace) -> bool:
+    """Return whether a rank ended because it, or its peer, waited no longer."""
+    last = rank.events[-1] if rank.events else None
+    return bool(last and last.failure and set(last.failure.kinds) & GAVE_UP)
+
+
+# -------------------------------------------------------------------------------------------------
+# How the scenario ended, against what the author states: outcome, blocked, diagnosis, dies.
+#
+# Where the reference leaves the outcome open (`Trace.open`), only the run can contradict the
+# author.
+
+
+def judge_ending(case: Case, diagnoses: Sequence[Finding] = ()) -> list[Finding]:
+    """Return the findings on how the scenario ended.
+
+    Where the file states no outcome, `diagnoses` (findings on what is wrong with the program) say
+    already why it does not complete.
+    """
+    said = case.run is None and not case.final.outcomes and any(f.diagnosis for f in diagnoses)
+    found = [*([] if said else _outcome(case)), *_dies(case), *_within(case)]
+    if not found or case.run is None:
+        found += judge_blocked(case)
+    return found
+
+
+# -------------------------------------------------------------------------------------------------
+# What a program costs, held against what the author states: proved, and the same on any machine.
+
+#: relative difference of numbers of bytes that are modelled: fractions of a tensor
+FRACTION = 1e-9
+
+
+def judge_cost(case: Case) -> list[Finding]:
+    """Return the findings on rounds, messages and bytes.
+
+    Raises ScenarioError where the program has no such cost: it is wrong, or has a collective.
+    """
+    stated = case.final.cost
+    if stated is None or not case.reference:
+        return []
+    structure = _structure(case, stated)
+    if structure is None:
+        return []
+    case.compared += 1
+    found = [
+        _cost_finding(case, name, value, bounds)
+        for name, value, bounds in (
+            ("rounds", structure.rounds, stated.rounds),
+            ("messages", structure.messages, stated.messages),
+            ("sent", max(structure.sent), stated.sent),
+        )
+        if bounds is not None and value is not None and not _holds(case, name, value, bounds)
+    ]
+    return [*found, *_sent_by(case, structure, stated), *_time(case, stated)]
+
+
+def _time(case: Case, stated: CostExpectation) -> list[Finding]:
+    """Return the finding on the time that is forecast on a topology."""
+    asked, traffic = stated.time, case.general.traffic
+    if asked is None or traffic is None:
+        return []
+    # the models of machines, which only a file that states a time needs: 14 ms of each start
+    from torch_scenarios.cost.forecast import forecast
+    from torch_scenarios.cost.topology import topology
+
+    bounds = Bounds(low=asked.low, high=asked.high, mark=asked.mark)
+    try:
+        machine = topology(asked.on, Path(case.scenario.source.path).parent)
+        found = forecast(traffic, machine)
+    except ScenarioError as error:
+        problems = [
+            each if each.mark else replace(each, mark=asked.mark) for each in error.problems
+        ]
+        raise ScenarioError(problems) from None
+    if _holds(case, "time_us", found.time, bounds):
+        return []
+    prose = (
+        f"the forecast is {found.time:.6g} us ({found.origin}), the expectation is {_told(bounds)} "
+        f"us; known error: {found.error}"
+    )
+    return [
+        Finding(
+            witness="expectation", code="cost_differs", prose=prose, mark=asked.mark, name="time"
+        )
+    ]
+
+
+def _structure(case: Case, stated: CostExpectation) -> Structure | None:
+    """Return what the program costs; None where a finding says already that it is wrong."""
+    traffic = case.general.traffic
+    wrong = [each.name for each in case.general.diagnoses if not each.optional]
+    if wrong and not case.final.diagnoses:
+        return None
+    if traffic is None or wrong or case.general.outcome != "completes":
+        why = f"it has {wrong[0]}" if wrong else f"it ends in {case.general.outcome}"
+        message = f"the program has no cost: {why}"
+        raise ScenarioError(
+            [Problem(code="no_cost", message=message, mark=stated.mark, hint="leave `cost` out")]
+        )
+    structure = traffic.structure
+    if structure.collectives and (stated.rounds is not None or stated.messages is not None):
+        shown = ", ".join(f"`{name}`" for name in structure.collectives)
+        message = f"{shown} is one call, whose rounds and messages each backend chooses"
+        hint = "write the algorithm out, or `use` its file; `sent` counts it by the ring's volume"
+        raise ScenarioError(
+            [Problem(code="cost_of_collective", message=message, mark=stated.mark, hint=hint)]
+        )
+    if traffic.unknown and (stated.sent is not None or stated.sent_by is not None):
+        message = UNKNOWN
+        hint = "leave `sent` out, or send tensors"
+        raise ScenarioError([Problem(code="no_cost", message=message, mark=stated.mark, hint=hint)])
+    return structure
+
+
+def _holds(
+    case: Case, name: str, value: float, bounds: Bounds, ranks: tuple[int, ...] = ()
+) -> bool:
+    """Return whether a cost is as it is stated, and keep both for reports."""
+    holds = _within_bounds(value, bounds)
+    case.costs.append(
+        StatedCost(
+            name=name,
+            low=bounds.low,
+            high=bounds.high,
+            computed=value,
+            holds=holds,
+            ranks=ranks,
+        )
+    )
+    return holds
+
+
+def _within_bounds(value: float, bounds: Bounds) -> bool:
+    slack = FRACTION * abs(value)
+    return (bounds.low is None or value >= bounds.low - slack) and (
+        bounds.high is None or value <= bounds.high + slack
+    )
+
+
+def _told(bounds: Bounds) -> str:
+    if bounds.low == bounds.high and bounds.low is not None:
+        return f"{bounds.low:g}"
+    parts = [
+        f"at least {bounds.low:g}" if bounds.low is not None else "",
+        f"at most {bounds.high:g}" if bounds.high is not None else "",
+    ]
+    return " and ".join(part for part in parts if part)
+
+
+def _number(value: Any) -> float:
+    return float(value.item() if hasattr(value, "item") else value)
+
+
+#: what a cost is called
+_COSTS = {
+    "rounds": "the longest chain of messages has {value:g} rounds",
+    "messages": "there are {value:g} messages",
+    "sent": "the most bytes that one rank sends are {value:.12g}",
+}
+
+
+def _cost_finding(case: Case, name: str, value: float, bounds: Bounds) -> Finding:
+    return Finding(
+        witness="expectation",
+        code="cost_differs",
+        prose=f"{_COSTS[name].format(value=value)}, the expectation is {_told(bounds)}",
+        mark=bounds.mark or case.final.mark,
+        name=name,
+    )
+
+
+def _sent_by(case: Case, structure: Structure, stated: CostExpectation) -> list[Finding]:
+    """Return the finding on the bytes that each rank sends."""
+    if stated.sent_by is None:
+        return []
+    wrong: list[tuple[int, float, Bounds]] = []
+    alike: dict[tuple[float, float | None, float | None], list[int]] = {}
+    for rank, sent in enumerate(structure.sent):
+        process = view_at_end(case.predicted, rank).process()
+        asked: Any = process.choose(stated.sent_by)
+        if asked is None:
+            continue
+        low, high = (
+            None if form is None else _number(process.evaluate(form))
+            for form in (asked.low, asked.high)
+        )
+        bounds = Bounds(low=low, high=high, mark=asked.mark)
+        alike.setdefault((sent, low, high), []).append(rank)
+        if not _within_bounds(sent, bounds):
+            wrong.append((rank, sent, bounds))
+    for (sent, low, high), ranks in alike.items():
+        _holds(case, "sent", sent, Bounds(low=low, high=high), tuple(ranks))
+    if not wrong:
+        return []
+    shown = "; ".join(
+        f"rank {rank} sends {sent:.12g} bytes, the expectation is {_told(bounds)}"
+        for rank, sent, bounds in wrong[:3]
+    )
+    more = f"; and {len(wrong) - 3} more ranks differ" if len(wrong) > 3 else ""
+    return [
+        Finding(
+            witness="expectation",
+            code="cost_differs",
+            prose=shown + more,
+            mark=wrong[0][2].mark or case.final.mark,
+            ranks=tuple(rank for rank, _, _ in wrong),
+            name="sent",
+        )
+    ]
+
+
+#: faults of one name at one step that are explained one by one
+ALIKE = 3
+
+
+def judge_diagnoses(case: Case) -> list[Finding]:
+    """Return the findings on what the analysis calls the program: static, the same on any run."""
+    if not case.reference:
+        return []
+    stated = set(case.final.diagnoses)
+    faults: dict[int, list[Diagnosis]] = {}
+    for diagnosis in case.prediction.diagnoses:
+        faults.setdefault(diagnosis.finding, []).append(diagnosis)
+    alike: dict[tuple[str, int], list[Diagnosis]] = {}
+    for same in faults.values():
+        if not all(diagnosis.optional for diagnosis in same) and not any(
+            {diagnosis.name, *diagnosis.also} & stated for diagnosis in same
+        ):
+            alike.setdefault((same[0].name, same[0].index), []).append(same[0])
+    found: list[Finding] = []
+    found += [_undeclared(case, same) for same in alike.values()]
+    names = {diagnosis.name for diagnosis in case.diagnoses}
+    also = {name for diagnosis in case.prediction.diagnoses for name in diagnosis.also}
+    found += [
+        Finding(
+            witness="expectation",
+            code="diagnosis_absent",
+            prose=f"the program has no {name}; it has {', '.join(sorted(names)) or 'no diagnosis'}",
+            mark=case.final.mark,
+            name="diagnosis",
+        )
+        for name in case.final.diagnoses
+        if name not in names | also
+    ]
+    return found
+
+
+def _undeclared(case: Case, same: Sequence[Diagnosis]) -> Finding:
+    """Return the finding on faults of one kind at one step, of which a few are explained."""
+    diagnosis, *more = same
+    step = case.order.steps.get(diagnosis.index)
+    others = sorted({rank for each in more for rank in each.ranks})
+    clauses = list(diagnosis.clauses)
+    if len(same) > ALIKE:
+        clauses.append(Clause(f"and so {len(more)} times more, among {ranks_text(others)}"))
+    elif more:
+        own = dict.fromkeys(clause for each in same for clause in each.clauses)
+        clauses = sorted(own, key=lambda clause: clause.mark is None)
+    return Finding(
+        witness="expectation",
+        code="diagnosis_undeclared",
+        prose=DIAGNOSES[diagnosis.name],
+        notes=tuple(clauses),
+        diagnosis=diagnosis.name,
+        help=_help(case, diagnosis),
+        mark=(step.mark if step else _refused_group(case)) or case.final.mark or case.scenario.mark,
+        ranks=tuple(sorted({*diagnosis.ranks, *others})),
+        index=diagnosis.index,
+        iteration=diagnosis.iteration,
+        name="diagnosis",
+    )
+
+
+def _help(case: Case, diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Return where to read more, and what states the diagnosis where it is meant to be there."""
+    outcome = case.prediction.outcome
+    stated = [f"outcome: {outcome}"] if outcome != "completes" else []
+    meant = {"deadlock": "the hang", "error": "the error", "crash": "the crash"}
+    what = meant.get(outcome, "this")
+    pasted = "{" + ", ".join([*stated, f"diagnosis: {diagnosis.name}"]) + "}"
+    return (
+        f"`scenario explain {diagnosis.name}` shows an example and the fix",
+        f"where {what} is intended, state it:\nexpect: {pasted}",
+    )
+
+
+# ---------------------------------------------------------------------------- outcome
+
+
+def _outcome(case: Case) -> list[Finding]:
+    stated, predicted = case.final.ends, case.prediction.outcome
+    allowed = {predicted, *(case.prediction.open if case.run is None else case.open)}
+    observed = observed_outcome(case)
+    case.compared += 1
+    if observed is None:
+        if not case.reference or allowed.intersection(stated) or case.own_outcome:
+            return []
+        where = "" if case.prediction is case.general else f" on {case.prediction.backend}"
+        told = f"the program's outcome{where} is {predicted}"
+        if predicted in {"crash", "error"}:
+            told += _because(case.prediction)
+        return [_outcome_finding(case, "expectation", told)]
+    if observed in stated:
+        if observed in allowed or not case.reference or case.own_outcome:
+            return []
+        text = f"the reference says {predicted}, the run agrees with you: {observed}"
+        return [_outcome_finding(case, "reference", text)]
+    meant = {case.general.outcome, *case.general.open}
+    told = f"the run's outcome is {observed}{_because(case.run) if case.run else ''}"
+    if case.reference and observed != predicted and {*stated, observed} <= meant:
+        told = f"the semantics leave the outcome open ({' or '.join(sorted(allowed))}); {told}"
+    alone: Witness = "expectation" if observed in meant else "backend"
+    return [_outcome_finding(case, alone, told)]
+
+
+def warn_of_open(case: Case) -> None:
+    """Warn where the author states no outcome, and another than `completes` stays possible.
+
+    To be asked where nothing else is wrong: a fault that is not stated says more.
+    """
+    opened = case.prediction.open if case.run is None else case.open
+    allowed = {case.prediction.outcome, *opened}
+    others = sorted(allowed - {"completes"}, key=OUTCOMES.index)
+    if case.final.outcomes or not case.reference or not others or case.scenario.truncated:
+        return
+    listed = ", ".join(["completes", *others])
+    told = " or ".join(filter(None, (", ".join(others[:-1]), others[-1])))
+    case.warn(
+        "outcome_open",
+        f"no outcome is stated, and {told} stays possible",
+        case.final.mark or case.scenario.mark,
+        f"state `outcome: completes`, or `outcome: [{listed}]` where each of them will do",
+    )
+
+
+def _outcome_finding(case: Case, witness: Witness, what: str) -> Finding:
+    stated = set(case.final.diagnoses)
+    explained = [
+        diagnosis.clauses
+        for diagnosis in case.prediction.diagnoses
+        if case.run is None and {diagnosis.name, *diagnosis.also} & stated
+    ]
+    return Finding(
+        witness=witness,
+        code="outcome_differs",
+        prose=f"{what}; you expect {' or '.join(case.final.ends)}",
+        notes=explained[0] if explained else tuple(map(Clause, explaining(case))),
+        mark=case.final.mark or _ended_at(case) or case.scenario.mark,
+        ranks=tuple(r.rank for r in (case.run or case.prediction).ranks if r.ending != "finished"),
+        name="outcome",
+    )
+
+
+def observed_outcome(case: Case) -> str | None:
+    """Return the run's outcome; None where nothing ran.
+
+    A predicted deadlock that ended because every stuck rank gave up waiting is that deadlock,
+    confirmed by the backend's own timeout.
+    """
+    run = case.run
+    if run is None:
+        return None
+    if run.outcome == "error" and "deadlock" in case.final.ends and "error" not in case.final.ends:
+        raised = [rank for rank in run.ranks if rank.ending == "raised"]
+        if raised and all(gave_up(rank) for rank in raised):
+            return "deadlock"
+    return run.outcome
+
+
+def _ended_at(case: Case) -> Mark | None:
+    """Return the place of the first step at which a rank that died or raised came to its end."""
+    ended = [rank for rank in case.prediction.ranks if rank.ending in {"died", "raised"}]
+    indexes = [rank.events[-1].index for rank in ended if rank.events]
+    step = case.order.steps.get(min(indexes, default=-1))
+    return step.mark if step else _refused_group(case)
+
+
+def _refused_group(case: Case) -> Mark | None:
+    """Return the place of the group that torch refuses before step 1, if there is one."""
+    refused = (each for each in case.predicted.plan.creations if each.refused is not None)
+    return next((creation.spec.mark for creation in refused), None)
+
+
+def _because(trace: Trace) -> str:
+    """Say which ranks did not finish, and why: first who died; what is alike, once."""
+    ends: dict[str, list[int]] = {}
+    for rank in sorted(trace.ranks, key=lambda rank: rank.ending != "died"):
+        how = _end(rank)
+        if how is not None:
+            ends.setdefault(how, []).append(rank.rank)
+    shown = [
+        f"{ranks_text(ranks)} {'are' if len(ranks) > 1 else 'is'} {how}"
+        if how.startswith("blocked")
+        else f"{ranks_text(ranks)} {how}"
+        for how, ranks in ends.items()
+    ]
+    left = sum(len(ranks) for ranks in list(ends.values())[4:])
+    shown = shown[:4] + ([f"{left} more ranks" if left > 1 else "one more rank"] if left else [])
+    return f" ({'; '.join(shown)})" if shown else ""
+
+
+def _end(rank: RankTrace) -> str | None:
+    """Say how a rank ended, to follow its name; None where it finished or may have."""
+    last = rank.events[-1] if rank.events else None
+    step = f" in `{last.label}`" if last else ""
+    if rank.ending == "died":
+        return f"died ({rank.died}){step}"
+    if rank.ending == "raised" and last is not None and last.failure is not None:
+        words = last.failure.message.strip().splitlines()
+        kinds = " or ".join(last.failure.kinds)
+        return f"raised {kinds}{step}" + (f": {words[0]}" if words else "")
+    return f"blocked{step}" if rank.ending == "blocked" else None
+
+
+# ---------------------------------------------------------------------------- dies, within
+
+
+def _dies(case: Case) -> list[Finding]:
+    final = case.final
+    if final.dies is None and "crash" not in final.ends:
+        return []
+    found: list[Finding] = []
+    for rank in range(case.scenario.world_size) if final.dies is not None else ():
+        assert final.dies is not None
+        stated = chosen_text(case.predicted, rank, final.dies)
+        case.compared += 1
+        predicted, observed = _died(case.predicted, rank), _died(case.observed, rank)
+        opened = "crash" in case.open or not case.reference or case.own_outcome
+        mine = stated != predicted and not opened
+        seen = case.observed is not None and stated != observed
+        if not mine and not seen:
+            continue
+        witness: Witness = (
+            "backend" if not mine else "expectation" if seen or case.run is None else "reference"
+        )
+        got = observed if case.run is not None else predicted
+        found.append(
+            Finding(
+                witness=witness,
+                code="dies_differs",
+                prose=f"rank {rank} {_death(got)}, you expect that it {_death(stated)}",
+                mark=chosen_place(case.predicted, rank, final.dies) or final.mark,
+                ranks=(rank,),
+                name="dies",
+            )
+        )
+    return found
+
+
+def _died(memories: Memories | None, rank: int) -> str | None:
+    found = memories.rank(rank) if memories else None
+    return found.died if found else None
+
+
+def _death(how: str | None) -> str:
+    return "does not die" if how is None else f"dies by {how}"
+
+
+def _within(case: Case) -> list[Finding]:
+    limit_s = case.final.within_s
+    if limit_s is None:
+        return []
+    case.compared += 1
+    predicted_s = case.prediction.duration_s
+    mine = case.reference and predicted_s > limit_s + CLOCK_ERROR_S
+    seen = case.run is not None and case.run.duration_s > limit_s
+    if not mine and not seen:
+        return []
+    took_s = case.run.duration_s if case.run is not None else predicted_s
+    return [
+        Finding(
+            witness="expectation" if mine else "backend",
+            code="within_exceeded",
+            prose=f"it takes {took_s:.3g} s, you expect at most {limit_s:g} s",
+            mark=case.final.mark,
+            name="within",
+        )
+    ]

@@ -1,0 +1,530 @@
+"""Stated and unstated values against both witnesses, at every step and at the end."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from torch_scenarios.errors import Clause
+from torch_scenarios.expressions.values import Undefined
+from torch_scenarios.model.scenario import ValueExpectation
+from torch_scenarios.model.tolerance import same
+from torch_scenarios.model.trace import Event, RankTrace, Trace, Value
+from torch_scenarios.verdict.comparison import Wanted, differences, differences_beyond
+from torch_scenarios.verdict.conduct import GAVE_UP, observed_outcome
+from torch_scenarios.verdict.finding import (
+    Against,
+    Difference,
+    Finding,
+    Witness,
+    prose_of,
+    ranks_text,
+)
+from torch_scenarios.verdict.witnesses import (
+    Case,
+    Memories,
+    Occurrences,
+    RankView,
+    Side,
+    UndefinedRead,
+    view_at_end,
+    view_of,
+)
+
+# -------------------------------------------------------------------------------------------------
+# The reference against the run, whatever the author states: every step, every written tensor.
+#
+# Each rank is followed to its first divergence; what comes after it is its consequence.
+
+#: the moment before step 1, as an event
+BEFORE = Event(index=-1, label="the initial values")
+
+Blamed = set[tuple[int, int, tuple[int, ...], str]]
+
+
+class _Spot(Struct, kw_only=True):
+    """One name at one step instance, over all ranks."""
+
+    event: Event
+    name: str
+    differences: list[Difference] = field(default_factory=list)
+
+
+def judge_agreement(case: Case, blamed: Blamed) -> list[Finding]:
+    """Return where the run departs from the reference; `blamed` names what is reported already."""
+    if case.observed is None or not case.reference:
+        return []
+    spots: dict[tuple[int, tuple[int, ...], str], _Spot] = {}
+    conduct: dict[tuple[int, tuple[int, ...], str], list[tuple[int, Event]]] = {}
+    late = _late(case.prediction)
+    for rank in range(case.scenario.world_size):
+        predicted = (case.taken or case.predicted).rank(rank)
+        observed = case.observed.rank(rank)
+        if predicted is not None and observed is not None:
+            _initial(case, rank, spots)
+            _follow(
+                case,
+                predicted,
+                observed,
+                _Found(spots=spots, conduct=conduct, blamed=blamed, late=late),
+            )
+    found = [_spot_finding(case, spot) for spot in spots.values()]
+    return found + [_conduct_finding(case, key, entries) for key, entries in conduct.items()]
+
+
+class _Found(Struct, frozen=True, kw_only=True):
+    spots: dict[tuple[int, tuple[int, ...], str], _Spot]
+    conduct: dict[tuple[int, tuple[int, ...], str], list[tuple[int, Event]]]
+    blamed: Blamed
+    #: where a rank gives up on another that comes too late: who need not wait there may as well
+    late: frozenset[tuple[int, tuple[int, ...]]]
+
+
+def _late(predicted: Trace) -> frozenset[tuple[int, tuple[int, ...]]]:
+    """Return the steps at which a rank is predicted to end because it, or another, is late."""
+    ended = [rank.events[-1] for rank in predicted.ranks if rank.ending == "raised" and rank.events]
+    return frozenset((event.index, event.iteration) for event in ended if _gave_up(event))
+
+
+def _initial(case: Case, rank: int, spots: dict[tuple[int, tuple[int, ...], str], _Spot]) -> None:
+    """Compare what both executors made of the initial values, where the run states them."""
+    assert case.observed is not None
+    found = case.observed.rank(rank)
+    expected = case.predicted.initial(rank)
+    for name, got in (found.initial if found else {}).items():
+        if name in expected:
+            _compare(case, rank, BEFORE, name, (expected[name], got, None), spots)
+
+
+def _follow(case: Case, predicted: RankTrace, observed: RankTrace, found: _Found) -> None:
+    """Follow one rank to where the run first does otherwise."""
+    nth = Occurrences()
+    seen = {nth(event): event for event in observed.events}
+    nth = Occurrences()
+    for event in predicted.events:
+        other = seen.get(nth(event))
+        if other is None:
+            return
+        forgiven = (event.index, event.iteration) in found.late and _gave_up(other)
+        problem = None if forgiven else _departs(case, predicted, event, other)
+        if problem is not None:
+            key = (event.index, event.iteration, problem)
+            found.conduct.setdefault(key, []).append((predicted.rank, other))
+            return
+        if event.state != "done" or other.state != "done":
+            if event.state != other.state:
+                return
+            continue
+        _written(case, predicted.rank, event, other, found)
+
+
+def _written(case: Case, rank: int, event: Event, other: Event, found: _Found) -> None:
+    """Compare every tensor that a step may have stored into, on one rank."""
+    for name, expected in event.writes.items():
+        if name not in other.writes or name in case.own_names:
+            continue
+        if (rank, event.index, event.iteration, name) in found.blamed:
+            continue
+        case.compared += 1
+        got = other.writes[name]
+        if not same(expected, got):
+            values = (expected, got, event.slack.get(name))
+            _compare(case, rank, event, name, values, found.spots)
+
+
+def _compare(
+    case: Case,
+    rank: int,
+    event: Event,
+    name: str,
+    values: tuple[object, object, object],
+    spots: dict[tuple[int, tuple[int, ...], str], _Spot],
+) -> None:
+    expected, got, slack = values
+    if _undefined(expected):
+        return
+    place, wanted = (rank, event, name), Wanted(value=expected, strict=True)
+    off = differences_beyond(case.prediction, place, wanted, got, slack)
+    if off:
+        key = (event.index, event.iteration, name)
+        spots.setdefault(key, _Spot(event=event, name=name)).differences.extend(off)
+
+
+def _undefined(value: object) -> bool:
+    if isinstance(value, list):
+        return any(_undefined(item) for item in value)
+    return isinstance(value, Undefined)
+
+
+def _departs(case: Case, predicted: RankTrace, event: Event, other: Event) -> str | None:
+    """Return how an observed event contradicts its prediction; None where it may be so."""
+    opened = set(case.open)
+    if case.own_outcome:
+        opened = opened | {*case.final.ends}
+    if (event.index, event.iteration) in predicted.may_block:
+        opened = opened | {"deadlock"}
+    if event.state == "possibly_blocked" or other.state == "running":
+        return None
+    if event.state == "done":
+        return _departs_from_done(other, opened)
+    if event.state == "blocked":
+        if other.state == "done" and "completes" not in opened:
+            return "finished what no correct implementation could let pass"
+        return None
+    if event.state == "raised":
+        return _departs_from_raised(event, other, opened)
+    return None
+
+
+def _gave_up(other: Event) -> bool:
+    return other.failure is not None and not GAVE_UP.isdisjoint(other.failure.kinds)
+
+
+def _departs_from_done(other: Event, opened: set[str]) -> str | None:
+    if other.state == "raised" and other.failure and not opened & {"error", "deadlock", "crash"}:
+        words = other.failure.message.strip().splitlines()
+        said = f": {words[0]}" if words else ""
+        return f"raised {' or '.join(other.failure.kinds)}, which nothing explains{said}"
+    if other.state == "blocked" and "deadlock" not in opened:
+        return "hangs where nothing should block it"
+    return None
+
+
+def _departs_from_raised(event: Event, other: Event, opened: set[str]) -> str | None:
+    kinds = set(event.failure.kinds) if event.failure else set()
+    if other.state == "done" and "completes" not in opened:
+        return f"returned, where it should raise {' or '.join(sorted(kinds))}"
+    if other.state == "blocked" and "deadlock" not in opened and not kinds & GAVE_UP:
+        return f"hangs, where it should raise {' or '.join(sorted(kinds))}"
+    if other.state == "raised" and other.failure and kinds and "error" not in opened:
+        raised = set(other.failure.kinds)
+        if not raised & kinds:
+            return f"raised {' or '.join(sorted(raised))}, expected {' or '.join(sorted(kinds))}"
+    return None
+
+
+def _spot_finding(case: Case, spot: _Spot) -> Finding:
+    step = case.order.steps.get(spot.event.index)
+    return Finding(
+        witness="backend",
+        code=spot.differences[0].code,
+        prose=f"{prose_of(spot.name, spot.differences)} (against the reference)",
+        mark=(step.mark if step else None) or case.scenario.mark,
+        ranks=tuple(sorted({difference.rank for difference in spot.differences})),
+        label=spot.event.label,
+        index=spot.event.index,
+        iteration=spot.event.iteration,
+        name=spot.name,
+        differences=tuple(spot.differences),
+    )
+
+
+def _conduct_finding(
+    case: Case, key: tuple[int, tuple[int, ...], str], entries: list[tuple[int, Event]]
+) -> Finding:
+    index, iteration, problem = key
+    step = case.order.steps.get(index)
+    ranks = tuple(rank for rank, _ in entries)
+    return Finding(
+        witness="backend",
+        code="conduct_differs",
+        prose=f"{ranks_text(ranks)} {problem}",
+        mark=(step.mark if step else None) or case.scenario.mark,
+        ranks=ranks,
+        label=entries[0][1].label,
+        index=index,
+        iteration=iteration,
+    )
+
+
+# -------------------------------------------------------------------------------------------------
+# The author's values against the reference's and the run's: beside every step, and at the end.
+
+
+class _Group(Struct, kw_only=True):
+    """Findings on one expectation from one witness: the first instance whole, others counted."""
+
+    label: str | None
+    index: int
+    iteration: tuple[int, ...]
+    expectation: ValueExpectation
+    witness: Witness
+    against: Against
+    differences: list[Difference] = field(default_factory=list)
+    others: set[tuple[int, ...]] = field(default_factory=set)
+
+
+class Values:
+    """Judges the values of a case, and collects what differs."""
+
+    def __init__(self, case: Case) -> None:
+        """Begin with nothing found."""
+        self.case = case
+        self.groups: dict[tuple[int, int, Witness], _Group] = {}
+        #: (rank, step index, iteration, name) that a finding blames on the backend already
+        self.blamed: set[tuple[int, int, tuple[int, ...], str]] = set()
+        #: what came of each expectation at each instance: by step, iteration and rank
+        self.asked: dict[_Asked, tuple[_Place, list[Difference]]] = {}
+
+    def judge(self) -> list[Finding]:
+        """Return the findings on all values that the author states."""
+        for instance in self.case.instances():
+            expect = instance.step.expect
+            if expect is None or not expect.values:
+                continue
+            raises = expect.raises is not None
+            views = (
+                _view(instance.predicted, raises=raises),
+                _view(instance.observed, raises=raises),
+            )
+            if views == (None, None):
+                continue
+            for expectation in expect.values:
+                self._ask(instance.rank, expectation, *views)
+        self._judge_end()
+        return [_finding(group) for group in self.groups.values()]
+
+    def _judge_end(self) -> None:
+        """Ask for the values at the end, of each witness who ended as the author states.
+
+        Where one did not, the outcome is the finding, and values are its consequence.
+        """
+        values, stated = self.case.final.at_end.values, self.case.final.ends
+        predicted = self.case.predicted if self.case.prediction.outcome in stated else None
+        observed = self.case.observed if observed_outcome(self.case) in stated else None
+        for rank in range(self.case.scenario.world_size) if values else ():
+            mine = view_at_end(predicted, rank) if predicted else None
+            seen = view_at_end(observed, rank) if observed and _lives(observed, rank) else None
+            for expectation in values:
+                self._ask(rank, expectation, mine, seen)
+
+    # ------------------------------------------------------------------ one value on one rank
+
+    def _ask(
+        self,
+        rank: int,
+        expectation: ValueExpectation,
+        predicted: RankView | None,
+        observed: RankView | None,
+    ) -> None:
+        event = next((v.event for v in (predicted, observed) if v), None)
+        place = _Place(rank=rank, event=event, expectation=expectation)
+        shared = _opinion(predicted, expectation)
+        slack = None
+        if predicted is not None and predicted.event is not None:
+            slack = predicted.event.slack.get(expectation.key.text)
+        asked = self.case.reference and not self.case.own_value(expectation)
+        mine = self._compare(predicted, expectation, shared) if asked else None
+        seen = self._compare(observed, expectation, shared, slack)
+        self.case.compared += (mine is not None) + (seen is not None)
+        if mine is not None:
+            self.asked[(id(expectation), *place.instance, rank)] = place, mine
+        for witness, found in _blame(mine, seen, ran=observed is not None):
+            self._add(place, witness, "run" if mine is None else "reference", found)
+
+    def _compare(
+        self,
+        view: RankView | None,
+        expectation: ValueExpectation,
+        shared: Wanted | None,
+        slack: Value = None,
+    ) -> list[Difference] | None:
+        """Compare one trace with the author; None where it has nothing to say."""
+        if view is None:
+            return None
+        try:
+            wanted = view.wanted(expectation) if shared is None else shared
+            if wanted is None:
+                return None
+            got = view.value(expectation.key, measured=not wanted.has_value)
+        except UndefinedRead as read:
+            return self._undefined(view, read.value, read.name, expectation.key.text)
+        if wanted.has_value and wanted.value is None and got is None:
+            return []
+        if isinstance(got, Undefined) and got.measure is not None and not wanted.has_value:
+            got = got.measure
+        for value in (wanted.value, got):
+            if isinstance(value, Undefined):
+                return self._undefined(view, value, expectation.key.text, expectation.key.text)
+        if view.memories is not self.case.observed:
+            return differences(view.rank, wanted, got, slack)
+        place = view.rank, view.event, expectation.key.text
+        return differences_beyond(self.case.prediction, place, wanted, got, slack)
+
+    def _undefined(
+        self, view: RankView, value: Undefined, name: str, key: str
+    ) -> list[Difference] | None:
+        if value.diagnosis == "message_race" and self.case.orders:
+            return None  # judge_orders asks every order
+        text = f"is undefined after {value.cause}: no value may be relied on"
+        if name != key:
+            text = f"relies on {name}, which is undefined after {value.cause}"
+        self.case.rely(value, f"on rank {view.rank} {key} {text}", view.rank, view.event)
+        if self.case.forgives(value):
+            return None
+        return [
+            Difference(
+                rank=view.rank, code="undefined_read", message=text, expected=None, got=value
+            )
+        ]
+
+    def _add(
+        self, place: _Place, witness: Witness, against: Against, found: list[Difference]
+    ) -> None:
+        index = place.event.index if place.event else -1
+        iteration = place.event.iteration if place.event else ()
+        key = (index, id(place.expectation), witness)
+        group = self.groups.get(key)
+        if group is None:
+            group = self.groups[key] = _Group(
+                label=place.event.label if place.event else None,
+                index=index,
+                iteration=iteration,
+                expectation=place.expectation,
+                witness=witness,
+                against=against,
+            )
+        if group.iteration == iteration:
+            group.differences += found
+        else:
+            group.others.add(iteration)
+        if witness != "expectation":
+            self.blamed.add((place.rank, index, iteration, place.expectation.key.text))
+
+
+class _Place(Struct, frozen=True, kw_only=True):
+    rank: int
+    event: Event | None
+    expectation: ValueExpectation
+
+    @property
+    def instance(self) -> tuple[int, tuple[int, ...]]:
+        """The step and its iteration; the end is -1."""
+        return (self.event.index, self.event.iteration) if self.event else (-1, ())
+
+
+#: an expectation, a step, its iteration, a rank
+_Asked: TypeAlias = tuple[int, int, tuple[int, ...], int]
+
+
+def judge_orders(case: Case, known: Values) -> list[Finding]:
+    """Return the stated values that do not hold in every order of arrival.
+
+    `known` are those of the prediction itself: what holds or fails in all orders alike.
+    """
+    failing: dict[_Asked, tuple[_Place, list[Difference], tuple[str, ...]]] = {}
+    holding: set[_Asked] = set()
+    for order in case.orders:
+        predicted = Memories(case.predicted.plan, order, case.order, case.predicted.arrays)
+        values = Values(
+            replace(case, predicted=predicted, observed=None, relied=[], notes=[], compared=0)
+        )
+        values.judge()
+        case.predicted.chosen |= predicted.chosen
+        for asked, (place, differences_) in values.asked.items():
+            if asked in known.asked:
+                continue
+            if differences_:
+                failing.setdefault(asked, (place, differences_, order.because))
+            else:
+                holding.add(asked)
+    case.compared += len(failing.keys() | holding)
+    groups: dict[tuple[int, int], list[_Asked]] = {}
+    for asked in sorted(failing, key=lambda each: each[1:]):
+        groups.setdefault((asked[0], asked[1]), []).append(asked)
+    return [_of_orders(failing, holding, group) for group in groups.values()]
+
+
+def _of_orders(
+    failing: dict[_Asked, tuple[_Place, list[Difference], tuple[str, ...]]],
+    holding: set[_Asked],
+    group: list[_Asked],
+) -> Finding:
+    """Return the finding on one expectation, at the first instance at which it fails."""
+    place, _, because = failing[group[0]]
+    index, iteration = place.instance
+    here = [asked for asked in group if asked[2] == iteration]
+    key, found = place.expectation.key.text, [each for asked in here for each in failing[asked][1]]
+    some = any(asked in holding for asked in group)
+    prose = prose_of(key, found)
+    return Finding(
+        witness="expectation",
+        code="holds_in_some_orders" if some else found[0].code,
+        prose=f"{key} holds in some orders of arrival only: in another, {prose}" if some else prose,
+        notes=tuple(map(Clause, because)),
+        mark=place.expectation.mark or place.expectation.key.mark,
+        ranks=tuple(sorted({each.rank for each in found})),
+        label=place.event.label if place.event else None,
+        index=index,
+        iteration=iteration,
+        name=key,
+        differences=tuple(found),
+        more=len({asked[2] for asked in group}) - 1,
+    )
+
+
+def _view(side: Side | None, *, raises: bool) -> RankView | None:
+    """Return the view after a step that returned, or raised as something beside it states."""
+    if side is None or not (side.event.state == "done" or (raises and side.returned)):
+        return None
+    return view_of(side)
+
+
+def _opinion(view: RankView | None, expectation: ValueExpectation) -> Wanted | None:
+    """Return what the author wants, evaluated in the reference's memory; None where it cannot be.
+
+    `unchanged` is asked of each trace by itself.
+    """
+    if view is None:
+        return None
+    try:
+        wanted = view.wanted(expectation)
+    except UndefinedRead:
+        return None
+    if wanted is None or wanted.unchanged or isinstance(wanted.value, Undefined):
+        return None
+    return wanted
+
+
+def _lives(observed: Memories, rank: int) -> bool:
+    found = observed.rank(rank)
+    return found is not None and found.died is None
+
+
+def _blame(
+    mine: list[Difference] | None, seen: list[Difference] | None, *, ran: bool
+) -> list[tuple[Witness, list[Difference]]]:
+    """Return who stands alone; `mine` is author against reference, `seen` author against run."""
+    if mine is None:
+        return [("expectation", seen)] if seen else []
+    if not mine:
+        return [("backend", seen)] if seen else []
+    if ran and seen is not None and not seen:
+        return [("reference", [_turned(difference) for difference in mine])]
+    return [("expectation", mine)]
+
+
+def _turned(difference: Difference) -> Difference:
+    """Return a difference from the reference's point of view: it is the one that is off."""
+    return replace(difference, message=f"in the reference {difference.message}")
+
+
+def _finding(group: _Group) -> Finding:
+    ranks = tuple(sorted({difference.rank for difference in group.differences}))
+    first = group.differences[0]
+    return Finding(
+        witness=group.witness,
+        code=first.code,
+        prose=prose_of(group.expectation.key.text, group.differences),
+        mark=group.expectation.mark or group.expectation.key.mark,
+        ranks=ranks,
+        label=group.label,
+        index=group.index,
+        iteration=group.iteration,
+        name=group.expectation.key.text,
+        differences=tuple(group.differences),
+        more=len(group.others),
+        against=group.against,
+    )
