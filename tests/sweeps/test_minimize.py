@@ -248,6 +248,17 @@ def test_one_case_of_a_matrix_is_left() -> None:
     assert "ranks: 'rank <= 0'" in done.text
 
 
+def test_one_of_the_cases_that_belong_together_is_left() -> None:
+    text = (
+        "world_size: 2\nmatrix: {n: [1, 2]}\ncases:\n  - {to: 0, at: 1}\n  - {to: 1, at: 0}\n"
+        "tensors: {x: 'full(n, 1)'}\nsteps:\n  - ranks: at\n    send: {tensor: x, dst: to}\n"
+    )
+    done = minimized(text, number=3)
+    assert "cases" not in done.text
+    assert "matrix" not in done.text
+    assert "dst: 1" in done.text
+
+
 def test_a_program_without_fault_is_told() -> None:
     with pytest.raises(NothingToMinimizeError, match="PASSED, completes"):
         minimized("world_size: 2\nsteps:\n  - barrier: {}\n")

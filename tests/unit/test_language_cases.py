@@ -155,3 +155,51 @@ def test_a_set_without_a_value_is_told(file: Path) -> None:
     (problem,) = caught.value.problems
     assert problem.message == "--set n= states no value"
     assert problem.hint
+
+
+TOGETHER = "world_size: 2\ncases: [{op: sum, want: 3}, {want: 2, op: max}]\n"
+
+
+def test_cases_keep_values_together_that_belong_together(file: Path) -> None:
+    found = cases(file, TOGETHER + STEPS)
+    assert [scenario.case for scenario in found] == ["it[op=sum,want=3]", "it[op=max,want=2]"]
+    assert [scenario.constants["want"] for scenario in found] == [3, 2]
+
+
+def test_cases_and_a_matrix_are_a_product_with_the_keys_of_the_matrix_first(file: Path) -> None:
+    found = cases(file, f"{TOGETHER}matrix: {{n: [1, 2]}}\n{STEPS}")
+    assert [scenario.case for scenario in found] == [
+        "it[n=1,op=sum,want=3]",
+        "it[n=1,op=max,want=2]",
+        "it[n=2,op=sum,want=3]",
+        "it[n=2,op=max,want=2]",
+    ]
+
+
+def test_a_value_of_a_case_is_what_a_value_of_a_matrix_is(file: Path) -> None:
+    text = "matrix: {n: [2]}\ncases: [{a: n, b: a + world_size, c: [a, word], d: 2s}]\n"
+    (found,) = cases(file, f"world_size: 3\n{text}parameters: {{e: b * 2}}\n{STEPS}")
+    assert found.constants == {"n": 2, "a": 2, "b": 5, "c": [2, "word"], "d": "2s", "e": 10}
+
+
+def test_set_of_a_key_of_a_case_is_refused_and_of_the_matrix_is_not(file: Path) -> None:
+    text = f"{TOGETHER}matrix: {{n: [1, 2]}}\n{STEPS}"
+    (problem,) = problems(file, text, sets={"want": "5"})
+    assert problem.code == "set_of_a_case"
+    assert problem.hint is not None
+    assert "it.yaml::NAME" in problem.hint
+    assert [each.constants["n"] for each in cases(file, text, sets={"n": "7"})] == [7, 7]
+
+
+def test_the_cases_of_a_product_are_bounded(file: Path) -> None:
+    listed = ", ".join(f"{{n: {number}}}" for number in range(30))
+    text = f"world_size: 2\ncases: [{listed}]\nmatrix: {{m: [1, 2, 3, 4]}}\n{STEPS}"
+    (problem,) = problems(file, text, limits=Limits(max_matrix_cases=100))
+    assert problem.code == "too_many_cases"
+    assert "the file has 120 cases" in problem.message
+
+
+def test_two_cases_of_one_name_are_refused(file: Path) -> None:
+    (problem,) = problems(file, f"world_size: 2\ncases: [{{n: 1}}, {{n: '0 + 1'}}]\n{STEPS}")
+    assert problem.code == "duplicate_case"
+    assert "called `[n=1]`" in problem.message

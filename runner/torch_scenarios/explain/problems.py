@@ -440,10 +440,17 @@ STRUCTURE: tuple[Explanation, ...] = (
     ),
     _structure(
         "duplicate_case",
-        "Two combinations of the matrix are the same.",
+        "Two combinations of the matrix, or two of `cases`, are the same.",
         "Their cases would have one name.",
         "remove the repeated value.",
         "world_size: 2\nmatrix:\n  n: [1, 1]\nsteps:\n  - barrier: {}\n",
+    ),
+    _structure(
+        "unequal_cases",
+        "A case of `cases:` has other keys than the first one.",
+        "Each key is a parameter of the file, which needs a value in every case.",
+        "give each case the same keys.",
+        "world_size: 2\ncases: [{n: 1, m: 2}, {n: 3}]\nsteps:\n  - barrier: {}\n",
     ),
     _structure(
         "inputs_with_world_size",
@@ -1007,6 +1014,12 @@ COMMANDS: tuple[Explanation, ...] = (
         "`--set` names neither a parameter nor a matrix key of the file.",
         "Only what the file declares can be replaced.",
         "correct the name, or select only the files that declare it.",
+    ),
+    problem(
+        "set_of_a_case",
+        "`--set` names a key of `cases:`.",
+        "The values of a case belong together: another value of one of them is another case.",
+        "choose a case by its name, as in `sum.yaml::reduce[op=sum,want=6]`, or add one.",
     ),
     problem(
         "bad_keyword",

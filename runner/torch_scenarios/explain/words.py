@@ -148,7 +148,7 @@ WORDS = (
     ),
     _word(
         "case",
-        "One program of a file: one combination of its `matrix:`.",
+        "One program of a file: one combination of its `matrix:` and `cases:`.",
         "Its name is `file.yaml::case`, here, in pytest and in every report. The file's name alone "
         "means all of its cases.",
     ),

@@ -555,6 +555,7 @@ _FIELDS_OF = attrgetter(*_FIELDS)
 #: sort of definition -> how early, and what all of its sort are called
 _MADE = {
     "matrix key": (0, "parameters"),
+    "case key": (0, "parameters"),
     "parameter": (0, "parameters"),
     "group": (1, "groups"),
     "object": (2, "objects"),

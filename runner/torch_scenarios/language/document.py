@@ -7,16 +7,18 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from collections.abc import Mapping as Mapping_
+from collections.abc import Sequence as Sequence_
 from difflib import SequenceMatcher
 from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from torch_scenarios.display import short
-from torch_scenarios.errors import ScenarioError, Source, nearest
+from torch_scenarios.errors import Mark, ScenarioError, Source, nearest
 from torch_scenarios.expressions.values import Expression, Form
 from torch_scenarios.files import read_file
 from torch_scenarios.language import values
@@ -29,6 +31,7 @@ from torch_scenarios.language.context import (
     Library,
     Problems,
     hinted,
+    spelt_out,
     unmade,
 )
 from torch_scenarios.language.expectations import final_expectation
@@ -342,7 +345,7 @@ def _is_expression(node: Node) -> bool:
 
 
 # -------------------------------------------------------------------------------------------------
-# Parameters, the matrix and `--set`: which constants each case of a file has.
+# Parameters, the matrix, `cases` and `--set`: which constants each case of a file has.
 
 #: words that a parameter cannot hold as words: each rank has a number under them
 NUMBERS = frozenset({"rank", "world_size"})
@@ -355,6 +358,21 @@ _WORLD_IS_COMPUTED = Later(
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 
 
+class Axis(Struct, frozen=True):
+    """What the cases of a file are a product of: a key of `matrix`, or all of `cases`.
+
+    Each point has a value for each of its keys.
+    """
+
+    keys: tuple[str, ...]
+    points: tuple[tuple[Node, ...], ...]
+
+    @property
+    def repeats(self) -> bool:
+        """Whether two points are the same, which is noted where they are read."""
+        return len({_identity(point) for point in self.points}) < len(self.points)
+
+
 def cases(
     tree: Mapping, context: Context, sets: Mapping_[str, str], found: list[Definition]
 ) -> Iterator[tuple[dict[str, Any], str]]:
@@ -364,26 +382,33 @@ def cases(
     """
     replaced = {name: _set_value(name, text, context) for name, text in sets.items()}
     parameters = _section(tree, "parameters")
-    matrix = _matrix(tree, context, replaced)
-    _police_sets(replaced, {**parameters, **matrix}, context)
-    count = prod(len(values) for values in matrix.values())
+    matrix = _section(tree, "matrix")
+    stated = _stated_cases(tree, context)
+    belonging = {key for axis in stated for key in axis.keys}
+    _police_sets(replaced, {**parameters, **matrix}, belonging, context)
+    axes = [*_matrix(matrix, context, replaced), *stated]
+    count = prod(len(axis.points) for axis in axes)
     if count > context.limits.max_matrix_cases:
+        section = "matrix" if matrix else "cases"
+        subject = "the file" if stated else "the matrix"
         context.problems.add(
             "too_many_cases",
-            f"the matrix has {count} cases; {beyond('max_matrix_cases', context.limits)}",
-            _mark_of(tree, "matrix"),
+            f"{subject} has {count} cases; {beyond('max_matrix_cases', context.limits)}",
+            _mark_of(tree, section),
         )
         return
     world = _literal_world(tree)
     parameters |= {name: node for name, node in replaced.items() if name in parameters}
+    keys = [key for axis in axes for key in axis.keys]
     suffixes: set[str] = set()
-    told = any(len({_identity(node) for node in each}) < len(each) for each in matrix.values())
-    for combination in itertools.product(*matrix.values()):
+    noted = len(set(keys)) < len(keys) or any(axis.repeats for axis in axes)
+    for combination in itertools.product(*(axis.points for axis in axes)):
         constants: dict[str, Any] = {}
         later = unmade("parameters", found)
         if not world:
             later["world_size"] = _WORLD_IS_COMPUTED
-        for name, node in (*zip(matrix, combination, strict=True), *parameters.items()):
+        chosen = itertools.chain.from_iterable(combination)
+        for name, node in (*zip(keys, chosen, strict=True), *parameters.items()):
             there = context.changed(
                 names=DefinedNames(constants=constants),
                 world=world,
@@ -392,12 +417,12 @@ def cases(
             )
             constants[name] = constant(name, node, there)
             later.pop(name, None)
-        shown = ",".join(f"{name}={_shown(constants[name])}" for name in matrix)
-        if shown in suffixes and not told:
+        shown = ",".join(f"{name}={_shown(constants[name])}" for name in keys)
+        if shown in suffixes and not noted:
             context.problems.add(
                 "duplicate_case",
-                f"two cases of the matrix are called `[{shown}]`",
-                _mark_of(tree, "matrix"),
+                f"two cases of the {'file' if stated else 'matrix'} are called `[{shown}]`",
+                _mark_of(tree, "cases" if stated else "matrix"),
                 "let their values differ in more than how they are written",
             )
         suffixes.add(shown)
@@ -458,33 +483,82 @@ def _section(tree: Mapping, name: str) -> dict[str, Node]:
     return {key_text(key): value for key, value in node.entries}
 
 
+# -------------------------------------------------------------------------------------------------
+# What the cases are a product of.
+
+
 def _matrix(
-    tree: Mapping, context: Context, replaced: Mapping_[str, Node]
-) -> dict[str, list[Node]]:
-    found: dict[str, list[Node]] = {}
-    for name, node in _section(tree, "matrix").items():
+    matrix: Mapping_[str, Node], context: Context, replaced: Mapping_[str, Node]
+) -> Iterator[Axis]:
+    """Yield one axis for each key of `matrix`; `--set` leaves it one value."""
+    for name, node in matrix.items():
         if name in replaced:
-            found[name] = [replaced[name]]
+            listed: Sequence_[Node] = [replaced[name]]
         else:
             assert isinstance(node, Sequence)
-            _police_repeats(name, node, context)
-            found[name] = list(node.items)
-    return found
+            listed = node.items
+            _police_repeats(listed, f"the matrix key `{name}` lists this value twice", context)
+        yield Axis(keys=(name,), points=tuple((item,) for item in listed))
 
 
-def _police_repeats(name: str, node: Sequence, context: Context) -> None:
+def _stated_cases(tree: Mapping, context: Context) -> list[Axis]:
+    """Return the axis that `cases` is; its keys are in the order of the first case."""
+    node = tree.get("cases")
+    if not isinstance(node, Sequence):
+        return []
+    _police_repeats(node.items, "`cases` lists this case twice", context)
+    mappings = [item for item in node.items if isinstance(item, Mapping)]
+    entries = [{key_text(key): value for key, value in item.entries} for item in mappings]
+    if not entries:  # what is wrong with each is noted
+        return []
+    keys = tuple(entries[0])
+    for item, each in zip(mappings, entries, strict=True):
+        _police_keys(item, each, keys, context)
+    points = tuple(tuple(each[key] for key in keys) for each in entries if set(each) == set(keys))
+    return [Axis(keys=keys, points=points)]
+
+
+def _police_keys(
+    item: Node, entries: Mapping_[str, Node], keys: Sequence_[str], context: Context
+) -> None:
+    """Note where a case has other keys than the first one."""
+    lacking = [key for key in keys if key not in entries]
+    other = [key for key in entries if key not in keys]
+    if not lacking and not other:
+        return
+    differs = []
+    if lacking:
+        differs.append(f"lacks {_quoted(lacking)}")
+    if other:
+        differs.append(f"has {_quoted(other)}")
+    context.problems.add(
+        "unequal_cases",
+        f"this case {' and '.join(differs)}, unlike the first case",
+        item.mark,
+        f"give each case the keys {spelt_out(tuple(keys))}",
+    )
+
+
+def _quoted(names: Sequence_[str]) -> str:
+    return " and ".join(f"`{name}`" for name in names)
+
+
+def _police_repeats(items: Sequence_[Node], message: str, context: Context) -> None:
     seen: set[str] = set()
-    for item in node.items:
-        identity = _identity(item)
+    for item in items:
+        identity = _identity([item])
         if identity in seen:
-            context.problems.add(
-                "duplicate_case", f"the matrix key `{name}` lists this value twice", item.mark
-            )
+            context.problems.add("duplicate_case", message, item.mark)
         seen.add(identity)
 
 
-def _identity(node: Node) -> str:
-    return repr(plain(node))
+def _identity(nodes: Sequence_[Node]) -> str:
+    plainly = [plain(node) for node in nodes]
+    return repr([sorted(each.items()) if isinstance(each, dict) else each for each in plainly])
+
+
+# -------------------------------------------------------------------------------------------------
+# What the command line sets.
 
 
 def _set_value(name: str, text: str, context: Context) -> Node:
@@ -501,16 +575,25 @@ def _set_value(name: str, text: str, context: Context) -> Node:
         return parse(source, limits=context.limits)
     except ScenarioError as error:
         context.problems.keep(error.problems)
-        from torch_scenarios.errors import Mark
-
         return Scalar(Mark(source=source, line=1, column=1), None, "")
 
 
 def _police_sets(
-    replaced: Mapping_[str, Node], known: Mapping_[str, object], context: Context
+    replaced: Mapping_[str, Node],
+    known: Mapping_[str, object],
+    belonging: set[str],
+    context: Context,
 ) -> None:
+    """Note names that the command line cannot set; `belonging` are the keys of `cases`."""
     for name in replaced:
-        if name not in known:
+        if name in belonging:
+            context.problems.add(
+                "set_of_a_case",
+                f"--set {name}: `{name}` belongs to the other values of its case in `cases`",
+                None,
+                f"choose a case by its name: `{context.path.name}::NAME`, as `scenario list` shows",
+            )
+        elif name not in known:
             close = nearest(name, known)
             listed = f"it has: {', '.join(sorted(known))}" if known else "it has none"
             context.problems.add(
@@ -521,7 +604,7 @@ def _police_sets(
             )
 
 
-def _mark_of(tree: Mapping, name: str) -> Any:
+def _mark_of(tree: Mapping, name: str) -> Mark:
     return next((key.mark for key, _ in tree.entries if key_text(key) == name), tree.mark)
 
 

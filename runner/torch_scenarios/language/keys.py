@@ -775,6 +775,18 @@ TOP: dict[str, Schema] = {
         lists(ref("constant"), minItems=1, **{"x-is": "matrix_key", "title": "a list of values"}),
         [{"dtype": ["float32", "int64"]}],
     ),
+    "cases": lists(
+        {
+            **kind("object", title="`{op: sum, want: 6}`"),
+            "x-is": "case",
+            "minProperties": 1,
+            "additionalProperties": {"x-is": "parameter", **ref("constant")},
+        },
+        description="One case for each mapping: parameters that belong together.",
+        **{"title": "a list of mappings", "x-is": "cases"},
+        examples=[[{"op": "sum", "want": 6}, {"op": "max", "want": 3}]],
+        minItems=1,
+    ),
     "backends": {
         "description": "Where the scenario is meaningful; every backend if left out.",
         "x-is": "backends",

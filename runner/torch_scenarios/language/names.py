@@ -139,6 +139,9 @@ def _definitions(tree: Mapping) -> Iterator[Definition]:
     for section, sort in sections.items():
         for key, _ in _entries(tree.get(section)):
             yield from _defined(sort, key)
+    for each in _items(tree.get("cases"))[:1]:  # all have the same keys
+        for key, _ in _entries(each):
+            yield from _defined("case key", key)
     for key, group in _entries(tree.get("groups")):
         dims = _items(group.get("dims")) if isinstance(group, Mapping) else []
         if dims and isinstance(key, Scalar):
@@ -228,7 +231,7 @@ def police_definitions(found: list[Definition], problems: Problems) -> None:
                 name,
                 definition.node.mark,
                 what=f"this {definition.sort}",
-                fixed=definition.sort in {"parameter", "matrix key"},
+                fixed=definition.sort in {"parameter", "matrix key", "case key"},
             )
         known = first.setdefault(name, definition)
         if known is definition or _compatible(known.sort, definition.sort):

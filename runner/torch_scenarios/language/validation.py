@@ -479,6 +479,7 @@ _NOUNS = {
     "loop_values": "what `for` runs over",
     "parameter": "the parameter `{key}`",
     "matrix_key": "the matrix key `{key}`",
+    "case": "an entry of `cases`",
     "group": "the group `{key}`",
     "tag": "a tag",
     "number": "what `let` names `{key}`",
@@ -550,6 +551,30 @@ _TOLD: dict[str, dict[str, tuple[str, str, str | None]]] = {
             "wrong_type",
             "{noun} cannot be {kind}",
             "write a list of values: `{key}: [{text}]`",
+        ),
+    },
+    "cases": {
+        "minItems": (
+            "bad_value",
+            "`cases` is empty, so there is no case",
+            "list at least one: `cases: [{{op: sum, want: 6}}]`",
+        ),
+        "type": (
+            "wrong_type",
+            "`cases` cannot be {kind}",
+            "write one mapping for each case: `cases: [{{op: sum, want: 6}}]`",
+        ),
+    },
+    "case": {
+        "minProperties": (
+            "bad_value",
+            "this case has no keys",
+            "give it the keys of the other cases, or remove it",
+        ),
+        "type": (
+            "wrong_type",
+            "a case cannot be {kind}",
+            "write its parameters: `{{op: sum, want: 6}}`",
         ),
     },
     "versions": dict.fromkeys(

@@ -191,15 +191,15 @@ def _emptied(text: str, parent: Span) -> Edit:
 
 #: keys whose text is for people, or a word of its own
 PROSE = frozenset({"name", "description", "tags", "version", "backends", "torch", "inputs", "at"})
-_SECTIONS = ("matrix", "parameters")
+_SECTIONS = ("matrix", "cases", "parameters")
 
 
 def one_case(text: str, number: int) -> str:
-    """Return the text whose matrix has only the combination of case `number`."""
-    matrix = spans(text).get("matrix")
-    if matrix is None or not matrix.entries:
-        return text
-    lists = [value for _, value in matrix.entries]
+    """Return the text whose matrix and `cases` have only the combination of case `number`."""
+    root = spans(text)
+    matrix, stated = root.get("matrix"), root.get("cases")
+    lists = [value for _, value in matrix.entries] if matrix is not None else []
+    lists += [stated] if stated is not None else []
     chosen = list(product(*(range(len(values.items)) for values in lists)))[number]
     edits: list[Edit] = []
     for values, kept in zip(lists, chosen, strict=True):
@@ -211,16 +211,24 @@ def one_case(text: str, number: int) -> str:
 def inline_constants(search: Search) -> None:
     """Write parameters and matrix keys of one value out wherever they are named."""
     for section in _SECTIONS:
-        found = search.root.get(section)
+        found = _section(search.root, section)
         for name in [key.text for key, _ in found.entries] if found is not None else []:
             edits = _inlined(search.text, section, name)
             if edits is not None:
                 search.edits(edits)
 
 
+def _section(root: Span, section: str) -> Span | None:
+    """Return the mapping of a section's constants: of `cases`, the one case that is left."""
+    found = root.get(section)
+    if section == "cases" and found is not None:
+        return found.items[0] if len(found.items) == 1 else None
+    return found
+
+
 def _inlined(text: str, section: str, name: str) -> list[Edit] | None:
     root = spans(text)
-    found = root.get(section)
+    found = _section(root, section)
     number = found.entry(name) if found is not None else None
     if found is None or number is None:
         return None
@@ -240,9 +248,10 @@ def _inlined(text: str, section: str, name: str) -> list[Edit] | None:
 
 def _others(root: Span, section: str, number: int) -> Iterator[Span]:
     """Yield every node that may name a constant."""
+    own = _section(root, section)
     for key, value in root.entries:
-        if key.text == section:
-            yield from (other for n, (_, other) in enumerate(value.entries) if n != number)
+        if key.text == section and own is not None:
+            yield from (other for n, (_, other) in enumerate(own.entries) if n != number)
         elif key.text not in PROSE:
             yield value
 
