@@ -70,6 +70,7 @@ SEAMS = {
     "record.fake": "all ranks in one process of the user's",
     "record.launch": "the user's process before his script",
     "record.shim": "the same, at the start of every Python",
+    "record.scratch": "the user's files, in the user's process",
     "report.github": "what GitHub alone reads",
     "worker.agent": "a process of its own on each node",
 }

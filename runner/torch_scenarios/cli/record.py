@@ -45,6 +45,9 @@ MOST_POSITIONS = 16
 @option(
     HOW, "-j", "--jobs", type=click.IntRange(1), default=None, help="With --fake: ranks at once."
 )
+@option(
+    HOW, "--writes-allowed", is_flag=True, help="With --fake: let ranks write the script's files."
+)
 @option(HOW, "--cuda-as-cpu", is_flag=True, help="Take the CPU for every CUDA device.")
 @option(
     HOW, "--max-seconds", type=click.FloatRange(0), default=0.0, help="End the run after so long."
@@ -110,6 +113,7 @@ def record(**options: Any) -> None:
         keep=options["keep"],
         aside=options["as_json"] == "-",
         join=options["join"],
+        writes_allowed=options["writes_allowed"],
     )
     if not order.own_launcher and not order.module and not Path(command[0]).is_file():
         _usage(f"there is no script `{command[0]}`")

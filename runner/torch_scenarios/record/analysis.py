@@ -32,6 +32,7 @@ from torch_scenarios.record.format import (
     refusal,
     signal_name,
 )
+from torch_scenarios.record.launch import SCRATCH
 from torch_scenarios.record.live import JOIN_S, JOINED, Order, Ran, Start, place_of, prepare, run
 from torch_scenarios.record.program import RecordedProgram, program_of
 from torch_scenarios.verdict import Verdict
@@ -253,6 +254,11 @@ def _notes(order: Order, records: Mapping[int, RankRecord]) -> list[str]:
         notes.append(
             f"nothing was communicated: {len(records)} of {order.world_size} ranks ran alone"
         )
+        if any((order.folder / SCRATCH / "copies").glob("*")):
+            notes.append(
+                f"the files that the script writes are in {order.folder / SCRATCH}, its own are as "
+                "they were (`--writes-allowed` writes them)"
+            )
     notes += sorted({note for each in records.values() for note in each.notes})
     return notes
 
@@ -357,7 +363,12 @@ def _in_doubt(
     if verdict.status == "INVALID":
         words = "; ".join(each.message for each in verdict.problems[:2])
         return replace(verdict, status="INCONCLUSIVE", reason=f"it cannot be analysed: {words}")
-    if verdict.status != "PASSED" or not scenario.truncated:
+    if verdict.status != "PASSED":
+        return verdict
+    if not any(each.calls for each in records.values()):
+        words = f"{NOTHING}; a script that finds no device, or no data, may leave early"
+        return replace(verdict, status="INCONCLUSIVE", reason=words)
+    if not scenario.truncated:
         return verdict
     missing = sorted(set(range(scenario.world_size)) - records.keys())
     ended = [rank for rank in sorted(scenario.truncated) if rank in records]

@@ -273,6 +273,8 @@ class Exchange:
         # torch's fake backend copies some inputs to outputs: what is exchanged comes over that
         result = go_on()
         exchanged = self._exchanged(name, group, args)
+        if name == MEETING:
+            self._meet(group)
         if exchanged or name in MESSAGES:
             try:
                 self._exchange(name, group, args, exchanged=exchanged)
@@ -289,6 +291,19 @@ class Exchange:
         work = self._torch._C._distributed_c10d._create_work_from_future(future)
         boxed = work.boxed()
         return (result[0], boxed) if isinstance(result, tuple) else boxed
+
+    def _meet(self, group: Any) -> None:
+        """Wait at a barrier for the others, whose files may be read behind it; not for ever."""
+        if not self._whole or not self._is_awaited or group.size() > MOST_SCALAR_MEMBERS:
+            return
+        key, size = self._key(group), group.size()
+        count = self._counts[key, MEETING]
+        self._counts[key, MEETING] += 1
+        me = self._dist.get_process_group_ranks(group).index(self._dist.get_rank())
+        self._mailbox.put(f"{key}/{MEETING}-{count}/{me}", b"")
+        with suppress(NeverError):
+            for at in range(size):
+                self._mailbox.first([f"{key}/{MEETING}-{count}/{at}"])
 
     def _stand(self) -> None:
         """Stand in the call for ever: the record ends inside of it."""

@@ -26,6 +26,9 @@ from typing import Any, NoReturn
 
 from torch_scenarios.record.recorder import Recorder
 
+#: the folder in that of a record in which the files lie that fake ranks write
+SCRATCH = "scratch"
+
 #: modules that a training script is likely to import: they are imported once, before the forks
 LIKELY = {
     "device_mesh": ("torch.distributed.device_mesh",),
@@ -37,13 +40,32 @@ LIKELY = {
 }
 
 
+#: `PR_SET_PDEATHSIG` of Linux: which signal a process gets when its parent ends
+_PARENT_DEATH = 1
+
+
+def end_with(parent: int) -> None:
+    """Let this process be killed when its parent is, also by SIGKILL; now, where that has ended.
+
+    prctl(2), Linux alone: elsewhere a parent that is killed leaves its ranks to their own end.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PARENT_DEATH, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
 def main() -> int:
     """Do the run that standard input tells of; or, warm, one after the other."""
     if len(sys.argv) > 1:
         return _warm(int(sys.argv[1]))
-    told = json.loads(sys.stdin.readline())
-    _import(told)
-    _launch(told)
+    order = json.loads(sys.stdin.readline())
+    end_with(order["parent"])
+    _import(order)
+    _launch(order)
     return 0
 
 
@@ -51,11 +73,12 @@ def _warm(descriptor: int) -> int:
     """Fork a process for each run that is asked for, until there is no more to do."""
     with os.fdopen(descriptor, "w", encoding="ascii") as reply:
         for line in sys.stdin:
-            told = json.loads(line)
-            _import(told)
+            order = json.loads(line)
+            _import(order)
+            own = os.getpid()
             pid = os.fork()
             if pid == 0:
-                _child(partial(_parent_of_run, told))
+                _child(partial(_parent_of_run, order, own))
             print(pid, file=reply, flush=True)
             _, status = os.waitpid(pid, 0)
             print(os.waitstatus_to_exitcode(status), file=reply, flush=True)
@@ -76,43 +99,44 @@ def _child(work: Callable[[], int]) -> NoReturn:
         os._exit(code)
 
 
-def _parent_of_run(told: dict[str, Any]) -> int:
+def _parent_of_run(order: dict[str, Any], parent: int) -> int:
     """Be the parent of one run, with the environment of who asked for it."""
+    end_with(parent)
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
-    os.chdir(told["cwd"])
+    os.chdir(order["cwd"])
     os.environ.clear()
-    os.environ.update(told["environment"])
-    sys.path[:] = told["path"]
-    output = os.open(told["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.environ.update(order["environment"])
+    sys.path[:] = order["path"]
+    output = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    _launch(told)
+    _launch(order)
     return 0
 
 
-def _import(told: dict[str, Any]) -> None:
+def _import(order: dict[str, Any]) -> None:
     """Import once, before the forks, what a script is likely to import."""
     import torch
     import torch.distributed
 
     torch.set_num_threads(1)
-    names = [name for word in told["mentions"] for name in LIKELY[word]]
-    if told["fake"]:
+    names = [name for word in order["mentions"] for name in LIKELY[word]]
+    if order["fake"]:
         names.append("torch.testing._internal.distributed.fake_pg")
     for name in dict.fromkeys(names):
         with suppress(ImportError):
             importlib.import_module(name)
 
 
-def _launch(told: dict[str, Any]) -> None:
+def _launch(order: dict[str, Any]) -> None:
     """Fork the ranks and wait for all of them."""
     import torch.distributed
 
     dist: Any = torch.distributed
-    folder, ranks, world = told["folder"], told["ranks"], told["world_size"]
-    fake = bool(told["fake"])
+    folder, ranks, world = order["folder"], order["ranks"], order["world_size"]
+    fake = bool(order["fake"])
     store = None
     if not fake:
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -125,18 +149,19 @@ def _launch(told: dict[str, Any]) -> None:
         os.write(log, f"{json.dumps(entry)}\n".encode())
 
     put({"launch": 1, "pid": os.getpid(), "world_size": world, "ranks": ranks, "fake": fake})
-    _forked(told, port, put)
+    _forked(order, port, put)
     put({"over": True})
 
 
-def _forked(told: dict[str, Any], port: int, put: Callable[[dict[str, Any]], None]) -> None:
+def _forked(order: dict[str, Any], port: int, put: Callable[[dict[str, Any]], None]) -> None:
     """Fork the ranks, and wait for all of them."""
-    board, standstill = fake_board(told)
-    waiting = list(told["ranks"])
+    board, standstill = fake_board(order)
+    own = os.getpid()
+    waiting = list(order["ranks"])
     running: dict[int, int] = {}
     is_told = False
     while waiting or running:
-        while waiting and _may_start(told, board, standstill, running):
+        while waiting and _may_start(order, board, standstill, running):
             rank = waiting.pop(0)
             sys.stdout.flush()
             sys.stderr.flush()
@@ -144,10 +169,10 @@ def _forked(told: dict[str, Any], port: int, put: Callable[[dict[str, Any]], Non
                 board.become(rank, 1)
             pid = os.fork()
             if pid == 0:
-                _child(partial(_run, told, rank, port, board))
+                _child(partial(_run, order, rank, port, board, own))
             running[pid] = rank
             put({"rank": rank, "pid": pid})
-        pid, status = os.waitpid(-1, os.WNOHANG if told["fake"] else 0)
+        pid, status = os.waitpid(-1, os.WNOHANG if order["fake"] else 0)
         if pid == 0:
             time.sleep(0.005)
             standstill.look(running)
@@ -161,27 +186,27 @@ def _forked(told: dict[str, Any], port: int, put: Callable[[dict[str, Any]], Non
             put({"rank": rank, "pid": pid, "exit": os.waitstatus_to_exitcode(status)})
 
 
-def fake_board(told: dict[str, Any]) -> tuple[Any, Any]:
+def fake_board(order: dict[str, Any]) -> tuple[Any, Any]:
     """Return what ranks of a fake world share, and what sees them stand; None in a real one."""
-    if not told["fake"]:
+    if not order["fake"]:
         return None, None
     from torch_scenarios.record.fake import Standstill, States
 
-    board = States(told["world_size"])
+    board = States(order["world_size"])
     return board, Standstill(board)
 
 
-def _may_start(told: dict[str, Any], board: Any, standstill: Any, running: dict[int, int]) -> bool:
+def _may_start(order: dict[str, Any], board: Any, standstill: Any, running: dict[int, int]) -> bool:
     """Whether one more rank may start: those of a fake world do not all run at once."""
     if board is None:
         return True
     busy = sum(board.state(rank) == 1 and not standstill.rests(rank) for rank in running.values())
-    return bool(busy < told["jobs"])
+    return bool(busy < order["jobs"])
 
 
-def environment(told: dict[str, Any], rank: int, port: int) -> dict[str, str]:
+def environment(order: dict[str, Any], rank: int, port: int) -> dict[str, str]:
     """Return what torchrun tells a rank."""
-    world = str(told["world_size"])
+    world = str(order["world_size"])
     return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -201,40 +226,43 @@ def environment(told: dict[str, Any], rank: int, port: int) -> dict[str, str]:
     }
 
 
-def _run(told: dict[str, Any], rank: int, port: int, board: Any) -> int:
+def _run(order: dict[str, Any], rank: int, port: int, board: Any, parent: int) -> int:
     import faulthandler
 
-    os.environ.update(environment(told, rank, port))
+    end_with(parent)
+    os.environ.update(environment(order, rank, port))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    folder = told["folder"]
+    folder = order["folder"]
     stack = (Path(folder) / f"rank-{rank:05d}.stack").open("w", encoding="utf-8")  # it stays open
     faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
     recorder = Recorder(
         folder,
         {
             "rank": rank,
-            "world_size": told["world_size"],
-            "argv": told["command"],
+            "world_size": order["world_size"],
+            "argv": order["command"],
             "cwd": os.getcwd(),
             "pid": os.getpid(),
-            "mode": "fake" if told["fake"] else "live",
-            "shim": told["cuda_as_cpu"],
+            "mode": "fake" if order["fake"] else "live",
+            "shim": order["cuda_as_cpu"],
         },
     )
-    if told["cuda_as_cpu"]:
+    if order["cuda_as_cpu"]:
         from torch_scenarios.record import shim
 
         shim.install()
-    if told["fake"]:
+    if order["fake"]:
         from torch_scenarios.record import fake
 
-        fake.install(recorder, told, rank, board)
+        fake.install(recorder, order, rank, board)
+        if not order["writes_allowed"]:
+            _keep_files(order)
     elif not _has_cuda():
         from torch_scenarios.record import shim
 
         shim.map_backends()
-    code = _script(told, recorder)
+    code = _script(order, recorder)
     import atexit
 
     with suppress(BaseException):
@@ -243,24 +271,35 @@ def _run(told: dict[str, Any], rank: int, port: int, board: Any) -> int:
     return code
 
 
+def _keep_files(order: dict[str, Any]) -> None:
+    """Keep what the script writes aside: its ranks are fake, and so are its results."""
+    from torch_scenarios.record.scratch import Scratch
+
+    folder = order["folder"]
+    own = [os.getcwd()]
+    if not order["module"]:
+        own.append(str(Path(order["command"][0]).absolute().parent))
+    Scratch(str(Path(folder) / SCRATCH), free=(folder,), own=tuple(own)).install()
+
+
 def _has_cuda() -> bool:
     import torch
 
     return torch.cuda.is_available()
 
 
-def _script(told: dict[str, Any], recorder: Recorder) -> int:
+def _script(order: dict[str, Any], recorder: Recorder) -> int:
     """Run the script or module as `python` does; returns its exit code."""
-    command = told["command"]
+    command = order["command"]
     # as for `python`: what the script holds stays alive until the process ends. Were it dropped
     # before, a group of Gloo could wait for a thread that waits for the lock of Python's
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = main
     try:
-        if told["function"]:
-            _call(told)
-        elif told["module"]:
+        if order["function"]:
+            _call(order)
+        elif order["module"]:
             sys.argv = list(command)
             sys.path.insert(0, "")
             runpy._run_module_as_main(command[0], alter_argv=True)  # type: ignore[attr-defined]
@@ -283,7 +322,7 @@ def _script(told: dict[str, Any], recorder: Recorder) -> int:
     return 0
 
 
-def _call(told: dict[str, Any]) -> None:
+def _call(order: dict[str, Any]) -> None:
     """Call a function of a module, with the default process group made before."""
     import inspect
     from operator import attrgetter
@@ -300,8 +339,8 @@ def _call(told: dict[str, Any]) -> None:
     for holder in (dist, dist.distributed_c10d):
         holder.init_process_group = init_process_group
     init_process_group("gloo")
-    module, _, name = told["function"].partition(":")
-    function = attrgetter(name)(_module(module, told["command"][0]))
+    module, _, name = order["function"].partition(":")
+    function = attrgetter(name)(_module(module, order["command"][0]))
     known = {"rank": dist.get_rank(), "world_size": dist.get_world_size()}
     wanted = inspect.signature(function).parameters
     function(**{key: value for key, value in known.items() if key in wanted})

@@ -35,7 +35,7 @@ from torch_scenarios.record.format import (
     read,
     read_launch,
 )
-from torch_scenarios.record.launch import LIKELY
+from torch_scenarios.record.launch import LIKELY, SCRATCH
 from torch_scenarios.record.mapped_file import is_written, written_bytes
 from torch_scenarios.record.recorder import STACKS, append_line, is_foreign
 
@@ -76,6 +76,8 @@ class Order(Struct, frozen=True, kw_only=True):
     join: bool = False
     #: let all that the program prints go to a file of the record
     silent: bool = False
+    #: let fake ranks write where the script says
+    writes_allowed: bool = False
 
     @property
     def own_launcher(self) -> bool:
@@ -120,7 +122,7 @@ def prepare(folder: Path) -> None:
     for pattern in ("rank-*.jsonl", "rank-*.stack", LAUNCH, "scenario.yaml", "output.log"):
         for path in folder.glob(pattern):
             path.unlink()
-    for name in ("mailbox", JOINED):
+    for name in ("mailbox", JOINED, SCRATCH):
         if (folder / name).is_dir():
             shutil.rmtree(folder / name)
 
@@ -212,6 +214,8 @@ def _told(order: Order) -> dict[str, Any]:
         "cuda_as_cpu": order.cuda_as_cpu,
         "module": order.module,
         "function": order.function,
+        "writes_allowed": order.writes_allowed,
+        "parent": os.getpid(),
         "command": list(order.command),
         "mentions": [] if order.module else _mentions(Path(order.command[0])),
     }

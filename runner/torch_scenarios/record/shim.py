@@ -123,11 +123,41 @@ def install() -> None:
     cuda.stream = cuda.device = _Context
     cuda.set_stream = nothing
     cuda.Event = _Event
+    _accelerate(torch, plain)
     tensor.pin_memory = same
     tensor.record_stream = nothing
     _on_cpu_autocast(torch)
     _on_cpu_mesh(plain)
     _without_device_ids()
+
+
+def _accelerate(torch: Any, plain: Any) -> None:
+    """Let `torch.accelerator`, where there is one, and the default device be those of CUDA."""
+    default = torch.set_default_device
+
+    def set_default_device(device: Any) -> None:
+        default(plain(device))
+
+    torch.set_default_device = set_default_device
+    accelerator = getattr(torch, "accelerator", None)
+    if accelerator is None:
+        return
+    cuda: Any = torch.cuda
+    accelerator.current_accelerator = lambda *_, **__: torch.device("cuda")
+    accelerator.is_available = cuda.is_available
+    accelerator.device_count = cuda.device_count
+    for name in ("current_device_index", "current_device_idx"):
+        setattr(accelerator, name, cuda.current_device)
+    for name in ("set_device_index", "set_device_idx"):
+        setattr(accelerator, name, cuda.set_device)
+    for name in ("synchronize", "empty_cache", "set_stream", "reset_peak_memory_stats"):
+        setattr(accelerator, name, cuda.synchronize)
+    for name in ("memory_allocated", "max_memory_allocated", "memory_reserved"):
+        setattr(accelerator, name, cuda.memory_allocated)
+    accelerator.max_memory_reserved = cuda.memory_allocated
+    accelerator.current_stream = cuda.current_stream
+    accelerator.get_memory_info = cuda.mem_get_info
+    accelerator.device_index = cuda.device
 
 
 class _Properties:
