@@ -387,8 +387,9 @@ class Scratch:
         put.rename = put.replace = self._rename
         put.listdir, put.scandir = self._listdir, self._scandir
         put.link, put.symlink = self._link, self._symlink
-        builtins.open = io.open = self.open  # type: ignore[assignment]
-        shutil._use_fd_functions = False
+        builtins.open = io.open = self.open
+        put = shutil
+        put._use_fd_functions = False
         self._redirect_libraries()
         sys.addaudithook(self._audit)
 
