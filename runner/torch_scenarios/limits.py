@@ -62,7 +62,7 @@ COUNTS = {
     "max_work": "elements and operations computed by the analysis of a case",
     "max_bytes": "bytes made by the analysis, over all ranks and steps",
     "max_run_bytes": "bytes that the ranks of a run hold, with a copy of each result",
-    "max_seconds": "seconds of the analysis of a case, and of its run",
+    "max_seconds": "processor seconds of the analysis of a case, and seconds of its run",
     "max_total_seconds": "seconds of all cases together; what is left is not run",
     "max_schedules": "orders of arrival at the receives from anyone",
     "max_loop": "iterations of one `for`",
@@ -98,7 +98,8 @@ def beyond(name: str, limits: Limits = DEFAULT) -> str:
 # An :class:`Account` is opened for one file that is read, or for one case that is analysed
 # (:func:`accounted`). Everything is charged to it: what expressions compute, every step, every
 # turn of a loop, every byte that is kept. It ends the analysis by what was counted, so that the
-# verdict is the same on every machine; only where counting fails to, by the clock.
+# verdict is the same on every machine. Where counting fails to, the processor time of the thread
+# that computes ends it: a machine that is busy with other things takes none of that away.
 
 #: tensors that one expression may make, each of the largest size
 _WORK = 4
@@ -131,15 +132,29 @@ class BoundError(ScenarioError):
     """A bound of an account was passed: all that is computed for the case ends."""
 
 
-class OverdueError(BoundError):
-    """The clock ended the reading of a file, or the analysis of a case: nothing is decided."""
+class OverdueError(Exception):
+    """The time for a file, or for the analysis of a case, is over: nothing is decided.
+
+    It is no ScenarioError: a machine that is slow says nothing about a file.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        """Keep which time is over, and the place that the analysis had come to."""
+        super().__init__(problem)
+        self.problem = problem
+
+    def __str__(self) -> str:
+        """Return it in one line."""
+        return self.problem.sentence
 
 
 class Account:
-    """What one file, or one case, may still take: units of work, turns of loops, bytes, time."""
+    """What one file, or one case, may still take: units of work, turns of loops, bytes, time.
+
+    Its seconds are processor time of the thread that opens it, which alone charges it.
+    """
 
     __slots__ = (
-        "_clock",
         "_ends_s",
         "_next",
         "_passed",
@@ -157,20 +172,17 @@ class Account:
         self.work_left = limits.max_work
         self.bytes_left = limits.max_bytes
         self.turns_left = limits.max_turns
-        self._ends_s = time.monotonic() + limits.max_seconds
-        self._clock = "max_seconds"
-        if _Open.ends_s is not None and _Open.ends_s < self._ends_s:
-            self._ends_s, self._clock = _Open.ends_s, "max_total_seconds"
+        self._ends_s = time.thread_time() + limits.max_seconds
         self._next = self.work_left if session_over() else self.work_left - _GLANCE
         #: the bound that was passed: whatever goes on all the same ends at its next charge
-        self._passed: BoundError | None = None
+        self._passed: BoundError | OverdueError | None = None
         #: bytes that the ranks of a run would hold, by the simulation in which they hold most
         self.run_bytes = 0
         #: the place of what is computed now, for what is charged without one
         self.at: Mark | None = None
 
     def spend(self, work: int, mark: Mark | None = None) -> None:
-        """Charge units of work; BoundError beyond `max_work`, OverdueError after its seconds."""
+        """Charge units of work; BoundError beyond `max_work`, OverdueError after its time."""
         self.work_left -= work
         if self.work_left < self._next:
             self._look(mark)
@@ -180,14 +192,17 @@ class Account:
             raise self._passed
         if self.work_left < 0:
             self._refuse("too_much_work", "max_work", "takes too much work", mark)
-        if time.monotonic() > self._ends_s:
-            message = f"this takes too long: {beyond(self._clock, self.limits)}"
-            self._passed = OverdueError(
-                [Problem(code="too_slow", message=message, mark=mark or self.at)]
-            )
-            self._next = self.work_left
-            raise self._passed
+        if time.thread_time() > self._ends_s:
+            self._end("max_seconds", mark)
+        if session_over():
+            self._end("max_total_seconds", mark)
         self._next = self.work_left - _GLANCE
+
+    def _end(self, bound: str, mark: Mark | None) -> NoReturn:
+        message = f"this takes too long: {beyond(bound, self.limits)}"
+        self._passed = OverdueError(Problem(code="too_slow", message=message, mark=mark or self.at))
+        self._next = self.work_left
+        raise self._passed
 
     def turn(self, mark: Mark | None = None, work: int = EVALUATION) -> None:
         """Charge one turn of a loop, whether or not anything is done in it."""

@@ -26,7 +26,8 @@ __all__ = ["judge", "launch", "load", "plan", "simulate"]
 def load(path: str | Path, *, sets: Mapping[str, str] | None = None) -> tuple[Scenario, ...]:
     """Read one file; return its scenarios, one for each combination of its matrix.
 
-    `sets` overrides parameters, as `--set` does. Raises ScenarioError with every problem found.
+    `sets` overrides parameters, as `--set` does. Raises ScenarioError with every problem found, and
+    OverdueError where that takes too long.
     """
     from torch_scenarios import language
 
@@ -41,7 +42,10 @@ def plan(scenario: Scenario, *, limits: Limits | None = None) -> Plan:
 
 
 def simulate(plan: Plan) -> Trace:
-    """Return what the plan must do, by the reference semantics; no process is started."""
+    """Return what the plan must do, by the reference semantics; no process is started.
+
+    Raises ScenarioError where a bound is passed, and OverdueError where it takes too long.
+    """
     from torch_scenarios import reference
 
     return reference.simulate(plan)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import signal
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec.structs import replace
 
 from torch_scenarios.errors import LaunchError, ScenarioError, UnsupportedError
-from torch_scenarios.limits import Limits
+from torch_scenarios.limits import Account, Limits, OverdueError, account, accounted
 from torch_scenarios.pipeline.attempts import analyse
 from torch_scenarios.pipeline.results import Outcome, Result, Selection, Shard
 from torch_scenarios.pipeline.run import check, run
@@ -23,7 +26,6 @@ from torch_scenarios.verdict import Verdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from torch_scenarios.model.plan import Plan
     from torch_scenarios.model.scenario import Scenario
@@ -319,7 +321,7 @@ def test_a_fault_of_the_analysis_costs_one_case_and_asks_to_be_reported(
         assert "Traceback" in verdict.notes[0]
 
 
-def test_a_fault_of_the_reading_is_told_as_ours_and_nothing_runs(
+def test_a_fault_of_the_reading_is_ours_and_costs_one_file_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def faulty(*_: object, **__: object) -> list[Scenario]:
@@ -461,6 +463,56 @@ def test_the_clock_ends_an_analysis_and_decides_nothing(tmp_path: Path) -> None:
     (reason,) = [r.verdict.reason for r in outcome.results if r.verdict.reason]
     assert "--limit seconds=N" in reason
     assert outcome.exit_code == 3
+
+
+#: what an analysis computes with: each look at the clock is after so much of it
+UNTIL_THE_CLOCK = Limits(max_seconds=0)
+
+
+@pytest.mark.parametrize("stage", ["read", "planned", "simulated", "judged"])
+def test_time_that_is_over_is_no_verdict_about_a_file_and_costs_no_other_one_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    place, name = {
+        "read": ("torch_scenarios.language.document", "scenarios"),
+        "planned": ("torch_scenarios.model.groups", "plan"),
+        "simulated": ("torch_scenarios.reference", "simulate"),
+        "judged": ("torch_scenarios.verdict", "sections"),
+    }[stage]
+    module = importlib.import_module(place)
+    real = getattr(module, name)
+
+    def slow(*arguments: Any, **named: Any) -> Any:
+        if "long.yaml" in repr(arguments):
+            opened = account()
+            assert opened is not None
+            opened.spend(1 << 21)  # which makes it look at the clock
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(module, name, slow)
+    selection = replace(written(tmp_path, a=GOOD, long=GOOD, z=GOOD), limits=UNTIL_THE_CLOCK)
+    executor = Obedient()
+    outcome, listening = went(selection, executor)
+    assert executor.ran == ["a", "z"]
+    assert outcome.exit_code == 3
+    assert listening.total == 3
+    (late,) = [each for each in outcome.results if each.verdict.status != "PASSED"]
+    assert (late.verdict.status, Path(late.file).name) == ("INCONCLUSIVE", "long.yaml")
+    assert "too_slow" in str(late.verdict.reason)
+    assert check(selection, Listening()).exit_code == 3
+
+
+def test_a_machine_that_is_busy_with_other_things_takes_nothing_from_an_analysis() -> None:
+    with accounted(Limits(max_seconds=1, max_work=1 << 62)) as opened:
+        time.sleep(1.5)  # no processor time of this thread
+        opened.spend(1 << 21)
+        with pytest.raises(OverdueError):
+            compute_on(opened)
+
+
+def compute_on(opened: Account) -> None:
+    while True:
+        opened.spend(1 << 10)
 
 
 def test_too_much_work_is_the_same_verdict_whatever_the_clock_says(tmp_path: Path) -> None:

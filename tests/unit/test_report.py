@@ -423,6 +423,14 @@ def test_a_brief_report_has_the_summary_alone(tmp_path: Path) -> None:
     assert "judged.yaml" not in shown
 
 
+@pytest.mark.parametrize("again", ["run", ""])
+def test_a_brief_report_names_the_one_case_that_did_not_pass(tmp_path: Path, again: str) -> None:
+    shown = printed(checked(WRONG, tmp_path), brief=True, again=again)
+    assert shown.startswith("what did not pass:\n  FAILED ")
+    assert "some/folder/sum.yaml::sum" in shown
+    assert "these alone" not in shown
+
+
 def test_the_start_of_the_workers_has_a_line_of_its_own(tmp_path: Path) -> None:
     verdict = ran(WRONG.replace("[6, 7, 6]", "[6, 6, 6]"), tmp_path)
     file = io.StringIO()

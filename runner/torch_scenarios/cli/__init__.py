@@ -192,6 +192,13 @@ def _called() -> int:
             raise
         _say(f"the output cannot be written: {error.strerror}")
         code = ENVIRONMENT
+    except Exception as error:
+        from torch_scenarios.limits import OverdueError
+
+        if not isinstance(error, OverdueError):
+            raise
+        _say(str(error))
+        code = ENVIRONMENT
     return code if isinstance(code, int) else 0
 
 

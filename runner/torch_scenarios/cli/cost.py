@@ -248,7 +248,8 @@ def _costed(
         lines = [f"{analysis.verdict.status}  {head}", *(each.printable for each in shown)]
         reason = analysis.verdict.reason
         refusal = {**entry, "refused": reason or "invalid"}
-        return [refusal], lines + ([reason] if reason else []), 2, []
+        code = 3 if analysis.verdict.status == "INCONCLUSIVE" else 2
+        return [refusal], lines + ([reason] if reason else []), code, []
     try:
         structure = structure_of(analysis.predicted)
     except Refused as refused:
@@ -831,7 +832,8 @@ def _benched(options: Mapping[str, Any], launcher: Any, topology: Topology | Non
     for analysis, size, forecast in _bench_cases(options, topology):
         reason = _unfit(analysis)
         if reason is not None:
-            whole.code = max(whole.code, 2 if analysis.verdict.status == "INVALID" else 1)
+            worse = {"INCONCLUSIVE": 3, "INVALID": 2}.get(analysis.verdict.status, 1)
+            whole.code = max(whole.code, worse)
             click.echo(clean(f"{analysis.scenario.case} is not measured: {reason}"), err=True)
             continue
         result = execute(analysis, launcher)

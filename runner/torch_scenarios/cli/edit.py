@@ -563,8 +563,9 @@ class _Blessing:
 
     def proposals(self, files: Iterable[Path]) -> list[Proposal]:
         """Return what is to be changed; leave where a file is invalid."""
-        from torch_scenarios.bless import NotBlessedError, propose
+        from torch_scenarios.bless import NotBlessedError, Objection, propose
         from torch_scenarios.files import read_file
+        from torch_scenarios.limits import OverdueError
 
         limits = limits_of(self.options)
         found, invalid = [], False
@@ -574,6 +575,9 @@ class _Blessing:
                 made = propose(path, text, every=self.options["every_step"], limits=limits)
             except NotBlessedError as error:
                 self.refused(path, error.refusals)
+            except OverdueError as error:
+                slow = Objection(code="left_open", message=error.problem.message)
+                self.refused(path, (slow,))
             except ScenarioError as error:
                 invalid = True
                 for problem in error.problems:

@@ -598,10 +598,12 @@ def list_cases(**options: Any) -> None:
         lines = (_lines(each, verbose=options["verbose"]) for each in loaded.scenarios)
         click.echo("".join(f"{clean(line)}\n" for case in lines for line in case), nl=False)
     for result in loaded.invalid:
-        for problem in result.verdict.problems:
-            click.echo(str(problem), err=True)
+        verdict = result.verdict
+        for words in map(str, verdict.problems or (f"{result.file}: {verdict.reason}",)):
+            click.echo(clean(words), err=True)
     if loaded.invalid:
-        sys.exit(INVALID)
+        invalid = any(result.verdict.status == "INVALID" for result in loaded.invalid)
+        sys.exit(INVALID if invalid else INCONCLUSIVE_EXIT)
     if not loaded.scenarios:
         click.echo("nothing was selected", err=True)
         sys.exit(NOTHING_SELECTED)

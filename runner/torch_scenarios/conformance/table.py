@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from torch_scenarios.errors import LaunchError, ScenarioError, UnsupportedError
 from torch_scenarios.expressions.values import Undefined
 from torch_scenarios.language import load
+from torch_scenarios.limits import OverdueError
 from torch_scenarios.model.groups import plan
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.trace import Event, Trace
@@ -236,7 +237,7 @@ def _attempt(launcher: Executor, cells: list[Cell], folder: Path) -> dict[Cell, 
     try:
         planned, by_step = _planned(cells, folder, freely=True)
         observed = launcher.run(planned, simulate(planned))
-    except (ScenarioError, UnsupportedError, LaunchError) as error:
+    except (ScenarioError, OverdueError, UnsupportedError, LaunchError) as error:
         words = str(error).splitlines()[0]
         return {cell: Seen(outcome="not run", words=words) for cell in cells}
     got = _by_step(observed)

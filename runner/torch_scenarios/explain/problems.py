@@ -805,8 +805,9 @@ LIMITS: tuple[Explanation, ...] = (
     ),
     _limit(
         "too_slow",
-        "The analysis of a case, or the reading of a file, takes longer than the bound: nothing is "
-        "decided, the case is INCONCLUSIVE.",
+        "The analysis of a case, or the reading of a file, takes more processor time than the "
+        "bound, or the command has no time left: nothing is decided, the case is INCONCLUSIVE. The "
+        "other files go on. A machine that is busy with other things takes nothing from that time.",
         "seconds",
     ),
     _limit(

@@ -49,7 +49,7 @@ from torch_scenarios.language.steps import step_list
 from torch_scenarios.language.use import all_definitions, declared_inputs, police_library
 from torch_scenarios.language.validation import is_library, top_findings, validated
 from torch_scenarios.language.values import constant_value, expression, object_value
-from torch_scenarios.limits import DEFAULT, Limits, OverdueError, accounted, beyond
+from torch_scenarios.limits import DEFAULT, Limits, accounted, beyond
 from torch_scenarios.model.scenario import GroupSpec, Scenario
 from torch_scenarios.model.traits import KNOWN_BACKENDS
 from torch_scenarios.model.versions import VersionRange
@@ -843,7 +843,5 @@ def load_content(
         with accounted(limits):
             tree = read_tree(str(path), text, limits=limits)
             return scenarios(tree, path, sets or {}, limits)
-    except OverdueError:
-        raise
     except ScenarioError as error:
         raise ScenarioError(hinted(error.problems)) from None

@@ -109,7 +109,8 @@ def minimize(
         raise NothingToMinimizeError(message)
     whole = oracle(text)
     if whole is None or not whole.shows_a_fault:
-        raise NothingToMinimizeError(str(whole) if whole is not None else "INVALID")
+        words = "no verdict, `scenario check` says why" if whole is None else str(whole)
+        raise NothingToMinimizeError(words)
     stripped = partial(bare, keep=_stated_wrongly(whole))
     target = oracle(stripped(text))
     search = Search(

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.language.document import load_content
-from torch_scenarios.limits import Limits
+from torch_scenarios.limits import Limits, OverdueError
 from torch_scenarios.model.groups import plan
 from torch_scenarios.model.scenario import Scenario, steps_of
 from torch_scenarios.model.trace import RankTrace
@@ -132,7 +132,7 @@ def run_oracle(path: Path, limits: Limits, executor: Executor) -> Oracle:
 def _analysed(path: Path, text: str, limits: Limits) -> Analysis | None:
     try:
         scenarios = load_content(path, text.encode(), limits=limits)
-    except ScenarioError:
+    except (ScenarioError, OverdueError):
         return None
     return analyse(scenarios[0], limits) if len(scenarios) == 1 else None
 
@@ -171,7 +171,7 @@ def restated(text: str, path: Path, limits: Limits) -> str:
     try:
         (scenario,) = load_content(path, bare(text).encode(), limits=limits)
         ranks = simulate(plan(scenario, limits=limits), limits=limits).ranks
-    except (ScenarioError, ValueError):
+    except (ScenarioError, OverdueError, ValueError):
         return bare(text)
     edits: list[Edit] = []
     gone: set[int] = set()

@@ -20,7 +20,7 @@ from torch_scenarios.errors import (
     WorkerError,
 )
 from torch_scenarios.language.document import cases_as_written
-from torch_scenarios.limits import DEFAULT, Limits, beyond
+from torch_scenarios.limits import DEFAULT, Limits, OverdueError, accounted, beyond
 from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.pipeline.results import Analysis, Executor, Result
 from torch_scenarios.verdict import Status, Verdict, judge
@@ -41,7 +41,6 @@ def analyse(
 
     With `strict` a warning is a failure. `torch` is a version of which alone it is asked.
     """
-    from torch_scenarios.limits import OverdueError, accounted
     from torch_scenarios.model.groups import plan
     from torch_scenarios.reference import simulate
 
@@ -120,9 +119,9 @@ def _meant_for(scenario: Scenario, torch: str, verdict: Verdict) -> Verdict:
     )
 
 
-def overdue(error: ScenarioError) -> Verdict:
-    """Return the verdict on a file, or a case, whose analysis the clock ended."""
-    return Verdict(status="INCONCLUSIVE", reason=error.problems[0].sentence)
+def overdue(error: OverdueError) -> Verdict:
+    """Return the verdict on a file, or a case, that took more time than it may."""
+    return Verdict(status="INCONCLUSIVE", reason=str(error))
 
 
 def our_fault(stage: str, error: Exception) -> Verdict:

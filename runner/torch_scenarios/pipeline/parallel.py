@@ -6,9 +6,11 @@ Either gives what was made of a case to one caller, in one thread.
 from __future__ import annotations
 
 import gc
+import math
 import os
 import pickle
 import queue
+import resource
 import selectors
 import signal
 import struct
@@ -60,14 +62,18 @@ class Crew:
     """Does what is ordered; a context manager, which ends the workers.
 
     What it does must depend on nothing but the order and what was known when the first orders
-    came; orders and results must pickle. A worker that gives nothing for `patience_s` seconds is
-    ended: what it does bounds itself, but a call that does not return to Python does not.
+    came; orders and results must pickle. What it does bounds itself, but a call that does not
+    return to Python does not: the system ends a worker that computes for more than `most_s`
+    seconds of processor time at one order. At `ends_s` of the monotonic clock all of them end.
     """
 
-    def __init__(self, *known: Callable[[Any], Any], patience_s: float) -> None:
+    def __init__(
+        self, *known: Callable[[Any], Any], most_s: float, ends_s: float | None = None
+    ) -> None:
         """Begin without a worker; `known` is all that may be ordered."""
         self._known = known
-        self._patience_s = patience_s
+        self._most_s = most_s
+        self._ends_s = math.inf if ends_s is None else ends_s
         self._cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
         self._workers = selectors.DefaultSelector()
         self._round: _Round[Any, Any] | None = None
@@ -96,8 +102,8 @@ class Crew:
     ) -> Iterator[R]:
         """Give what `do` makes of each order, in order; the work begins now.
 
-        `lost` gives the result of an order whose worker ended without one; it is told whether the
-        worker was ended because it gave nothing. Orders that are `near` to the same go to the same
+        `lost` gives the result of an order whose worker ended without one; it is given whether the
+        worker ended because it took too long. Orders that are `near` to the same go to the same
         worker where that is no loss. No process is forked once a result is asked for: the caller
         may start threads. The results of one call are taken before the next one.
         """
@@ -110,7 +116,6 @@ class Crew:
         for at, order in enumerate(orders):
             found.left.setdefault(self._homes.get(near(order)), deque()).append(at)
         for worker in self._all():
-            worker.heard_s = time.monotonic()
             self._supply(worker)
         return (self._result(found, at) for at in range(len(orders)))
 
@@ -126,7 +131,8 @@ class Crew:
         while at not in found.done and self._all():
             time.sleep(TOGETHER_S)
             self._hear(LOOK_S)
-            self._end_late()
+            if time.monotonic() > self._ends_s:
+                self._end_all()
         if at not in found.done:
             found.give_up(at, late=False)
         result, error = found.done.pop(at)
@@ -152,6 +158,8 @@ class Crew:
         try:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
                 signal.signal(signal.SIGHUP, signal.SIG_DFL)
             # a worker whose parent has gone ends at its next order, or its next result
@@ -165,6 +173,7 @@ class Crew:
                     if which != before:
                         gc.freeze()  # what it knows by now stays
                         before = which
+                    _allow(self._most_s)
                     _send(out, (at, *self._done(which, order)))
         finally:
             os._exit(0)
@@ -197,27 +206,25 @@ class Crew:
             worker: _Worker = key.data
             received = os.read(key.fd, _CHUNK)
             if not received:
-                self._lose(worker, late=False)
+                self._lose(worker)
                 continue
-            worker.heard_s = time.monotonic()
             for at, result, error in worker.inbox.messages(received):
                 worker.before.remove(at)
                 found.done[at] = result, error
             self._supply(worker)
 
-    def _end_late(self) -> None:
-        """End the workers that have given nothing for too long."""
-        now_s = time.monotonic()
+    def _end_all(self) -> None:
+        """End the workers that have something before them: there is no time left for it."""
         for worker in self._all():
-            if worker.before and now_s - worker.heard_s > self._patience_s:
-                os.kill(worker.pid, signal.SIGKILL)
-                self._lose(worker, late=True)
+            if worker.before:
+                os.kill(worker.pid, signal.SIGXCPU)
+                self._lose(worker)
 
-    def _lose(self, worker: _Worker, *, late: bool) -> None:
+    def _lose(self, worker: _Worker) -> None:
         """Take back what a worker that has gone had before it, but for what it was at."""
         found = self._round
         assert found is not None
-        self._bury(worker)
+        late = self._bury(worker) == -signal.SIGXCPU
         self._homes = {near: home for near, home in self._homes.items() if home is not worker}
         if worker.before:
             at = worker.before.popleft()
@@ -226,11 +233,24 @@ class Crew:
         for other in self._all():
             self._supply(other)
 
-    def _bury(self, worker: _Worker) -> None:
+    def _bury(self, worker: _Worker) -> int:
+        """Wait for the end of a worker; return how it ended, as `waitstatus_to_exitcode` says."""
         self._workers.unregister(worker.pipe)
         os.close(worker.pipe)
         os.close(worker.given)
-        os.waitpid(worker.pid, 0)
+        return os.waitstatus_to_exitcode(os.waitpid(worker.pid, 0)[1])
+
+
+def _allow(most_s: float) -> None:
+    """Let the system end this process once it has computed for some seconds more.
+
+    It does so by SIGXCPU, which needs no Python to be heard, and leaves no core behind.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    until = math.ceil(time.process_time() + most_s)
+    if most != resource.RLIM_INFINITY:
+        until = min(until, most)
+    resource.setrlimit(resource.RLIMIT_CPU, (until, most))
 
 
 class _Round(Generic[T, R]):
@@ -291,7 +311,6 @@ class _Worker:
         self.pid = pid
         self.pipe = pipe
         self.given = given
-        self.heard_s = time.monotonic()
         self.inbox = _Inbox()
         self.before: deque[int] = deque()
 

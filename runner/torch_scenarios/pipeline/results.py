@@ -228,6 +228,7 @@ class FileCases(Struct, Generic[C_co], frozen=True, kw_only=True):
 class Loaded(Struct, Generic[C_co], frozen=True, kw_only=True):
     """All files, read: the selected cases in order, and a result for each file that is invalid.
 
+    A file for which there was no time has a result among the `invalid`, which is INCONCLUSIVE.
     `selected` counts the cases before a shard of them was taken. `warnings` are of files that were
     passed over.
     """

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from operator import itemgetter
 from typing import Any
@@ -69,7 +69,7 @@ __all__ = [
 ]
 
 
-#: seconds beyond its own bound that an analysis gets before its process is ended
+#: seconds beyond its own bound that an analysis gets before its process ends
 GRACE_S = 15.0
 
 #: scenarios in a row that fail to start for one reason, before the rest is spared the attempt
@@ -104,7 +104,8 @@ def check(
     results: list[Result] = []
     interrupted = False
     limits = selection.limits
-    patience_s = min(limits.max_seconds, limits.max_total_seconds) + GRACE_S
+    most_s = limits.max_seconds + GRACE_S
+    ends_s = time.monotonic() + limits.max_total_seconds + GRACE_S
     asked = _Asked(traces=traces, costs=costs, endings=endings, backend=backend, torch=torch)
     with ExitStack() as stack:
         stack.enter_context(session(limits))
@@ -112,7 +113,7 @@ def check(
         with interruptible():
             files = files_of(selection)
             desk = _Desk(selection, files, asked)
-            crew = stack.enter_context(Crew(desk.read, desk.judge, patience_s=patience_s))
+            crew = stack.enter_context(Crew(desk.read, desk.judge, most_s=most_s, ends_s=ends_s))
             numbers = range(len(files.found))
             cases = crew.results(desk.read, numbers, lost=desk.unread, near=int)
             loaded = gathered(files, cases, selection)
@@ -241,10 +242,7 @@ def _unjudged(_: tuple[int, int], late: bool) -> _Judged:  # noqa: FBT001 -- as 
     """Return the verdict on a case whose analysis ended with its process."""
     reason = "the process of its analysis was killed: is the memory of this machine too small?"
     if late:
-        reason = (
-            "its analysis, or one before it in the same process, took longer than allowed "
-            "(`--limit seconds=N` raises it)"
-        )
+        reason = "its analysis takes longer than allowed (`--limit seconds=N` raises it)"
     return _Judged(Verdict(status="INCONCLUSIVE", reason=reason))
 
 
@@ -293,24 +291,23 @@ def _run(
     interrupted = False
     # an interrupt stops what executes undisturbed by another: `launch` is outside
     try:
-        if loaded.invalid or not loaded.scenarios:
+        if not loaded.scenarios or any(map(_is_invalid, loaded.invalid)):
             # what the cases of the other files would come to is said too, if they are invalid
             with interruptible():
-                wrong = _wrong(_analysed(loaded, selection))
-                _only_invalid([*loaded.invalid, *wrong], listener, results)
+                wrong = filter(_is_invalid, map(result_of, _analysed(loaded, selection)))
+                _report([*loaded.invalid, *wrong], listener, results)
         else:
             most = min(jobs, len(loaded.scenarios))
             with ExitStack() as stack:
                 executors = [stack.enter_context(launch()) for _ in range(most)]
                 with interruptible():
                     analyses = _analysed(loaded, selection)
-                    wrong = _wrong(analyses)
-                    if wrong:
-                        _only_invalid(wrong, listener, results)
-                    else:
-                        listener.begin(len(analyses))
-                        gc.collect()  # what the analyses left, which is not to stay for as long
-                if not wrong:
+                    invalid = [each for each in map(result_of, analyses) if _is_invalid(each)]
+                    # a file that was not read in time costs no other one its run
+                    more = 0 if invalid else len(analyses)
+                    _report([*loaded.invalid, *invalid], listener, results, more=more)
+                    gc.collect()  # what the analyses left, which is not to stay for as long
+                if not invalid:
                     _run_all(analyses, executors, results, listener, how)
     except KeyboardInterrupt:
         interrupted = True
@@ -324,8 +321,8 @@ def _analysed(loaded: Loaded[Scenario], selection: Selection) -> list[Analysis]:
     return [runnable(analysis) for analysis in analyses]
 
 
-def _wrong(analyses: Iterable[Analysis]) -> list[Result]:
-    return [result_of(each) for each in analyses if each.verdict.status == "INVALID"]
+def _is_invalid(result: Result) -> bool:
+    return result.verdict.status == "INVALID"
 
 
 def _run_all(
@@ -480,9 +477,12 @@ def _not_tried(analysis: Analysis, reason: str) -> Result:
     return replace(result_of(analysis), verdict=verdict)
 
 
-def _only_invalid(invalid: list[Result], listener: Listener, results: list[Result]) -> None:
-    listener.begin(len(invalid))
-    for result in invalid:
+def _report(
+    found: Sequence[Result], listener: Listener, results: list[Result], *, more: int = 0
+) -> None:
+    """Begin with results that are there before anything runs; as many `more` follow."""
+    listener.begin(len(found) + more)
+    for result in found:
         _keep(results, result, listener)
 
 

@@ -21,9 +21,9 @@ from torch_scenarios.execution.backends import unknown
 from torch_scenarios.files import SUFFIXES, read_file
 from torch_scenarios.language import load
 from torch_scenarios.language.document import load_content
-from torch_scenarios.limits import FLAGS, Limits
+from torch_scenarios.limits import FLAGS, Limits, OverdueError
 from torch_scenarios.model.scenario import Scenario
-from torch_scenarios.pipeline.attempts import analyse, execute, result_of
+from torch_scenarios.pipeline.attempts import analyse, execute, overdue, result_of
 from torch_scenarios.pipeline.results import Analysis, Result
 from torch_scenarios.pipeline.run import TRIES
 from torch_scenarios.pipeline.selection import with_timeout
@@ -337,10 +337,10 @@ class ScenarioFile(pytest.File):
             scenarios = with_timeout(
                 load(shown(self.path), limits=limits_of(self.config)), timeout_s(self.config)
             )
-        except ScenarioError as error:
+        except (ScenarioError, OverdueError) as error:
             # under the names that were asked for, so that they are found and fail with the reason
             for name in sorted(asked - {""}) or [self.path.stem]:
-                yield InvalidFile.from_parent(self, name=name, error=error)
+                yield UnreadFile.from_parent(self, name=name, error=error)
             return
         for name, scenario in zip(item_names(scenarios), scenarios, strict=True):
             # `scenario run` calls the case by its whole name, which may be pasted here
@@ -428,19 +428,21 @@ class ScenarioItem(_Item):
         self.judge(warm_of(self.config).run(analysis))
 
 
-class InvalidFile(_Item):
-    """A file that is no scenario: fails with every problem that was found in it."""
+class UnreadFile(_Item):
+    """A file that is no scenario, or that there was no time to read: fails, and says why."""
 
-    def __init__(self, *, error: ScenarioError, **arguments: Any) -> None:
+    def __init__(self, *, error: ScenarioError | OverdueError, **arguments: Any) -> None:
         """Keep what is wrong."""
         super().__init__(**arguments)
-        self._problems = error.problems
+        if isinstance(error, OverdueError):
+            self._verdict = overdue(error)
+        else:
+            self._verdict = Verdict(status="INVALID", problems=error.problems)
 
     def runtest(self) -> None:
         """Fail."""
         path = str(shown(self.path))
-        verdict = Verdict(status="INVALID", problems=self._problems)
-        self.judge(Result(file=path, case=path, verdict=verdict))
+        self.judge(Result(file=path, case=path, verdict=self._verdict))
 
 
 def _register(config: pytest.Config, tag: str) -> None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from torch_scenarios.errors import LaunchError, ScenarioError
 from torch_scenarios.language.document import load_content
-from torch_scenarios.limits import DEFAULT, Limits
+from torch_scenarios.limits import DEFAULT, Limits, OverdueError
 from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.model.trace import Event, Failure, RankTrace, Trace
 from torch_scenarios.pipeline.attempts import analyse, case_result
@@ -86,7 +86,7 @@ def recorded(
         script, home = script_of(order, records)
         try:
             return judged(records, path, script=script, folder=home, limits=limits).found
-        except ScenarioError:  # of half a record there may be no program yet: the run goes on
+        except (ScenarioError, OverdueError):  # of half a record there may be no program yet
             return False
 
     prepare(order.folder)
@@ -177,7 +177,7 @@ def _joined(
         prepare(folder)
         run(again, lambda _: False, lambda _: None, start)
         whole = read(folder)
-    except (LaunchError, ScenarioError) as error:
+    except (LaunchError, ScenarioError, OverdueError) as error:
         return result, [f"it is not joined with fake ranks: {error}"]
     for rank, record in sorted(records.items()):
         own, all_of_it = record.calls, whole[rank].calls if rank in whole else []

@@ -265,9 +265,13 @@ class TerminalReport:
             self.print([Line(f"  {result.name}  {names}")])
 
     def _again(self, outcome: Outcome) -> None:
-        """List what did not pass, a line each, with the command that runs just these."""
+        """List what did not pass, a line each, with the command that runs just these.
+
+        Where no case is shown, what did not pass is named in any event.
+        """
         bad = [result for result in outcome.results if result.verdict.status in _BAD]
-        if not self.again or not bad or len(outcome.results) == 1:
+        alone = len(outcome.results) == 1
+        if not bad or (not self.brief and (alone or not self.again)):
             return
         self.print([Line("what did not pass:", "strong")])
         for result in bad:
@@ -275,6 +279,8 @@ class TerminalReport:
             kinds = [*(each.kind for each in verdict.findings), *(p.code for p in verdict.problems)]
             why = ", ".join(dict.fromkeys(kinds)) or brief(verdict.reason or "")
             self.print([Line(f"  {verdict.status:<12} {result.name}  {why}", verdict.status)])
+        if alone or not self.again:
+            return
         # of a file without a matrix there is one case
         names = [each.name if "[" in each.case else each.file for each in bad]
         if len(names) > MOST_NAMED:
