@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -148,6 +149,25 @@ def test_a_norm_of_two_features_makes_no_fault_of_rounding(seed: int, tmp_path: 
     given = {"layers": layers, "parallel": TP, "n": 2, "steps": 2, **drawn}
     verdict = verdict_on(tmp_path / "case.yaml", optimizer="SGD: {lr: 0.01}", **given)
     assert verdict.status == "PASSED", verdict.findings
+
+
+@pytest.mark.parametrize("seed", [9, 42, 46, 52])
+def test_whichever_way_rounding_decides_the_loss_is_within_its_tolerance(
+    seed: int, tmp_path: Path
+) -> None:
+    """No kernel of a library that multiplies decides a verdict: every pattern of signs is right."""
+    x = np.random.default_rng(seed).normal(size=(6, 2))
+    y = np.random.default_rng(seed + 50).normal(size=(6, 1))
+    batch = TrainStep(input=np.concatenate([x, -x]), target=np.concatenate([y, -y]))
+    scenario = case(tmp_path / "case.yaml", parallel=DDP, **BOTH_ODD)
+    simulate(plan(scenario))
+    (first,) = scenario.models["net"].moments.values()
+    later = first.after(batch)
+    loss, off = later.loss(batch.input, batch.target)
+    for signs in product((-0.1, 0.1), repeat=7):
+        way = later.processes[0].copy()
+        way.params |= {"up.bias": np.array(signs[:6]), "down.bias": np.array(signs[6:])}
+        assert abs(way.loss(batch.input, batch.target) - loss) <= off
 
 
 def test_how_closely_a_value_is_known_is_noted(tmp_path: Path) -> None:

@@ -283,8 +283,8 @@ UNSEEN: dict[ModuleType, dict[str, str]] = {
         "what is charged to the account, not what is computed",
         "after: self.steps + 1 -> self.steps - 1": "the number in a note:"
         " test_cancellation::test_how_closely_a_value_is_known_is_noted",
-        "_step: errors[name] * reached.open * _turns(number, name, reached.open)"
-        " -> errors[name] * reached.open / _turns(number, name, reached.open)": "a turn is 1 or -1",
+        "_step: errors[name] * reached.open * _turns(number, name, leans[name])"
+        " -> errors[name] * reached.open / _turns(number, name, leans[name])": "a turn is 1 or -1",
         "_step: errors[name] * reached.open -> errors[name] / reached.open": "how far a value may"
         " be off: test_cancellation::test_no_seed_makes_a_fault_of_a_bias",
         "_step: exact.sizes[name] == 0 -> exact.sizes[name] != 0": "how far a value may be off:"

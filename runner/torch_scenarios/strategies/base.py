@@ -275,8 +275,9 @@ ULPS = 4.0
 #: off is a fault of the optimizer that shows in float32 alone, and widens no tolerance
 TRUSTED = 32.0
 
-#: how many processes tell what follows from steps that rounding decides
-WAYS = 4
+#: how many processes tell what follows from steps that rounding decides: two in which all of them
+#: move the outputs to one side, and the others at random
+WAYS = 6
 
 EPSILON = float(np.finfo(np.float32).eps)
 
@@ -341,6 +342,20 @@ class OneProcess:
             later.sizes = clipped(later.sizes, order.clip, total)
         return later
 
+    def leans(self, x: Any) -> Arrays:
+        """Return 1 for each element of a weight with which the sum of the outputs grows, else -1.
+
+        `x` are rows of the input. Steps of many elements that all follow these signs, or all go
+        against them, move that sum the farthest; steps at random may cancel each other.
+        """
+        params = self._cast()
+        given, saved = self._network.forward(params, self._typed(x))
+        _, grads = self._network.backward(params, saved, np.ones_like(given))
+        return {
+            name: np.where(grads[name] < 0, -1.0, 1.0) if name in grads else np.ones(value.shape)
+            for name, value in self.params.items()
+        }
+
     @property
     def optimizer(self) -> Optimizer:
         """What steps."""
@@ -391,10 +406,12 @@ class OneProcess:
         }
 
 
-def _turns(number: int, name: str, of: Array) -> Array:
-    """Return which way each element goes: two ways at random, and the opposite of each."""
-    random = np.random.default_rng([number // 2, crc32(name.encode())])
-    signs = random.choice([-1.0, 1.0], of.shape)
+def _turns(number: int, name: str, leans: Array) -> Array:
+    """Return which way each element goes: as it leans, then at random; and the opposite of each."""
+    signs = leans
+    if number >= 2:
+        random = np.random.default_rng([number // 2 - 1, crc32(name.encode())])
+        signs = random.choice([-1.0, 1.0], leans.shape)
     return signs if number % 2 else -signs
 
 
@@ -465,11 +482,11 @@ class Moment:
             later._reached, later.steps = dict(self._reached), self.steps + 1
             later.loose = dict(self.loose)
             if order.step:
-                later._step()
+                later._step(order)
             self._later[key] = later
         return self._later[key]
 
-    def _step(self) -> None:
+    def _step(self, order: TrainStep) -> None:
         """Let the optimizers step, and find out how far that may have led.
 
         A gradient may be off by its tolerance, unless it has no terms: then it is 0 everywhere.
@@ -489,10 +506,11 @@ class Moment:
             )
         if self._ways or any(bool(each.open.any()) for each in self._reached.values()):
             self._ways = self._ways or tuple(before.copy() for _ in range(WAYS))
+            leans = before.leans(order.input)
             for number, way in enumerate(self._ways):
                 way.step(
                     {
-                        name: errors[name] * reached.open * _turns(number, name, reached.open)
+                        name: errors[name] * reached.open * _turns(number, name, leans[name])
                         for name, reached in self._reached.items()
                         if name in errors
                     }
