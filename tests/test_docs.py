@@ -35,7 +35,7 @@ PAGES = sorted(
 #: wrong files and what is said of them
 MISTAKES = DOCS / "contributing" / "messages.md"
 #: what a block of data must have above it: its use
-NOTES = re.compile(r"file: \S+|config|python|sketch")
+NOTES = re.compile(r"file: \S+|operation: \S+|config|python|sketch")
 BLOCKS = [(page, block) for page in PAGES for block in blocks(page)]
 
 
