@@ -69,7 +69,16 @@ DTYPES = (
     "float8_e5m2fnuz",
 )
 
+#: names that torch gives to backends: its own, and those of well-known extensions
+BACKENDS = ("gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "cncl", "fake")
+
 REDUCE_OPS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
+
+#: words that an expression may compare a parameter with
+FIXED_WORDS = frozenset((*DTYPES, *REDUCE_OPS, *BACKENDS))
+
+#: what every expression may read: the backend of the run
+BACKEND = "backend"
 
 
 # -------------------------------------------------------------------------------------------------

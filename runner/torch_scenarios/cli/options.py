@@ -569,7 +569,15 @@ def selection_of(options: Mapping[str, Any]) -> Selection:
         only_failed=options.get("last_failed", False),
         failed_first=options.get("failed_first", False),
         strict=options.get("strict", False),
+        backend=_named_backend(options.get("backend")),
     )
+
+
+def _named_backend(asked: str | None) -> str | None:
+    """Return the backend that an expression reads; None where the command line names none."""
+    from torch_scenarios.execution.backends import carrier
+
+    return None if asked in {None, "auto"} else carrier(asked.lower())
 
 
 def limits_of(options: Mapping[str, Any]) -> Limits:

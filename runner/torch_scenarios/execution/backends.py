@@ -24,7 +24,7 @@ from torch_scenarios.model.scenario import Scenario, Step, steps_of
 from torch_scenarios.model.trace import Failure, Trace
 from torch_scenarios.model.traits import KNOWN_BACKENDS, traits_of
 from torch_scenarios.operations.base import Compound, Operation
-from torch_scenarios.vocabulary import WORLD
+from torch_scenarios.vocabulary import BACKEND, WORLD
 
 # -------------------------------------------------------------------------------------------------
 # How scenarios are executed: what the command line chose, and no scenario can.
@@ -513,6 +513,7 @@ def resolve(
     if other_version is not None:
         raise UnsupportedError(other_version)
     _require_meant(backend, scenario)
+    _require_read(backend, scenario)
     environment = {"torch": str(torch.__version__), "backend": backend}
     if device_type(backend) == "cpu":
         return BackendChoice(backend=backend, notes=offered, environment=environment)
@@ -567,6 +568,17 @@ def _require_meant(backend: str, scenario: Scenario) -> None:
     )
     if not fits:
         message = f"it is meant for {', '.join(meant)}; this run is on {backend}"
+        raise UnsupportedError(message)
+
+
+def _require_read(backend: str, scenario: Scenario) -> None:
+    """Refuse another backend than the one that expressions have read."""
+    read = scenario.constants.get(BACKEND)
+    if scenario.reads_backend and carrier(backend) != read:
+        message = (
+            f"an expression reads `backend`, which was {read} when it was analysed, and `auto` is "
+            f"{backend} here: say `--backend {backend}`"
+        )
         raise UnsupportedError(message)
 
 

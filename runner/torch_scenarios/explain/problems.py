@@ -474,6 +474,14 @@ NAMES: tuple[Explanation, ...] = (
         value('"full(width, 1)"'),
     ),
     problem(
+        "fixed_word",
+        "A dtype, a reduce op or a backend is where an expression needs a value.",
+        "It is known next to `==`, `!=` or `in [...]`, where the other side is a parameter or a "
+        "matrix key that holds a word; a dtype also where a function takes one.",
+        "compare it with a parameter that holds a word, such as `op == sum`.",
+        value('"sum + 1"'),
+    ),
+    problem(
         "unknown_operation",
         "A step whose action is not an operation.",
         "An operation has the name of the function of torch.distributed that it calls.",

@@ -27,7 +27,7 @@ from torch_scenarios.expressions.signatures import (
 )
 from torch_scenarios.expressions.values import Expression
 from torch_scenarios.limits import COUNTS, DEFAULT, RAISING, Limits
-from torch_scenarios.vocabulary import DTYPES, REDUCE_OPS, WORLD
+from torch_scenarios.vocabulary import BACKEND, DTYPES, FIXED_WORDS, REDUCE_OPS, WORLD
 
 # -------------------------------------------------------------------------------------------------
 # What people try in an expression that has no place there, and what to write instead.
@@ -113,13 +113,10 @@ PYTHON_FUNCTION_HINTS = {
     "randn": "random(shape, seed)",
     "pow": "x ** y",
     "dot": "matmul(x1, x2)",
-    "round": "int(x), or a tolerance next to the value",
     "size": "numel(x)",
     "list": "a range is a list already",
     "enumerate": "[… for i in range(len(x))]",
     "zip": "[… for i in range(len(x))]",
-    "any": "max(x)",
-    "all": "min(x)",
     "get_rank": "rank, or group_rank(g)",
     "get_world_size": "world_size, or group_size(g)",
     **dict.fromkeys(
@@ -129,20 +126,16 @@ PYTHON_FUNCTION_HINTS = {
     "norm": "sqrt(sum(x * x))",
     "std": "sqrt(mean((x - mean(x)) ** 2))",
     "var": "mean((x - mean(x)) ** 2)",
-    "square": "x * x",
     "average": "mean(x)",
-    "cumsum": "[sum(x[0:i + 1]) for i in range(len(x))]",
+    "cumsum": "cumulative_sum(x)",
     "cumprod": "[prod(x[0:i + 1]) for i in range(len(x))]",
     "sorted": "there is no sorting; state the values",
     "sort": "there is no sorting; state the values",
-    "argmax": "there is no search for a place; compare with max(x)",
-    "argmin": "there is no search for a place; compare with min(x)",
     "clip": "minimum(maximum(x, low), high)",
     "clamp": "minimum(maximum(x, low), high)",
     "relu": "maximum(x, 0)",
     "sigmoid": "1 / (1 + exp(-x))",
     "softmax": "exp(x) / sum(exp(x))",
-    "tanh": "(exp(2 * x) - 1) / (exp(2 * x) + 1)",
     "empty": "zeros(shape)",
     "zeros_like": "zeros(shape(x))",
     "ones_like": "ones(shape(x))",
@@ -152,8 +145,6 @@ PYTHON_FUNCTION_HINTS = {
     "complex": "1 + 2j",
     "mod": "x % y",
     "divmod": "x // y, and x % y",
-    "floor": "x // 1",
-    "isnan": "x != x",
     "print": "`expect:` states what must hold, and `scenario show --values` shows what does",
     "str": "an expression cannot hold text",
     "type": "astype(x, dtype)",
@@ -174,12 +165,16 @@ LOAD = ast.Load()
 
 
 class ExpressionProblem(NamedTuple):
-    """What is wrong with an expression; `span` is its part of the text, in characters."""
+    """What is wrong with an expression; `span` is its part of the text, in characters.
+
+    `quoted` is a name that stands in quotes: it is right without them where something defines it.
+    """
 
     code: str
     message: str
     hint: str | None = None
     span: tuple[int, int] | None = None
+    quoted: str | None = None
 
 
 class Guarded(NamedTuple):
@@ -240,24 +235,26 @@ def constant(guarding: Guarding, node: ast.Constant) -> Guarded:
         return guarding.refuse(node, "expression_too_large", message)
     if isinstance(value, int | float | complex):
         return Guarded(node, is_number=True)
-    hint = None
-    if isinstance(value, str) and value in DTYPE_NAMES:
-        hint = f"write a dtype without quotes: {value}"
-    elif isinstance(value, str) and value.isidentifier():
-        hint = f"write a name without quotes: {value}"
     kind = "text" if isinstance(value, str | bytes) else "`...`"
-    return guarding.refuse(
-        node, "expression_not_allowed", f"an expression cannot hold {kind}", hint
-    )
+    message = f"an expression cannot hold {kind}"
+    word = _spelled_word(node)
+    if word in DTYPE_NAMES and guarding.wants_dtype:
+        hint: str | None = f"write a dtype without quotes: {word}"
+    else:
+        hint = COMPARE if word is not None else None
+    quoted = value if isinstance(value, str) and value.isidentifier() else None
+    return guarding.refuse(node, "expression_not_allowed", message, hint, quoted)
 
 
 def name(guarding: Guarding, node: ast.Name) -> Guarded:
-    """Allow a variable; the name of a dtype is that name itself."""
+    """Allow a variable; the name of a dtype is that name itself where a function takes one."""
     name = node.id
     if name in guarding.bound:
         bound = guarding.bound[name]
         return Guarded(node, bound.is_number, bound.roots)
     if name in DTYPE_NAMES:
+        if not guarding.wants_dtype:
+            return guarding.refuse(node, "fixed_word", alone(name), COMPARE)
         return Guarded(constant_node(name))
     if name.startswith("__"):
         message = f"`{name}`: a name may not begin with two underscores"
@@ -283,6 +280,10 @@ def refuse_attribute(guarding: Guarding, node: ast.Attribute, dotted: str | None
     shown = dotted or f".{node.attr}"
     message = f"`{shown}`: an expression has no attributes"
     hint = ATTRIBUTE_HINTS.get(node.attr)
+    word = _spelled_word(node)
+    if word is not None:
+        wanted = word in DTYPE_NAMES and guarding.wants_dtype
+        hint = f"write a dtype by its name alone: {word}" if wanted else COMPARE
     groups = [group for group in guarding.groups if "." in group]
     close = nearest(dotted, groups) if dotted and groups else None
     if close:
@@ -290,6 +291,88 @@ def refuse_attribute(guarding: Guarding, node: ast.Attribute, dotted: str | None
     elif hint is None and node.attr in FUNCTION_NAMES:
         hint = f"functions are called by their names alone: {SIGNATURES[node.attr].usage}"
     return guarding.refuse(node, "expression_not_allowed", message, hint)
+
+
+# -------------------------------------------------------------------------------------------------
+# Fixed words: dtypes, reduce ops and backends, known where a parameter that holds one is compared.
+
+#: what to do with a fixed word where a value is wanted
+COMPARE = "compare it with a parameter that holds a word"
+
+#: modules and classes of torch in which a word stands there: `torch.float32`, `ReduceOp.SUM`
+_TORCHS = frozenset({"torch", "dist", "ReduceOp"})
+
+
+def alone(word: str) -> str:
+    """Return the message about a fixed word where a value is wanted."""
+    return f"`{word}` is a word, and has no value here"
+
+
+def _spelled_word(node: ast.expr) -> str | None:
+    """Return the fixed word that a text, or an attribute of torch's, spells; else None."""
+    if isinstance(node, ast.Constant):
+        said = node.value if isinstance(node.value, str) else ""
+    else:
+        dotted = dotted_name(node) or ""
+        base, _, said = dotted.rpartition(".")
+        if base.rpartition(".")[2] not in _TORCHS:
+            return None
+        said = said.lower()
+    return said if said in FIXED_WORDS else None
+
+
+def _compared(guarding: Guarding, node: ast.Compare) -> list[Guarded]:
+    """Return the operands of a comparison; a word next to a parameter that holds one is itself."""
+    operands = [node.left, *node.comparators]
+    meet: set[int] = set()
+    for at, operator in enumerate(node.ops):
+        one, other = operands[at : at + 2]
+        if isinstance(operator, ast.Eq | ast.NotEq):
+            meet |= {at + 1} if _holds_a_word(guarding, one) else set()
+            meet |= {at} if _holds_a_word(guarding, other) else set()
+        elif isinstance(operator, ast.In | ast.NotIn) and _holds_a_word(guarding, one):
+            meet |= {at + 1} if isinstance(other, ast.List | ast.Tuple) else set()
+    return [
+        _as_words(guarding, operand) if at in meet else guarding.visit(operand)
+        for at, operand in enumerate(operands)
+    ]
+
+
+def _holds_a_word(guarding: Guarding, node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Name) and node.id in guarding.words and node.id not in guarding.bound
+    )
+
+
+def _as_words(guarding: Guarding, node: ast.expr) -> Guarded:
+    """Return an operand that meets a word; of a list each item may be one."""
+    if isinstance(node, ast.List | ast.Tuple):
+        guarding.nodes += 1
+        parts = [_as_words(guarding, item) for item in node.elts]
+        made = ast.List(elts=[part.node for part in parts], ctx=LOAD, **HERE)
+        return Guarded(made, roots=NOTHING.union(*(part.roots for part in parts)))
+    if isinstance(node, ast.Name) and node.id not in guarding.bound:
+        if node.id in FIXED_WORDS or node.id in guarding.listed:
+            guarding.nodes += 1
+            return Guarded(constant_node(node.id))
+        return guarding.visit(node)
+    word = _spelled_word(node)
+    if word is None and not _is_text(node):
+        return guarding.visit(node)
+    known = FIXED_WORDS | guarding.listed
+    text = node.value if isinstance(node, ast.Constant) else ""
+    said = word or (text if isinstance(text, str) else "")
+    if said in known:
+        hint: str | None = f"write the word alone: {said}"
+    else:
+        close = nearest(said, known)
+        hint = f"did you mean `{close}`?" if close else None
+    message = f"a word has no quotes: '{said}'" if _is_text(node) else "a word is written alone"
+    return guarding.refuse(node, "expression_not_allowed", message, hint)
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -351,7 +434,7 @@ def compare(guarding: Guarding, node: ast.Compare) -> Guarded:
     """
     if any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
         return _compare_identity(guarding, node)
-    parts = guarding.visit_all([node.left, *node.comparators])
+    parts = _compared(guarding, node)
     looks_inside = any(isinstance(op, ast.In | ast.NotIn) for op in node.ops)
     if not looks_inside and all(part.is_number for part in parts):
         return Guarded(
@@ -393,6 +476,8 @@ _VIEWS = frozenset({"reshape", "permute_dims", "matrix_transpose"})
 #: the placement whose argument is a reduce op
 PARTIAL = "Partial"
 _MEASURES = frozenset({"shape", "numel", "len"})
+#: the argument that is the name of a dtype
+DTYPE = "dtype"
 
 
 def call(guarding: Guarding, node: ast.Call) -> Guarded:
@@ -433,12 +518,21 @@ def _partial(guarding: Guarding, node: ast.Call) -> Guarded:
 
 def _ordinary_call(guarding: Guarding, node: ast.Call, name: str) -> Guarded:
     read = set(guarding.reads)
-    arguments = guarding.visit_all(node.args)
+    takes = SIGNATURES[name].positional
+    dtype = takes.index(DTYPE) if DTYPE in takes else None
+    arguments = [
+        guarding.visit_argument(argument, wants_dtype=at == dtype)
+        for at, argument in enumerate(node.args)
+    ]
     if name in _MEASURES and all(_is_part(argument) for argument in node.args):
         guarding.reads = read
     made = guarding.guarded_call(f"{name}()", *(argument.node for argument in arguments))
     made.keywords = [
-        ast.keyword(arg=keyword.arg, value=guarding.visit(keyword.value).node, **HERE)
+        ast.keyword(
+            arg=keyword.arg,
+            value=guarding.visit_argument(keyword.value, wants_dtype=keyword.arg == DTYPE).node,
+            **HERE,
+        )
         for keyword in node.keywords
     ]
     roots = arguments[0].roots if name in _VIEWS and arguments else NOTHING
@@ -519,8 +613,9 @@ def _group(guarding: Guarding, node: ast.Call) -> ast.expr:
         return refuse_attribute(guarding, group, dotted).node
     message = "this takes the name of a group"
     hint = "`world` is every rank"
-    if isinstance(group, ast.Constant) and isinstance(group.value, str):
-        hint = f"write a name without quotes: {group.value}"
+    text = group.value if isinstance(group, ast.Constant) else None
+    if isinstance(text, str) and text in {*guarding.groups, WORLD}:
+        hint = f"write a name without quotes: {text}"
     return guarding.refuse(group, "wrong_arguments", message, hint).node
 
 
@@ -666,12 +761,18 @@ class Guarding:
         self,
         *,
         groups: frozenset[str],
+        words: frozenset[str],
+        listed: frozenset[str],
         limits: Limits,
         spans: Callable[[ast.expr | ast.keyword], tuple[int, int]],
     ) -> None:
         """Begin; `spans` gives a node's part of the text."""
         self.groups = groups
+        self.words = words
+        self.listed = listed
         self.limits = limits
+        #: whether what is visited is the dtype that a function takes
+        self.wants_dtype = False
         self.refusals: list[ExpressionProblem] = []
         self.names: set[str] = set()
         self.reads: set[str] = set()
@@ -719,6 +820,13 @@ class Guarding:
         self._depth -= 1
         return guarded
 
+    def visit_argument(self, node: ast.expr, *, wants_dtype: bool) -> Guarded:
+        """Return an argument of a function guarded; one that is a dtype may name it."""
+        outer, self.wants_dtype = self.wants_dtype, wants_dtype
+        guarded = self.visit(node)
+        self.wants_dtype = outer
+        return guarded
+
     def visit_all(self, nodes: Sequence[ast.expr]) -> list[Guarded]:
         """Return nodes guarded."""
         return [self.visit(node) for node in nodes]
@@ -729,10 +837,15 @@ class Guarding:
         return call_node(key, *arguments)
 
     def refuse(
-        self, node: ast.expr | ast.keyword, code: str, message: str, hint: str | None = None
+        self,
+        node: ast.expr | ast.keyword,
+        code: str,
+        message: str,
+        hint: str | None = None,
+        quoted: str | None = None,
     ) -> Guarded:
         """Note what is wrong; return a node that stands for the refused one."""
-        self.refusals.append(ExpressionProblem(code, message, hint, self._spans(node)))
+        self.refusals.append(ExpressionProblem(code, message, hint, self._spans(node), quoted))
         return Guarded(constant_node(None))
 
 
@@ -753,17 +866,28 @@ _CLOSING = ")]}"
 
 
 def compile_expression(
-    text: str, mark: Mark | None, *, groups: Collection[str] = (), limits: Limits = DEFAULT
+    text: str,
+    mark: Mark | None,
+    *,
+    groups: Collection[str] = (),
+    words: Collection[str] = (),
+    listed: Collection[str] = (),
+    known: Collection[str] = (),
+    limits: Limits = DEFAULT,
 ) -> Expression:
     """Compile an expression; `groups` are the names of all groups, dotted ones included.
+
+    `words` are the names that hold a word, with which a fixed word is compared; `listed` are words
+    that they may hold and that mean nothing else. `known` are the names that a hint may suggest.
 
     Raises ScenarioError with every problem found, each at its place inside the expression where
     the source shows the text as it is.
     """
     try:
-        parts = _compiled(text, frozenset(groups), limits)
+        held = frozenset((*words, BACKEND))
+        parts = _compiled(text, frozenset(groups), held, frozenset(listed), limits)
     except _RefusedError as refused:
-        problems = [_problem(refusal, text, mark) for refusal in refused.refusals]
+        problems = [_problem(refusal, text, mark, known) for refusal in refused.refusals]
         raise ScenarioError(problems) from None
     return Expression(
         text=text,
@@ -786,12 +910,24 @@ class _RefusedError(Exception):
 
 
 @lru_cache(maxsize=4096)
-def _compiled(text: str, groups: frozenset[str], limits: Limits) -> Expression:
+def _compiled(
+    text: str,
+    groups: frozenset[str],
+    words: frozenset[str],
+    listed: frozenset[str],
+    limits: Limits,
+) -> Expression:
     _police_text(text, limits)
     source = _one_line(text)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python's advice on `1 is 2` is not for this language
-        guarding = Guarding(groups=groups, limits=limits, spans=lambda node: _span(node, source))
+        guarding = Guarding(
+            groups=groups,
+            words=words,
+            listed=listed,
+            limits=limits,
+            spans=lambda node: _span(node, source),
+        )
         try:
             tree = _parsed(source, limits)
             guarded = guarding.guard(tree)
@@ -997,12 +1133,16 @@ def _span(node: ast.expr | ast.keyword, source: str) -> tuple[int, int]:
     )
 
 
-def _problem(refusal: ExpressionProblem, text: str, mark: Mark | None) -> Problem:
+def _problem(
+    refusal: ExpressionProblem, text: str, mark: Mark | None, known: Collection[str]
+) -> Problem:
+    quoted = refusal.quoted
+    hint = f"write a name without quotes: {quoted}" if quoted in known else refusal.hint
     return Problem(
         code=refusal.code,
         message=refusal.message,
         mark=_inside(mark, text, refusal.span),
-        hint=refusal.hint,
+        hint=hint,
     )
 
 

@@ -25,6 +25,7 @@ from torch_scenarios.files import project_root
 from torch_scenarios.limits import Limits
 from torch_scenarios.source.tree import Mapping as MappingNode
 from torch_scenarios.source.tree import Node, Scalar
+from torch_scenarios.vocabulary import BACKEND
 
 # -------------------------------------------------------------------------------------------------
 # What would be right, for problems whose own words leave it open: every problem has a hint.
@@ -241,7 +242,7 @@ def likely(word: str, known: Collection[str], sort: str | None = None) -> str | 
 _MOST_WORDS = 30
 
 #: names that every expression may read
-ALWAYS = frozenset({"rank", "world_size", "world"})
+ALWAYS = frozenset({"rank", "world_size", "world", BACKEND})
 
 
 class Problems:
@@ -353,6 +354,8 @@ class DefinedNames(Struct, frozen=True, kw_only=True):
     """What a scenario defines, by sort; `used` further files add their own, renamed."""
 
     constants: Mapping[str, Any] = field(default_factory=dict)
+    #: the words that parameters and keys of the matrix hold in any case of the file
+    words: frozenset[str] = frozenset()
     tensors: frozenset[str] = frozenset()
     objects: frozenset[str] = frozenset()
     computed: frozenset[str] = frozenset()
@@ -441,6 +444,8 @@ class Context(Struct, frozen=True, kw_only=True):
     #: what has no value yet where a value at the top of the file is read, and the name it is for
     unmade: Mapping[str, Later] = field(default_factory=dict)
     making: str | None = None
+    #: what the launch decides, as far as an expression of the case reads it: the backend
+    asked: set[str] = field(default_factory=set)
     #: where the steps of a used part stand in the program that they were recorded from
     at: str | PerRank[str] | None = None
 

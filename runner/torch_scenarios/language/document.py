@@ -64,6 +64,7 @@ from torch_scenarios.source.tree import (
     plain,
     read_tree,
 )
+from torch_scenarios.vocabulary import BACKEND
 
 # -------------------------------------------------------------------------------------------------
 # The five forms of an entry of `groups:`.
@@ -374,11 +375,15 @@ class Axis(Struct, frozen=True):
 
 
 def cases(
-    tree: Mapping, context: Context, sets: Mapping_[str, str], found: list[Definition]
+    tree: Mapping,
+    context: Context,
+    sets: Mapping_[str, str],
+    backend: str,
+    found: list[Definition],
 ) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield the constants of each case and its suffix: `[dtype=int64]`, or nothing.
 
-    `found` is what the whole file defines.
+    `backend` is what an expression reads under that name, `found` what the whole file defines.
     """
     replaced = {name: _set_value(name, text, context) for name, text in sets.items()}
     parameters = _section(tree, "parameters")
@@ -403,20 +408,22 @@ def cases(
     suffixes: set[str] = set()
     noted = len(set(keys)) < len(keys) or any(axis.repeats for axis in axes)
     for combination in itertools.product(*(axis.points for axis in axes)):
-        constants: dict[str, Any] = {}
+        constants: dict[str, Any] = {BACKEND: backend}
         later = unmade("parameters", found)
         if not world:
             later["world_size"] = _WORLD_IS_COMPUTED
         chosen = itertools.chain.from_iterable(combination)
         for name, node in (*zip(keys, chosen, strict=True), *parameters.items()):
             there = context.changed(
-                names=DefinedNames(constants=constants),
+                names=DefinedNames(constants=constants, words=context.names.words),
                 world=world,
                 unmade=later,
                 making=name,
             )
             constants[name] = constant(name, node, there)
             later.pop(name, None)
+        if isinstance(held := constants.get(backend), str):  # `backends` names a parameter
+            constants[BACKEND] = held
         shown = ",".join(f"{name}={_shown(constants[name])}" for name in keys)
         if shown in suffixes and not noted:
             context.problems.add(
@@ -474,6 +481,29 @@ def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return short(str(value).replace(" ", "")).replace(" ", "")
+
+
+def _words_of(tree: Mapping) -> frozenset[str]:
+    """Return the words that parameters and keys of the matrix and of `cases` may hold."""
+    found: set[str] = set()
+    waiting = [tree.get(section) for section in ("parameters", "matrix", "cases")]
+    while waiting:
+        match waiting.pop():
+            case Mapping(entries=entries):
+                waiting += [value for _, value in entries]
+            case Sequence(items=items):
+                waiting += items
+            case Scalar(value=str(word)) if word.isidentifier():
+                found.add(word)
+    return frozenset(found)
+
+
+def _first_backend(tree: Mapping) -> str:
+    """Return the first backend that a file is meant for; gloo where it is meant for any."""
+    node = tree.get("backends")
+    first = node.items[0] if isinstance(node, Sequence) and node.items else node
+    named = first.value if isinstance(first, Scalar) else None
+    return named if isinstance(named, str) else "gloo"
 
 
 def _section(tree: Mapping, name: str) -> dict[str, Node]:
@@ -613,10 +643,11 @@ def _mark_of(tree: Mapping, name: str) -> Mark:
 
 
 def scenarios(
-    tree: Node, path: Path, sets: Mapping_[str, str], limits: Limits
+    tree: Node, path: Path, sets: Mapping_[str, str], limits: Limits, backend: str | None = None
 ) -> tuple[Scenario, ...]:
     """Return the cases of a file; none for a library, which is checked all the same.
 
+    `backend` is the one of the run, where it is known: else the first that the file is meant for.
     Raises ScenarioError with every problem, sorted by place.
     """
     problems = Problems()
@@ -632,9 +663,11 @@ def scenarios(
         problems.raise_any()
         return ()
     police_definitions(found, problems)
+    context = context.changed(names=replace(context.names, words=_words_of(tree)))
+    backend = backend or _first_backend(tree)
     made = [
         _scenario(tree, context, found, constants, suffix)
-        for constants, suffix in cases(tree, context, sets, found)
+        for constants, suffix in cases(tree, context, sets, backend, found)
     ]
     problems.raise_any()
     if not problems.warnings:
@@ -692,6 +725,7 @@ def _anew(context: Context, names: DefinedNames) -> Context:
         step_names=set(),
         taken=set(names.readable | names.handles),
         lets=({},),
+        asked=set(),
     )
 
 
@@ -704,6 +738,7 @@ def _scenario(
 ) -> Scenario:
     names = DefinedNames(
         constants=constants,
+        words=context.names.words,
         tensors=named(found, "tensor"),
         objects=named(found, "object"),
         computed=named(found, "computed name"),
@@ -713,6 +748,7 @@ def _scenario(
         variables=named(found, "loop variable"),
         numbers=named(found, NUMBER),
     )
+    before = context.asked
     context = _anew(context, names)
     made = models(tree.get("models"), context, strategy_lists(tree.get("strategies"), context))
     asked = frozenset(value for model in made.values() for value in model.values)
@@ -745,6 +781,7 @@ def _scenario(
         tensors=_values(tree, "tensors", context, values.value, found),
         models=with_checkpoints(made, police_joins(made, steps, context)),
         steps=steps,
+        reads_backend=BACKEND in before | context.asked,
         truncated=truncated_of(tree.get("truncated"), world_size, context),
         expect=final_expectation(tree.get("expect"), context, backends or ()),
         mark=tree.mark,
@@ -806,16 +843,22 @@ def _groups(node: Node | None, context: Context, later: dict[str, Later]) -> tup
 
 
 def load(
-    path: str | Path, *, sets: Mapping_[str, str] | None = None, limits: Limits = DEFAULT
+    path: str | Path,
+    *,
+    sets: Mapping_[str, str] | None = None,
+    limits: Limits = DEFAULT,
+    backend: str | None = None,
 ) -> tuple[Scenario, ...]:
-    """Return the cases of a scenario file, one for each combination of its matrix.
+    """Return the cases of a scenario file, one for each combination of its matrix and `cases`.
 
-    `sets` replaces parameters and matrix keys by the YAML text given for them. A file with
+    `sets` replaces parameters and matrix keys by the YAML text given for them. `backend` is what
+    expressions read: left out, the first of the file's `backends`, or gloo. A file with
     `inputs:` is a library for others: it is checked, and has no cases. Raises ScenarioError with
     all problems of the file and of the files that it uses, sorted by place.
     """
     path = Path(path)
-    return load_content(path, read_file(path, limits), sets=sets, limits=limits)
+    text = read_file(path, limits)
+    return load_content(path, text, sets=sets, limits=limits, backend=backend)
 
 
 def cases_as_written(scenario: Scenario, limits: Limits = DEFAULT) -> tuple[Scenario, ...]:
@@ -836,12 +879,17 @@ def _as_written(path: str, text: str, limits: Limits) -> tuple[Scenario, ...]:
 
 
 def load_content(
-    path: Path, text: bytes, *, sets: Mapping_[str, str] | None = None, limits: Limits = DEFAULT
+    path: Path,
+    text: bytes,
+    *,
+    sets: Mapping_[str, str] | None = None,
+    limits: Limits = DEFAULT,
+    backend: str | None = None,
 ) -> tuple[Scenario, ...]:
     """Return the cases that a file at `path` would have if it held `text`; raises as `load`."""
     try:
         with accounted(limits):
             tree = read_tree(str(path), text, limits=limits)
-            return scenarios(tree, path, sets or {}, limits)
+            return scenarios(tree, path, sets or {}, limits, backend)
     except ScenarioError as error:
         raise ScenarioError(hinted(error.problems)) from None

@@ -12,7 +12,7 @@ from torch_scenarios.language.context import Context, Definition, Problems
 from torch_scenarios.operations import BY_NAME
 from torch_scenarios.operations.base import GroupCreation
 from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, key_text
-from torch_scenarios.vocabulary import DTYPES, REDUCE_OPS
+from torch_scenarios.vocabulary import BACKEND, DTYPES, REDUCE_OPS
 
 #: words that mean something wherever a name may stand
 RESERVED = frozenset(
@@ -20,6 +20,7 @@ RESERVED = frozenset(
         "rank",
         "world_size",
         "world",
+        BACKEND,
         "else",
         "unchanged",
         "elapsed",

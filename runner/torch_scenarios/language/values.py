@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import keyword
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from torch_scenarios.errors import Mark, ScenarioError
-from torch_scenarios.expressions.compile import compile_expression
+from torch_scenarios.expressions.compile import COMPARE, alone, compile_expression
 from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE, LONGEST_S
 from torch_scenarios.expressions.params import Param
 from torch_scenarios.expressions.values import (
@@ -35,7 +36,7 @@ from torch_scenarios.source.tree import (
     plain,
     source_text,
 )
-from torch_scenarios.vocabulary import DTYPES, WORLD
+from torch_scenarios.vocabulary import BACKEND, DTYPES, FIXED_WORDS, WORLD
 
 # -------------------------------------------------------------------------------------------------
 # Expressions of a used file, rewritten into the names of the file that uses it.
@@ -67,15 +68,40 @@ def with_groups(text: str, context: Context) -> str:
     held = {
         name: value
         for name, value in context.names.constants.items()
-        if isinstance(value, str) and value in groups and name in text
+        if isinstance(value, str) and value in groups and name in text and name != BACKEND
     }
     tree = _parsed(text, context) if held else None
     if tree is None:
         return text
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in held]
+    compared = {
+        operand
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare)
+        for operand in _meeting_words(node)
+    }
+    found = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and node.id in held and node not in compared
+    ]
     for node in found:
         node.id = held[node.id]
     return ast.unparse(tree) if found else text
+
+
+def _meeting_words(node: ast.Compare) -> Iterator[ast.expr]:
+    """Yield the operands of a comparison whose other side is a fixed word, or a list of some."""
+    operands = [node.left, *node.comparators]
+    for one, other in pairwise(operands):
+        if _are_words(other):
+            yield one
+        if _are_words(one):
+            yield other
+
+
+def _are_words(node: ast.expr) -> bool:
+    listed = node.elts if isinstance(node, ast.List | ast.Tuple) else [node]
+    return any(isinstance(each, ast.Name) and each.id in FIXED_WORDS for each in listed)
 
 
 def _parsed(text: str, context: Context) -> ast.expr | None:
@@ -113,10 +139,31 @@ class _Rewriter(ast.NodeTransformer):
                 self._fail_on(name)
                 return node
             return given
-        if name not in ALWAYS and name not in inlined.opaque and name not in DTYPES:
+        if name not in (*ALWAYS, *DTYPES) and name not in inlined.opaque:
             unknown_name(name, self.node, context)
             self.failed = True
         return node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        """Compare what `with:` gave with a fixed word; where it is a word, the answer is known."""
+        inlined = self.context.inlined
+        assert inlined is not None
+        one, other = node.left, node.comparators[0]
+        if _are_words(one) and not isinstance(one, ast.List | ast.Tuple):
+            one, other = other, one
+        known = isinstance(one, ast.Name) and one.id not in self._bound and _are_words(other)
+        if len(node.ops) > 1 or not known:
+            return self.generic_visit(node)
+        assert isinstance(one, ast.Name)
+        binding = inlined.bindings.get(one.id)
+        given = _as_expression(binding.node, binding.context) if binding is not None else None
+        if not isinstance(given, ast.Name) or given.id not in FIXED_WORDS:
+            kept = ast.Compare(left=self.visit(one), ops=node.ops, comparators=[other])
+            return kept if node.left is one else _mirrored(kept)
+        listed = other.elts if isinstance(other, ast.List | ast.Tuple) else [other]
+        is_there = given.id in {each.id for each in listed if isinstance(each, ast.Name)}
+        denied = isinstance(node.ops[0], ast.NotEq | ast.NotIn)
+        return ast.Constant(value=is_there != denied)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         """Leave the name of a mesh's group as it is: `mesh.dp`."""
@@ -156,6 +203,11 @@ class _Rewriter(ast.NodeTransformer):
             self.node.mark,
             "give a name or an expression for it",
         )
+
+
+def _mirrored(node: ast.Compare) -> ast.Compare:
+    """Return `==` or `!=` with its sides exchanged."""
+    return ast.Compare(left=node.comparators[0], ops=node.ops, comparators=[node.left])
 
 
 def _as_expression(node: Node, context: Context) -> ast.expr | None:
@@ -230,12 +282,28 @@ def _compiled(node: Scalar, context: Context) -> Expression | Constant:
     if text is None:
         return FAILED
     try:
-        return compile_expression(
-            with_groups(text, context), node.mark, groups=_groups(context), limits=context.limits
+        compiled = compile_expression(
+            with_groups(text, context),
+            node.mark,
+            groups=_groups(context),
+            words=_words(context),
+            listed=context.names.words.difference(context.readable),
+            known=frozenset(context.readable).difference(context.unmade),
+            limits=context.limits,
         )
     except ScenarioError as error:
         context.problems.keep(error.problems)
         return FAILED
+    if BACKEND in compiled.names:
+        context.asked.add(BACKEND)
+    return compiled
+
+
+def _words(context: Context) -> frozenset[str]:
+    """Return the names that hold a word: parameters, keys of the matrix and of `cases`, inputs."""
+    opaque = context.inlined.opaque if context.inlined else frozenset()
+    held = (name for name, value in context.names.constants.items() if isinstance(value, str))
+    return opaque.union(held)
 
 
 def _resolved(node: Scalar, context: Context) -> tuple[Scalar, Context]:
@@ -254,7 +322,7 @@ def _groups(context: Context) -> frozenset[str]:
 def _police_names(compiled: Expression, node: Scalar, context: Context) -> None:
     if context.inlined is None:
         known = context.readable
-        for name in sorted(compiled.names.difference(known).difference(DTYPES)):
+        for name in sorted(compiled.names.difference(known)):
             unknown_name(name, node, context)
         for name in sorted(compiled.names.intersection(context.unmade)):
             note_unmade(name, place_of(name, node), context)
@@ -285,6 +353,9 @@ def unknown_name(
             place_of(name, node),
             f"complete it with `wait: {name}`; the tensors hold the result",
         )
+        return
+    if name in FIXED_WORDS:
+        context.problems.add("fixed_word", alone(name), place_of(name, node), COMPARE)
         return
     message = f"nothing defines the name `{name}`"
     instead = NAMES.get(name)
@@ -339,7 +410,7 @@ def constant_value(
     if not isinstance(compiled, Expression):
         return compiled.value
     allowed = {**context.names.constants, **context_functions(), **(extra or {})}
-    unset = sorted(compiled.names.difference(allowed).difference(DTYPES))
+    unset = sorted(compiled.names.difference(allowed))
     for name in unset:
         if name in context.unmade:
             note_unmade(name, place_of(name, node), context)
@@ -350,6 +421,8 @@ def constant_value(
                     f"{what} may depend on parameters and matrix keys only, not on `{name}`",
                     place_of(name, node),
                 )
+        elif name in FIXED_WORDS:
+            context.problems.add("fixed_word", alone(name), place_of(name, node), COMPARE)
         else:
             context.problems.unknown(
                 "unknown_name",

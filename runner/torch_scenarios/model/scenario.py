@@ -248,6 +248,8 @@ class Scenario(Marked, frozen=True, kw_only=True):
     objects: Mapping[str, Form] = field(default_factory=dict)
     models: Mapping[str, Model] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
+    #: whether an expression reads `backend`: the value is that of the constant
+    reads_backend: bool = False
     truncated: frozenset[int] = frozenset()
     expect: FinalExpectation = FinalExpectation()
     #: whether a run keeps what steps write: where it is only timed, that is its own noise

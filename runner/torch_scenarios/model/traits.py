@@ -16,9 +16,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from torch_scenarios.model.versions import VersionRange
+from torch_scenarios.vocabulary import BACKENDS
 
-#: names that torch gives to backends: its own, and those of well-known extensions
-KNOWN_BACKENDS = frozenset({"gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "cncl", "fake"})
+KNOWN_BACKENDS = frozenset(BACKENDS)
 
 
 #: what a process counts for the name of a group that its members find each other under: the groups

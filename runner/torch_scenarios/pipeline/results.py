@@ -117,7 +117,8 @@ class Selection(Struct, frozen=True, kw_only=True):
     cases that did not pass when they last ran: none but they are meant with `only_failed`, they
     come first with `failed_first`. `seed` shuffles; `shard` takes a part, before either.
     `timeout_s` is the process-group timeout, in seconds, in place of each scenario's own. `strict`
-    makes a case with a warning FAILED.
+    makes a case with a warning FAILED. `backend` is what expressions read under that name, where
+    the command line names one.
     """
 
     paths: tuple[str, ...]
@@ -132,6 +133,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     only_failed: bool = False
     failed_first: bool = False
     strict: bool = False
+    backend: str | None = None
 
 
 class Result(Struct, frozen=True, kw_only=True):

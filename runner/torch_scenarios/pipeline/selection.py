@@ -485,7 +485,9 @@ def file_loader(selection: Selection, files: NamedFiles) -> Callable[[int], File
     def read(number: int) -> FileCases[Scenario]:
         path, places = files.found[number]
         try:
-            cases = load(path, sets=selection.sets, limits=selection.limits)
+            cases = load(
+                path, sets=selection.sets, limits=selection.limits, backend=selection.backend
+            )
             cases = with_timeout(cases, selection.timeout_s)
         except OverdueError as error:
             return _unread(path, overdue(error))
