@@ -167,7 +167,7 @@ LOAD = ast.Load()
 class ExpressionProblem(NamedTuple):
     """What is wrong with an expression; `span` is its part of the text, in characters.
 
-    `quoted` is a name that stands in quotes: it is right without them where something defines it.
+    `quoted` is a name in quotes: it is right without them where something defines it.
     """
 
     code: str
@@ -299,7 +299,7 @@ def refuse_attribute(guarding: Guarding, node: ast.Attribute, dotted: str | None
 #: what to do with a fixed word where a value is wanted
 COMPARE = "compare it with a parameter that holds a word"
 
-#: modules and classes of torch in which a word stands there: `torch.float32`, `ReduceOp.SUM`
+#: modules and classes of torch that have such words: `torch.float32`, `ReduceOp.SUM`
 _TORCHS = frozenset({"torch", "dist", "ReduceOp"})
 
 
@@ -311,14 +311,11 @@ def alone(word: str) -> str:
 def _spelled_word(node: ast.expr) -> str | None:
     """Return the fixed word that a text, or an attribute of torch's, spells; else None."""
     if isinstance(node, ast.Constant):
-        said = node.value if isinstance(node.value, str) else ""
+        word = node.value if isinstance(node.value, str) else ""
     else:
-        dotted = dotted_name(node) or ""
-        base, _, said = dotted.rpartition(".")
-        if base.rpartition(".")[2] not in _TORCHS:
-            return None
-        said = said.lower()
-    return said if said in FIXED_WORDS else None
+        base, _, last = (dotted_name(node) or "").rpartition(".")
+        word = last.lower() if base.rpartition(".")[2] in _TORCHS else ""
+    return word if word in FIXED_WORDS else None
 
 
 def _compared(guarding: Guarding, node: ast.Compare) -> list[Guarded]:
@@ -361,13 +358,13 @@ def _as_words(guarding: Guarding, node: ast.expr) -> Guarded:
         return guarding.visit(node)
     known = FIXED_WORDS | guarding.listed
     text = node.value if isinstance(node, ast.Constant) else ""
-    said = word or (text if isinstance(text, str) else "")
-    if said in known:
-        hint: str | None = f"write the word alone: {said}"
+    written = word or (text if isinstance(text, str) else "")
+    if written in known:
+        hint: str | None = f"write the word alone: {written}"
     else:
-        close = nearest(said, known)
+        close = nearest(written, known)
         hint = f"did you mean `{close}`?" if close else None
-    message = f"a word has no quotes: '{said}'" if _is_text(node) else "a word is written alone"
+    message = f"a word has no quotes: '{written}'" if _is_text(node) else "a word is written alone"
     return guarding.refuse(node, "expression_not_allowed", message, hint)
 
 
