@@ -12,10 +12,10 @@ from sampling import sampled
 import torch_scenarios
 from torch_scenarios.expressions.functions import numpy_arrays
 from torch_scenarios.limits import DEFAULT
-from torch_scenarios.reference.engine import Simulation
 from torch_scenarios.reference.schedules import explored
 from torch_scenarios.reference.semantics import Reading
 from torch_scenarios.reference.state import stands_at
+from torch_scenarios.reference.walk import Simulation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

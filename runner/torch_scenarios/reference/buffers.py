@@ -24,6 +24,7 @@ from torch_scenarios.model.process import Call
 from torch_scenarios.model.scenario import ValueExpectation
 from torch_scenarios.operations.base import Local, PointToPoint
 from torch_scenarios.reference.matching import Forgotten, Joining, Posted, Work
+from torch_scenarios.reference.rules.waiting import clash
 from torch_scenarios.reference.state import (
     InFlightAccess,
     RankState,
@@ -63,7 +64,7 @@ def undefined_read(state: RankState, call: Call | None, name: str, value: Undefi
     """Note that a rank relies on an undefined value.
 
     A mismatch or race that spoiled the value is a finding of its own; its readers are not. All
-    that relies on what one step left undefined is one fault.
+    that relies on what one step left undefined is one mistake.
     """
     race = value.diagnosis == "buffer_race"
     if (value.diagnosis is not None and not race) or value == RACED:
@@ -206,7 +207,7 @@ def _clashing(parts: list[tuple[NDArray[Any], bool]]) -> tuple[NDArray[Any], ...
         low, _, part, writes = entry
         near = [each for each in near if each[1] > low]
         for _, _, other, written in near:
-            if (writes or written) and overlap((part,), (other,)):
+            if clash(writes, written) and overlap((part,), (other,)):
                 found.append(part if writes else other)
         near.append(entry)
     return tuple(found)
@@ -221,7 +222,7 @@ def _collide(state: RankState, call: Call, memory: tuple[Any, ...], *, writes: b
     near = state.flying.near(memory)
     state.ledger.account.spend(LOOK_WORK * len(near), call.step.mark)
     for flight in near:
-        if (writes or flight.writes) and overlap(flight.memory, memory):
+        if clash(writes, flight.writes) and overlap(flight.memory, memory):
             raced = True
             state.ledger.account.spend(RACE_WORK, call.step.mark)
             _race(state, call, flight)
@@ -275,7 +276,7 @@ def race(state: RankState, call: Call, flight: InFlightAccess, does: str) -> Non
 
 
 def _found(state: RankState, call: Call, does: str, busy: Call, *more: Clause) -> None:
-    """Note a race: all that comes too near to one asynchronous call is one fault."""
+    """Note a race: all that comes too near to one asynchronous call is one mistake."""
     state.findings.append(
         Symptom(
             name="buffer_race",

@@ -16,8 +16,8 @@ from msgspec import Struct
 from torch_scenarios.model.scenario import steps_of
 from torch_scenarios.operations.base import Collective, Local
 from torch_scenarios.reference.matching import Address, Joining, Posted
+from torch_scenarios.reference.rules.collective import needs
 from torch_scenarios.reference.state import RankState, Run
-from torch_scenarios.reference.waits import needs
 
 
 class Sender(Struct, frozen=True, kw_only=True):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -23,6 +22,8 @@ from torch_scenarios.reference.semantics import Reading
 #
 # A call starts *work*, which is made of *posts*: a rank goes on once each of them may pass.
 
+
+T = TypeVar("T")
 
 #: group, rank, peer, tag and side of a message
 Ends: TypeAlias = tuple[str, int, int | None, int, bool]
@@ -159,6 +160,12 @@ class Work(Struct, kw_only=True, eq=False):
     #: what its wait raises, because the call was refused after it had returned
     refusal: Refusal | None = None
 
+    def hold(self, posts: Sequence[Post]) -> None:
+        """Be made of these posts."""
+        self.posts = list(posts)
+        for post in posts:
+            post.work = self
+
     @property
     def done(self) -> bool:
         """Whether every part may pass."""
@@ -195,7 +202,7 @@ class Meeting(Struct, kw_only=True, eq=False):
     hopeful: dict[tuple[str, int], list[tuple[Joining, Iterator[int]]]] = field(
         default_factory=dict
     )
-    early: dict[tuple[str, int], tuple[Sequence[Any], Sequence[Any]]] = field(default_factory=dict)
+    early: dict[tuple[str, int], Any] = field(default_factory=dict)
     first_s: float = 0.0
     settled: bool = False
     spoiled: str | None = None
@@ -209,6 +216,35 @@ class Meeting(Struct, kw_only=True, eq=False):
     def of(self, name: str) -> dict[int, Joining]:
         """Return those who entered that operation and have not given up, by group rank."""
         return self.entered.get(name, {})
+
+    def once(self, key: tuple[str, int] | None, compute: Callable[[], T]) -> T:
+        """Return what is computed once for a key, and each time where there is none."""
+        if key is None:
+            return compute()
+        if key not in self.early:
+            self.early[key] = compute()
+        found: T = self.early[key]
+        return found
+
+    def free(
+        self, member: Joining, name: str, needs: Callable[[Joining], frozenset[int]]
+    ) -> Iterator[Joining]:
+        """Yield who misses no other member, now that one has come; `needs` says whom one needs."""
+        waiting = self.hopeful.pop((name, member.entry.group_rank), [])
+        needed, here = needs(member), self.of(name)
+        if len(needed) < self.group.size:
+            waiting.append((member, iter(needed)))
+        for other, coming in waiting:
+            missing = next((at for at in coming if at not in here), None)
+            if missing is None:  # who was there may have given up meanwhile
+                rest = iter(needs(other))
+                missing = next((at for at in rest if at not in here), None)
+                if missing is None:
+                    yield other
+                    continue
+                self.hopeful.setdefault((name, missing), []).append((other, rest))
+            else:
+                self.hopeful.setdefault((name, missing), []).append((other, coming))
 
     def withdraw(self, joining: Joining) -> None:
         """Let a member give up: it no longer counts as having entered."""
@@ -636,35 +672,6 @@ class Creations:
         """Whether ranks disagree on that creation of a series, or on one before it."""
         return self._disputed.get(series, ordinal + 1) <= ordinal
 
-    @staticmethod
-    def give_up(met: Sequence[Creating], timeouts_s: Sequence[float], *, in_turn: bool) -> None:
-        """Let the call raise on all who met, where one of them gave up on another.
-
-        `timeouts_s` are theirs, in seconds. `in_turn`: a member waits for the others one by one,
-        in the order of the group, each time for as long as its timeout: it looks each address up
-        in the store (`Context::connectFullMesh`, gloo/rendezvous/context.cc). So one may come
-        later than a timeout after the first, if no member had to wait that long for it alone. Once
-        one has given up, who comes later finds an address at which no process listens. Both were
-        seen with plain scripts, on torch 2.13.
-        """
-        arrivals = np.array([each.time_s for each in met])
-        if arrivals.max() - arrivals.min() <= min(timeouts_s):
-            return
-        order = np.argsort([each.group.group_rank(each.rank) for each in met], kind="stable")
-        arrivals = arrivals[order]
-        before = np.full(len(met), -np.inf)
-        if in_turn:
-            before[1:] = np.maximum.accumulate(arrivals)[:-1]
-        gave_up_s: dict[int, float] = {}
-        for place, index in enumerate(order.tolist()):
-            began = np.maximum(before, arrivals[place])
-            late = np.flatnonzero(arrivals > began + timeouts_s[index])
-            if late.size:
-                gave_up_s[index] = float(began[late[0]] + timeouts_s[index])
-        for index, creating in enumerate(met if gave_up_s else ()):
-            creating.gave_up = index in gave_up_s
-            creating.failed_s = gave_up_s.get(index, float(arrivals.max()))
-
     def all(self) -> list[dict[int, Creating]]:
         """Return the creations, in the order in which the first rank came."""
         return list(self._at.values())
@@ -705,7 +712,7 @@ class Streams:
         if queue[0] is work:
             self._start(work)
 
-    def stands(self, work: Work) -> bool:
+    def holds(self, work: Work) -> bool:
         """Whether the rank's host never returns from the call: it enqueues nothing."""
         standing = self._reading.standing
         return bool(standing) and standing.get(work.rank) == work.number

@@ -29,7 +29,6 @@ from torch_scenarios.model.trace import Event, Events, Orders, RankTrace, Trace
 from torch_scenarios.operations.base import Local, PointToPoint
 from torch_scenarios.reference.choices import Merged, NamedReceive, merged, named_receives
 from torch_scenarios.reference.diagnoses import faults
-from torch_scenarios.reference.engine import Simulation, StartState
 from torch_scenarios.reference.matching import Address, Forgotten, Joining, Meeting, Posted, Work
 from torch_scenarios.reference.semantics import Buffer, Reading
 from torch_scenarios.reference.snapshots import Place as SnapshotsPlace
@@ -37,6 +36,7 @@ from torch_scenarios.reference.snapshots import Reads, Snapshot, equal, snapshot
 from torch_scenarios.reference.state import Place, RankState, Touched, frozen, measured, stands_at
 from torch_scenarios.reference.symptoms import Symptom
 from torch_scenarios.reference.waits import Futures, Need, waiting_beyond
+from torch_scenarios.reference.walk import Simulation, StartState
 
 # -------------------------------------------------------------------------------------------------
 # Runs that have come to rest -> the trace of one rank.

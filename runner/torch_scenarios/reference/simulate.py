@@ -30,7 +30,6 @@ from torch_scenarios.model.tolerance import drifted
 from torch_scenarios.model.trace import Trace
 from torch_scenarios.reference.backends import Forecasts, Together
 from torch_scenarios.reference.diagnoses import diagnosed
-from torch_scenarios.reference.engine import Simulation, StartState
 from torch_scenarios.reference.matching import Forgotten, apart
 from torch_scenarios.reference.schedules import (
     Explored,
@@ -49,6 +48,7 @@ from torch_scenarios.reference.schedules import (
 from torch_scenarios.reference.semantics import Reading
 from torch_scenarios.reference.state import RankState
 from torch_scenarios.reference.symptoms import Symptom, place, several
+from torch_scenarios.reference.walk import Simulation, StartState
 
 #: ranks from which on it pays to take a step for all of them at once
 MANY = 16

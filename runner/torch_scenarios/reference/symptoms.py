@@ -38,16 +38,16 @@ class PostEdge(Struct, frozen=True, kw_only=True):
 
 
 # -------------------------------------------------------------------------------------------------
-# A fault that the simulation came across, before it is put into words for the whole program.
+# A mistake that the simulation came across, before it is put into words for the whole program.
 
 
 class Symptom(Struct, frozen=True, kw_only=True):
-    """One sighting of a fault. Sightings of the same `kind` are one diagnosis.
+    """One sighting of a mistake. Sightings of the same `kind` are one diagnosis.
 
     `name` is one of :data:`torch_scenarios.vocabulary.DIAGNOSES`; `index` and `iteration` the step
     where it shows; `ranks` those it concerns, `odd` the rank that most others disagree with.
     `clauses` say it to a person, `path` are the waits that explain it, edge by edge. An `optional`
-    one follows from a fault that the scenario itself asks for.
+    one follows from a mistake that the scenario itself asks for.
     """
 
     name: str

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from functools import cache
 from itertools import islice
 
-import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -16,7 +14,6 @@ from torch_scenarios.model.process import Call
 from torch_scenarios.operations.base import (
     Collective,
     Compound,
-    Entry,
     GroupCreation,
     Local,
     Message,
@@ -25,51 +22,10 @@ from torch_scenarios.operations.base import (
     RefusedError,
 )
 from torch_scenarios.reference.matching import Creating, Joining, Post, Posted, Series
-from torch_scenarios.reference.state import RankState, Run, arrays_of
+from torch_scenarios.reference.rules.collective import needs
+from torch_scenarios.reference.state import RankState, Run
 from torch_scenarios.reference.symptoms import PostEdge, Symptom
 from torch_scenarios.vocabulary import WORLD
-
-# -------------------------------------------------------------------------------------------------
-# Whom a member of a collective surely misses.
-
-#: kinds of arguments that hold what a collective moves
-TENSORS = frozenset({"tensor", "tensors", "tensor_lists", "objects", "object"})
-
-
-def needs(operation: Collective, entry: Entry) -> frozenset[int]:
-    """Return the group ranks without which no implementation could let a member pass.
-
-    A rank that has nothing to contribute and nothing to get waits for none: tensors without
-    elements are carried by no message.
-    """
-    if moves_nothing(operation, entry):
-        return _nobody(entry.group_rank)
-    return operation.needs(entry)
-
-
-@cache
-def _nobody(group_rank: int) -> frozenset[int]:
-    return frozenset({group_rank})
-
-
-def moves_nothing(operation: Collective, entry: Entry) -> bool:
-    """Whether a member has nothing to contribute and nothing to get: no tensor has an element."""
-    tensors = False
-    for name in _carried(operation):
-        value = entry.arguments.get(name)
-        parts = (value,) if value.__class__ is np.ndarray else arrays_of(value)
-        for part in parts:
-            if part.__class__ is not np.ndarray or part.size:
-                return False
-            tensors = True
-    return tensors
-
-
-@cache
-def _carried(operation: Collective) -> tuple[str, ...]:
-    """Return the arguments that hold what an operation moves."""
-    return tuple(param.name for param in operation.params if param.kind in TENSORS)
-
 
 # -------------------------------------------------------------------------------------------------
 # The wait-for graph of a run that stands still, with a cause on every edge.

@@ -28,9 +28,9 @@ from torch_scenarios.reference.diagnoses import (
     undefined_read,
     unmatched_message,
 )
-from torch_scenarios.reference.engine import Simulation, examine_present
 from torch_scenarios.reference.symptoms import PostEdge, Symptom
 from torch_scenarios.reference.waits import AtRest, Futures, Need, needs_of
+from torch_scenarios.reference.walk import Simulation
 
 #: what finds a diagnosis in a run at rest, in this order: the last looks at what the others found
 FINDERS: tuple[Callable[[AtRest], list[Symptom]], ...] = (
@@ -64,7 +64,7 @@ def faults(simulation: Simulation, futures: Futures) -> tuple[list[Symptom], lis
     """Return every finding about a run that has come to rest, and what its ranks wait for."""
     stuck = [state for state in simulation.ranks if state.state == "blocked"]
     needs = needs_of(simulation, stuck)
-    examine_present(simulation)
+    simulation.judge_the_present()
     _open_what_died_with_a_rank(simulation)
     rest = AtRest(run=simulation, futures=futures, needs=needs, found=list(simulation.findings))
     for find in FINDERS:
@@ -83,9 +83,9 @@ def _open_what_died_with_a_rank(simulation: Simulation) -> None:
 
 
 # -------------------------------------------------------------------------------------------------
-# Findings -> diagnoses: one for each name of each fault, the first divergent step first.
+# Findings -> diagnoses: one for each name of each mistake, the first divergent step first.
 
-#: among the names of one fault: which comes first, which follow the one they accompany
+#: among the names of one mistake: which comes first, which follow the one they accompany
 RANKING = {"message_race": -1, "buffering_hazard": 1, "missing_wait": 2}
 
 
@@ -118,7 +118,7 @@ def diagnosed(findings: Sequence[Symptom], needs: Sequence[Need]) -> tuple[Diagn
 
 
 def _merged(findings: Sequence[Symptom]) -> list[Symptom]:
-    """Put the sightings of one fault together: the first step's words, everyone's ranks.
+    """Put the sightings of one mistake together: the first step's words, everyone's ranks.
 
     Of several sightings in one step the one of most ranks is reported, whichever came first: it
     knows which rank is odd. Among those of as many ranks, it is that of the lowest.

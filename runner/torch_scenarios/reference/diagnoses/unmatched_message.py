@@ -140,7 +140,7 @@ def find(rest: AtRest) -> list[Symptom]:
 
 
 def _misdirected(unmatched: Sequence[tuple[Posted, Symptom]]) -> list[Symptom]:
-    """Return messages without their other end; where one peer is wrong, both ends are one fault.
+    """Return messages without their other end; where one peer is wrong, both ends are one mistake.
 
     Rank 0 sends to rank 2 while rank 1 receives from rank 0: neither message has another end.
     """

@@ -1,6 +1,6 @@
 """The second engine of the reference: one step for all ranks at a time, on stacked arrays.
 
-The engine of :mod:`torch_scenarios.reference.engine` walks rank by rank, and takes some 50 us a
+The engine of :mod:`torch_scenarios.reference.walk` walks rank by rank, and takes some 50 us a
 step. Most programs of many ranks are one program that all of them take together; here a step is
 taken once for all ranks that stand before it, with `rank` a vector and every tensor a stack of
 tensors:

@@ -26,7 +26,8 @@ from torch_scenarios.operations.base import (
     Waiting,
 )
 from torch_scenarios.operations.compute import PARTS
-from torch_scenarios.reference.matching import CREATION_WORK, MEMBER_WORK
+from torch_scenarios.reference.rules.creation import price
+from torch_scenarios.reference.rules.waiting import is_used_up
 from torch_scenarios.reference.state import PASSED_TOGETHER, Ledger
 from torch_scenarios.reference.vector.call import (
     Change,
@@ -324,7 +325,7 @@ class Standing:
         for work in stand.works:
             rows = work.active.rows(active.ranks) if active is not work.active else None
             here = slice(None) if rows is None else rows
-            if isinstance(work.instance.step.operation, PointToPoint) and work.waited[here].any():
+            if is_used_up(work.instance.step.operation, work.waited[here]).any():
                 leave("a message that is waited for again")
             work.waited[here] = True
             if work.open:
@@ -515,7 +516,7 @@ class Beginning:
         if refused or operation.local(entry) or not scene.active.everyone:
             leave("a group that is refused, or that not all ranks create together")
         group = operation.group(entry, self._plan.scenario.timeout_s)
-        units = (CREATION_WORK + MEMBER_WORK * group.size) * scene.active.size
+        units = price(group, scene.active.size)
         self._ledger.account.spend(units, instance.step.mark)
         number = self._memory.create(group)
         link = Link(("new_group",), np.zeros(scene.active.size, np.int64), number)

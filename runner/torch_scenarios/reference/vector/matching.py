@@ -16,7 +16,6 @@ from torch_scenarios.expressions.params import Param
 from torch_scenarios.expressions.values import Constant, Form, ListForm, PerRank, Record, Undefined
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import Step
-from torch_scenarios.model.tolerance import common_slack, slack_of
 from torch_scenarios.model.traffic import Enter, Traffic
 from torch_scenarios.operations.base import (
     Collective,
@@ -27,6 +26,9 @@ from torch_scenarios.operations.base import (
     Waiting,
 )
 from torch_scenarios.reference.matching import apart
+from torch_scenarios.reference.rules.collective import concerns, disagree, is_whole, leave_to_all
+from torch_scenarios.reference.rules.collective import leave as leave_each
+from torch_scenarios.reference.rules.message import Content, answers, misfit
 from torch_scenarios.reference.vector.call import (
     Entering,
     Messages,
@@ -94,7 +96,8 @@ def _pairs(one: Messages, two: Messages) -> tuple[NDArray[np.int64], NDArray[np.
         turned = _pairs(two, one)
         return None if turned is None else (turned[1], turned[0])
     rows, there = two.active.find(one.peers)
-    there = there & (two.peers[rows] == one.active.ranks)
+    ranks, peers = (one.active.ranks, two.active.ranks[rows]), (one.peers, two.peers[rows])
+    there = there & answers(ranks, peers)
     if one.left < one.active.size:
         there &= one.unmet
     if two.left < two.active.size:
@@ -117,7 +120,7 @@ def _deliver(
 ) -> None:
     """Put what was sent before those who receive it; raises Beyond where it does not fit."""
     shape = receive.payload.shape
-    if send.payload.dtype != receive.payload.dtype or _size(send) != _size(receive):
+    if misfit(_content(send), _content(receive)) is not None:
         leave("a message that does not fit")
     found = send.payload.take(sent).reshape(len(sent), *shape)
     if len(got) == receive.active.size and receive.arrived is None and _ascending(got):
@@ -128,8 +131,8 @@ def _deliver(
     receive.arrived[got] = found
 
 
-def _size(messages: Messages) -> int:
-    return int(np.prod(messages.payload.shape))
+def _content(messages: Messages) -> Content:
+    return Content(messages.payload.dtype, prod(messages.payload.shape))
 
 
 def _ascending(rows: NDArray[np.int64]) -> bool:
@@ -465,7 +468,7 @@ class Collectives:
             if self._are_apart(post, other):
                 leave("different steps that meet")
         here.posts.append(post)
-        whole = (here.arrived == self._sizes[name]) & (counts > 0)
+        whole = is_whole(here.arrived, self._sizes[name]) & (counts > 0)
         if whole.any():
             yield from self._complete(name, here, whole)
         if (here.arrived[here.arrived > 0] == self._sizes[name][here.arrived > 0]).all():
@@ -525,9 +528,9 @@ def _settle_alike(group: Group, parts: list[_Part]) -> bool:
     }
     if operation.refuse(Entry(rank=group.ranks[0], group=group, arguments=row)) is not None:
         leave("a call that is refused")
-    results = operation.common(arguments)
-    assert results is not None
-    slack = common_slack(operation, arguments, group.size)
+    found = leave_to_all(operation, arguments, group.size)
+    assert found is not None
+    results, slack = found
     for post, _, rows in parts:
         for argument, value in results.items():
             _put(post, post.results, argument, rows, value)
@@ -582,10 +585,9 @@ def _settle_each(group: Group, parts: list[_Part]) -> None:
     entries = [_entry(group, rank, *placed[at], operation) for at, rank in enumerate(group.ranks)]
     if any(operation.refuse(entry) is not None for entry in entries):
         leave("a call that is refused")
-    if operation.disagreements(entries):
+    if disagree(operation, entries):
         leave("members that disagree")
-    results = operation.reference(entries)
-    slack = slack_of(operation, entries)
+    results, slack = leave_each(operation, entries)
     for at, result in enumerate(results):
         post, row = placed[at]
         for argument, value in result.items():
@@ -767,7 +769,7 @@ class Calls:
             return active
         if active.everyone and group in self._members:
             return self._members[group]
-        mask = self._memory.group_numbers(group)[active.index] >= 0
+        mask = concerns(self._memory.group_numbers(group)[active.index])
         inside = active.among(mask) if mask.any() else None
         if active.everyone:
             self._members[group] = inside

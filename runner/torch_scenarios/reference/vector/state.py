@@ -15,6 +15,7 @@ from torch_scenarios.errors import Mark
 from torch_scenarios.expressions.lanes import Stack, Value
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.operations.base import Group
+from torch_scenarios.reference.rules.waiting import clash
 from torch_scenarios.reference.state import Ledger
 from torch_scenarios.reference.vector.call import Change, Entering, PostColumn, WorkColumn
 from torch_scenarios.reference.vector.cohort import LARGEST, Active, Column, View, leave
@@ -188,7 +189,7 @@ class Flights:
     def check(self, view: View, *, writes: bool) -> None:
         """Raise Beyond where a call on a part of a tensor races with work that uses it."""
         for flight in self._by_name.get(view.column.name, ()):
-            if writes or flight.writes:
+            if clash(writes, flight.writes):
                 self._compare(flight, view)
 
     def check_name(self, name: str, active: Active) -> None:
@@ -253,7 +254,7 @@ def _touching(parts: Sequence[tuple[View, bool]]) -> bool:
     spans = [(*(each.reshape(-1) for each in bounds(view)), writes) for view, writes in parts]
     for at, (low, high, writes) in enumerate(spans):
         for other_low, other_high, written in spans[at + 1 :]:
-            if (writes or written) and bool(((low <= other_high) & (other_low <= high)).any()):
+            if clash(writes, written) and bool(((low <= other_high) & (other_low <= high)).any()):
                 return True
     return False
 

@@ -1,0 +1,323 @@
+"""Collectives: who meets whom, who may go on when, what they must agree on, what is left behind.
+
+The tale of one call. A member *enters* its group's next collective. It may pass once nothing that
+it *needs* is missing. What the members entered with must *agree*; then each of them is *left* what
+the operation's own reference computes from all entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from torch_scenarios.expressions.values import Undefined
+from torch_scenarios.model.tolerance import common_slack, slack_of
+from torch_scenarios.operations.base import Collective, Disagreement, Entry
+from torch_scenarios.reference.effects import Begin, Effect, Keep, Leave, Outcome, Pass, Spoil
+from torch_scenarios.reference.matching import Joining, Meeting
+from torch_scenarios.reference.rules import rule
+from torch_scenarios.reference.rules.words import name_disagreement
+from torch_scenarios.reference.state import ALL_OUTCOMES, Ledger, Run, arrays_of, frozen
+
+#: kinds of arguments that hold what a collective moves
+TENSORS = frozenset({"tensor", "tensors", "tensor_lists", "objects", "object"})
+
+#: copies of a collective's arguments that there may be at once: wide ones, results, their bounds
+COPIES = 3
+
+
+@rule(
+    "A collective concerns the members of its group alone. On any other rank the call does nothing "
+    "and returns None, with a warning.",
+    source="torch.distributed.distributed_c10d, `_rank_not_in_group`",
+    shown="groups/groups_even",
+)
+def concerns(group_rank: Any) -> Any:
+    """Whether ranks take part, by their rank in the group: one integer, or an array."""
+    return group_rank >= 0
+
+
+@rule(
+    "Collectives match by their place: the n-th that a rank calls on a group is the n-th of every "
+    "member, whichever steps of the program these are.",
+    source="MPI 4.1, 6.14; torch.distributed, Collective functions",
+    shown="collectives/order_of_calls_decides wrong/call_mismatch/swapped_order",
+)
+def enter() -> list[Effect]:
+    """A call of a member starts work, which is its part in the group's next collective."""
+    return [Begin()]
+
+
+@rule(
+    "A collective is complete once every member has entered it.",
+    source="MPI 4.1, 6.14; torch.distributed, Collective functions",
+    shown="barrier/nobody_passes_early wrong/missing_participant/one_round_less",
+)
+def is_whole(entered: Any, size: Any) -> Any:
+    """Whether all members of groups of this size have entered: integers, or arrays of them."""
+    return entered == size
+
+
+@rule(
+    "A member may go on before the others once nothing that it needs is missing: the source of a "
+    "broadcast needs no other rank, a leaf needs the source, an all_reduce needs everyone. Whether "
+    "an implementation lets it is left open, so that no program may rely on it.",
+    source="MPI 4.1, 6.14: a collective may, or may not, synchronise",
+    shown="collectives/two_broadcasts wrong/missing_participant/broadcast_without_its_source",
+)
+def needs(operation: Collective, entry: Entry) -> frozenset[int]:
+    """Return the group ranks without which no implementation could let a member pass.
+
+    A rank that has nothing to contribute and nothing to get waits for no other: tensors without
+    elements are carried by no message.
+    """
+    if moves_nothing(operation, entry):
+        return _alone(entry.group_rank)
+    return operation.needs(entry)
+
+
+@cache
+def _alone(group_rank: int) -> frozenset[int]:
+    return frozenset({group_rank})
+
+
+def moves_nothing(operation: Collective, entry: Entry) -> bool:
+    """Whether a member has nothing to contribute and nothing to get: no tensor has an element."""
+    tensors = False
+    for name in _carry(operation):
+        value = entry.arguments.get(name)
+        parts = (value,) if value.__class__ is np.ndarray else arrays_of(value)
+        for part in parts:
+            if part.__class__ is not np.ndarray or part.size:
+                return False
+            tensors = True
+    return tensors
+
+
+@cache
+def _carry(operation: Collective) -> tuple[str, ...]:
+    """Return the arguments that hold what an operation moves."""
+    return tuple(param.name for param in operation.params if param.kind in TENSORS)
+
+
+@rule(
+    "Members must call with arguments that fit: the same root, the same reduction, tensors of the "
+    "same dtype and of fitting shapes. Where they do not, nothing is promised: the call may hang, "
+    "raise, crash, or leave anything behind.",
+    source="MPI 4.1, 6.1 to 6.9, each call's requirements; torch.distributed, Debugging",
+    shown="wrong/root_mismatch/two_sources wrong/op_mismatch/sum_and_avg "
+    "wrong/dtype_mismatch/float_meets_integer wrong/shape_mismatch/last_batch_is_smaller",
+)
+def disagree(operation: Collective, entries: Sequence[Entry]) -> list[Disagreement]:
+    """Return what members disagree on, in group order; of one alone, nothing."""
+    return operation.disagreements(entries) if len(entries) > 1 else []
+
+
+def judge(
+    meeting: Meeting,
+    members: Mapping[int, Joining],
+    opened: frozenset[str] = ALL_OUTCOMES,
+) -> list[Spoil]:
+    """Return what members of a meeting disagree on: they spoil it, and `opened` may happen."""
+    if len(members) < 2:
+        return []
+    operation = operation_of(members[min(members)])
+    found = disagree(operation, [members[at].entry for at in sorted(members)])
+    everyone = tuple(members.values()) if found else ()
+    return [
+        Spoil(meeting, everyone, name_disagreement(meeting, operation, members, each), opened)
+        for each in found
+    ]
+
+
+def judge_the_present(run: Run) -> list[Spoil]:
+    """Return what those disagree on who entered a collective that not all of them entered.
+
+    Where some went on before others came, what these disagree on is a part of what all do.
+
+    No disagreement brings the part of a member who never comes: only a root that is one for itself
+    may do without it, and nothing completes where a rank has ended.
+    """
+    ended = any(state.state in {"died", "raised"} for state in run.ranks)
+    found: list[Spoil] = []
+    for meeting in run.meetings.all():
+        if len(meeting.kinds) != 1 or len(meeting.joined) == meeting.group.size:
+            continue
+        operation = operation_of(meeting.joined[min(meeting.joined)])
+        lacking = ended or operation.rooted is None
+        opened = ALL_OUTCOMES - {"completes"} if lacking else ALL_OUTCOMES
+        found += judge(meeting, meeting.joined, frozenset() if meeting.spoiled else opened)
+    return found
+
+
+@rule(
+    "What a member holds afterwards is the operation's own: what it writes to, computed from the "
+    "entries of all members in the order of their group ranks.",
+    source="MPI 4.1, 6; torch.distributed, each function",
+    shown="collectives/all_reduce_sum collectives/all_gather collectives/reduce_scatter",
+)
+def leave(
+    operation: Collective, entries: Sequence[Entry]
+) -> tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]]]:
+    """Return what each member holds afterwards by argument, and its bounds, from all entries."""
+    return operation.reference(entries), slack_of(operation, list(entries))
+
+
+def leave_to_all(
+    operation: Collective, arguments: Mapping[str, Any], size: int
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Return what every member holds, and the bounds, where all hold the same; None elsewhere.
+
+    Tensors are the stacks of all members' `[size, *shape]`.
+    """
+    found = operation.common(arguments)
+    return None if found is None else (found, common_slack(operation, arguments, size))
+
+
+@rule(
+    "A result is computed once all members are there. A member that passed before them got its own "
+    "earlier, from those that it needs, and what it gave is what it gave then.",
+    source="MPI 4.1, 3.7.2: a buffer belongs to the call until this completes",
+    shown="collectives/broadcast collectives/only_one_has_data",
+)
+def settle(
+    meeting: Meeting, member: Joining, entered: Mapping[int, Joining], ledger: Ledger
+) -> list[Effect]:
+    """Give `member` what its operation leaves there; `entered` are those who came so far."""
+    whole = is_whole(len(entered), meeting.group.size)
+    if whole and meeting.settled:
+        return []
+    operation, here = operation_of(member), meeting.group.group_rank(member.rank)
+    if not whole and (not stores(member) or moves_nothing(operation, member.entry)):
+        return [Keep(member)]
+    involved = (
+        entered
+        if whole
+        else {at: entered[at] for at in sorted({*needs(operation, member.entry), here})}
+    )
+    spoils = judge(meeting, involved)
+    cause = _cause_of(meeting, member, involved, spoils)
+    receivers = entered if whole else {here: member}
+    if cause is not None:
+        outcomes = [(other, spoil(other, cause)) for other in receivers.values()]
+    else:
+        outcomes = _results(meeting, member, involved, receivers, ledger)
+    left: list[Effect] = [*spoils, Leave(outcomes, meeting if whole else None)]
+    return left if whole else [*left, Keep(member)]
+
+
+def _cause_of(
+    meeting: Meeting, member: Joining, involved: Mapping[int, Joining], spoils: Sequence[Spoil]
+) -> Undefined | None:
+    """Return why a result is undefined: what some member gave is, or they disagree; or None."""
+    taint = next((other.tainted for other in involved.values() if other.tainted), None)
+    spoiled = meeting.spoiled or next((each.symptom.name for each in spoils), None)
+    if taint is not None or spoiled is None:
+        return taint
+    return Undefined(cause=f"`{member.call.label}` with a {spoiled}", diagnosis=spoiled)
+
+
+def _results(
+    meeting: Meeting,
+    member: Joining,
+    involved: Mapping[int, Joining],
+    receivers: Mapping[int, Joining],
+    ledger: Ledger,
+) -> list[tuple[Joining, Outcome]]:
+    """Return what is left on those who have not passed, of a meeting that nothing spoils.
+
+    What depends on the root alone is computed once for all that pass before all are there.
+    """
+    operation, key = operation_of(member), None
+    if len(involved) < meeting.group.size and operation.from_root:
+        root = operation.root(member.entry)
+        key = None if root == member.entry.group_rank else (operation.name, root)
+    results, bounds = meeting.once(key, partial(_leave, meeting, member, involved, ledger))
+    index = member.call.step.index
+    return [
+        (
+            other,
+            [
+                (name, _own(value, index), bounds[at].get(name) if bounds else None)
+                for name, value in results[at].items()
+            ],
+        )
+        for at, other in receivers.items()
+        if other.done_s is None
+    ]
+
+
+def _leave(
+    meeting: Meeting, member: Joining, involved: Mapping[int, Joining], ledger: Ledger
+) -> tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]]]:
+    """Compute what is left; one whose part is not needed counts as having entered like `member`."""
+    entries = [
+        involved[at].entry if at in involved else replace(member.entry, rank=rank)
+        for at, rank in enumerate(meeting.group.ranks)
+    ]
+    values = (value for entry in entries for value in entry.arguments.values())
+    ledger.room(values, member.call.step.mark, copies=COPIES)
+    return leave(operation_of(member), entries)
+
+
+def _own(value: Any, index: int) -> Any:
+    """Return what an operation leaves, as a copy; what is undefined names the step."""
+    return replace(value, origin=index) if isinstance(value, Undefined) else frozen(value)
+
+
+def spoil(member: Joining, cause: Undefined) -> Outcome:
+    """Return an outcome that leaves all undefined that the operation stores into."""
+    return [(name, cause, None) for name in stores(member)]
+
+
+def stores(member: Joining) -> list[str]:
+    """Return the arguments that the operation stores into on this rank."""
+    operation, entry = operation_of(member), member.call.entry
+    return [
+        param.name
+        for param in operation.params
+        if operation.writes(param, entry) and entry.arguments.get(param.name) is not None
+    ]
+
+
+@rule(
+    "All members of a complete collective may go on once the last of them has entered.",
+    source="MPI 4.1, 6.14; torch.distributed.barrier",
+    shown="barrier/nobody_passes_early",
+)
+def complete(
+    meeting: Meeting,
+    member: Joining,
+    entered: Mapping[int, Joining],
+    *,
+    strict: bool,
+    ledger: Ledger,
+) -> list[Effect]:
+    """All members are there: leave them the result, and let them pass.
+
+    Where no rank leaves early (`strict`), those that disagree do not pass at all.
+    """
+    last_s = max(other.time_s for other in entered.values())
+    effects = settle(meeting, member, entered, ledger)
+    if strict and (meeting.spoiled or any(each.__class__ is Spoil for each in effects)):
+        return effects
+    return [*effects, *(Pass(each, last_s) for each in entered.values() if each.done_s is None)]
+
+
+def pass_early(member: Joining, entered: Mapping[int, Joining], ledger: Ledger) -> list[Effect]:
+    """All that a member needs are there: leave it its result, and let it pass."""
+    needed = needs(operation_of(member), member.entry)
+    latest_s = max([member.time_s, *(entered[at].time_s for at in needed)])
+    effects = settle(member.meeting, member, entered, ledger)
+    return [*effects, *([Pass(member, latest_s)] if member.done_s is None else [])]
+
+
+def operation_of(member: Joining) -> Collective:
+    """Return the operation that a member entered."""
+    operation = member.call.operation
+    assert isinstance(operation, Collective)
+    return operation

@@ -1,0 +1,156 @@
+"""Messages: which send meets which receive, when the sender may go on, what the receiver gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from torch_scenarios.expressions.values import Undefined
+from torch_scenarios.model.process import Call
+from torch_scenarios.model.traffic import size_of
+from torch_scenarios.operations.base import LENGTH, Message, PointToPoint, all_pickled
+from torch_scenarios.reference.effects import Begin, Effect, Keep, Leave, Open, Pass
+from torch_scenarios.reference.matching import Posted
+from torch_scenarios.reference.rules import rule
+from torch_scenarios.reference.rules.words import name_misfit
+from torch_scenarios.reference.semantics import Reading
+from torch_scenarios.reference.state import ALL_OUTCOMES
+
+
+class Content(Struct, frozen=True):
+    """What one end of a message moves: so many elements of a dtype, or objects (None)."""
+
+    dtype: Any
+    count: int
+
+    def __str__(self) -> str:
+        """How many there are."""
+        what = "object" if self.dtype is None else "element"
+        return f"{self.count} {what}{'' if self.count == 1 else 's'}"
+
+
+class Discord(Struct, frozen=True):
+    """How the two ends of a message do not fit: the diagnosis, and what each end does."""
+
+    name: str
+    sends: str
+    receives: str
+
+
+@rule(
+    "The messages of one call begin together; without `async_op` the rank waits for all of them.",
+    source="torch.distributed.batch_isend_irecv; MPI 4.1, 3.7.4",
+    shown="p2p/batch_ring",
+)
+def post(call: Call, operation: PointToPoint) -> list[Effect]:
+    """A call starts work, which is the messages that it sends and receives, in order."""
+    return [Begin(operation.messages(call.entry))]
+
+
+@rule(
+    "A send meets a receive on the same group whose ends are each other's and whose tags are the "
+    "same. Between the same ends with the same tag the first sent meets the first posted receive.",
+    source="MPI 4.1, 3.5: messages do not overtake each other; torch.distributed.send, `tag`",
+    shown="p2p/same_tag_in_order p2p/tags_out_of_order wrong/tag_mismatch/two_constants",
+)
+def answers(
+    ranks: tuple[Any, Any], peers: tuple[Any, Any], tags: tuple[Any, Any] | None = None
+) -> Any:
+    """Whether two opposite ends name each other: integers, or arrays of them.
+
+    `tags` is None where an implementation does not look at them.
+    """
+    each_other = (peers[0] == ranks[1]) & (peers[1] == ranks[0])
+    return each_other if tags is None else each_other & (tags[0] == tags[1])
+
+
+@rule(
+    "A receive from anyone takes the first message of one of the senders. Which of them depends on "
+    "the order of arrival. A receive that was posted after it has to wait for its choice.",
+    source="MPI 4.1, 3.5 and 3.2.4; Vakkalanka, Gopalakrishnan and Kirby (2008), delayed matching",
+    shown="p2p/from_anyone wrong/message_race/first_come",
+)
+def overtakes(anyone: Posted | None, named: Posted) -> bool:
+    """Whether a receive from anyone was posted before one that names its sender."""
+    return anyone is not None and anyone.order < named.order
+
+
+@rule(
+    "A send may wait until its receive is posted; whether a buffer takes the message before is "
+    "left to the implementation. Who receives nothing must not rely on a buffer.",
+    source="MPI 4.1, 3.4 and 3.5; torch.distributed.send",
+    shown="wrong/buffering_hazard/send_before_barrier wrong/circular_wait/ring_of_sends",
+)
+def buffer(post: Posted, reading: Reading, under_way: Callable[[Posted], int]) -> list[Effect]:
+    """Let a sender go on whose message no receive has met, where a buffer takes it.
+
+    `under_way` counts the messages before it that were sent and not received.
+    """
+    room = reading.on(post.group).buffer
+    if room is None or not post.message.sends:
+        return []
+    size_bytes = post.payload.nbytes if isinstance(post.payload, np.ndarray) else None
+    if not room.takes(size_bytes, under_way(post)):
+        return []
+    return [Keep(post), Pass(post, post.time_s)]
+
+
+@rule(
+    "A message has a dtype and elements, and no shape: [1, 4] fills [2, 2]. Both ends must have "
+    "the same dtype and the same number of elements.",
+    source="MPI 4.1, 3.3 and 3.2.4; torch.distributed.recv, measured on torch 2.13",
+    shown="p2p/into_a_slice wrong/dtype_mismatch/half_sent_as_bfloat",
+)
+def misfit(sent: Content, received: Content) -> Discord | None:
+    """Return how two ends do not fit, or None."""
+    if (sent.dtype is None) != (received.dtype is None):
+        kinds = ["objects" if each.dtype is None else "a tensor" for each in (sent, received)]
+        return Discord("dtype_mismatch", f"sends {kinds[0]}", f"receives {kinds[1]}")
+    if sent.dtype != received.dtype:
+        return Discord("dtype_mismatch", f"sends {sent.dtype}", f"receives {received.dtype}")
+    if sent.count != received.count:
+        return Discord("shape_mismatch", f"sends {sent}", f"receives {received}")
+    return None
+
+
+def content_of(value: Any) -> Content:
+    """Return what one end of a message moves."""
+    if isinstance(value, list):
+        return Content(None, len(value))
+    array = np.asarray(value)
+    return Content(array.dtype, array.size)
+
+
+@rule(
+    "Both ends of a message may go on once the later one is posted. The receiver then holds what "
+    "was sent. Where the ends do not fit, nothing is promised.",
+    source="MPI 4.1, 3.4 and 3.7.3; torch.distributed.recv",
+    shown="p2p/send_recv",
+)
+def deliver(send: Posted, receive: Posted) -> list[Effect]:
+    """Let a message arrive, and its two ends pass."""
+    payload = send.payload
+    effects: list[Effect] = []
+    found = misfit(content_of(payload), content_of(receive.message.buffer))
+    value: Any = payload.copy() if isinstance(payload, np.ndarray) else payload
+    if found is not None:
+        value = Undefined(cause=f"a message with a {found.name}", diagnosis=found.name)
+        symptom = name_misfit(send, receive, found.name, found.sends, found.receives)
+        effects += [Open(ALL_OUTCOMES), symptom]
+    elif send.tainted is not None or receive.tainted is not None:
+        value = send.tainted or receive.tainted
+    time_s = max(send.time_s, receive.time_s)
+    passes = [Pass(post, time_s) for post in (send, receive)]
+    return [*effects, Leave([(receive, [(None, value, None)])]), *passes]
+
+
+def weigh(message: Message) -> tuple[float | None, float | None]:
+    """Return the bytes of a message, and of the one before it that has the lengths of objects."""
+    given = message.payload if message.sends else message.buffer
+    if not message.objects:
+        return size_of([given]), None
+    sizes = all_pickled(given) if message.sends else [0]
+    return None if sizes is None else sum(sizes), LENGTH * len(given)

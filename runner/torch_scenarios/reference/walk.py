@@ -1,0 +1,932 @@
+"""The walk: one rank after the other takes its steps, as far as it can, until nothing moves.
+
+The walk asks the rules (:mod:`torch_scenarios.reference.rules`) what a step means, and applies the
+effects that they return: it posts, stores, wakes and notes. What it does is decided there; here is
+how it is done for one rank at a time.
+
+Deterministic: ranks advance in order, each as far as it can; virtual time passes only by `sleep`
+and by waiting for others. A *reading* says how much a correct implementation may let pass:
+
+* sends are a rendezvous (they wait for the receiver), or buffered;
+* a rank leaves a collective as soon as nothing it *needs* is missing, or (strict) only once every
+  member has entered;
+* what is called begins at once, or behind what was called before it
+  (:class:`torch_scenarios.reference.matching.Streams`).
+
+What cannot go on at the end is left in the state: :mod:`torch_scenarios.reference.diagnoses`
+explains it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import cache, partial
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+import numpy as np
+from msgspec.structs import replace
+
+from torch_scenarios.expressions.arrays import Arrays
+from torch_scenarios.expressions.values import Undefined
+from torch_scenarios.limits import DEFAULT, Limits
+from torch_scenarios.model.plan import Plan
+from torch_scenarios.model.process import Call, Process
+from torch_scenarios.model.tolerance import moved
+from torch_scenarios.model.trace import Event
+from torch_scenarios.model.traffic import Enter, Traffic
+from torch_scenarios.operations.base import (
+    Collective,
+    Compound,
+    Group,
+    GroupCreation,
+    Issued,
+    Local,
+    Operation,
+    PointToPoint,
+    Waiting,
+)
+from torch_scenarios.reference import buffers
+from torch_scenarios.reference.buffers import look
+from torch_scenarios.reference.choices import Choice, sender_of
+from torch_scenarios.reference.effects import (
+    Abandon,
+    Await,
+    Begin,
+    Create,
+    Deny,
+    Effect,
+    End,
+    Go,
+    Keep,
+    Late,
+    Leave,
+    Open,
+    Pass,
+    Raise,
+    Spoil,
+)
+from torch_scenarios.reference.matching import (
+    Before,
+    Creating,
+    Creations,
+    Forgotten,
+    Joining,
+    Mailbox,
+    Meetings,
+    Post,
+    Posted,
+    Streams,
+    Work,
+)
+from torch_scenarios.reference.rules import call as calls
+from torch_scenarios.reference.rules import (
+    collective,
+    compound,
+    creation,
+    local,
+    message,
+    waiting,
+)
+from torch_scenarios.reference.semantics import Reading
+from torch_scenarios.reference.snapshots import NOTHING, Access, Place, Reads
+from torch_scenarios.reference.state import (
+    Ledger,
+    RankState,
+    Touched,
+    frozen,
+    frozen_arguments,
+    snapshot,
+    store,
+    tainted,
+)
+from torch_scenarios.reference.symptoms import Symptom
+
+#: (the run, the options as send and receive) -> which of them to try, in order
+Choosing: TypeAlias = Callable[["Simulation", Sequence[tuple[Posted, Posted]]], Sequence[int]]
+
+
+class StartState(Before, Protocol):
+    """Where ranks have come to before they go on by themselves, and what they have under way."""
+
+    def ledger(self) -> Ledger:
+        """Return a ledger that goes on from what the ranks have done."""
+
+    def traffic(self) -> Traffic:
+        """Return what went between the ranks, to be added to."""
+
+    def state(self, rank: int, arrays: Arrays, ledger: Ledger, /) -> RankState:
+        """Return a rank where it stands, with nothing under way yet."""
+
+    def created(self, rank: int, /) -> Iterator[tuple[Call, Group]]:
+        """Yield the creations that a rank has behind it, each with the group."""
+
+    def enter(
+        self, state: RankState, meetings: Meetings, mailbox: Mailbox, /
+    ) -> list[Joining | Posted]:
+        """Let a rank have under way what it has; returns what waits for others."""
+
+
+class Simulation:
+    """The state of all ranks, advanced until nothing moves."""
+
+    def __init__(  # noqa: PLR0913 -- each of them changes what is run
+        self,
+        plan: Plan,
+        arrays: Arrays,
+        *,
+        reading: Reading,
+        schedule: tuple[int, ...] = (),
+        limits: Limits = DEFAULT,
+        way: int | None = None,
+        trained: bool = False,
+        choosing: Choosing | None = None,
+        reads: Reads | None = None,
+        start: StartState | None = None,
+        touched: AbstractSet[Touched] = frozenset(),
+    ) -> None:
+        """Bind every rank's initial values; raises ScenarioError where one cannot be computed.
+
+        `way` lets every reduction be off by its error bound
+        (:mod:`torch_scenarios.model.tolerance`), and with it, where `trained` says so, what ranks
+        compute of a model by its rounding. `choosing` is asked, at a choice that the schedule
+        leaves open, which options to try; with none of them the run is `cut` there. `reads` lets
+        the run note what is read and written. With a `start` the ranks go on from where that has
+        them; the reading must let pass all that was done there. `touched` is what races were found
+        to bring to other ranks: it is undefined.
+        """
+        self.plan = plan
+        self.reading = reading
+        self.schedule = schedule
+        #: what each receive from anyone could take, and what it took
+        self.choices: list[Choice] = []
+        self.cut = False
+        self.reads = reads
+        #: what ranks read and then write whole, in order; kept where `reads` is given
+        self.accesses: list[Access] = []
+        #: the names that hold what a receive from anyone brought last
+        self.brought: set[Place] = set()
+        self._choosing = choosing
+        self.meetings = Meetings(start)
+        self.mailbox = Mailbox(reading, start)
+        self.traffic = Traffic(plan.world_size) if start is None else start.traffic()
+        self.streams = Streams(reading)
+        self.creations = Creations()
+        #: rank -> the creation that it waits in
+        self.creating: dict[int, Creating] = {}
+        #: step -> the calls of a collective on ranks that are not in its group, by rank
+        self.outside: dict[int, dict[int, Call]] = {}
+        #: the indexes of two steps that met in a collective -> a call of each
+        self.together: dict[tuple[int, int], tuple[Joining, Joining]] = {}
+        self.findings: list[Symptom] = []
+        #: what a case should know of its values and need not care for, each once
+        self.notes: dict[str, None] = {}
+        #: what races bring to other ranks; more than was known where the run is to be made again
+        self.touched = set(touched)
+        self.opened: set[str] = set()
+        #: whether a rank left a collective before every member had entered
+        self.hurried = False
+        #: the collectives that ranks waited in before they went on by themselves
+        self.entered: set[Joining] = set()
+        self.way = way
+        self._trained = trained and bool(plan.scenario.models)
+        #: whether some result was off by its slack
+        self.moved = self._trained
+        #: the sends that a buffer took before their receive was posted
+        self.early: list[Posted] = []
+        #: where a rank waits again for a message's work: its place
+        self.again: list[tuple[int, tuple[int, tuple[int, ...]]]] = []
+        #: messages that met although their tags differ: send and receive
+        self.crossed: list[tuple[Posted, Posted]] = []
+        self.ledger = Ledger(limits) if start is None else start.ledger()
+        self._ready: deque[RankState] = deque()
+        self.ranks: list[RankState] = []
+        if start is None:
+            self._initialise(arrays)
+        else:
+            self._continue(start, arrays)
+
+    def _initialise(self, arrays: Arrays) -> None:
+        """Let every rank stand before its first step."""
+        plan, ledger = self.plan, self.ledger
+        for rank in range(plan.world_size):
+            process = Process(plan, rank, arrays, ledger=ledger)
+            process.way = self.way if self._trained else None
+            state = RankState(
+                rank=rank,
+                process=process,
+                walker=process.walk(),
+                ledger=ledger,
+                findings=self.findings,
+                touched=self.touched,
+                truncated=rank in plan.scenario.truncated,
+            )
+            state.initial = {name: snapshot(process, name) for name in sorted(process.held)}
+            self.ranks.append(state)
+            self._ready.append(state)
+
+    def _continue(self, start: StartState, arrays: Arrays) -> None:
+        """Let every rank stand where it has come to, with what it has under way."""
+        self.ranks = [
+            start.state(rank, arrays, self.ledger) for rank in range(self.plan.world_size)
+        ]
+        for state in self.ranks:
+            state.findings, state.touched = self.findings, self.touched
+        self._ready.extend(state for state in self.ranks if state.state == "ready")
+        for state in self.ranks:
+            for call, group in start.created(state.rank):
+                counts = self.reading.counts
+                series = self.creations.series(group, state.process, counts, local=False)
+                made = self.creations.create(call, 0.0, group, series, splits=False)
+                made.done_s, made.past = 0.0, True
+                self.creations.entered(made)
+        waiting = [
+            post for state in self.ranks for post in start.enter(state, self.meetings, self.mailbox)
+        ]
+        self.entered = {post for post in waiting if isinstance(post, Joining)}
+        if self.touched:
+            self._spoil_past()
+        self.mailbox.count_anew()
+        for post in waiting:
+            if isinstance(post, Joining) or post.message.sends:
+                post.tainted = post.tainted or self.touch(post)
+            if isinstance(post, Posted):
+                if post.partner is None:
+                    self._match(post)
+            elif post.done_s is None:
+                self.meet(post)
+
+    def _spoil_past(self) -> None:
+        """Leave undefined what collectives brought before, where a member touches its tensor since.
+
+        Raises Forgotten where a member has waited for it before: what it did then is not undone.
+        """
+        links = {link for link, _ in self.touched}
+        found: dict[str, list[Joining]] = {}
+        for post in (post for state in self.ranks for work in state.works for post in work.posts):
+            if isinstance(post, Joining) and post.past and post.link in links:
+                found.setdefault(post.link, []).append(post)
+        for posts in found.values():
+            if len(posts) < posts[0].meeting.group.size:
+                raise Forgotten
+            for post in posts:
+                post.outcome = collective.spoil(post, buffers.RACED)
+
+    def touch(self, post: Joining | Posted) -> Undefined | None:
+        """Return what others get of a tensor that is known to be touched meanwhile, or None."""
+        known = bool(self.touched) and (post.link, post.rank) in self.touched
+        return buffers.RACED if known else None
+
+    # ------------------------------------------------------------------ the loop
+
+    def run(self) -> Simulation:
+        """Advance until every rank has ended or can go on no more."""
+        self._forbid()
+        while True:
+            while self._ready:
+                state = self._ready.popleft()
+                while (call := self._next(state)) is not None:
+                    operation = call.operation
+                    if operation is None or self._is_outside(state, call, operation):
+                        self.record(state, call, start_s=state.clock_s)
+                        continue
+                    effects = calls.check(self, state, call, operation)
+                    if not any(each.__class__ in _STOPS for each in effects):
+                        state.racing = buffers.check(state, call)
+                        effects = [*effects, *_rule_of(type(operation))(self, state, call)]
+                    self.apply(state, effects)
+            if self.streams.advance() or self._choose_message():
+                continue
+            if self.cut or not self._give_up():
+                return self
+
+    def _next(self, state: RankState) -> Call | None:
+        """Return the rank's next step; None where it waits, or has ended."""
+        if state.state != "ready":
+            return None
+        self.ledger.step(state.call.step.mark if state.call else None)
+        call = next(state.walker, None)
+        buffers.note_reads(state, call)
+        state.call = call
+        if call is None:
+            state.state = "finished"
+        elif self.reads is not None:
+            self.accesses.append(self.reads.given(state.rank, call.step))
+        return call
+
+    def _is_outside(self, state: RankState, call: Call, operation: Operation) -> bool:
+        """Whether a collective is of a group that the rank is not in; which it may know of."""
+        if not isinstance(operation, Collective) or collective.concerns(call.entry.group_rank):
+            return False
+        if call.entry.group.name in state.process.scope:
+            self.outside.setdefault(call.step.index, {})[state.rank] = call
+        return True
+
+    def _forbid(self) -> None:
+        """Let every rank raise before its first step, where torch refuses a group."""
+        forbidden = creation.forbid(self.plan)
+        if forbidden is None:
+            return
+        label, symptom, failure = forbidden
+        self.findings.append(symptom)
+        for state in self.ranks:
+            state.events.append(
+                Event(index=-1, label=label, state="raised", end_s=0.0, failure=failure)
+            )
+            state.state = "raised"
+        self._ready.clear()
+
+    def _give_up(self) -> bool:
+        """Let those raise who wait for what never comes; whether there are any."""
+        raising = waiting.give_up(self)
+        for state, effects in raising:
+            self.apply(state, effects)
+            if state.state == "ready":
+                self._ready.append(state)
+        return bool(raising)
+
+    # ------------------------------------------------------------------ effects, applied
+
+    def apply(self, state: RankState, effects: Iterable[Effect]) -> None:
+        """Carry effects out, in order; those of one rank on `state`."""
+        for effect in effects:
+            self._ways[effect.__class__](self, state, effect)
+
+    def _find(self, _: RankState, symptom: Symptom) -> None:
+        self.findings.append(symptom)
+
+    def _open(self, _: RankState, effect: Open) -> None:
+        self.opened |= effect.outcomes
+
+    def _begin(self, state: RankState, effect: Begin) -> None:
+        """Make a call that starts work: it blocks the rank unless it is asynchronous."""
+        call = state.call
+        assert call is not None
+        work = self._work(state, call)
+        if effect.refusal is not None:
+            work.begun, work.refusal = True, effect.refusal
+            self._return(state, work)
+            return
+        taint = buffers.RACED if state.racing else state.misread or tainted(state.process, call)
+        if self.streams.holds(work):
+            state.waiting, state.state = (work,), "blocked"
+            return
+        if call.asynchronous:
+            self._return(state, work)
+        post = partial(self._post, effect) if effect.messages else self._enter
+        self.streams.enqueue(work, partial(post, work, taint))
+        self._go_on(state)
+
+    def _work(self, state: RankState, call: Call) -> Work:
+        """Return the work of a call, none of it posted; an asynchronous call has returned."""
+        at, number = len(state.events), len(state.works)
+        work = Work(rank=state.rank, call=call, start_s=state.clock_s, at=at, number=number)
+        state.works.append(work)
+        if not call.asynchronous:
+            work.waited = True
+            state.waiting = (work,)
+            state.state = "blocked"
+        return work
+
+    def _return(self, state: RankState, work: Work) -> None:
+        """Let an asynchronous call return: its work has a handle, and the call's tensors."""
+        call = work.call
+        work.handle = call.handle
+        if work.handle is not None:
+            state.handles[work.handle] = work
+            state.process.keep(call)
+        buffers.take(state, call, work)
+        self.record(state, call, start_s=state.clock_s, written=())
+
+    def _enter(self, work: Work, taint: Undefined | None) -> None:
+        """Enter the group's next collective."""
+        call = work.call
+        operation, group = call.operation, call.entry.group
+        assert isinstance(operation, Collective)
+        member = self.meetings.join(call, work.start_s)
+        member.tainted = taint or self.touch(member)
+        volume = operation.volume(call.entry)
+        member.number = self.traffic.stroke()
+        self.traffic.enter(
+            Enter(
+                number=member.number,
+                ranks=work.rank,
+                sent=volume.sent,
+                name=operation.name,
+                key=group.key,
+                size=volume.size,
+                members=group.ranks,
+                step=call.step.index,
+                group=group.name,
+            )
+        )
+        work.hold([member])
+        self.meet(member)
+
+    def meet(self, member: Joining) -> None:
+        """Let those pass who miss no other now, and leave them what they hold afterwards."""
+        meeting, operation = member.meeting, collective.operation_of(member)
+        state, entered = self.ranks[member.rank], meeting.of(operation.name)
+        if collective.is_whole(len(entered), meeting.group.size):
+            if operation.takes_objects:
+                self._weigh(operation, entered)
+            strict = self.reading.strict
+            effects = collective.complete(
+                meeting, member, entered, strict=strict, ledger=self.ledger
+            )
+            self.apply(state, effects)
+            if not (strict and meeting.spoiled):
+                self._note_steps(entered)
+        elif not self.reading.strict:
+            for other in meeting.free(member, operation.name, _needs):
+                self.hurried = True
+                self.apply(state, collective.pass_early(other, entered, self.ledger))
+
+    def _note_steps(self, entered: Mapping[int, Joining]) -> None:
+        """Note the steps that met, each by its lowest rank, whichever member came last."""
+        first: dict[int, Joining] = {}
+        for at in sorted(entered):
+            first.setdefault(entered[at].call.step.index, entered[at])
+        if len(first) < 2:
+            return
+        one = first.pop(min(first))
+        for index, other in first.items():
+            indexes = (one.call.step.index, index)
+            known = self.together.get(indexes)
+            if known is None or one.rank < known[0].rank:
+                self.together[indexes] = (one, other)
+
+    def _weigh(self, operation: Collective, entered: Mapping[int, Joining]) -> None:
+        """Note the bytes of a collective of objects, all of whose members are there.
+
+        Those that disagree on the root may pass no object at all.
+        """
+        members = [entered[at] for at in sorted(entered)]
+        if any(operation.refuse(each.entry) is not None for each in members):
+            return
+        entries = [each.entry for each in members]
+        if operation.rooted and len({operation.root(entry) for entry in entries}) > 1:
+            return
+        made = operation.tensor_calls(entries)
+        parts = tuple((call.name, call.size) for call in made)
+        for at, member in enumerate(members if made else ()):
+            self.traffic.weigh(member.number, sum(call.sent[at] for call in made), parts)
+
+    def _post(self, effect: Begin, work: Work, taint: Undefined | None) -> None:
+        """Post the messages of a call, and let each meet its other side."""
+        call, posts = work.call, list[Posted]()
+        for each in effect.messages:
+            group = each.group or call.entry.group
+            post = self.mailbox.post(call, group, each, work.start_s)
+            if each.sends:
+                post.tainted = taint or self.touch(post)
+            size, header = message.weigh(each)
+            post.number = self.traffic.post(
+                work.rank,
+                -1 if each.peer is None else each.peer,
+                size,
+                sends=each.sends,
+                step=call.step.index,
+                header=header,
+                group=group.name,
+                begins=not posts,
+            )
+            posts.append(post)
+        work.hold(posts)
+        for post in posts:
+            self._match(post)
+
+    def _match(self, post: Posted) -> None:
+        """Let a message meet its other side, or leave its sender if a buffer takes it."""
+        partner = self.mailbox.partner_of(post)
+        if partner is not None:
+            self.pass_on(*((post, partner) if post.message.sends else (partner, post)))
+            return
+        effects = message.buffer(post, self.reading, self.mailbox.under_way)
+        self.apply(self.ranks[post.rank], effects)
+
+    def pass_on(self, send: Posted, receive: Posted) -> None:
+        """Let a message arrive."""
+        self.mailbox.meet(send, receive)
+        self.traffic.meet(send.number, send.row, receive.number, receive.row)
+        if send.message.tag != receive.message.tag:
+            self.crossed.append((send, receive))
+        self.apply(self.ranks[receive.rank], message.deliver(send, receive))
+
+    def _wait(self, state: RankState, effect: Await) -> None:
+        call = state.call
+        assert call is not None
+        at = (call.step.index, call.iteration)
+        self.again += [(state.rank, at)] * effect.twice
+        state.waiting = effect.works
+        state.state = "blocked"
+        for work in effect.works:
+            work.waited = True
+            work.waited_at = at
+            work.waited_after = len(state.works)
+        self._go_on(state)
+
+    def _create(self, state: RankState, effect: Create) -> None:
+        call = state.call
+        assert call is not None
+        creating = self.creations.create(
+            call, state.clock_s, effect.group, effect.series, splits=effect.splits
+        )
+        work = self._work(state, call)
+        work.begun = True
+        work.hold([creating])
+        self.creating[state.rank] = creating
+        if effect.reused and creating.ordinal:
+            self.creations.reused.append(creating)
+        self.apply(state, creation.complete(self, creating))
+
+    def _deny(self, state: RankState, _: Deny) -> None:
+        assert state.call is not None
+        self.creations.refused.append(state.call)
+
+    def _late(self, _: RankState, effect: Late) -> None:
+        effect.creating.gave_up, effect.creating.failed_s = effect.first, effect.at_s
+
+    def _settle(self, _: RankState, effect: Leave) -> None:
+        for post, outcome in effect.outcomes:
+            post.outcome = outcome
+        if effect.settles is not None:
+            effect.settles.settled = True
+
+    def _keep(self, _: RankState, effect: Keep) -> None:
+        post = effect.post
+        if isinstance(post, Joining):
+            post.entry = replace(post.entry, arguments=frozen_arguments(post.entry))
+        elif isinstance(post, Posted):
+            post.payload = frozen(post.payload)
+            self.early.append(post)
+
+    def _spoil(self, _: RankState, effect: Spoil) -> None:
+        """Note a disagreement of those who met.
+
+        Raises Forgotten where one of them had entered together with other ranks, and has passed:
+        walked from the beginning it might have come last, and got nothing.
+        """
+        if any(each in self.entered and each.done_s is not None for each in effect.members):
+            raise Forgotten
+        effect.meeting.spoiled = effect.meeting.spoiled or effect.symptom.name
+        self.opened |= effect.opened
+        self.findings.append(effect.symptom)
+
+    def _pass(self, _: RankState, effect: Pass) -> None:
+        """Let a post be done: its rank goes on, and its stream, where nothing else is missing."""
+        post: Post = effect.post
+        if post.done_s is None:
+            post.done_s = effect.time_s
+        state = self.ranks[post.rank]
+        if isinstance(post, Creating):
+            del self.creating[post.rank]
+            if post.failed_s is None:
+                self.creations.entered(post)
+                state.process.join(post.group)
+        elif post.work is not None:
+            self.streams.note(post.work)
+        self._wake(state)
+
+    def _abandon(self, state: RankState, effect: Abandon) -> None:
+        for work in effect.works:
+            state.broken.add(work.call.entry.group.key)
+            for post in work.posts:
+                if isinstance(post, Joining) and post.done_s is None:
+                    post.meeting.withdraw(post)
+                if isinstance(post, Posted):
+                    self.mailbox.withdraw(post)
+
+    def _raise(self, state: RankState, effect: Raise) -> None:
+        """Let a call raise: the rank goes on if its step expects that, else it ends here."""
+        call, failure, start_s = state.call, effect.failure, state.clock_s
+        assert call is not None
+        if effect.at_s is not None:
+            state.clock_s = max(start_s, effect.at_s)
+        for name, cause in effect.spoilt.items():
+            if cause is not None:
+                state.process.undefined[name] = cause
+        state.process.broken_off = call.whole is not None
+        stated = calls.expect(state, call.step.expect)
+        agreed = tuple(kind for kind in failure.kinds if kind in stated)
+        if agreed:
+            failure = replace(failure, kinds=agreed)
+        state.add_event(
+            call,
+            start_s,
+            state="raised",
+            end_s=state.clock_s,
+            failure=failure,
+            written=tuple(effect.spoilt),
+        )
+        state.waiting = ()
+        state.state = "ready" if agreed else "raised"
+
+    def _end(self, state: RankState, effect: End) -> None:
+        assert state.call is not None
+        state.state, state.died = "died", effect.how
+        state.add_event(state.call, state.clock_s, state="running")
+
+    def _go(self, state: RankState, effect: Go) -> None:
+        """Note a step that the rank took by itself, and the time that it took."""
+        call, start_s, scope = state.call, state.clock_s, state.process.scope
+        assert call is not None
+        operation = call.operation
+        assert isinstance(operation, Local | Compound)
+        whole = isinstance(operation, Compound)
+        if whole:
+            state.process.undefined |= compound.spoil(call, state.process.spoilt)
+        buffers.note_reads(state, call)
+        if self.brought:
+            self.brought.difference_update((state.rank, name) for name in effect.before)
+        if self.reads is not None:
+            new = (name for name, held in effect.before.items() if scope.get(name) is not held)
+            anew = frozenset((state.rank, name) for name in new)
+            if anew:
+                self.accesses.append((NOTHING, anew))
+        if effect.seconds:
+            self.traffic.pause(state.rank, effect.seconds, call.step.index)
+        state.clock_s += effect.seconds
+        if isinstance(operation, Compound):
+            self.findings += compound.compare(state, call, operation)
+            self.notes |= dict.fromkeys(operation.notes(call.entry))
+            slack, said = operation.slack(call.entry), state.process.said
+            self.record(state, call, start_s=start_s, slack=slack, said=said)
+        else:
+            self.record(state, call, start_s=start_s)
+
+    _ways: ClassVar[Mapping[type[Any], Callable[[Simulation, RankState, Any], None]]] = {
+        Abandon: _abandon,
+        Begin: _begin,
+        Create: _create,
+        Deny: _deny,
+        End: _end,
+        Go: _go,
+        Keep: _keep,
+        Late: _late,
+        Open: _open,
+        Pass: _pass,
+        Raise: _raise,
+        Spoil: _spoil,
+        Leave: _settle,
+        Symptom: _find,
+        Await: _wait,
+    }
+
+    # ------------------------------------------------------------------ how a call ends
+
+    def _wake(self, state: RankState) -> None:
+        """Let a rank go on whose call has nothing left to wait for."""
+        if self._go_on(state):
+            self._ready.append(state)
+
+    def _go_on(self, state: RankState) -> bool:
+        """Complete the call that the rank is in, if nothing blocks it; whether it goes on."""
+        if state.state != "blocked" or not all(work.done for work in state.waiting):
+            return False
+        state.state = "ready"
+        return self._complete(state)
+
+    def _complete(self, state: RankState) -> bool:
+        """Finish the call that the rank was in; False if it raised and the rank has ended."""
+        call = state.call
+        assert call is not None
+        works, state.waiting = state.waiting, ()
+        start_s = state.clock_s
+        late = waiting.exceed(works)
+        if late is not None:
+            self._raise(state, late)
+            return state.state == "ready"
+        state.clock_s = max([start_s, *(work.done_s for work in works)])
+        slack: dict[str, Any] = {}
+        stored = [(work, work.call.written) for work in works]
+        for work, names in stored:
+            slack |= self._store(state, work, names)
+        self._note_traffic(state, works)
+        buffers.spoil_raced(state)
+        written = (
+            stored[0][1]
+            if len(stored) == 1
+            else tuple(sorted({name for _, names in stored for name in names}))
+        )
+        self.record(state, call, start_s=start_s, written=written, slack=slack)
+        return True
+
+    def _store(self, state: RankState, work: Work, names: tuple[str, ...]) -> dict[str, Any]:
+        """Store what a work brought into the names that it may write; returns bounds."""
+        slack: dict[str, Any] = {}
+        buffers.give_back(state, work)
+        for post in work.posts:
+            for argument, value, bound in post.outcome:
+                target = (
+                    post.message.buffer
+                    if argument is None
+                    else work.call.entry.arguments.get(argument)
+                )
+                self._note_brought(state, names, post, argument)
+                if target is not None:
+                    brought = self._off(value, bound, post)
+                    if isinstance(brought, Undefined) and work.call.whole is not None:
+                        state.process.spoilt = brought
+                    store(state.process, names, target, brought)
+                for name in work.call.roots.get(argument or "", ()):
+                    if bound is not None and state.process.scope.get(name) is target:
+                        slack[name] = bound
+            post.outcome = []
+        return slack
+
+    def _note_brought(
+        self, state: RankState, names: tuple[str, ...], post: Post, argument: str | None
+    ) -> None:
+        """Note which names a receive fills, whole or in part, and that anyone may have sent it."""
+        scope = state.process.scope
+        if argument is not None or not isinstance(post, Posted):
+            if self.brought:
+                self.brought.difference_update((state.rank, name) for name in names)
+            return
+        buffer, anyone = post.message.buffer, post.message.peer is None
+        for name in names:
+            place, whole = (state.rank, name), scope.get(name) is buffer
+            if whole and self.reads is not None:
+                self.accesses.append((NOTHING, frozenset({place})))
+            if anyone and (whole or len(names) == 1):
+                self.brought.add(place)
+            elif whole:
+                self.brought.discard(place)
+
+    def _off(self, value: Any, bound: Any, post: Post) -> Any:
+        """Return what a post brought; off by its slack, where the run is one that tries that."""
+        if self.way is None or bound is None or isinstance(value, Undefined):
+            return value
+        self.moved = self.moved or _any(bound)
+        return moved(value, bound, self.way, post.link)
+
+    def _note_traffic(self, state: RankState, works: tuple[Work, ...]) -> None:
+        """Note that a rank returns from a step which completes these works."""
+        for work in works:
+            for post in work.posts:
+                if isinstance(post, Posted):
+                    self.traffic.finish(state.rank, post.number, post.row)
+                elif isinstance(post, Joining) and post.number >= 0:
+                    self.traffic.finish(state.rank, post.number, None)
+
+    def record(
+        self,
+        state: RankState,
+        call: Call,
+        *,
+        start_s: float,
+        written: tuple[str, ...] | None = None,
+        slack: dict[str, Any] | None = None,
+        said: tuple[Issued, ...] | None = None,
+    ) -> None:
+        """Note that a rank took a step, and what its expectations look at."""
+        observed = state.process.observe(call.step)
+        state.process.undefined_reads.clear()  # only the keys that this rank is asked for count
+        raced = look(state, call, observed)
+        if self.reads is not None and call.step.expect is not None:
+            self.accesses.append(self.reads.stated(state.rank, call.step))
+        state.add_event(
+            call,
+            start_s,
+            end_s=state.clock_s,
+            written=call.written if written is None else written,
+            slack=slack or {},
+            said=said,
+            observed=observed,
+            raced=raced,
+        )
+
+    # ------------------------------------------------------------------ what is left open
+
+    def _choose_message(self) -> bool:
+        """Let the next receive from anyone take one of the messages that can really reach it.
+
+        Or let a receive that names the sender, although posted later, take it: torch promises no
+        order between the two, and Gloo tells a sender of receives that name it alone.
+        """
+        options = [
+            pair
+            for receive, candidates in self.mailbox.open()
+            for pair in self._pairs(receive, candidates)
+        ]
+        if options:
+            chosen = self._chosen(options)
+            if chosen is None:
+                self.cut = True
+                return False
+            self.choices.append(
+                Choice(
+                    options=tuple(options),
+                    chosen=chosen,
+                    mark=len(self.accesses),
+                    posted=self.mailbox.count,
+                    senders=tuple(sender_of(self, send) for send, _ in options),
+                )
+            )
+            self.pass_on(*options[chosen])
+            return True
+        # a specific receive that an earlier receive from anyone had held back
+        for receive in self.mailbox.receives:
+            partner = self.mailbox.partner_of(receive)
+            if partner is not None:
+                self.pass_on(partner, receive)
+                return True
+        return False
+
+    def _pairs(self, receive: Posted, candidates: list[Posted]) -> Iterator[tuple[Posted, Posted]]:
+        """Yield which message may be taken here, by this receive or one that names its sender."""
+        yield from ((send, receive) for send in candidates)
+        for send in candidates:
+            named = self.mailbox.named(send)
+            if named is not None:
+                yield send, named
+
+    def _chosen(self, options: list[tuple[Posted, Posted]]) -> int | None:
+        at = len(self.choices)
+        if at < len(self.schedule):
+            return self.schedule[at]
+        if self._choosing is None:
+            return 0
+        return next(iter(self._choosing(self, options)), None)
+
+    # ------------------------------------------------------------------ at the end
+
+    def judge_the_present(self) -> None:
+        """Find what those disagree on who entered a collective that not all of them entered."""
+        self.apply(self.ranks[0], collective.judge_the_present(self))
+
+    def dissolve(self) -> None:
+        """Part what refers to each other, once all is known: it is freed at once, uncollected.
+
+        A trace still names what works met, when it is asked.
+        """
+        self.meetings.dissolve()
+        self._choosing = None
+        for state in self.ranks:
+            state.process.storing = None
+            for post in (post for work in state.works for post in work.posts):
+                post.work = None
+                if isinstance(post, Posted) and post.message.sends:
+                    post.partner = None
+
+
+def _any(bound: Any) -> bool:
+    return any(map(_any, bound)) if isinstance(bound, list) else bool(np.any(bound))
+
+
+def _needs(member: Joining) -> frozenset[int]:
+    return collective.needs(collective.operation_of(member), member.entry)
+
+
+# -------------------------------------------------------------------------------------------------
+# Which rule is asked for a step, by the shape of its operation.
+
+
+def _act(run: Simulation, state: RankState, call: Call) -> Sequence[Effect]:
+    assert isinstance(call.operation, Local | Compound)
+    state.process.storing = partial(buffers.note_store, state, call)
+    return local.act(run, state, call, call.operation)
+
+
+def _take_part(_: Simulation, __: RankState, ___: Call) -> Sequence[Effect]:
+    return collective.enter()
+
+
+def _send(_: Simulation, __: RankState, call: Call) -> Sequence[Effect]:
+    assert isinstance(call.operation, PointToPoint)
+    return message.post(call, call.operation)
+
+
+def _await(_: Simulation, state: RankState, call: Call) -> Sequence[Effect]:
+    assert isinstance(call.operation, Waiting)
+    return waiting.wait(state, call, call.operation)
+
+
+def _make(run: Simulation, state: RankState, call: Call) -> Sequence[Effect]:
+    assert isinstance(call.operation, GroupCreation)
+    group = call.operation.group(call.entry, run.plan.scenario.timeout_s)
+    run.ledger.account.spend(creation.price(group), call.step.mark)
+    return creation.create(run, state, call, call.operation, group)
+
+
+Rule: TypeAlias = Callable[[Simulation, RankState, Call], Sequence[Effect]]
+
+_SHAPES: tuple[tuple[type[Operation], Rule], ...] = (
+    (Local, _act),
+    (Collective, _take_part),
+    (PointToPoint, _send),
+    (Waiting, _await),
+    (GroupCreation, _make),
+    (Compound, _act),
+)
+
+#: after one of these, a call that was checked does nothing else
+_STOPS = frozenset({Raise, Begin})
+
+
+@cache
+def _rule_of(shape: type[Operation]) -> Rule:
+    """Return the rule for a call of an operation's class."""
+    return next(rule for each, rule in _SHAPES if issubclass(shape, each))
