@@ -66,7 +66,7 @@ class Joining(Post, kw_only=True, eq=False):
 
     @property
     def link(self) -> str:
-        """The meeting's name, the same for every member: group and position."""
+        """Group and position, the same for every member."""
         return f"{self.meeting.group.key}:{self.meeting.position}"
 
 
@@ -329,7 +329,7 @@ class Meetings:
                 yield meeting.joined[at].call
 
     def all(self) -> list[Meeting]:
-        """Return every meeting, in the order in which the first member came."""
+        """Return each one, in the order in which the first member came."""
         return list(self._at.values())
 
     def dissolve(self) -> None:

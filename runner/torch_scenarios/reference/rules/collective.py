@@ -122,7 +122,7 @@ def judge(
     members: Mapping[int, Joining],
     opened: frozenset[str] = ALL_OUTCOMES,
 ) -> list[Spoil]:
-    """Return what members of a meeting disagree on: they spoil it, and `opened` may happen."""
+    """Return what members disagree on: it spoils the result, and `opened` may happen."""
     if len(members) < 2:
         return []
     operation = operation_of(members[min(members)])
@@ -228,7 +228,7 @@ def _results(
     receivers: Mapping[int, Joining],
     ledger: Ledger,
 ) -> list[tuple[Joining, Outcome]]:
-    """Return what is left on those who have not passed, of a meeting that nothing spoils.
+    """Return what is left on those who have not passed, where nothing spoils it.
 
     What depends on the root alone is computed once for all that pass before all are there.
     """
