@@ -414,3 +414,24 @@ def test_the_words_of_torch_only_a_run_can_know(at_end: bool, tmp_path: Path) ->
     else:
         text += f"    expect: {{{raises}}}\nexpect: {{diagnosis: invalid_argument}}\n"
     assert checked(text, tmp_path).findings == ()
+
+
+def test_a_fault_that_torch_no_longer_has_is_told_with_the_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run does what the semantics say; the file states a fault of an earlier version."""
+    monkeypatch.setattr("torch_scenarios.verdict.conduct.installed", lambda: "2.15.0+cu132")
+    text = """\
+world_size: 2
+torch: ">=2.6"
+steps:
+  - barrier: {}
+expect:
+  outcome: completes
+  gloo: {outcome: error}
+"""
+    verdict = ran(text, tmp_path)
+    (finding,) = verdict.findings
+    assert (finding.code, finding.witness) == ("outcome_differs", "backend")
+    assert "torch 2.15.0+cu132 does something else than the file says of torch 2.6" in finding.prose
+    assert '`torch: ">=2.6, <2.15"`' in finding.help[0]

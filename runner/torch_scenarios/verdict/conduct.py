@@ -23,6 +23,7 @@ from torch_scenarios.model.scenario import (
 )
 from torch_scenarios.model.trace import Diagnosis, Event, RankTrace, Trace
 from torch_scenarios.model.traffic import Structure
+from torch_scenarios.model.versions import installed, is_version, release_of
 from torch_scenarios.verdict.finding import Finding, StatedCost, Witness, ranks_text
 from torch_scenarios.verdict.witnesses import (
     Case,
@@ -796,8 +797,30 @@ def _outcome(case: Case) -> list[Finding]:
     told = f"the run's outcome is {observed}{_because(case.run) if case.run else ''}"
     if case.reference and observed != predicted and {*stated, observed} <= meant:
         told = f"the semantics leave the outcome open ({' or '.join(sorted(allowed))}); {told}"
+    if case.own_section and case.reference and observed == case.general.outcome:
+        return [_outdated(case, told)]
     alone: Witness = "expectation" if observed in meant else "backend"
     return [_outcome_finding(case, alone, told)]
+
+
+def _outdated(case: Case, what: str) -> Finding:
+    """Return the finding that a backend no longer has the fault that its section states.
+
+    The run does what the semantics say. The author was right about the versions of torch that the
+    file was written with; this one is another.
+    """
+    here = installed() or "as it is installed"
+    meant = case.scenario.torch
+    held = [each for each in meant.edges() if meant.holds(each)] if meant else []
+    first = min(held, key=release_of, default=None)
+    stated = f"of torch {first}" if first else "of this backend"
+    finding = _outcome_finding(
+        case, "backend", f"torch {here} does something else than the file says {stated}: {what}"
+    )
+    below = ".".join(map(str, release_of(here)[:2])) if is_version(here) else "X.Y"
+    versions = f">={first}, <{below}" if first else f"<{below}"
+    help_ = f'where only earlier versions of torch do it, state them: `torch: "{versions}"`'
+    return replace(finding, help=(help_,))
 
 
 def warn_of_open(case: Case) -> None:
