@@ -52,6 +52,13 @@ SORTS = {
         "What is wrong with a program. Each example states it and passes, and is put right below.",
     ),
     "finding": ("Findings", "Why a scenario is FAILED."),
+    "finding of values": (
+        "Findings of values",
+        (
+            "Why a training is wrong that communicates rightly (`record --values`). Below are\n"
+            "programs that do the same, and are right."
+        ),
+    ),
     "warning": ("Warnings", "What passes and should be looked at; with `--strict` it fails."),
     "kind of error": ("Kinds of error", "What `raises:` states, whatever words a backend uses."),
     "problem": ("Problems", "Why a file is INVALID."),

@@ -66,16 +66,19 @@ TABLES = {
     "explain",
 }
 #: modules of a package at most, tables excepted
-LARGEST = 16
+LARGEST = 17
 #: modules beside the packages at most
 BESIDE = 8
 #: what one other module alone imports is a section of that module, unless it is a real seam, or has
 #: a floor of its own
-SINGLE_IMPORTER = 26
+SINGLE_IMPORTER = 27
 #: seams: what runs in a process of its own, or is an entry of a table outside of a package of them
 SEAMS = {
     "record.fake": "all ranks in one process of the user's",
     "record.launch": "the user's process before his script",
+    "record.values.carriage": "what runs in the user's process",
+    "record.values.parameters": "the same",
+    "record.values.witness": "the same",
     "record.shim": "the same, at the start of every Python",
     "record.scratch": "the user's files, in the user's process",
     "report.github": "what GitHub alone reads",

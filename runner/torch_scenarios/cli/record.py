@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import tempfile
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+from msgspec.structs import replace
 
 from torch_scenarios.cli.options import HOW, INVALID_EXIT, REPORTS, GroupedCommand, option, refuse
 from torch_scenarios.display import clean, clean_line
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from torch_scenarios.record.difference import CalledLine, ComparedProgram, ProgramDifference
     from torch_scenarios.record.format import LaunchRecord, RankRecord
     from torch_scenarios.record.live import Order
+    from torch_scenarios.record.values.verdict import ValueVerdict
+    from torch_scenarios.verdict import Verdict
 
 INCONCLUSIVE, FOUND = 3, 1
 
@@ -47,6 +51,9 @@ MOST_POSITIONS = 16
 )
 @option(
     HOW, "--writes-allowed", is_flag=True, help="With --fake: let ranks write the script's files."
+)
+@option(
+    HOW, "--values", is_flag=True, help="Compare what the ranks hold: weights, gradients, rows."
 )
 @option(HOW, "--cuda-as-cpu", is_flag=True, help="Take the CPU for every CUDA device.")
 @option(
@@ -80,6 +87,7 @@ MOST_POSITIONS = 16
     default=None,
     help="Write the result as `check` does.",
 )
+@option(REPORTS, "--strict", is_flag=True, help="Let a warning be a failure.")
 def record(**options: Any) -> None:
     """Record a training script on its ranks, and judge what it communicates.
 
@@ -87,18 +95,21 @@ def record(**options: Any) -> None:
     under which the ranks record themselves. Exit codes: 1 where something is wrong, 3 where nothing
     is and the record is not the whole program, otherwise the script's own.
     """
-    from torch_scenarios.record.live import Order, attaching
+    from torch_scenarios.record.live import Order, attaching, seeing
 
     folder = Path(options["folder"] or tempfile.mkdtemp(prefix="scenario-record-"))
     if options["attach"]:
         folder = Path(options["folder"] or "scenario-record").absolute()
-        for name, value in attaching(folder, os.environ.get("PYTHONPATH", "")).items():
-            click.echo(f"export {name}={value}")
+        values = seeing(_values(options))
+        for name, value in (attaching(folder, os.environ.get("PYTHONPATH", "")) | values).items():
+            click.echo(f"export {name}={shlex.quote(value)}")
         click.echo(f"# then run your program, and `scenario import {folder}`", err=True)
         return
     command = tuple(options["command"])
     if not command:
         _usage("there is nothing to record: write `scenario record -n 4 -- train.py`")
+    if options["fake"] and options["values"]:
+        _usage("`--values` compares what real ranks hold: leave `--fake` out")
     world = options["world_size"] or (2 if not options["fake"] else 8)
     order = Order(
         command=command,
@@ -114,6 +125,7 @@ def record(**options: Any) -> None:
         aside=options["as_json"] == "-",
         join=options["join"],
         writes_allowed=options["writes_allowed"],
+        values=_values(options),
     )
     if not order.own_launcher and not order.module and not Path(command[0]).is_file():
         _usage(f"there is no script `{command[0]}`")
@@ -125,6 +137,13 @@ def record(**options: Any) -> None:
     except LaunchError as error:
         click.echo(clean(str(error)), err=True)
         sys.exit(INCONCLUSIVE)
+
+
+def _values(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how the ranks see their values; nothing where they are not asked to."""
+    from torch_scenarios.record.live import VALUE_STEPS
+
+    return {"steps": VALUE_STEPS} if options["values"] else {}
 
 
 def _usage(words: str) -> NoReturn:
@@ -156,14 +175,26 @@ def _recorded(order: Order, options: Mapping[str, Any]) -> NoReturn:
     except NothingRecordedError as error:
         click.echo(str(error), err=True)
         sys.exit(error.code or INCONCLUSIVE)
+    from torch_scenarios.record.values.verdict import judge_folder
+
+    values = judge_folder(order.folder, found.judged.result.verdict, found.home)
+    if values is not None:
+        found = replace(found, judged=with_verdict(found.judged, values.verdict))
     if options["as_json"] != "-":
-        lines = told_lines(found, time.monotonic() - began)
+        lines = told_lines(found, time.monotonic() - began, values)
         for line in lines[:1] if options["quiet"] else lines:
             click.echo(clean(line))
     _write(found.judged, options)
     if found.ran.interrupted:
         sys.exit(130)
+    if options["strict"] and found.judged.result.verdict.warnings:
+        sys.exit(FOUND)
     sys.exit(exit_code(found.judged, found.ran.code))
+
+
+def with_verdict(judged: Judged, verdict: Verdict) -> Judged:
+    """Return what came of a record with another verdict."""
+    return replace(judged, result=replace(judged.result, verdict=verdict))
 
 
 def write_scenario(path: Path, result: Judged) -> None:
@@ -206,9 +237,19 @@ def _write_text(path: str, words: str) -> None:
         _usage(f"{path}: it cannot be written: {error.strerror or error}")
 
 
-def told_lines(found: Recorded, seconds: float) -> list[str]:
+def scope_line(verdict: Verdict, values: ValueVerdict | None) -> str:
+    """Return what a verdict without a finding covers; nothing of any other."""
+    from torch_scenarios.record.values.verdict import NOT_COMPARED
+
+    if verdict.status != "PASSED":
+        return ""
+    return values.scope if values is not None else NOT_COMPARED
+
+
+def told_lines(found: Recorded, seconds: float, values: ValueVerdict | None = None) -> list[str]:
     """Return the verdict first, then why, where the ranks stand, and what was written."""
     from torch_scenarios.record.live import stack_of
+    from torch_scenarios.record.values.verdict import lines_of_values
 
     result, records, ran, home = found.judged, found.records, found.ran, found.home
     verdict = result.result.verdict
@@ -217,7 +258,10 @@ def told_lines(found: Recorded, seconds: float) -> list[str]:
     how = "interrupted" if ran.interrupted else how
     under = f" under {ran.launch.launcher}" if ran.launch.launcher else ""
     who = f"{world} rank{'s' * (world > 1)}{under}"
-    told = [f"{verdict.status:12} {result.result.file}  {who}, {how}, {seconds:.1f} s"]
+    scope = scope_line(verdict, values)
+    head = f"{verdict.status:12} {result.result.file}  {who}, {how}, {seconds:.1f} s"
+    lines = lines_of_values(values) if values is not None else []
+    told = [f"{head}; {scope}" if scope else head, *lines]
     positions: list[str] = []
     if result.found or ran.stuck or ran.timed_out or ran.interrupted:
         positions = standing_lines(records, home, ran.launch)
@@ -226,10 +270,22 @@ def told_lines(found: Recorded, seconds: float) -> list[str]:
             head = f"  rank {rank} is outside of any call; its Python stack, innermost first:"
             stack = [f"    {line}" for line in stack_of(ran.stacks[rank], MOST_LINES)]
             positions += [head, *stack]
-    told += judged_lines(result, records, positions, found.notes)
+    told += judged_lines(_without_values(result, values), records, positions, found.notes)
+    if scope and values is None:
+        told.append("  values: `scenario record --values` compares what the ranks hold")
     steps = result.program.steps
     told.append(f"  scenario: {found.path} ({steps} step{'s' * (steps != 1)})")
     return told
+
+
+def _without_values(result: Judged, values: ValueVerdict | None) -> Judged:
+    """Return a result without the findings of its values, which have lines of their own."""
+    if values is None:
+        return result
+    codes = {each.code for each in values.errors}
+    verdict = result.result.verdict
+    findings = tuple(each for each in verdict.findings if each.code not in codes)
+    return with_verdict(result, replace(verdict, findings=findings))
 
 
 def judged_lines(
@@ -338,13 +394,26 @@ def import_records(**options: Any) -> None:
         result = judged(records, path, script=script, folder=home)
     except ScenarioError as error:
         refuse(error)
+    from torch_scenarios.record.values.verdict import judge_folder, lines_of_values
+
+    values = judge_folder(folder, result.result.verdict, home) if folder.is_dir() else None
+    if values is not None:
+        result = with_verdict(result, values.verdict)
     verdict = result.result.verdict
-    told = [clean_line(f"{verdict.status:12} {script}  {len(records)} ranks, recorded")]
+    scope = scope_line(verdict, values)
+    head = clean_line(f"{verdict.status:12} {script}  {len(records)} ranks, recorded")
+    shown = values if not options["quiet"] else None
+    told = [
+        f"{head}; {scope}" if scope else head,
+        *(lines_of_values(shown) if shown is not None else ()),
+    ]
     if not options["quiet"]:
         positions: list[str] = []
         if result.found or verdict.status != "PASSED":
             positions = standing_lines(records, home, launch)
-        told += judged_lines(result, records, positions, _notes_of(records))
+        told += judged_lines(
+            _without_values(result, values), records, positions, _notes_of(records)
+        )
     for line in told if options["as_json"] != "-" else ():
         click.echo(clean(line))
     _write(result, options)

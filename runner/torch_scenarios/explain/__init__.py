@@ -20,6 +20,7 @@ from torch_scenarios.explain.problems import (
     STRUCTURE,
     USING,
 )
+from torch_scenarios.explain.values import VALUES
 from torch_scenarios.explain.words import LIMITS as BOUNDS
 from torch_scenarios.explain.words import OUTCOMES, VERDICTS, WORDS
 from torch_scenarios.limits import FLAGS
@@ -45,6 +46,7 @@ EXPLANATIONS: dict[str, Explanation] = {
         *FINDINGS,
         *WARNINGS,
         *DIAGNOSES,
+        *VALUES,
         *BLESSING,
         *VERDICTS,
         *OUTCOMES,

@@ -12,7 +12,8 @@ from msgspec import Struct
 from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.record.analysis import NothingRecordedError, recorded
 from torch_scenarios.record.difference import as_scenario, difference_words, differences
-from torch_scenarios.record.live import Order, WarmLaunch
+from torch_scenarios.record.live import VALUE_STEPS, Order, WarmLaunch
+from torch_scenarios.record.values.verdict import judge_folder
 from torch_scenarios.verdict import Verdict
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -90,13 +91,16 @@ class ProgramRecorder:
         *,
         fake: bool = True,
         cuda_as_cpu: bool = False,
+        values: bool = False,
     ) -> RecordedFunction:
         """Record a function on every rank of a world, in processes of their own.
 
         The default process group is there when it is called; an `init_process_group` of its own is
         taken for that one. It gets `rank` and `world_size` where it has parameters of these names.
+        With `values` the ranks are real, and what they hold is compared: weights, gradients, rows.
         Raises ValueError where other processes cannot find the function.
         """
+        fake = fake and not values
         name, file = _found(function)
         folder = self._folder()
         order = Order(
@@ -109,6 +113,7 @@ class ProgramRecorder:
             jobs=2,
             cuda_as_cpu=cuda_as_cpu,
             max_seconds=MOST_SECONDS,
+            values={"steps": VALUE_STEPS} if values else {},
         )
         try:
             found = recorded(order, start=self._warm.start)
@@ -117,6 +122,8 @@ class ProgramRecorder:
             message = f"{error}\n{log}"
             raise ValueError(message) from None
         verdict = found.judged.result.verdict
+        seen = judge_folder(folder, verdict, found.home)
+        verdict = verdict if seen is None else seen.verdict
         assert found.judged.scenario is not None
         return RecordedFunction(
             verdict=verdict,

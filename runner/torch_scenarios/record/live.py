@@ -37,8 +37,10 @@ from torch_scenarios.record.format import (
 )
 from torch_scenarios.record.launch import LIKELY, SCRATCH
 from torch_scenarios.record.mapped_file import is_written, written_bytes
-from torch_scenarios.record.recorder import STACKS, append_line, is_foreign
+from torch_scenarios.record.recorder import STACKS, VALUES, append_line, is_foreign
 
+#: steps of an optimizer whose values are kept
+VALUE_STEPS = 3
 #: seconds between two looks at the ranks
 LOOK_S = 0.1
 #: seconds without a movement after which the record is analysed
@@ -78,6 +80,8 @@ class Order(Struct, frozen=True, kw_only=True):
     silent: bool = False
     #: let fake ranks write where the script says
     writes_allowed: bool = False
+    #: how values are seen, as the recorder reads it; empty where they are not
+    values: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def own_launcher(self) -> bool:
@@ -119,7 +123,8 @@ def prepare(folder: Path) -> None:
     if any(map(is_written, folder.glob("rank-*.jsonl"))):
         message = f"a run that goes on writes its record in {folder}: name another folder with -o"
         raise LaunchError(message)
-    for pattern in ("rank-*.jsonl", "rank-*.stack", LAUNCH, "scenario.yaml", "output.log"):
+    written = ("rank-*.jsonl", "rank-*.stack", "values-*", LAUNCH, "scenario.yaml", "output.log")
+    for pattern in written:
         for path in folder.glob(pattern):
             path.unlink()
     for name in ("mailbox", JOINED, SCRATCH):
@@ -166,7 +171,7 @@ def run(
 
 def started(order: Order) -> subprocess.Popen[bytes]:
     """Start the ranks, or the launcher of the user's own that does."""
-    environment = dict(os.environ)
+    environment = dict(os.environ) | seeing(order.values)
     if order.own_launcher:
         environment |= attaching(order.folder, os.environ.get("PYTHONPATH", ""))
         environment[STACKS] = "1"
@@ -244,7 +249,7 @@ class WarmLaunch:
             **_told(order),
             "cwd": str(Path.cwd()),
             "path": [each or str(Path.cwd()) for each in sys.path],
-            "environment": dict(os.environ),
+            "environment": dict(os.environ) | seeing(order.values),
             "output": str(order.folder.resolve() / "output.log"),
         }
         assert self._process.stdin is not None
@@ -323,6 +328,11 @@ def attaching(folder: Path, python_path: str) -> dict[str, str]:
         "SCENARIO_RECORD": str(folder.resolve()),
         "PYTHONPATH": f"{site}{os.pathsep}{python_path}" if python_path else site,
     }
+
+
+def seeing(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the environment variable under which every rank sees its values."""
+    return {VALUES: json.dumps(dict(values))} if values else {}
 
 
 class _Watch:

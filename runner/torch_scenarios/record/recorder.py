@@ -361,6 +361,7 @@ class Recorder:
 
         self.dist: Any = dist
         self.torch: Any = torch
+        self.folder, self.about = folder, about
         self.sink = Sink(folder, {**about, "torch": torch.__version__})
         self.sites = Sites(self.sink)
         self._kinds = _Kinds(self.sink)
@@ -387,6 +388,12 @@ class Recorder:
         self._libraries: list[Any] = []
         leave_untraced(sys.modules[__name__])
         self._install()
+        #: what sees the values of this process, where they are asked for
+        self.witness: Any = None
+        if settings := os.environ.get(VALUES):
+            from torch_scenarios.record.values.witness import ValueWitness
+
+            self.witness = ValueWitness(self, is_foreign, json.loads(settings))
 
     # ------------------------------------------------------------------ kernels
 
@@ -501,6 +508,8 @@ class Recorder:
             if name in own:
                 setattr(group, name, _reducing(own[name]))
         if self.dist.get_debug_level() == self.dist.DebugLevel.DETAIL:  # it makes tensors
+            return
+        if os.environ.get(VALUES):  # what a call carries is seen in its kernel
             return
         for way in _STRAIGHT:
             past = getattr(group, way.method)
@@ -827,6 +836,8 @@ class Recorder:
             self._ended = True
             self._put(f'["end",{int(code)},{self._now()}]')
             self.sink.close()
+            if self.witness is not None:
+                self.witness.end()
 
 
 def let_go() -> None:
@@ -1175,6 +1186,9 @@ _STRAIGHT = (
 
 #: set where `scenario record` runs the launcher: it asks a rank for its stack by SIGUSR1
 STACKS = "SCENARIO_RECORD_STACKS"
+
+#: set where values are to be seen: how, as JSON
+VALUES = "SCENARIO_RECORD_VALUES"
 
 #: variables that are the same on all ranks of a launch, and others in another one
 _LAUNCH = (

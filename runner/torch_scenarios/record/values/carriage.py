@@ -1,0 +1,525 @@
+"""What collectives carry: gradients, weights, activations or metrics, and what becomes of it.
+
+Each call of the user's own is hashed as it begins; a tensor that belongs to a parameter has its
+name. Three mistakes are proved here, in the process itself: a result that no variable holds, a
+tensor that is touched in use, and a graph that ends at a call of `torch.distributed`.
+"""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import linecache
+import math
+import sys
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from torch_scenarios.record.values.digest import (
+    bytes_of,
+    digest,
+    is_constant,
+    local_part,
+    tensors_in,
+)
+
+#: operations whose result is written into the tensor that is passed
+IN_PLACE = frozenset({"allreduce_", "broadcast_", "reduce_", "allreduce_coalesced_"})
+#: where a call has its tensors: those it sends
+SENT_AT = {
+    **dict.fromkeys(("allreduce_", "broadcast_", "reduce_", "allreduce_coalesced_", "send"), 0),
+    **dict.fromkeys(("allgather_", "_allgather_base_", "gather_", "allgather_coalesced_"), 1),
+    **dict.fromkeys(("reduce_scatter_", "_reduce_scatter_base_", "alltoall_", "alltoall_base_"), 1),
+    "scatter_": 1,
+    "recv_": 0,
+    "allgather_into_tensor_coalesced_": 1,
+    "reduce_scatter_tensor_coalesced_": 1,
+}
+#: whose result is in other tensors than what they send
+GATHERS = frozenset({"allgather_", "_allgather_base_", "gather_"})
+#: what Gloo reduces wrongly where the tensor has strides
+STRIDED = frozenset({"allreduce_", "broadcast_", "reduce_"})
+#: calls that only read their tensor
+SENDING = frozenset({"send"})
+#: elements that tell one tensor from another
+HEAD = 8
+#: nodes of a graph that are looked at, and bytes of a tensor in which others are looked for
+MOST_NODES, MOST_SEARCHED = 20_000, 1 << 22
+#: where torch has collectives that gradients go through
+DIFFERENTIABLE = ("distributed/nn/functional.py", "_functional_collectives.py")
+#: files of torch between a call and what makes it
+PASSED = (
+    "distributed_c10d.py",
+    "c10d_logger.py",
+    "_ops.py",
+    "autograd/function.py",
+    "_jit_internal.py",
+)
+
+
+class _Suspect:
+    """A call that took a tensor with a graph: its node, and what it gathered."""
+
+    __slots__ = ("members", "name", "node", "outputs", "place", "shape", "size")
+
+    def __init__(self, name: str, place: int, node: Any, outputs: list[Any], size: int) -> None:
+        self.name, self.place, self.node, self.outputs, self.size = name, place, node, outputs, size
+        self.members: list[bytes] | None = None
+        self.shape: list[int] = []
+
+
+class _Pending:
+    """A tensor that an asynchronous call uses until its wait."""
+
+    __slots__ = ("name", "place", "storage", "tensor", "version")
+
+    def __init__(self, name: str, place: int, tensor: Any) -> None:
+        self.name, self.place = name, place
+        self.tensor = weakref.ref(tensor)
+        self.version = tensor._version
+        self.storage = tensor.untyped_storage()._cdata
+
+
+class Carriage:
+    """Sees each collective of a process before and after it is made."""
+
+    def __init__(self, witness: Any) -> None:
+        """Stand behind the recorder's own kernels."""
+        self._witness, self._torch = witness, witness.torch
+        self._put = witness.put
+        self._suspects: list[_Suspect] = []
+        self.pending: dict[int, _Pending] = {}
+        self._gradients: dict[int, int] | None = None
+        self._weights: dict[int, int] | None = None
+        self._known = -1
+        recorder = witness.recorder
+        self._recorder = recorder
+        self._answer = recorder.answer
+        recorder.answer = self.answer
+
+    def answer(
+        self, number: int, name: str, group: Any, args: Any, go_on: Any, *, is_awaited: bool
+    ) -> Any:
+        """Make a call as it would be made, and write down what it carries."""
+        before = self._before(number, name, group, args, sys._getframe(2))
+        if self._answer is None:
+            result = go_on()
+        else:
+            result = self._answer(number, name, group, args, go_on, is_awaited=is_awaited)
+        if before is not None:
+            self._after(before, number, name, is_awaited=is_awaited)
+        return result
+
+    # ------------------------------------------------------------------ one call
+
+    def _before(self, number: int, name: str, group: Any, args: Any, frame: Any) -> Any:
+        at = SENT_AT.get(name)
+        if at is None:
+            return None
+        maker = self._maker(frame)
+        if maker == "torch":
+            return None
+        tensors = [*tensors_in(args[at], self._torch.Tensor)]
+        if not tensors or any(each.is_meta for each in tensors):
+            return None
+        place = self._witness.place(frame)
+        if maker == "user":
+            self._witness.know_modules(frame, place)
+        ranks = list(self._recorder.dist.get_process_group_ranks(group))
+        details = []
+        grad_on = self._torch.is_grad_enabled()
+        with self._torch.no_grad():
+            details += [self._describe(tensor, name, maker) for tensor in tensors[:64]]
+        self._witness.parameters.distrust(
+            number
+            for each in details
+            if each["carries"] == "weight"
+            for number in each["parameters"]
+        )
+        if maker == "user":
+            self._look_at_strides(name, tensors, place)
+            self._look_at_use(name, tensors, frame, place)
+            if grad_on:
+                self._suspect(name, tensors, args, place, len(ranks))
+        op = self._op(name, args)
+        entry = ["c", number, self._witness.turn, name, ranks, place, op, details]
+        return entry, tensors
+
+    def _after(self, before: Any, number: int, name: str, *, is_awaited: bool) -> None:
+        entry, tensors = before
+        results = []
+        if is_awaited and name in {"allreduce_", "broadcast_"} and len(tensors) == 1:
+            what = entry[-1][0]
+            if what["carries"] in {"gradient", "weight", "metric", "loss"}:
+                with self._torch.no_grad():
+                    results = [digest(tensors[0])]
+                    if what["size"] == 1:
+                        what["sum"] = float(tensors[0].double())
+                    elif what["size"] <= HEAD and not tensors[0].is_complex():
+                        what["sums"] = [float(x) for x in tensors[0].reshape(-1).double()]
+        elif not is_awaited and len(tensors) <= 4:
+            self._fly(number, name, tensors, entry[5])
+        self._put([*entry, results])
+
+    def _maker(self, frame: Any) -> str:
+        """Return who makes a call: the user, a differentiable function of torch, or torch."""
+        made = "user"
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if not self._witness.is_foreign(file):
+                return made
+            if file.endswith(DIFFERENTIABLE):
+                made = "graph"
+            elif "/torch/" in file and not file.endswith(PASSED):
+                return "torch"
+            frame = frame.f_back
+        return "torch"
+
+    def _op(self, name: str, args: Any) -> str:
+        if name not in {"allreduce_", "reduce_"}:
+            return ""
+        try:
+            code = args[2].op()
+            number = int(getattr(code, "value", code))
+        except (AttributeError, TypeError, IndexError):
+            return ""
+        names = ("sum", "avg", "product", "min", "max")
+        return names[number] if number < len(names) else ""
+
+    def _describe(self, tensor: Any, name: str, maker: str) -> dict[str, Any]:
+        """Return what a tensor is: whose, its hash, and whether it has one value alone."""
+        details: dict[str, Any] = {"size": tensor.numel(), "shape": list(tensor.shape)}
+        details["dtype"] = str(tensor.dtype)[6:]
+        details["graph"] = bool(tensor.requires_grad)
+        if name == "recv_":
+            details["carries"] = "activation" if tensor.is_floating_point() else "other"
+            return details
+        carries, numbers, exact = self._carried(tensor, maker)
+        details["carries"], details["parameters"], details["exact"] = carries, numbers, exact
+        details["hash"] = digest(tensor)
+        details["constant"] = is_constant(tensor)
+        if tensor.numel() == 1 and not tensor.is_complex():
+            details["value"] = float(tensor.double())
+        return details
+
+    def _carried(self, tensor: Any, maker: str) -> tuple[str, list[int], bool]:
+        """Return what a tensor is, the parameters it belongs to, and whether by its memory."""
+        witness = self._witness
+        place = tensor.data_ptr()
+        if place:
+            for kind, table in (("gradient", self._of_gradients()), ("weight", self._of_weights())):
+                found = table.get(place)
+                if found is not None:
+                    return kind, self._covered(found, tensor, kind), True
+        is_inside = witness.depth.module > 0 or witness.in_backward
+        if not tensor.is_floating_point():
+            return "other", [], False
+        if maker == "graph" or (is_inside and tensor.numel() > 1):
+            owner = self._of_shape(tensor) if witness.in_backward and not _in_function() else []
+            return ("gradient", owner, False) if owner else ("activation", [], False)
+        if tensor.numel() > 1 and (found_by_value := self._by_value(tensor)) is not None:
+            return (*found_by_value, False)
+        if tensor.requires_grad:
+            return ("loss" if tensor.numel() == 1 else "activation"), [], False
+        return "metric", [], False
+
+    def _of_shape(self, tensor: Any) -> list[int]:
+        """Return the parameter of one shape, where one alone has it, in a hook of a backward."""
+        own = [
+            each.number
+            for each in self._witness.parameters.known.values()
+            if (p := each.tensor) is not None and p.requires_grad and p.shape == tensor.shape
+        ]
+        return own if len(own) == 1 else []
+
+    def _of_gradients(self) -> dict[int, int]:
+        if self._gradients is None or self._witness.in_backward:
+            self._gradients = {
+                local_part(p.grad).data_ptr(): each.number
+                for each in self._witness.parameters.known.values()
+                if (p := each.tensor) is not None and p.grad is not None
+            }
+        return self._gradients
+
+    def _of_weights(self) -> dict[int, int]:
+        known = len(self._witness.parameters.known)
+        if self._weights is None or known != self._known:
+            self._known = known
+            self._weights = {
+                local_part(p).data_ptr(): each.number
+                for each in self._witness.parameters.known.values()
+                if (p := each.tensor) is not None and local_part(p).numel()
+            }
+        return self._weights
+
+    def _covered(self, number: int, tensor: Any, kind: str) -> list[int]:
+        """Return the parameters whose values or gradients a tensor covers in memory."""
+        table = self._of_gradients() if kind == "gradient" else self._of_weights()
+        start = tensor.data_ptr()
+        end = start + tensor.numel() * tensor.element_size()
+        found = [each for place, each in table.items() if start <= place < end]
+        return sorted(found) or [number]
+
+    def _by_value(self, tensor: Any) -> tuple[str, list[int]] | None:
+        """Return the parameters whose gradients or weights a flat tensor begins with, times k."""
+        flat = tensor.detach().reshape(-1)
+        head = flat[:HEAD].double()
+        parameters = [
+            (each.number, p)
+            for each in self._witness.parameters.known.values()
+            if (p := each.tensor) is not None and p.requires_grad
+        ]
+        for kind in ("gradient", "weight"):
+            for at, (_, p) in enumerate(parameters):
+                held = p.grad if kind == "gradient" else p
+                if held is None or local_part(held).numel() > flat.numel():
+                    continue
+                own = local_part(held).reshape(-1)[:HEAD].double()
+                if _is_multiple(head[: own.numel()], own):
+                    return kind, _covered_by(flat.numel(), parameters[at:])
+        return None
+
+    # ------------------------------------------------------------------ mistakes that show here
+
+    def _look_at_strides(self, name: str, tensors: list[Any], place: int) -> None:
+        if name not in STRIDED or self._recorder.dist.get_backend() != "gloo":
+            return
+        for tensor in tensors:
+            if not tensor.is_contiguous() and tensor.device.type == "cpu":
+                self._put(["x", "in_place_of_strided", place, {"shape": list(tensor.shape)}])
+
+    def _look_at_use(self, name: str, tensors: list[Any], frame: Any, place: int) -> None:
+        """See whether the result of a call in place is lost at once: its tensor is a temporary."""
+        if name not in {"allreduce_", "broadcast_"} or len(tensors) != 1:
+            return
+        tensor = tensors[0]
+        storage = tensor.untyped_storage()
+        if self._torch._C._storage_Use_Count(storage._cdata) > 2 or is_constant(tensor):
+            return
+        written = _argument(frame, self._witness.is_foreign)
+        if written is not None:
+            words = ast.unparse(written)[:80]
+            self._put(["x", "result_dropped", place, {"argument": words}])
+
+    def _suspect(self, name: str, tensors: list[Any], args: Any, place: int, members: int) -> None:
+        """Keep a call that takes a tensor with a graph until the backward pass shows its use."""
+        if name not in IN_PLACE and name not in GATHERS and name != "_reduce_scatter_base_":
+            return
+        for tensor in tensors:
+            if tensor.grad_fn is None or not tensor.is_floating_point():
+                continue
+            outputs = [*tensors_in(args[0], self._torch.Tensor)] if name in GATHERS else []
+            suspect = _Suspect(name, place, tensor.grad_fn, outputs, tensor.numel())
+            suspect.shape = list(tensor.shape)
+            self._suspects.append(suspect)
+            del self._suspects[:-16]
+
+    def before_backward(self, roots: Any) -> None:
+        """Find the suspects that the loss depends on."""
+        if not self._suspects:
+            return
+        waiting, self._suspects = self._suspects, []
+        nodes = [each.grad_fn for each in roots if each.grad_fn is not None]
+        own = set(map(id, nodes))
+        graph = [*_nodes_of(nodes)]
+        reached = {id(each) for each in graph}
+        for suspect in waiting:
+            if suspect.name in GATHERS:
+                how = self._depends(suspect, graph)
+            elif id(suspect.node) in reached and id(suspect.node) not in own:
+                how = "the loss is computed from the result"
+            else:
+                how = ""
+            if how:
+                about = {"how": how, "size": suspect.size, "shape": suspect.shape}
+                self._put(["x", "no_gradient_through", suspect.place, about])
+
+    def _depends(self, suspect: _Suspect, graph: list[Any]) -> str:
+        """Return how a graph uses what a call gathered, or nothing."""
+        count = len(suspect.outputs)
+        for node in graph:
+            kind = type(node).__name__
+            if kind.startswith(("CatBackward", "StackBackward")) and count > 1:
+                edges = node.next_functions
+                if len(edges) == count and any(each is None for each, _ in edges):
+                    return "the parts of the other ranks are joined with this rank's own"
+        storages = {each.untyped_storage()._cdata for each in suspect.outputs}
+        contents = [
+            bytes_of(each)
+            for each in suspect.outputs[:8]
+            if each.numel() >= HEAD and not is_constant(each)
+        ]
+        for saved in _saved_tensors(graph, self._torch.Tensor):
+            if saved.untyped_storage()._cdata in storages:
+                return "the loss is computed with what was gathered"
+            if contents and saved.numel() * saved.element_size() <= MOST_SEARCHED:
+                held = _storage_bytes(saved)
+                if all(each in held for each in contents):
+                    return "the loss is computed with what was gathered"
+        return ""
+
+    # ------------------------------------------------------------------ in use
+
+    def _fly(self, number: int, name: str, tensors: list[Any], place: int) -> None:
+        uses = []
+        for tensor in tensors:
+            try:
+                uses.append(_Pending(name, place, tensor))
+            except RuntimeError:
+                return
+        for at, use in enumerate(uses):
+            self.pending[number * 4 + at] = use
+
+        def land() -> None:
+            for at, use in enumerate(uses):
+                self.pending.pop(number * 4 + at, None)
+                tensor = use.tensor()
+                if tensor is not None and tensor._version != use.version:
+                    about = {"how": "written", "shape": list(tensor.shape)}
+                    self._put(["x", "touched_in_flight", place, about])
+
+        self._recorder.late[number] = land
+
+    def reads(self, values: Any, reader: str) -> None:
+        """See whether something reads a tensor that a call is still to write."""
+        storages = {
+            each.untyped_storage()._cdata for each in tensors_in(values, self._torch.Tensor)
+        }
+        for key, use in [*self.pending.items()]:
+            if use.storage in storages and use.tensor() is not None and use.name not in SENDING:
+                del self.pending[key]
+                about = {"how": "read", "by": reader, "at": self._witness.place(sys._getframe(2))}
+                self._put(["x", "touched_in_flight", use.place, about])
+
+    def before_step(self, optimizer: Any, place: int) -> None:
+        """See whether an optimizer reads gradients that are still in use."""
+        if not self.pending:
+            return
+        gradients = [
+            local_part(p.grad)
+            for group in optimizer.param_groups
+            for p in group["params"]
+            if p.grad is not None
+        ]
+        self.reads(gradients, "the optimizer")
+
+    def forget(self) -> None:
+        """Forget what was known of gradients and weights: an optimizer has stepped."""
+        self._gradients = self._weights = None
+        self._suspects.clear()
+
+    def forget_gradients(self) -> None:
+        """Forget where gradients are: a backward pass has made them."""
+        self._gradients = None
+
+
+def _is_multiple(head: Any, own: Any) -> bool:
+    """Whether some elements are those of another tensor times one number that is not zero."""
+    if not own.numel() or head.numel() != own.numel():
+        return False
+    place = int(own.abs().argmax())
+    if float(own[place]) == 0.0:
+        return False
+    ratio = float(head[place]) / float(own[place])
+    if ratio == 0.0 or not math.isfinite(ratio):
+        return False
+    away = (head - ratio * own).abs().max()
+    return bool(away <= 1e-5 * float(head.abs().max())) and own.numel() > 1
+
+
+def _covered_by(size: int, parameters: list[tuple[int, Any]]) -> list[int]:
+    found: list[int] = []
+    for number, parameter in parameters:
+        size -= local_part(parameter).numel()
+        if size < 0:
+            break
+        found.append(number)
+    return found
+
+
+def _in_function() -> bool:
+    """Whether a backward of an autograd function of the user's is among the frames."""
+    frame: Any = sys._getframe(2)
+    deep = 0
+    while frame is not None and deep < 40:
+        if frame.f_code.co_filename.endswith("autograd/function.py"):
+            return True
+        frame, deep = frame.f_back, deep + 1
+    return False
+
+
+def _nodes_of(roots: list[Any]) -> Iterator[Any]:
+    """Yield the nodes of a graph, from its roots on."""
+    waiting, kept = [*roots], []
+    seen: set[int] = set()
+    while waiting and len(seen) < MOST_NODES:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        kept.append(node)  # a node's Python object lives as long as it is referenced
+        yield node
+        waiting += [each for each, _ in node.next_functions if each is not None]
+
+
+def _saved_tensors(graph: list[Any], kind: type) -> Iterator[Any]:
+    """Yield the tensors that a graph has saved for its backward pass."""
+    for node in graph:
+        for name in dir(node):
+            if not name.startswith("_saved_"):
+                continue
+            try:
+                value = getattr(node, name)
+            except (RuntimeError, AttributeError):
+                continue
+            for each in value if isinstance(value, list | tuple) else (value,):
+                if isinstance(each, kind):
+                    yield each
+
+
+def _storage_bytes(tensor: Any) -> bytes:
+    storage = tensor.untyped_storage()
+    if tensor.device.type != "cpu" or storage.nbytes() > 4 * MOST_SEARCHED:
+        return b""
+    return ctypes.string_at(storage.data_ptr(), storage.nbytes())
+
+
+#: what makes a tensor that nothing else has, out of another one
+_MAKING = frozenset(
+    {"contiguous", "half", "float", "double", "bfloat16", "to", "type", "clone", "cpu", "cuda"}
+    | {"flatten", "reshape", "t", "long", "int", "mean", "sum", "type_as"}
+)
+
+
+def _argument(frame: Any, is_foreign: Any) -> Any:
+    """Return the expression of a call's tensor where it is a temporary, else None."""
+    while frame is not None and is_foreign(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    at = frame.f_lasti // 2
+    positions = getattr(frame.f_code, "co_positions", None)
+    found = next((p for n, p in enumerate(positions()) if n == at), None) if positions else None
+    if found is None or None in found:
+        return None
+    first, last, start, end = found
+    lines = [linecache.getline(frame.f_code.co_filename, n) for n in range(first, last + 1)]
+    text = "".join(lines).encode()
+    before = sum(len(line.encode()) for line in lines[:-1])
+    try:
+        called = ast.parse(text[start : before + end].decode().strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+    if not isinstance(called, ast.Call):
+        return None
+    named = [each.value for each in called.keywords if each.arg == "tensor"]
+    passed = [*called.args[:1], *named[:1]]
+    if not passed:
+        return None
+    argument = passed[0]
+    if isinstance(argument, ast.Subscript | ast.BinOp | ast.UnaryOp):
+        return argument
+    if isinstance(argument, ast.Call) and isinstance(argument.func, ast.Attribute):
+        return argument if argument.func.attr in _MAKING else None
+    return None

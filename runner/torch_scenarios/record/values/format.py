@@ -1,0 +1,274 @@
+"""What the ranks wrote of their values, read back: one record a rank, each event in order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, field
+
+from torch_scenarios.record.format import lines_of, refusal
+
+#: the version of the files
+VERSION = 1
+
+
+class ParameterRecord(Struct, kw_only=True):
+    """A parameter or buffer as a rank has it: its name, its first hash, how it is laid out.
+
+    `placements` are those of a DTensor: `S0`, `R` or `P`, one for each dimension of `mesh`.
+    """
+
+    number: int
+    name: str
+    place: int
+    first: str
+    kind: str
+    shape: tuple[int, ...]
+    local: tuple[int, ...]
+    dtype: str
+    constant: bool
+    frozen: bool
+    root: int
+    placements: tuple[str, ...] = ()
+    mesh: Any = None
+
+
+class Forward(Struct, kw_only=True):
+    """A module that is called from outside of any other, and what was written before."""
+
+    at: int
+    turn: int
+    root: int
+    place: int
+    training: bool
+    changed: dict[int, str]
+
+
+class OptimizerStep(Struct, kw_only=True):
+    """A step of an optimizer: the hash of each gradient, and of each weight that it wrote."""
+
+    at: int
+    turn: int
+    optimizer: int
+    place: int
+    rates: tuple[float, ...]
+    gradients: dict[int, str | None]
+    changed: dict[int, str]
+    after: dict[int, str]
+
+
+class LoadedBatch(Struct, kw_only=True):
+    """A batch that left a loader: the hash of each row, its index where the loader has one."""
+
+    at: int
+    loader: int
+    epoch: int
+    number: int
+    place: int
+    rows: tuple[str, ...]
+    indices: tuple[int, ...] | None
+    trained: bool = False
+
+
+class CarriedTensor(Struct, kw_only=True):
+    """A tensor that a collective took: what it is, whose, and its hash."""
+
+    size: int
+    shape: tuple[int, ...]
+    dtype: str
+    carries: str
+    graph: bool = False
+    parameters: tuple[int, ...] = ()
+    exact: bool = False
+    hash: str = ""
+    constant: bool = False
+    value: float | None = None
+    sum: float | None = None
+    sums: tuple[float, ...] = ()
+
+
+class CarryingCall(Struct, kw_only=True):
+    """A collective, as the user's own code made it."""
+
+    at: int
+    number: int
+    turn: int
+    operation: str
+    ranks: tuple[int, ...]
+    place: int
+    op: str
+    tensors: tuple[CarriedTensor, ...]
+    results: tuple[str, ...]
+
+
+class ValueEvent(Struct, kw_only=True):
+    """Any other event: its kind, where it stands among the others, and what it says."""
+
+    at: int
+    kind: str
+    details: tuple[Any, ...]
+
+
+class ValueRecord(Struct, kw_only=True):
+    """All that one rank wrote of its values, in order."""
+
+    rank: int
+    settings: dict[str, Any]
+    parameters: dict[int, ParameterRecord] = field(default_factory=dict)
+    forwards: list[Forward] = field(default_factory=list)
+    steps: list[OptimizerStep] = field(default_factory=list)
+    batches: list[LoadedBatch] = field(default_factory=list)
+    loaders: dict[int, dict[str, Any]] = field(default_factory=dict)
+    calls: list[CarryingCall] = field(default_factory=list)
+    seen: list[ValueEvent] = field(default_factory=list)
+    #: number of a place -> its frames: file, line, text; the innermost first
+    places: dict[int, tuple[tuple[str, int, str], ...]] = field(default_factory=dict)
+
+    @property
+    def names(self) -> dict[str, int]:
+        """The number of each parameter, by its name."""
+        return {each.name: number for number, each in self.parameters.items()}
+
+    def of_kind(self, kind: str) -> Iterator[ValueEvent]:
+        """Yield the events of a kind."""
+        return (each for each in self.seen if each.kind == kind)
+
+
+def has_values(folder: Path) -> bool:
+    """Whether a folder has a record of values."""
+    return any(folder.glob("values-*.jsonl"))
+
+
+def read_values(folder: Path) -> dict[int, ValueRecord]:
+    """Return the records of values by rank. Raises ScenarioError where a file is not one."""
+    found = {}
+    for path in sorted(folder.glob("values-*.jsonl")):
+        try:
+            record = _read(path)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise refusal(path, "bad_record", f"it is not a record of values: {error}") from None
+        record.places = dict(_places(folder, record.rank))
+        found[record.rank] = record
+    return found
+
+
+def _places(folder: Path, rank: int) -> Iterator[tuple[int, tuple[tuple[str, int, str], ...]]]:
+    for path in folder.glob(f"rank-{rank:05d}*.jsonl"):
+        for line in lines_of(path):
+            if isinstance(line, list) and line and line[0] == "s":
+                frames = tuple((str(file), int(at), str(text)) for file, at, text in line[3])
+                yield int(line[1]), frames
+
+
+def _read(path: Path) -> ValueRecord:
+    lines = lines_of(path)
+    about = next(lines)
+    if about["scenario_values"] != VERSION:
+        message = f"its version is {about['scenario_values']}, not {VERSION}"
+        raise ValueError(message)
+    record = ValueRecord(rank=int(about["rank"]), settings=about)
+    for at, line in enumerate(lines):
+        _take(record, at, line)
+    return record
+
+
+def _take(record: ValueRecord, at: int, line: list[Any]) -> None:
+    """Add one event to a record."""
+    match line:
+        case ["p", number, name, place, first, about]:
+            record.parameters[number] = ParameterRecord(
+                number=number,
+                name=str(name),
+                place=place,
+                first=first,
+                kind=about["kind"],
+                shape=tuple(about["shape"]),
+                local=tuple(about["local"]),
+                dtype=about["dtype"],
+                constant=about["constant"],
+                frozen=about["frozen"],
+                root=about["root"],
+                placements=tuple(about.get("placements", ())),
+                mesh=about.get("mesh"),
+            )
+        case ["f", turn, root, place, training, grad, changed]:
+            record.forwards.append(
+                Forward(
+                    at=at,
+                    turn=turn,
+                    root=root,
+                    place=place,
+                    training=bool(training and grad),
+                    changed=dict(changed),
+                )
+            )
+        case ["o", turn, optimizer, place, rates, gradients, changed, after]:
+            record.steps.append(
+                OptimizerStep(
+                    at=at,
+                    turn=turn,
+                    optimizer=optimizer,
+                    place=place,
+                    rates=tuple(rates),
+                    gradients=dict(gradients),
+                    changed=dict(changed),
+                    after=dict(after),
+                )
+            )
+        case ["b", loader, epoch, number, place, rows, indices]:
+            record.batches.append(
+                LoadedBatch(
+                    at=at,
+                    loader=loader,
+                    epoch=epoch,
+                    number=number,
+                    place=place,
+                    rows=tuple(rows),
+                    indices=None if indices is None else tuple(indices),
+                )
+            )
+        case ["l", number, place, about]:
+            record.loaders[number] = {**about, "place": place}
+        case ["bw", *_]:
+            if record.batches:
+                record.batches[-1].trained = True
+            record.seen.append(ValueEvent(at=at, kind="bw", details=tuple(line[1:])))
+        case ["c", number, turn, operation, ranks, place, op, tensors, results]:
+            record.calls.append(
+                CarryingCall(
+                    at=at,
+                    number=number,
+                    turn=turn,
+                    operation=operation,
+                    ranks=tuple(ranks),
+                    place=place,
+                    op=op,
+                    tensors=tuple(map(_tensor, tensors)),
+                    results=tuple(results),
+                )
+            )
+        case [str(kind), *details]:
+            record.seen.append(ValueEvent(at=at, kind=kind, details=tuple(details)))
+        case _:
+            message = f"its line {at + 2} is {json.dumps(line)[:60]}"
+            raise ValueError(message)
+
+
+def _tensor(details: Mapping[str, Any]) -> CarriedTensor:
+    return CarriedTensor(
+        size=int(details["size"]),
+        shape=tuple(details["shape"]),
+        dtype=str(details["dtype"]),
+        carries=str(details["carries"]),
+        graph=bool(details["graph"]),
+        parameters=tuple(details.get("parameters", ())),
+        exact=bool(details.get("exact", False)),
+        hash=str(details.get("hash", "")),
+        constant=bool(details.get("constant", False)),
+        value=details.get("value"),
+        sum=details.get("sum"),
+        sums=tuple(details.get("sums", ())),
+    )

@@ -1,0 +1,241 @@
+"""The parameters that a process has, by name: found where modules run and optimizers step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from torch_scenarios.record.values.digest import digest, is_constant, local_part
+
+#: parts of a name that wrappers put there
+WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
+#: frames that are searched for the variable that holds a module
+MOST_FRAMES = 60
+
+
+class KnownParameter:
+    """One parameter: its number, its name, and what of it was hashed last."""
+
+    __slots__ = ("hash", "name", "number", "reference", "version")
+
+    def __init__(self, number: int, name: str, reference: Any) -> None:
+        """Know it by a weak reference: it dies when the program lets it go."""
+        self.number, self.name, self.reference = number, name, reference
+        self.version: Any = None
+        self.hash = ""
+
+    @property
+    def tensor(self) -> Any:
+        """The parameter, or None where the program has it no more."""
+        return self.reference()
+
+
+class Parameters:
+    """All parameters and buffers that were seen; each is written once, with its first hash."""
+
+    def __init__(
+        self, torch: Any, put: Callable[[list[Any]], None], is_foreign: Callable[[str], bool]
+    ) -> None:
+        """Know none; `is_foreign` says whether a file is not the user's own."""
+        import weakref
+
+        self._torch, self._put, self._weak = torch, put, weakref.ref
+        self._is_foreign = is_foreign
+        self.known: dict[int, KnownParameter] = {}
+        self._names: set[str] = set()
+        self._roots: dict[int, Any] = {}
+        self._prefixes: dict[int, str] = {}
+        self._count = 0
+
+    def find(self, tensor: Any) -> KnownParameter | None:
+        """Return what is known of a parameter, or None."""
+        found = self.known.get(id(tensor))
+        return found if found is not None and found.tensor is tensor else None
+
+    def register(self, tensor: Any, name: str, kind: str, place: int, root: int) -> KnownParameter:
+        """Know a parameter, and write its name, shape, placements and first hash down."""
+        known = self.find(tensor)
+        if known is not None:
+            return known
+        known = KnownParameter(self._count, name, self._weak(tensor))
+        self._count += 1
+        self.known[id(tensor)] = known
+        local = local_part(tensor)
+        known.hash, known.version = self._hash(tensor), version_of(tensor)
+        about = {
+            "kind": kind,
+            "shape": list(tensor.shape),
+            "local": list(local.shape),
+            "dtype": str(local.dtype)[6:],
+            "constant": is_constant(local),
+            "frozen": not tensor.requires_grad,
+            "root": root,
+            **layout_of(tensor),
+        }
+        self._put(["p", known.number, name, place, known.hash, about])
+        return known
+
+    def _hash(self, tensor: Any) -> str:
+        return "" if local_part(tensor).is_meta else digest(tensor)
+
+    def rehash(self, known: KnownParameter) -> bool:
+        """Hash a parameter again where it was written since; whether it holds something else."""
+        tensor = known.tensor
+        if tensor is None:
+            return False
+        version = version_of(tensor)
+        if version == known.version:
+            return False
+        known.version = version
+        before, known.hash = known.hash, self._hash(tensor)
+        return known.hash != before
+
+    def distrust(self, numbers: Iterable[int]) -> None:
+        """Hash parameters again whatever their version says: what writes `p.data` leaves that."""
+        wanted = set(numbers)
+        if wanted:
+            for each in self.known.values():
+                if each.number in wanted:
+                    each.version = None
+
+    def register_root(self, module: Any, frame: Any, place: int) -> int:
+        """Know the parameters of a module that is called from outside of any other.
+
+        Where a variable of the caller holds a module that contains it, all of that are known, by
+        its names. Returns the number of the root.
+        """
+        known = self._roots.get(id(module))
+        if known is not None and known[0]() is module:
+            number, owner = known[1], known[2]() or module
+        else:
+            number = len(self._roots)
+            owner, variable = _owner(
+                module, _scopes(frame, self._is_foreign), self._torch.nn.Module
+            )
+            self._roots[id(module)] = (self._weak(module), number, self._weak(owner))
+            self._prefixes.setdefault(id(owner), self._prefix(owner, variable))
+        prefix = self._prefixes.get(id(owner), "")
+        for name, tensor, kind in named_tensors(owner, prefix):
+            if self.find(tensor) is None:
+                self._names.add(name)
+                self.register(tensor, name, kind, place, number)
+        return int(number)
+
+    def register_scopes(self, frame: Any, place: int) -> None:
+        """Know the modules that the variables of a frame and of its callers hold."""
+        kind = self._torch.nn.Module
+        for values in _scopes(frame, self._is_foreign):
+            for value in [*values.values()]:
+                if isinstance(value, kind):
+                    self.register_root(value, frame, place)
+
+    def _prefix(self, owner: Any, variable: str) -> str:
+        """Return what tells the names of a module from those of another one."""
+        fresh = [name for name, each, _ in named_tensors(owner, "") if self.find(each) is None]
+        if self._names.isdisjoint(fresh):
+            return ""
+        return variable or f"model{len(self._prefixes)}"
+
+    def name_stray(self, tensor: Any, frame: Any, otherwise: str) -> str:
+        """Return the name of a parameter of no module: the variable that holds it."""
+        for values in _scopes(frame, self._is_foreign):
+            for name, value in values.items():
+                if value is tensor:
+                    return self._free(name)
+                if type(value) in {list, tuple} and len(value) < 1000:
+                    for at, each in enumerate(value):
+                        if each is tensor:
+                            return self._free(f"{name}[{at}]")
+                if type(value) is dict and len(value) < 1000:
+                    for key, each in value.items():
+                        if each is tensor:
+                            return self._free(f"{name}[{key}]")
+        return self._free(otherwise)
+
+    def _free(self, name: str) -> str:
+        found, more = name, 1
+        while found in self._names:
+            more += 1
+            found = f"{name}#{more}"
+        self._names.add(found)
+        return found
+
+
+def version_of(tensor: Any) -> Any:
+    """Return what changes when a tensor is written: its place in memory and its version."""
+    local = getattr(tensor, "_local_tensor", tensor)
+    try:
+        return local.data_ptr(), local._version
+    except RuntimeError:
+        return None
+
+
+def named_tensors(module: Any, prefix: str) -> Iterator[tuple[str, Any, str]]:
+    """Yield the parameters and float buffers of a module, by names without those of wrappers."""
+    seen: set[int] = set()
+    waiting = [(module, prefix)]
+    while waiting:
+        at, path = waiting.pop()
+        if id(at) in seen:
+            continue
+        seen.add(id(at))
+        for kind, named in (("parameter", at._parameters), ("buffer", at._buffers)):
+            for name, tensor in named.items():
+                if tensor is None or id(tensor) in seen:
+                    continue
+                seen.add(id(tensor))
+                if kind == "parameter" or tensor.is_floating_point():
+                    yield _joined(path, name), tensor, kind
+        children = [(part, each) for part, each in at._modules.items() if each is not None]
+        for part, child in reversed(children):
+            is_hidden = part in WRAPPERS or (part == "module" and is_wrapper(at))
+            waiting.append((child, path if is_hidden else _joined(path, part)))
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def layout_of(tensor: Any) -> dict[str, Any]:
+    """Return the mesh and the placements of a DTensor; nothing of any other tensor."""
+    placements = getattr(tensor, "placements", None)
+    mesh = getattr(tensor, "device_mesh", None)
+    if placements is None or mesh is None:
+        return {}
+    details = [
+        f"S{each.dim}" if each.is_shard() else "R" if each.is_replicate() else "P"
+        for each in placements
+    ]
+    return {"placements": details, "mesh": mesh.mesh.tolist()}
+
+
+def _scopes(frame: Any, is_foreign: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
+    """Yield the variables of the user's frames, the innermost first, and then their globals."""
+    seen = 0
+    last = None
+    while frame is not None and seen < MOST_FRAMES:
+        seen += 1
+        if not is_foreign(frame.f_code.co_filename):
+            yield dict(frame.f_locals)
+            last = frame
+        frame = frame.f_back
+    if last is not None:
+        yield last.f_globals
+
+
+def _owner(module: Any, scopes: Iterator[dict[str, Any]], kind: Any) -> tuple[Any, str]:
+    """Return the largest module that a variable holds and that contains one, and the variable."""
+    best, variable, size = module, "", -1
+    for values in scopes:
+        for name, value in values.items():
+            if not isinstance(value, kind):
+                continue
+            parts = [*value.modules()]
+            if len(parts) > size and any(each is module for each in parts):
+                best, variable, size = value, name, len(parts)
+    return best, variable
+
+
+def is_wrapper(module: Any) -> bool:
+    """Whether a module is DistributedDataParallel, or another that holds one as `module`."""
+    return type(module).__name__ in {"DistributedDataParallel", "DataParallel"}

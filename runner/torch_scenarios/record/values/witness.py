@@ -1,0 +1,575 @@
+"""The witness in the user's processes: what must agree between ranks, hashed as it passes.
+
+Each rank writes hashes of its parameters, gradients, rows, random states and of what it hands to
+collectives into a file of its own (`values-RANK.jsonl`); no collective of the program is added, and
+no rank waits for another one. They are compared afterwards (:mod:`record.values.invariants`).
+
+It runs in the user's own environment: the standard library and torch alone. It keeps no tensor
+alive and changes no value.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from torch_scenarios.record.mapped_file import MappedFile
+from torch_scenarios.record.values.carriage import Carriage
+from torch_scenarios.record.values.digest import (
+    digest,
+    digest_text,
+    local_part,
+    row_digests,
+    tensors_in,
+)
+from torch_scenarios.record.values.parameters import Parameters
+
+VERSION = 1
+
+#: rows of one batch that are hashed
+MOST_ROWS = 1 << 14
+#: places whose variables are searched for modules
+MOST_LOOKS = 32
+
+
+class _Depth(threading.local):
+    """How deep a thread is inside of modules, and inside of optimizers."""
+
+    module = 0
+    optimizer = 0
+
+
+class ValueWitness:
+    """What one process sees of its values; one a process, next to its recorder."""
+
+    def __init__(
+        self, recorder: Any, is_foreign: Callable[[str], bool], settings: dict[str, Any]
+    ) -> None:
+        """Open the rank's file, and put the hooks in their place."""
+        import torch
+
+        self.torch: Any = torch
+        self.recorder = recorder
+        self.settings = settings
+        about = {"scenario_values": VERSION, "rank": recorder.about["rank"], **settings}
+        path = os.path.join(recorder.folder, f"values-{recorder.about['rank']:05d}.jsonl")
+        self._file = MappedFile(path)
+        self.put(about)
+        self.parameters = Parameters(torch, self.put, is_foreign)
+        self.is_foreign = is_foreign
+        self.depth = _Depth()
+        #: turns: a forward that follows a step of an optimizer begins the next one
+        self.turn = 0
+        self._stepped = False
+        self.in_backward = 0
+        self.scaled = False
+        self._nan = False
+        self._late = []
+        self._looked: set[int] = set()
+        self._wrapped = {}
+        self._optimizers: dict[int, tuple[Any, int]] = {}
+        self._loaders: dict[int, tuple[Any, int, int]] = {}
+        self.carriage = Carriage(self)
+        #: hears of what passes, so that it may keep values: modules, losses, gradients, weights
+        self.listeners: list[Any] = []
+        self._install()
+
+    # ------------------------------------------------------------------ its file
+
+    def put(self, entry: Any) -> None:
+        """Append a line."""
+        self._file.append(f"{json.dumps(entry)}\n".encode())
+
+    def place(self, frame: Any) -> int:
+        """Return the number of the place in the user's files that a frame belongs to."""
+        return int(self.recorder.sites.of(frame).number)
+
+    def end(self) -> None:
+        """Write nothing more."""
+        for each in self.listeners:
+            each.end()
+        self._file.close()
+
+    # ------------------------------------------------------------------ hooks
+
+    def _install(self) -> None:
+        torch = self.torch
+        import torch.nn.modules.module as modules
+        import torch.optim.optimizer as optimizers
+
+        compiling = torch.compiler.is_compiling
+
+        def before_module(module: Any, inputs: Any) -> None:
+            if not compiling():
+                self._enter(module, inputs)
+
+        def after_module(module: Any, inputs: Any, output: Any) -> None:
+            if not compiling():
+                self._leave(module, inputs, output)
+
+        modules.register_module_forward_pre_hook(before_module)
+        modules.register_module_forward_hook(after_module, always_call=True)
+        optimizers.register_optimizer_step_pre_hook(self._before_step)
+        optimizers.register_optimizer_step_post_hook(self._after_step)
+        modules.register_module_parameter_registration_hook(self._registered)
+        self._watch_optimizers(optimizers.Optimizer)
+        self._watch_backward()
+        self._watch_loaders()
+        self._watch_ddp()
+        self._watch_clipping()
+        self._watch_dropout()
+        self._watch_scaler()
+        self._watch_fsdp()
+
+    # ------------------------------------------------------------------ modules
+
+    def _enter(self, module: Any, inputs: Any) -> None:
+        depth = self.depth.module
+        self.depth.module = depth + 1
+        if depth == 0 and not self.in_backward:
+            grad = self.torch.is_grad_enabled()
+            with self.torch.no_grad():
+                self._enter_root(module, grad=grad)
+        if self.carriage.pending:
+            self.carriage.reads(inputs, "a module")
+        for each in self.listeners:
+            each.enter(module, inputs, depth)
+
+    def _enter_root(self, module: Any, *, grad: bool) -> None:
+        frame = sys._getframe(3)
+        if self._stepped:
+            self._stepped = False
+            self.turn += 1
+        place = self.place(frame)
+        root = self.parameters.register_root(module, frame, place)
+        self._late_parameters(module, place)
+        changed = self._rehashed()
+        self.put(
+            [
+                "f",
+                self.turn,
+                root,
+                place,
+                int(module.training),
+                int(grad),
+                changed,
+            ]
+        )
+
+    def know_modules(self, frame: Any, place: int) -> None:
+        """Know the modules that the variables of a call's frames hold: once a place."""
+        if place in self._looked or len(self._looked) >= MOST_LOOKS:
+            return
+        self._looked.add(place)
+        with self.torch.no_grad():
+            self.parameters.register_scopes(frame, place)
+
+    def _rehashed(self) -> list[list[Any]]:
+        """Return the parameters that were written since they were hashed last, with their hash."""
+        known = [*self.parameters.known.values()]
+        return [[each.number, each.hash] for each in known if self.parameters.rehash(each)]
+
+    def _leave(self, module: Any, inputs: Any, output: Any) -> None:
+        self.depth.module = depth = max(self.depth.module - 1, 0)
+        if not self._nan and not self.in_backward and not module._modules:
+            self._look_for_nan(module, output)
+        for each in self.listeners:
+            each.leave(module, output, depth)
+
+    def _look_for_nan(self, module: Any, output: Any) -> None:
+        for tensor in tensors_in(output, self.torch.Tensor):
+            if tensor.is_floating_point() and not tensor.is_meta and has_nan(self.torch, tensor):
+                self._nan = True
+                name = type(module).__name__
+                self.put(["nan", self.turn, "output", name, self._place_here()])
+                return
+
+    def _place_here(self) -> int:
+        return self.place(sys._getframe(2))
+
+    # ------------------------------------------------------------------ optimizers
+
+    def _watch_optimizers(self, kind: Any) -> None:
+        begin = kind.__init__
+
+        @functools.wraps(begin)
+        def beginning(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            begin(optimizer, *args, **kwargs)
+            if type(optimizer).__name__ != "ZeroRedundancyOptimizer":
+                self._number(optimizer)
+
+        kind.__init__ = beginning
+
+    def _number(self, optimizer: Any) -> int:
+        known = self._optimizers.get(id(optimizer))
+        if known is not None and known[0]() is optimizer:
+            return known[1]
+        number = len(self._optimizers)
+        self._optimizers[id(optimizer)] = (weakref.ref(optimizer), number)
+        return number
+
+    def _registered(self, module: Any, name: str, parameter: Any) -> None:
+        """See a parameter that a module gets after an optimizer was made."""
+        if parameter is not None and self._optimizers and parameter.requires_grad:
+            self._late.append(weakref.ref(parameter))
+
+    _late: list[Any]
+
+    def _late_parameters(self, module: Any, place: int) -> None:
+        """Write down parameters that no optimizer has, made after one: once a module."""
+        if not self._late:
+            return
+        waiting, self._late = self._late, []
+        alive = [each() for each in waiting]
+        own = {id(each) for each in module.parameters()}
+        held = {
+            id(p)
+            for reference, _ in self._optimizers.values()
+            if (optimizer := reference()) is not None
+            for group in optimizer.param_groups
+            for p in group["params"]
+        }
+        if not any(id(each) in held for each in module.parameters()):
+            return
+        for each in alive:
+            if each is not None and each.requires_grad and id(each) in own - held:
+                known = self.parameters.find(each)
+                if known is not None:
+                    self.put(["late", known.number, "optimizer", place])
+
+    def _before_step(self, optimizer: Any, *_: Any) -> None:
+        self.depth.optimizer += 1
+        if self.depth.optimizer > 1:
+            return
+        torch = self.torch
+        frame = sys._getframe(2)
+        place = self.place(frame)
+        with torch.no_grad():
+            changed = self._rehashed()
+            gradients = []
+            for at, group in enumerate(optimizer.param_groups):
+                for within, tensor in enumerate(group["params"]):
+                    known = self.parameters.find(tensor)
+                    if known is None:
+                        name = self.parameters.name_stray(tensor, frame, f"param[{at}.{within}]")
+                        known = self.parameters.register(tensor, name, "parameter", place, -1)
+                    gradient = tensor.grad
+                    details = None
+                    if gradient is not None:
+                        plain = local_part(gradient)
+                        details = digest_text("meta") if plain.is_meta else digest(gradient)
+                        self._look_at_gradient(known.name, plain, place)
+                    gradients.append([known.number, details])
+            self.carriage.before_step(optimizer, place)
+        rates = [float(group.get("lr", 0.0)) for group in optimizer.param_groups]
+        self._step = ["o", self.turn, self._number(optimizer), place, rates, gradients, changed]
+        for each in self.listeners:
+            each.before_step(optimizer)
+
+    def _look_at_gradient(self, name: str, gradient: Any, place: int) -> None:
+        if self._nan or self.scaled or not gradient.is_floating_point():
+            return
+        if has_nan(self.torch, gradient):
+            self._nan = True
+            self.put(["nan", self.turn, "gradient", name, place])
+
+    def _after_step(self, optimizer: Any, *_: Any) -> None:
+        self.depth.optimizer = max(self.depth.optimizer - 1, 0)
+        if self.depth.optimizer:
+            return
+        with self.torch.no_grad():
+            self.put([*self._step, self._rehashed()])
+        self._stepped = True
+        self.carriage.forget()
+        for each in self.listeners:
+            each.after_step(optimizer)
+
+    # ------------------------------------------------------------------ backward
+
+    def _watch_backward(self) -> None:
+        graph = self.torch.autograd.graph
+        run = graph._engine_run_backward
+
+        def backward(roots: Any, *args: Any, **kwargs: Any) -> Any:
+            place = self.place(sys._getframe(1))
+            self.put(["bw", self.turn, place])
+            self.carriage.before_backward(roots)
+            for each in self.listeners:
+                each.before_backward(roots)
+            self.in_backward += 1
+            try:
+                return run(roots, *args, **kwargs)
+            finally:
+                self.in_backward -= 1
+                self.carriage.forget_gradients()
+
+        graph._engine_run_backward = backward
+        self.torch.autograd._engine_run_backward = backward
+
+    # ------------------------------------------------------------------ rows of loaders
+
+    def _watch_loaders(self) -> None:
+        from torch.utils.data import dataloader
+
+        kind: Any = dataloader._BaseDataLoaderIter
+        begin, step, index = kind.__init__, kind.__next__, kind._next_index
+
+        def beginning(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+            iterator._scenario = self._loader(loader)
+            begin(iterator, loader, *args, **kwargs)
+
+        def indexing(iterator: Any) -> Any:
+            found = index(iterator)
+            seen = getattr(iterator, "_scenario", None)
+            if seen is not None:
+                seen["indices"].append(found)
+            return found
+
+        def stepping(iterator: Any) -> Any:
+            batch = step(iterator)
+            seen = getattr(iterator, "_scenario", None)
+            if seen is not None:
+                batch = self._batch(seen, batch)
+            return batch
+
+        kind.__init__, kind.__next__, kind._next_index = beginning, stepping, indexing
+
+    def _loader(self, loader: Any) -> dict[str, Any]:
+        known = self._loaders.get(id(loader))
+        if known is None or known[0]() is not loader:
+            number = len(self._loaders)
+            epoch = 0
+            self.put(["l", number, self._place_of_user(), describe_loader(loader)])
+        else:
+            number, epoch = known[1], known[2] + 1
+        self._loaders[id(loader)] = (weakref.ref(loader), number, epoch)
+        return {"number": number, "epoch": epoch, "batch": 0, "indices": []}
+
+    def _place_of_user(self) -> int:
+        return self.place(sys._getframe(3))
+
+    def _batch(self, seen: dict[str, Any], batch: Any) -> Any:
+        indices = seen["indices"].pop(0) if seen["indices"] else None
+        rows = row_digests(batch, self.torch.Tensor)[:MOST_ROWS]
+        details = [*map(int, indices or ())] if _are_numbers(indices) else None
+        place = self._place_of_user()
+        self.put(["b", seen["number"], seen["epoch"], seen["batch"], place, rows, details])
+        seen["batch"] += 1
+        return batch
+
+    # ------------------------------------------------------------------ wrappers of models
+
+    def _watch_ddp(self) -> None:
+        from torch.nn.parallel import DistributedDataParallel
+
+        kind: Any = DistributedDataParallel
+        begin, hook = kind.__init__, kind.register_comm_hook
+        dist = self.recorder.dist
+
+        @functools.wraps(begin)
+        def beginning(wrapper: Any, *args: Any, **kwargs: Any) -> None:
+            begin(wrapper, *args, **kwargs)
+            frame = sys._getframe(1)
+            place = self.place(frame)
+            number = self.parameters.register_root(wrapper, frame, place)
+            ranks = list(dist.get_process_group_ranks(wrapper.process_group))
+            ignored = set(getattr(wrapper, "parameters_to_ignore", ()) or ())
+            own = []
+            for name, each in wrapper.module.named_parameters():
+                known = self.parameters.find(each)
+                if known is not None and name not in ignored:
+                    own.append(known.number)
+            buffers = [
+                known.number
+                for each in wrapper.module.buffers()
+                if (known := self.parameters.find(each)) is not None
+            ]
+            self._wrapped[id(wrapper)] = {id(each) for each in wrapper.parameters()}
+            keeps = bool(wrapper.broadcast_buffers)
+            self.put(["ddp", number, ranks, place, keeps, own, buffers, self._rehashed()])
+
+        @functools.wraps(hook)
+        def hooking(wrapper: Any, state: Any, function: Any) -> Any:
+            self.put(["hook", getattr(function, "__qualname__", type(function).__name__)])
+            return hook(wrapper, state, function)
+
+        forward = kind.forward
+
+        @functools.wraps(forward)
+        def forwarding(wrapper: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self.torch.compiler.is_compiling():
+                self._see_unwrapped(wrapper)
+            return forward(wrapper, *args, **kwargs)
+
+        kind.__init__, kind.register_comm_hook, kind.forward = beginning, hooking, forwarding
+
+    _wrapped: dict[int, set[int]]
+
+    def _see_unwrapped(self, wrapper: Any) -> None:
+        known = self._wrapped.get(id(wrapper))
+        if known is None:
+            return
+        for each in wrapper.parameters():
+            if id(each) not in known and each.requires_grad:
+                known.add(id(each))
+                found = self.parameters.find(each)
+                if found is not None:
+                    self.put(["late", found.number, "DistributedDataParallel", -1])
+
+    def _watch_fsdp(self) -> None:
+        try:
+            from torch.distributed.fsdp._fully_shard import _fsdp_param_group
+        except ImportError:
+            return
+        module: Any = _fsdp_param_group
+        gather = module.foreach_all_gather
+
+        @functools.wraps(gather)
+        def gathering(parameters: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
+            names = [str(each._param_fqn or "") for each in parameters]
+            ranks = list(self.recorder.dist.get_process_group_ranks(group))
+            self.put(["unit", self.turn, ranks, names, self.place(sys._getframe(1))])
+            return gather(parameters, group, *args, **kwargs)
+
+        module.foreach_all_gather = gathering
+
+    # ------------------------------------------------------------------ clipping, scaling, dropout
+
+    def _watch_clipping(self) -> None:
+        import torch.nn.utils.clip_grad as module
+
+        clip = module.clip_grad_norm_
+
+        @functools.wraps(clip)
+        def clipping(parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
+            own = [parameters] if isinstance(parameters, self.torch.Tensor) else [*parameters]
+            for each in self.listeners:
+                each.before_clip(own)
+            norm = clip(own, max_norm, *args, **kwargs)
+            place = self.place(sys._getframe(1))
+            is_global = hasattr(norm, "placements")
+            details = 0.0 if is_global else float(norm)
+            numbers = [k.number for p in own if (k := self.parameters.find(p)) is not None]
+            self.put(["clip", self.turn, place, details, float(max_norm), is_global, numbers])
+            return norm
+
+        self._replace(clip, clipping, module, self.torch.nn.utils)
+
+    def _replace(self, function: Any, by: Any, *holders: Any) -> None:
+        """Put a function in place of another one, also where the script has imported that."""
+        for holder in (*holders, sys.modules.get("__main__")):
+            for name, value in [*vars(holder).items()] if holder is not None else ():
+                if value is function:
+                    setattr(holder, name, by)
+
+    def _watch_scaler(self) -> None:
+        kind = self.torch.amp.GradScaler
+        step = kind.step
+
+        @functools.wraps(step)
+        def stepping(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            self.scaled = True
+            before = self._stepped
+            self._stepped = False
+            result = step(scaler, optimizer, *args, **kwargs)
+            skipped = not self._stepped
+            if scaler.is_enabled():
+                place = self.place(sys._getframe(1))
+                self.put(["scale", self.turn, place, float(scaler.get_scale()), int(skipped)])
+            self._stepped = True if skipped else self._stepped or before
+            return result
+
+        kind.step = stepping
+
+    def _watch_dropout(self) -> None:
+        functional = self.torch.nn.functional
+        drop = functional.dropout
+        attend = functional.scaled_dot_product_attention
+        compiling = self.torch.compiler.is_compiling
+
+        @functools.wraps(drop)
+        def dropping(*args: Any, **kwargs: Any) -> Any:
+            details = dict(zip(("input", "p", "training"), args, strict=False)) | kwargs
+            if details.get("training", True) and details.get("p", 0.5) > 0 and not compiling():
+                self._random(details["input"], sys._getframe(1))
+            return drop(*args, **kwargs)
+
+        @functools.wraps(attend)
+        def attending(query: Any, *args: Any, **kwargs: Any) -> Any:
+            p = args[3] if len(args) > 3 else kwargs.get("dropout_p", 0.0)
+            if p and not compiling():
+                self._random(query, sys._getframe(1))
+            return attend(query, *args, **kwargs)
+
+        self._replace(drop, dropping, functional)
+        self._replace(attend, attending, functional)
+
+    def _random(self, tensor: Any, frame: Any) -> None:
+        """Write down the state of the generator and the input of a random call."""
+        if self.in_backward or not self.torch.is_grad_enabled():
+            return
+        device = tensor.device
+        state = (
+            self.torch.get_rng_state()
+            if device.type == "cpu"
+            else self.torch.get_device_module(device).get_rng_state(device)
+        )
+        with self.torch.no_grad():
+            details = digest(state), digest(tensor)
+        self.put(["rand", self.turn, self.place(frame), *details, list(tensor.shape)])
+
+
+def has_nan(torch: Any, tensor: Any) -> bool:
+    """Whether a tensor has a NaN or a positive infinity."""
+    plain = local_part(tensor)
+    if not plain.numel():
+        return False
+    with torch.no_grad():
+        total = float(plain.sum(dtype=torch.float64 if plain.numel() < 4096 else torch.float32))
+        if total - total == 0.0:  # finite: so are all elements
+            return False
+        return bool(plain.isnan().any()) or bool(plain.isposinf().any())
+
+
+def describe_loader(loader: Any) -> dict[str, Any]:
+    """Return what a loader's sampler says of itself."""
+    sampler = getattr(loader, "sampler", None)
+    inner = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
+    sampler = inner if inner is not None and hasattr(inner, "num_replicas") else sampler
+    dataset = getattr(loader, "dataset", None)
+    details: dict[str, Any] = {
+        "sampler": type(sampler).__name__,
+        "dataset": type(dataset).__name__,
+        "rows": _length(dataset),
+        "batch_size": getattr(loader, "batch_size", None),
+        "replacement": bool(
+            getattr(sampler, "replacement", False)
+            or type(sampler).__name__ == "WeightedRandomSampler"
+        ),
+        "shuffle": bool(getattr(sampler, "shuffle", type(sampler).__name__ == "RandomSampler")),
+    }
+    for name in ("num_replicas", "rank", "total_size", "drop_last"):
+        value = getattr(sampler, name, None)
+        if isinstance(value, bool | int):
+            details[name] = value
+    return details
+
+
+def _length(dataset: Any) -> int:
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError):
+        return -1
+
+
+def _are_numbers(indices: Any) -> bool:
+    try:
+        return isinstance(indices, list | tuple) and all(int(each) == each for each in indices)
+    except (TypeError, ValueError):
+        return False

@@ -1,0 +1,25 @@
+"""Gradients are accumulated under no_sync, and reduced with the last microbatch."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+
+from contextlib import nullcontext
+
+net = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+torch.manual_seed(rank)
+for step in range(3):
+    opt.zero_grad()
+    for micro in range(2):
+        with net.no_sync() if micro == 0 else nullcontext():
+            (net(torch.randn(4, 8)).pow(2).mean() / 2).backward()
+    opt.step()
+dist.destroy_process_group()

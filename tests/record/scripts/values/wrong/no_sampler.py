@@ -1,0 +1,28 @@
+"""Every rank reads the whole dataset: there is no DistributedSampler.
+
+Found: same_samples
+"""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+
+data = TensorDataset(torch.randn(64, 8), torch.randn(64, 1))
+
+loader = DataLoader(data, batch_size=8, shuffle=True)
+net = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for epoch in range(2):
+    for x, y in loader:  # same_samples
+        loss = (net(x) - y).pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+dist.destroy_process_group()

@@ -1,0 +1,26 @@
+"""Gradients that DDP has averaged are summed once more.
+
+Found: sum_of_replicas
+"""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+
+net = DDP(nn.Linear(8, 2))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+torch.manual_seed(rank)
+for step in range(2):
+    opt.zero_grad()
+    net(torch.randn(4, 8)).pow(2).mean().backward()
+    for p in net.parameters():
+        dist.all_reduce(p.grad)  # sum_of_replicas
+    opt.step()
+dist.destroy_process_group()

@@ -1,0 +1,93 @@
+"""Trainings that are wrong in silence, and right ones of the same kinds, by `record --values`.
+
+A wrong script says in its docstring what is found, and marks the line that a report must name.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from recordings import SCRIPTS
+
+if TYPE_CHECKING:
+    from recordings import Recording
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+VALUES = ("-n", "2", "--values")
+
+#: right scripts that every run records; the others are for the night
+ALWAYS = {"sampler", "by_hand", "local_sgd", "tensor_parallel", "ema_and_norms", "fsdp2"}
+#: findings that are warnings: the script is not wrong for sure
+WARNINGS = {
+    *("same_order_each_epoch", "sum_of_replicas", "same_mask", "gradient_missing"),
+    *("parameter_not_wrapped", "in_place_of_strided"),
+}
+
+
+def scripts(folder: str) -> list[object]:
+    return [
+        pytest.param(
+            path,
+            id=path.stem,
+            marks=[] if folder == "wrong" or path.stem in ALWAYS else [pytest.mark.nightly],
+        )
+        for path in sorted((SCRIPTS / "values" / folder).glob("*.py"))
+    ]
+
+
+def found_of(path: Path) -> tuple[str, int]:
+    """Return what a script's docstring says is found, and the line that it marks."""
+    text = path.read_text(encoding="utf-8")
+    said = re.search(r"^Found: (\w+)$", text, re.MULTILINE)
+    assert said is not None
+    lines = [n for n, line in enumerate(text.splitlines(), 1) if line.endswith(f"# {said[1]}")]
+    assert len(lines) == 1
+    return said[1], lines[0]
+
+
+@pytest.mark.parametrize("path", scripts("wrong"))
+def test_a_training_that_is_wrong_in_silence_is_found(recording: Recording, path: Path) -> None:
+    code, line = found_of(path)
+    ran = recording.of(f"values/wrong/{path.name}", *VALUES)
+    kind, exit_code = ("warning", 0) if code in WARNINGS else ("error", 1)
+    first = re.search(r"^  (?:error|warning)\[\w+\]", ran.output, re.MULTILINE)
+    assert first is not None, ran.output
+    assert first[0].strip() == f"{kind}[{code}]", ran.output
+    assert f"{path.name}:{line}:" in ran.output
+    assert "fix: " in ran.output
+    assert ran.code == exit_code, ran.output
+    details = ran.result["warnings" if code in WARNINGS else "problems"]
+    assert code in {each["code"] for each in details}
+
+
+@pytest.mark.parametrize("path", scripts("right"))
+def test_a_right_training_is_quiet(recording: Recording, path: Path) -> None:
+    ran = recording.of(f"values/right/{path.name}", *VALUES)
+    assert ran.code == 0, ran.output
+    assert "error[" not in ran.output
+    assert "warning[" not in ran.output, ran.output
+    assert "communication: nothing wrong; values: " in ran.output
+
+
+def test_a_warning_is_a_failure_with_strict(recording: Recording) -> None:
+    ran = recording.of("values/wrong/strided.py", *VALUES, "--strict")
+    assert ran.code == 1
+
+
+def test_without_values_a_verdict_says_what_it_covers(recording: Recording) -> None:
+    ran = recording.of("values/wrong/inner_module.py", "-n", "2")
+    assert ran.code == 0
+    assert "values were not compared" in ran.output.splitlines()[0]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("path", sorted((SCRIPTS / "right").glob("*.py")), ids=lambda p: p.stem)
+def test_scripts_that_communicate_rightly_have_no_error(recording: Recording, path: Path) -> None:
+    more = ("--cuda-as-cpu",) if path.stem.startswith("cuda") else ()
+    ran = recording.of(f"right/{path.name}", "-n", "4", "--values", *more)
+    assert ran.code == 0, ran.output
+    assert "error[" not in ran.output
