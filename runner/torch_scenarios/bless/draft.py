@@ -13,6 +13,7 @@ from torch_scenarios.language.keys import FINAL_EXPECT, LONG_FORM, STEP_EXPECT, 
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import Scenario, Step, steps_of
 from torch_scenarios.model.trace import Trace, Value
+from torch_scenarios.operations.placement import is_layout
 from torch_scenarios.source.edit import (
     Edit,
     Span,
@@ -256,7 +257,11 @@ def _names(predicted: Trace, indexes: set[int]) -> Iterator[str]:
     for rank in predicted.ranks:
         for event in rank.events:
             if event.index in indexes and event.state == "done":
-                yield from (name for name, value in event.writes.items() if _says(value))
+                yield from (
+                    name
+                    for name, value in event.writes.items()
+                    if _says(value) and not is_layout(name)
+                )
 
 
 def _says(value: Value) -> bool:

@@ -56,6 +56,17 @@ expect:
   {expected}
 """
 
+_PLACED = """\
+world_size: 2
+groups: {{mesh: {{shape: [2], dims: [dp]}}}}
+tensors:
+  t: [1, 2, 3]
+steps:
+  - distribute_tensor: {{tensor: t, device_mesh: mesh, placements: [Shard(0)]}}
+    expect:
+      t: {{placements: {placements}}}
+"""
+
 FINDINGS: tuple[Explanation, ...] = (
     _finding(
         "value_differs",
@@ -101,6 +112,14 @@ FINDINGS: tuple[Explanation, ...] = (
         "state the tensor's own dtype, or none.",
         _SUM.format(expected="x: {value: [3, 3], dtype: float64}"),
         _RIGHT,
+    ),
+    _finding(
+        "placements_differ",
+        "A distributed tensor lies otherwise on its mesh than the expectation states.",
+        "`placements` has an entry for each mesh dimension, the outermost first.",
+        "state how it lies, or move it: `redistribute`.",
+        _PLACED.format(placements="[Replicate()]"),
+        _PLACED.format(placements="[Shard(0)]"),
     ),
     _finding(
         "value_missing",

@@ -482,6 +482,15 @@ NAMES: tuple[Explanation, ...] = (
         value('"sum + 1"'),
     ),
     problem(
+        "not_distributed",
+        "`placements` is stated of a tensor that no step and no strategy distributes.",
+        "A plain tensor has no placements; of a model only what `fully_shard` and "
+        "`parallelize_module` hold is distributed.",
+        "leave `placements` out.",
+        "world_size: 2\ntensors: {x: [1]}\nsteps:\n  - barrier: {}\n"
+        "expect:\n  x: {placements: [Shard(0)]}\n",
+    ),
+    problem(
         "unknown_operation",
         "A step whose action is not an operation.",
         "An operation has the name of the function of torch.distributed that it calls.",

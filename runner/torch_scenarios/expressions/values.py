@@ -123,10 +123,12 @@ class Record(Marked, frozen=True, kw_only=True):
 class Typed(Marked, frozen=True, kw_only=True):
     """A tensor value in its long form. `value` is None where only dtype and shape are stated.
 
-    In an expectation `rtol` and `atol` replace the dtype's default tolerance.
+    In an expectation `rtol` and `atol` replace the dtype's default tolerance, and `placements` says
+    how a distributed tensor lies on its mesh: the rest is then of what the rank itself holds.
     """
 
     value: Form | None
+    placements: Form | None = None
     dtype: Form | None = None
     shape: Form | None = None
     rtol: float | None = None

@@ -479,19 +479,7 @@ def _mesh(node: Node, context: Context, param: Param) -> Form:
 
 def _placements(node: Node, context: Context, param: Param) -> Form:
     """Return placements: a list of them, or an expression that yields one."""
-    node, context = values.given(node, context, "placements")
-    match node:
-        case Sequence():
-            items = tuple(
-                expression(item, context) for item in node.items if isinstance(item, Scalar)
-            )
-            return ListForm(items=items, mark=node.mark)
-        case Mapping():
-            return values.per_rank(
-                node, context, lambda item, there: _placements(item, there, param)
-            )
-        case Scalar():
-            return expression(node, context)
+    return values.placements(node, context)
 
 
 # ---------------------------------------------------------------------- models

@@ -444,6 +444,8 @@ class Context(Struct, frozen=True, kw_only=True):
     #: what has no value yet where a value at the top of the file is read, and the name it is for
     unmade: Mapping[str, Later] = field(default_factory=dict)
     making: str | None = None
+    #: the names of tensors that a step of the file may distribute
+    distributed: frozenset[str] = frozenset()
     #: what the launch decides, as far as an expression of the case reads it: the backend
     asked: set[str] = field(default_factory=set)
     #: where the steps of a used part stand in the program that they were recorded from

@@ -40,6 +40,7 @@ from torch_scenarios.language.models import models, police_joins, strategy_lists
 from torch_scenarios.language.names import (
     HANDLES,
     NUMBER,
+    distributed_names,
     named,
     police_definitions,
     police_length,
@@ -763,6 +764,7 @@ def _scenario(
         ranks=None if world_varies(tree, context) else world_size,
     )
     backends = backends_of(tree.get("backends"), context)
+    context = context.changed(distributed=distributed_names(tree.get("steps")))
     steps = step_list(tree.get("steps"), context)
     return Scenario(
         source=tree.mark.source,

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from torch_scenarios.errors import nearest
-from torch_scenarios.expressions.values import Constant, Expression, Form, PerRank
+from torch_scenarios.expressions.values import Constant, Expression, Form, PerRank, Typed
 from torch_scenarios.language import values
 from torch_scenarios.language.context import Context
 from torch_scenarios.language.keys import (
@@ -169,7 +169,34 @@ def _value(key: Node, node: Node, context: Context, *, at_end: bool) -> list[Val
     wanted = _wanted(node, context, of_object=_is_object(compiled, context))
     if not isinstance(compiled, Expression):
         return []
+    if (local := _local_view(wanted)) is not None and not _may_be_distributed(compiled, context):
+        context.problems.add(
+            "not_distributed",
+            f"`{key.text}` is a plain tensor, which has no placements",
+            local.mark,
+            "leave `placements` out: a plain tensor is the same in a local view",
+        )
     return [ValueExpectation(key=compiled, wanted=wanted, mark=key.mark)]
+
+
+def _local_view(wanted: Any) -> Typed | None:
+    """Return the first form that states placements, of any rank."""
+    match wanted:
+        case Typed() if wanted.placements is not None:
+            return wanted
+        case PerRank():
+            parts = (*(value for _, value in wanted.branches), wanted.otherwise)
+            return next(filter(None, map(_local_view, parts)), None)
+    return None
+
+
+def _may_be_distributed(key: Expression, context: Context) -> bool:
+    """Whether a key names a tensor that a strategy, or a step, may distribute."""
+    name = key.text.strip()
+    if context.inlined is not None or name in context.distributed:
+        return True
+    model = context.names.models.get(name.partition(".")[0])
+    return model is not None and model.is_distributed(name.partition(".")[2].removesuffix(".grad"))
 
 
 def _refuse_top_key(key: Scalar, context: Context, *, at_end: bool) -> None:
@@ -215,7 +242,7 @@ def _wanted(node: Node, context: Context, *, of_object: bool) -> Any:
     if isinstance(node, Scalar) and node.value == UNCHANGED:
         return Unchanged()
     if isinstance(node, Mapping) and not (of_object and not _has_selectors(node)):
-        if values.is_long_form(node) and not of_object:
+        if values.is_long_form(node, expected=True) and not of_object:
             return values.long_form(node, context)
         return values.per_rank(
             node, context, lambda item, there: _wanted(item, there, of_object=of_object)

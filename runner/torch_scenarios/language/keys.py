@@ -128,7 +128,16 @@ TOLERANCES: dict[str, Schema] = {
     "rtol": ref("tolerance", description="The relative tolerance."),
     "atol": ref("tolerance", description="The absolute tolerance."),
 }
+#: and how a distributed tensor lies: the value is then what the rank itself holds
+LOCAL: dict[str, Schema] = {
+    "placements": ref(
+        "placements",
+        description="How it lies on its mesh; the rest is what the rank itself holds.",
+        examples=[["Shard(0)"]],
+    ),
+}
 _LONG = having(*LONG_FORM, *TOLERANCES)
+_LONG_EXPECTED = having(*LONG_FORM, *TOLERANCES, *LOCAL)
 
 
 def values() -> dict[str, Schema]:
@@ -402,7 +411,7 @@ def expectations() -> dict[str, Schema]:
             "description": "What it must be: a value, `unchanged`, only a dtype or shape, or one"
             " of these for each rank.",
             **when(
-                (_LONG, ref("expected_long_form")),
+                (_LONG_EXPECTED, ref("expected_long_form")),
                 (MAPPING, per_rank(ref("expected"))),
                 otherwise=kind(
                     *("number", "boolean", "string", "array"),
@@ -411,7 +420,7 @@ def expectations() -> dict[str, Schema]:
                 ),
             ),
         },
-        "expected_long_form": closed({**LONG_FORM, **TOLERANCES}, **{"x-is": "long_form"}),
+        "expected_long_form": closed({**LOCAL, **LONG_FORM, **TOLERANCES}, **{"x-is": "long_form"}),
         "amount": {
             "description": "A number, an expression over parameters, or bounds.",
             **when(

@@ -169,6 +169,26 @@ def _in_steps(steps: Node | None) -> Iterator[Definition]:
                     yield from _in_action(action, value)
 
 
+def distributed_names(steps: Node | None) -> frozenset[str]:
+    """Return the names of tensors that steps may distribute; used parts are passed over."""
+    found: set[str] = set()
+    for step in _items(steps):
+        for key, value in _entries(step):
+            word = key_text(key)
+            if word == "steps":
+                found |= distributed_names(value)
+            elif word == "use" and isinstance(value, Mapping):
+                given = value.get("with")
+                found |= {each.text for _, each in _entries(given) if isinstance(each, Scalar)}
+            elif isinstance(value, Mapping) and word in BY_NAME and BY_NAME[word].distributes:
+                tensor = value.get("tensor")
+                listed: list[Node | None] = [each for _, each in _entries(tensor)] or [
+                    tensor
+                ]  # one for each rank
+                found |= {each.text for each in listed if isinstance(each, Scalar)}
+    return frozenset(found)
+
+
 def _handle(node: Node) -> Iterator[Definition]:
     for definition in _defined("work handle", node):
         indexed = INDEXED.fullmatch(definition.name)

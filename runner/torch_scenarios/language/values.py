@@ -24,7 +24,7 @@ from torch_scenarios.expressions.values import (
     Typed,
 )
 from torch_scenarios.language.context import ALWAYS, NAMES, Context, likely, note_unmade, spelt_out
-from torch_scenarios.language.keys import COMPUTED, ELSE, LONG_FORM, TOLERANCES
+from torch_scenarios.language.keys import COMPUTED, ELSE, LOCAL, LONG_FORM, TOLERANCES
 from torch_scenarios.language.validation import fits
 from torch_scenarios.source.tree import (
     Mapping,
@@ -767,11 +767,13 @@ def value(node: Node, context: Context) -> Form:
             return per_rank(node, context, value)
 
 
-def is_long_form(node: Node) -> bool:
+_LONG_KEYS = frozenset({*LONG_FORM, *TOLERANCES})
+
+
+def is_long_form(node: Node, *, expected: bool = False) -> bool:
     """Whether a node is a value's long form rather than a mapping from ranks to values."""
-    return isinstance(node, Mapping) and any(
-        key_text(key) in LONG_FORM or key_text(key) in TOLERANCES for key, _ in node.entries
-    )
+    known = _LONG_KEYS.union(LOCAL) if expected else _LONG_KEYS
+    return isinstance(node, Mapping) and any(key_text(key) in known for key, _ in node.entries)
 
 
 def long_form(node: Mapping, context: Context) -> Typed:
@@ -785,9 +787,26 @@ def long_form(node: Mapping, context: Context) -> Typed:
                 fields["dtype"] = dtype(item, context)
             case "shape":
                 fields["shape"] = sizes(item, context)
+            case "placements":
+                fields["placements"] = placements(item, context)
             case name:
                 fields[name] = _tolerance(item, context, name)
     return Typed(**fields, mark=node.mark)
+
+
+def placements(node: Node, context: Context) -> Form:
+    """Return placements: a list of them, an expression that yields one, or one for each rank."""
+    node, context = given(node, context, "placements")
+    match node:
+        case Sequence():
+            items = tuple(
+                expression(item, context) for item in node.items if isinstance(item, Scalar)
+            )
+            return ListForm(items=items, mark=node.mark)
+        case Mapping():
+            return per_rank(node, context, placements)
+        case Scalar():
+            return expression(node, context)
 
 
 def dtype(node: Node, context: Context) -> Form:

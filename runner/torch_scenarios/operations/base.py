@@ -259,6 +259,8 @@ class Caller(Protocol):
     handles: set[str]
     #: what it knows of the tensors that are distributed, by the names that hold their local part
     layouts: dict[str, Any]
+    #: the library of its tensors
+    arrays: Any
     #: the rank's own part of each model
     trainees: dict[str, Any]
     #: what it knows of the checkpoints that are written, by their names
@@ -369,6 +371,8 @@ class Operation(metaclass=_Class):
     exchanges: ClassVar[bool] = False
     #: modules of torch's that have to be imported for it: seconds, before the program begins
     modules: ClassVar[tuple[str, ...]] = ()
+    #: whether the name of its tensor holds a distributed tensor afterwards
+    distributes: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         """Say where torch documents the operation, unless it is documented elsewhere."""

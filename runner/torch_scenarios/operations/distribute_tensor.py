@@ -16,9 +16,12 @@ from torch_scenarios.operations.placement import (
     Layout,
     Placement,
     chunks,
+    coded,
     cut,
     distributed,
+    layout_name,
     normalised,
+    of_torch,
     partitioned,
     placement_of,
     unplaceable,
@@ -51,8 +54,9 @@ class OnMesh(Compound):
         return self.name
 
     def introduces(self, given: Mapping[str, Form]) -> tuple[str, ...]:
-        """The name of the tensor: it holds another local tensor afterwards."""
-        return (name_in(given),)
+        """The name of the tensor: it holds another local tensor afterwards, and lies otherwise."""
+        name = name_in(given)
+        return (name, layout_name(name))
 
     def roots(self, caller: Caller, given: Mapping[str, Form]) -> dict[str, frozenset[str]]:
         """The tensor is all that is looked at."""
@@ -92,8 +96,13 @@ def read_placements(given: Any) -> Any:
 def keep(caller: Caller, name: str, local: Any, layout: Layout | None) -> None:
     """Let a name hold a local tensor; `layout` None: one that is distributed no more."""
     caller.hold(name, local)
+    _keep_code(caller, name, () if layout is None else layout.placements)
     if layout is not None:
         caller.layouts[name] = layout
+
+
+def _keep_code(caller: Caller, name: str, lies: tuple[Placement, ...]) -> None:
+    caller.hold(layout_name(name), caller.arrays.array([coded(lies)], "int64"))
 
 
 class Held(Struct, frozen=True, kw_only=True):
@@ -106,6 +115,7 @@ class Held(Struct, frozen=True, kw_only=True):
 def keep_dtensor(caller: Caller, name: str, dtensor: Any, mesh: str) -> None:
     """Let a name hold the local tensor of a DTensor, in the worker."""
     caller.hold(name, dtensor.to_local())
+    _keep_code(caller, name, of_torch(dtensor) or ())
     caller.layouts[name] = Held(mesh=mesh, dtensor=dtensor)
 
 
@@ -143,6 +153,7 @@ class DistributeTensor(OnMesh):
     """
 
     name = "distribute_tensor"
+    distributes = True
     source = "torch.distributed.tensor.distribute_tensor"
     params = (
         TENSOR,

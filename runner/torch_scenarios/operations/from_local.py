@@ -33,6 +33,7 @@ class FromLocal(OnMesh):
     """
 
     name = "from_local"
+    distributes = True
     source = "torch.distributed.tensor.DTensor.from_local"
     params = (
         TENSOR,

@@ -136,6 +136,68 @@ def normalised(placements: Iterable[Placement], ndim: int) -> tuple[Placement, .
 
 
 # -------------------------------------------------------------------------------------------------
+# Placements as numbers: a trace says with tensors how its tensors lie.
+
+#: under which name a trace says how a tensor lies: `t.placements`; of a model, `net.placements`
+LAYOUTS = "placements"
+#: mesh dimensions that a code has room for
+MOST_DIMS = 4
+_KINDS = (_SHARD, _REPLICATE, _PARTIAL)
+#: the code of a tensor that does not exist
+ABSENT = -1
+
+
+def layout_name(name: str) -> str:
+    """Return under which name a trace says how a tensor, or each parameter of a model, lies."""
+    return f"{name}.{LAYOUTS}"
+
+
+def is_layout(name: str) -> bool:
+    """Whether what a trace has under a name is how tensors lie, and no tensor of the author's."""
+    return name.endswith(f".{LAYOUTS}")
+
+
+def coded(placements: Sequence[Placement] | None) -> list[int]:
+    """Return placements in numbers of one length: how many, then a kind and what it is of.
+
+    None is a tensor that is not there, no placement one that is not distributed.
+    """
+    row = [ABSENT if placements is None else len(placements)]
+    for each in placements or ():
+        of = PARTIAL_OPS.index(each.op) if each.is_partial else each.dim
+        row += [_KINDS.index(each.kind), of]
+    return row + [0] * (1 + 2 * MOST_DIMS - len(row))
+
+
+def decoded(row: Sequence[int]) -> tuple[Placement, ...] | None:
+    """Return the placements of a code."""
+    count = int(row[0])
+    if count == ABSENT:
+        return None
+    pairs = zip(row[1 : 1 + 2 * count : 2], row[2 : 2 + 2 * count : 2], strict=True)
+    return tuple(_of_code(_KINDS[int(kind)], int(of)) for kind, of in pairs)
+
+
+def _of_code(kind: str, of: int) -> Placement:
+    if kind == _PARTIAL:
+        return partial_of(PARTIAL_OPS[of])
+    return shard(of) if kind == _SHARD else REPLICATE
+
+
+def of_torch(tensor: object) -> tuple[Placement, ...] | None:
+    """Return how a tensor of torch's lies; None where there is none, nothing where it is plain."""
+    if tensor is None:
+        return None
+    return tuple(_of_torch(each) for each in getattr(tensor, "placements", ()))
+
+
+def _of_torch(placement: Any) -> Placement:
+    if placement.is_shard() or hasattr(placement, "split_factor"):
+        return shard(placement.dim)
+    return partial_of(str(placement.reduce_op)) if placement.is_partial() else REPLICATE
+
+
+# -------------------------------------------------------------------------------------------------
 # What torch refuses.
 
 

@@ -29,7 +29,14 @@ from torch_scenarios.modules.loss import Loss
 from torch_scenarios.modules.optimizer import Optimizer, Reached
 from torch_scenarios.modules.sequential import Coarse, coarse
 from torch_scenarios.operations.base import Caller, Group, Part
-from torch_scenarios.operations.placement import call, chunks
+from torch_scenarios.operations.placement import (
+    LAYOUTS,
+    Placement,
+    call,
+    chunks,
+    coded,
+    layout_name,
+)
 
 Arrays: TypeAlias = dict[str, Array]
 #: how far a value may be off: as a whole, or each element
@@ -90,6 +97,10 @@ class Strategy(Declared, frozen=True):
     @abstractmethod
     def apply(self, real: Any) -> None:
         """Let torch apply it to a model that was built, in the worker."""
+
+    def distributes(self, parameter: str) -> bool:
+        """Whether torch holds that parameter as a distributed tensor."""
+        return False
 
     def misfit(self, network: Sequential) -> str | None:
         """Return why it does not go with the layers of a model, or None.
@@ -172,8 +183,13 @@ class Model(Marked, frozen=True, kw_only=True):
     def values(self) -> tuple[str, ...]:
         """The names that a scenario may ask for, as it writes them: `net.up.weight.grad`."""
         grads = [f"{each}.grad" for each in self.parameters]
-        own = (*self.held, *grads, "loss", "memory")
+        own = (*self.held, *grads, "loss", "memory", LAYOUTS)
         return tuple(f"{self.name}.{each}" for each in own)
+
+    def is_distributed(self, parameter: str) -> bool:
+        """Whether a parameter of its layers, by its name, is a distributed tensor."""
+        known = parameter in self.parameters
+        return known and any(each.distributes(parameter) for each in self.parallel)
 
     def strategy(self, kind: type[Any]) -> Any:
         """Return the entry of `parallel:` of that kind, or None."""
@@ -880,6 +896,23 @@ class Trainee(ABC):
         """Return this rank's part of a whole parameter, or of its gradient."""
         return whole
 
+    def placements(self, name: str) -> tuple[Placement, ...]:
+        """Return how a parameter lies on the mesh; nothing where it is a plain tensor."""
+        return ()
+
+    def placements_of_grad(self, name: str) -> tuple[Placement, ...]:
+        """Return how the gradient of a parameter lies."""
+        return self.placements(name)
+
+    def layouts(self) -> Array:
+        """Return in numbers how each parameter lies, and each gradient; see `coded`."""
+        names = self.model.parameters
+        rows = [coded(self.placements(each) if self.owns(each) else None) for each in names]
+        for each in names:
+            there = self.visible_grad(each) is not None
+            rows.append(coded(self.placements_of_grad(each) if there else None))
+        return np.asarray(rows, np.int64)
+
     def part(self, name: str, known: tuple[Array, Off], more: Off = 0.0) -> tuple[Array, Off]:
         """Return this rank's part of what one process has, and how far it may be off.
 
@@ -892,7 +925,8 @@ class Trainee(ABC):
     def held(self) -> Arrays:
         """Return what the rank holds before step 1, by the names of a scenario."""
         held = {**self.params, **self.buffers}
-        return {f"{self.model.name}.{name}": value.copy() for name, value in held.items()}
+        found = {f"{self.model.name}.{name}": value.copy() for name, value in held.items()}
+        return found | {layout_name(self.model.name): self.layouts()}
 
     def owns(self, name: str) -> bool:
         """Return whether the rank holds some of a parameter."""
@@ -953,6 +987,7 @@ class Trainee(ABC):
         found = self.compared(order, x, y, loss)
         name = self.model.name
         values: dict[str, Any] = {f"{name}.loss": loss, f"{name}.memory": self.memory()}
+        values[layout_name(name)] = self.layouts()
         slack: dict[str, Any] = {}
         if loss is not None:
             slack[f"{name}.loss"] = bound_of(loss, *self.loss_own)

@@ -21,7 +21,14 @@ from msgspec.structs import asdict, replace
 from torch_scenarios.modules import Sequential
 from torch_scenarios.modules.base import Array
 from torch_scenarios.operations.base import Group, Part
-from torch_scenarios.operations.placement import call, chunks, padded
+from torch_scenarios.operations.placement import (
+    REPLICATE,
+    Placement,
+    call,
+    chunks,
+    padded,
+    shard,
+)
 from torch_scenarios.strategies.alone import Alone
 from torch_scenarios.strategies.base import (
     Arrays,
@@ -99,6 +106,10 @@ class FullyShard(Strategy, frozen=True, kw_only=True):
         """Its mesh."""
         return self.mesh
 
+    def distributes(self, parameter: str) -> bool:
+        """Every parameter is."""
+        return True
+
     def misfit(self, network: Sequential) -> str | None:
         """Units are layers."""
         return unknown_label(network, self.modules)
@@ -162,6 +173,12 @@ class FullySharded(Alone):
         part = super().share(name, whole)
         sizes = chunks(part.shape[0], self._group.size)
         return sliced(part, sizes, self._group.group_rank(self.rank))
+
+    def placements(self, name: str) -> tuple[Placement, ...]:
+        """Cut by rows over the last dimension of its mesh, and the same on an outer one."""
+        inner = super().placements(name)
+        outer = (REPLICATE,) if self._replicas is not None else ()
+        return (*outer, shard(0), *inner)
 
     def _rows(self, name: str) -> int:
         """Return the rows of a parameter, all ranks together."""

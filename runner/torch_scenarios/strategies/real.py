@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from torch_scenarios.operations.base import Caller, Group, Issued
+from torch_scenarios.operations.placement import coded, layout_name, of_torch
 from torch_scenarios.strategies.base import Model, TrainStep, weights
 from torch_scenarios.vocabulary import WORLD
 
@@ -84,8 +85,17 @@ class Real:
 
     def held(self) -> dict[str, Any]:
         """Return what the rank holds before step 1, by the names of a scenario."""
-        held = {**self._parameters(), **dict(self.module.named_buffers())}
-        return {f"{self.model.name}.{name}": local(each) for name, each in held.items()}
+        params = self._parameters()
+        held = {**params, **dict(self.module.named_buffers())}
+        found = {f"{self.model.name}.{name}": local(each) for name, each in held.items()}
+        return found | {layout_name(self.model.name): self._layouts(params)}
+
+    def _layouts(self, params: Mapping[str, Any]) -> Any:
+        """Return in numbers how each parameter lies, and each gradient."""
+        known = [params.get(each) for each in self.model.parameters]
+        grads = [None if each is None else each.grad for each in known]
+        rows = [coded(of_torch(each)) for each in (*known, *grads)]
+        return self.torch.tensor(rows, dtype=self.torch.int64)
 
     def _parameters(self) -> dict[str, Any]:
         return dict(self.module.named_parameters())
@@ -134,6 +144,7 @@ class Real:
         for each, buffer in self.module.named_buffers():
             values[f"{name}.{each}"] = buffer.detach().clone()
         values[f"{name}.memory"] = self._memory(params)
+        values[layout_name(name)] = self._layouts(params)
         return values
 
     def leave(self) -> dict[str, Any]:

@@ -118,6 +118,11 @@ class ParallelizeModule(Strategy, frozen=True, kw_only=True):
                 return f"`{label}` is not a LayerNorm or RMSNorm: {SEQUENCE} takes only these here"
         return None
 
+    def distributes(self, parameter: str) -> bool:
+        """Those of layers with a style of their own are."""
+        style = self.parallelize_plan.get(parameter.rpartition(".")[0])
+        return style is not None and style.kind in (COLUMN, ROW, SEQUENCE)
+
     def apply(self, real: Any) -> None:
         """Let torch cut the layers."""
         parallel = real.torch.distributed.tensor.parallel
@@ -246,6 +251,21 @@ class TensorParallel(Alone):
             return whole
         axis = 0 if style.kind == COLUMN else 1
         return sliced(whole, chunks(whole.shape[axis], self._tp.size), self._at, axis)
+
+    def placements(self, name: str) -> tuple[Placement, ...]:
+        """Cut by features where the style cuts; a layer without a style has plain parameters."""
+        label, _, kind = name.rpartition(".")
+        style = self._plan.get(label)
+        if style is None or style.kind not in (COLUMN, ROW, SEQUENCE):
+            return ()
+        if style.kind == COLUMN:
+            return (shard(0),)
+        return (shard(1),) if style.kind == ROW and kind != "bias" else (REPLICATE,)
+
+    def placements_of_grad(self, name: str) -> tuple[Placement, ...]:
+        """That of a norm is a sum of which each rank has its own positions' part."""
+        partial = name in self._partial and not self._summed
+        return (SUM,) if partial else self.placements(name)
 
     # ------------------------------------------------------------------ what torch refuses
 

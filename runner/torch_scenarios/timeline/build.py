@@ -28,6 +28,7 @@ from torch_scenarios.operations.base import (
     Waiting,
     dtype_name,
 )
+from torch_scenarios.operations.placement import is_layout
 from torch_scenarios.timeline.model import (
     STUCK,
     At,
@@ -67,7 +68,7 @@ class Texts:
 
     def all_of(self, values: Mapping[str, Value]) -> dict[str, str]:
         """Return each value as text."""
-        return {name: self.of(value) for name, value in values.items()}
+        return {name: self.of(value) for name, value in values.items() if not is_layout(name)}
 
     def of(self, value: Value) -> str:
         """Return a tensor, a list of tensors, an object or an undefined value as text."""

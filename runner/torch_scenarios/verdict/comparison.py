@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -46,10 +47,26 @@ class Wanted(Struct, frozen=True, kw_only=True):
     atol: float | None = None
     unchanged: bool = False
     strict: bool = False
+    #: whether the rest is what the rank itself holds of a distributed tensor
+    local: bool = False
+    #: how a distributed tensor lies; None: that is not asked
+    placements: tuple[str, ...] | None = None
+    #: and how it does lie, as far as this trace says
+    lies: tuple[str, ...] | None = None
+    #: the shape of the whole of which a rank holds a part, and what takes its part of a whole
+    whole: tuple[int, ...] | None = None
+    part: Callable[[NDArray[Any]], NDArray[Any]] | None = None
 
 
 def differences(rank: int, wanted: Wanted, got: Value, slack: Value = None) -> list[Difference]:
     """Return how `got` differs from what is wanted: one difference for each tensor that does."""
+    if wanted.placements is not None and got is not None and wanted.lies != wanted.placements:
+        lies = wanted.lies
+        how = f"lies as [{', '.join(lies)}]" if lies else "is a plain tensor"
+        text = f"{how}, wanted [{', '.join(wanted.placements)}]"
+        comparison = _Comparison(rank, wanted, ())
+        expected, found = list(wanted.placements), list(lies or ())
+        return [comparison.difference("placements_differ", text, expected, found)]
     return _Comparison(rank, wanted, ()).of(wanted.value, got, slack)
 
 
@@ -97,17 +114,23 @@ class _Comparison:
         if dtype is not None and (name := str(got.dtype)) != dtype:
             text = f"has dtype {name}, wanted {dtype}"
             return [self.difference("dtype_differs", text, dtype, name)]
-        shape = list(got.shape)
-        if self.wanted.shape is not None and got.shape != self.wanted.shape:
+        held = self.wanted.whole or got.shape
+        shape = list(held)
+        if self.wanted.shape is not None and held != self.wanted.shape:
             text = f"has shape {shape}, wanted {list(self.wanted.shape)}"
-            return [self.difference("shape_differs", text, self.wanted.shape, got.shape)]
+            return [self.difference("shape_differs", text, self.wanted.shape, held)]
         if not self.wanted.has_value:
             return []
         numbers = as_numbers(expected)
         if numbers is None:
             text = f"is a tensor of shape {shape}, wanted {_shown(expected)}"
             return [self.difference("shape_differs", text, expected, got)]
-        if self.wanted.shape is not None and numbers.size == 1:
+        if self.wanted.part is not None:
+            if numbers.shape != held:
+                text = f"has shape {shape}, the expectation has {list(numbers.shape)}"
+                return [self.difference("shape_differs", text, numbers, got)]
+            numbers = self.wanted.part(numbers)
+        elif self.wanted.shape is not None and numbers.size == 1:
             numbers = np.broadcast_to(numbers.reshape(()), got.shape)
         if numbers.shape != got.shape:
             return [self.difference("shape_differs", _shapes(numbers, got), numbers, got)]

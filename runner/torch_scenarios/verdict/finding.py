@@ -87,6 +87,7 @@ STRICT = "with --strict a warning is a failure"
 FINDING_CODES = (
     "value_differs",
     "shape_differs",
+    "placements_differ",
     "dtype_differs",
     "value_missing",
     "holds_in_some_orders",

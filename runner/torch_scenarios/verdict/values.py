@@ -12,6 +12,7 @@ from torch_scenarios.expressions.values import Undefined
 from torch_scenarios.model.scenario import ValueExpectation
 from torch_scenarios.model.tolerance import same
 from torch_scenarios.model.trace import Event, RankTrace, Trace, Value
+from torch_scenarios.operations.placement import is_layout
 from torch_scenarios.verdict.comparison import Wanted, differences, differences_beyond
 from torch_scenarios.verdict.conduct import GAVE_UP, observed_outcome
 from torch_scenarios.verdict.finding import (
@@ -94,7 +95,7 @@ def _initial(case: Case, rank: int, spots: dict[tuple[int, tuple[int, ...], str]
     found = case.observed.rank(rank)
     expected = case.predicted.initial(rank)
     for name, got in (found.initial if found else {}).items():
-        if name in expected:
+        if name in expected and not is_layout(name):
             _compare(case, rank, BEFORE, name, (expected[name], got, None), spots)
 
 
@@ -123,7 +124,7 @@ def _follow(case: Case, predicted: RankTrace, observed: RankTrace, found: _Found
 def _written(case: Case, rank: int, event: Event, other: Event, found: _Found) -> None:
     """Compare every tensor that a step may have stored into, on one rank."""
     for name, expected in event.writes.items():
-        if name not in other.writes or name in case.own_names:
+        if name not in other.writes or name in case.own_names or is_layout(name):
             continue
         if (rank, event.index, event.iteration, name) in found.blamed:
             continue
@@ -338,7 +339,7 @@ class Values:
             wanted = view.wanted(expectation) if shared is None else shared
             if wanted is None:
                 return None
-            got = view.value(expectation.key, measured=not wanted.has_value)
+            wanted, got = view.held(expectation.key, wanted)
         except UndefinedRead as read:
             return self._undefined(view, read.value, read.name, expectation.key.text)
         if wanted.has_value and wanted.value is None and got is None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 from weakref import proxy
 
+import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -31,6 +33,13 @@ from torch_scenarios.model.scenario import (
 from torch_scenarios.model.trace import Diagnosis, Event, RankTrace, Trace, Value
 from torch_scenarios.model.versions import installed, release_of
 from torch_scenarios.operations.base import Entry, Group, GroupCreation, Operation
+from torch_scenarios.operations.placement import (
+    decoded,
+    layout_name,
+    normalised,
+    placement_of,
+)
+from torch_scenarios.strategies import Model, Trainee, trainee_of
 from torch_scenarios.verdict.comparison import Wanted
 from torch_scenarios.verdict.finding import StatedCost
 
@@ -184,6 +193,7 @@ class Memories:
         self._ranks = {rank.rank: rank for rank in trace.ranks}
         self._histories: dict[tuple[int, str], tuple[list[Moment], list[Value]]] = {}
         self._processes: dict[int, Process] = {}
+        self._trainees: dict[tuple[int, str], Trainee | None] = {}
         self._creations: dict[int, list[tuple[Event, Group]]] = {}
         self._nothing = dict.fromkeys(_held_names(plan))
         self._creates = any(
@@ -226,6 +236,21 @@ class Memories:
             if position:
                 return values[position - 1]
         return self.initial(rank).get(name)
+
+    def after(self, name: str, rank: int, step: Moment | None) -> Value:
+        """Return what a rank held in `name` just after a step; None is the end."""
+        written, values = self._history(rank, name)
+        position = len(written) if step is None else bisect_right(written, step)
+        return values[position - 1] if position else self.initial(rank).get(name)
+
+    def trainee(self, rank: int, model: Model) -> Trainee | None:
+        """Return a rank's part of a model as it begins; None where it has none."""
+        key = (rank, model.name)
+        if key not in self._trainees:
+            process = self.idle(rank)
+            member = not model.where or process.mesh(model.where)
+            self._trainees[key] = trainee_of(model, process) if member else None
+        return self._trainees[key]
 
     def _history(self, rank: int, name: str) -> tuple[list[Moment], list[Value]]:
         """Return when a name was written on a rank, and what it held then."""
@@ -341,7 +366,7 @@ class Memories:
 
 
 # -------------------------------------------------------------------------------------------------
-# One rank of one trace at one moment: where keys and wanted values are evaluated.
+# A view of one rank: where keys and wanted values are evaluated.
 
 
 class RankView(Struct, frozen=True, kw_only=True):
@@ -387,7 +412,61 @@ class RankView(Struct, frozen=True, kw_only=True):
         if isinstance(form, Unchanged):
             value = self.value(expectation.key, before=True)
             return Wanted(value=value, rtol=0.0, atol=0.0, unchanged=True)
-        return defined(process, lambda: _wanted(process, form))
+        found = defined(process, lambda: _wanted(process, form))
+        return found if found.local else self._of_a_whole(expectation.key, found)
+
+    def _of_a_whole(self, key: Expression, wanted: Wanted) -> Wanted:
+        """Return what is wanted of the rank's part, where the key is a parameter that is cut."""
+        model, parameter = self._parameter(key)
+        trainee = None if model is None else self.memories.trainee(self.rank, model)
+        if model is None or trainee is None or not model.is_distributed(parameter):
+            return wanted
+        shape = model.network.shapes()[parameter]
+        return replace(wanted, whole=shape, part=partial(trainee.share, parameter))
+
+    def _parameter(self, key: Expression) -> tuple[Model | None, str]:
+        """Return the model and the parameter of which a key is the value or the gradient."""
+        name, _, value = key.text.strip().partition(".")
+        model = self.memories.plan.scenario.models.get(name)
+        parameter = value.removesuffix(".grad")
+        return (model if model and parameter in model.parameters else None), parameter
+
+    def lies(self, key: Expression) -> tuple[str, ...] | None:
+        """Return how the tensor of a name lies on its mesh; None where this trace does not say."""
+        model, parameter = self._parameter(key)
+        name = model.name if model is not None else key.text.strip()
+        codes = self.after.get(layout_name(name))
+        if codes is None or isinstance(codes, Undefined):
+            return None
+        at = 0
+        if model is not None:
+            at = model.parameters.index(parameter)
+            at += len(model.parameters) if key.text.strip().endswith(".grad") else 0
+        placements = decoded(np.asarray(codes)[at].tolist())
+        return None if placements is None else tuple(map(str, placements))
+
+    def held(self, key: Expression, wanted: Wanted) -> tuple[Wanted, Value]:
+        """Return what is wanted, and what there is of it: a rank's own part, or the whole.
+
+        Raises UndefinedRead where the key looks at such a value.
+        """
+        found = self.value(key, measured=not wanted.has_value)
+        if wanted.placements is not None:
+            listed = normalised(map(placement_of, wanted.placements), np.ndim(found))
+            stated = tuple(map(str, listed))
+            return replace(wanted, placements=stated, lies=self.lies(key)), found
+        return wanted, self.summed(key, found) if wanted.whole is not None else found
+
+    def summed(self, key: Expression, value: Value) -> Value:
+        """Return the whole of a gradient of which each rank has its own addend."""
+        model, _ = self._parameter(key)
+        lies = self.lies(key) if model is not None else None
+        if model is None or not lies or not any(each.startswith("Partial") for each in lies):
+            return value
+        group = self.memories.idle(self.rank).mesh(model.where or "")[-1]
+        parts = [self.memories.after(key.text.strip(), rank, self.moment) for rank in group.ranks]
+        arrays = [part for part in parts if isinstance(part, np.ndarray)]
+        return sum(arrays[1:], arrays[0]) if len(arrays) == group.size else value
 
     def _chosen(self, process: Process, form: PerRank[Any]) -> Any:
         return defined(process, lambda: process.choose(form))
@@ -420,14 +499,32 @@ def view_at_end(memories: Memories, rank: int) -> RankView:
 def _wanted(process: Process, form: Form) -> Wanted:
     if not isinstance(form, Typed):
         return Wanted(value=process.evaluate(form))
+    value = process.evaluate(form.value)
+    left_out = value is None and isinstance(form.value, PerRank)
     return Wanted(
-        value=process.evaluate(form.value),
-        has_value=form.value is not None,
+        value=value,
+        has_value=value is not None or (form.value is not None and not left_out),
         dtype=process.evaluate(form.dtype),
         shape=process.sizes(form.shape),
         rtol=form.rtol,
         atol=form.atol,
+        placements=_placements(process, form),
+        local=form.placements is not None,
     )
+
+
+def _placements(process: Process, form: Typed) -> tuple[str, ...] | None:
+    """Return placements as an author writes them. Raises ScenarioError where one is not."""
+    stated = process.evaluate(form.placements)
+    if stated is None:
+        return None
+    try:
+        listed = stated if isinstance(stated, list | tuple) else [stated]
+        return tuple(str(placement_of(str(each))) for each in listed)
+    except ValueError as error:
+        mark = form.placements.mark if form.placements is not None else form.mark
+        problem = Problem(code="cannot_compute", message=str(error), mark=mark)
+        raise ScenarioError([problem]) from error
 
 
 # -------------------------------------------------------------------------------------------------
