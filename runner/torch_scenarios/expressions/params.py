@@ -42,6 +42,7 @@ KINDS = {
     "batch": "a group, {group: g, sizes: [8, 4]} or {DistributedSampler: {group: g}}",
     "labels": "a list of labels of layers",
     "number": "a number",
+    "clip": "a number, an expression of `rank`, or {max: 1.0, over: local}",
     "mesh": "the name of a device mesh, or of one of its dimensions: `mesh`, `mesh.dp`",
     "placements": "a list of Shard(dim), Replicate() and Partial(op), one for each mesh dimension",
 }

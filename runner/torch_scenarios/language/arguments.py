@@ -566,7 +566,30 @@ def _number(node: Node, context: Context, param: Param) -> Form:
     return FAILED
 
 
+def _clip(node: Node, context: Context, param: Param) -> Form:
+    """Return to which norm gradients are clipped: on each rank, where `rank` is read."""
+    stated, over = node, None
+    if isinstance(node, Mapping):
+        stated, over = node.get("max") or node, node.get("over")
+    if isinstance(stated, Scalar) and stated.value is None:
+        return Constant(value=None, mark=node.mark)
+    world = context.world.get("world_size", 1)
+    found = [
+        values.constant_value(
+            stated, context, what=f"`{param.name}`", extra={**context.world, "rank": rank}
+        )
+        for rank in range(world)
+    ]
+    if not all(isinstance(each, int | float) and not isinstance(each, bool) for each in found):
+        if None not in found:
+            values.wrong_type(stated, context, f"`{param.name}`", "a number")
+        return FAILED
+    most = tuple(map(float, found))
+    return Constant(value={"most": most, "local": over is not None}, mark=node.mark)
+
+
 READERS: dict[str, Reader] = {
+    "clip": _clip,
     "model": _model,
     "checkpoint": _checkpoint,
     "batch": _batch,

@@ -751,6 +751,11 @@ def _scenario(
     )
     before = context.asked
     context = _anew(context, names)
+    world_size = world_size_of(tree, context)
+    context = context.changed(
+        world={"world_size": world_size},
+        ranks=None if world_varies(tree, context) else world_size,
+    )
     made = models(tree.get("models"), context, strategy_lists(tree.get("strategies"), context))
     asked = frozenset(value for model in made.values() for value in model.values)
     known = {name: made.get(name) for name in named(found, "model")}
@@ -758,11 +763,6 @@ def _scenario(
     context = context.changed(names=names)
     context.taken.update(each.name for each in found)
     name = text_of(tree, "name", context) or context.library.path.stem
-    world_size = world_size_of(tree, context)
-    context = context.changed(
-        world={"world_size": world_size},
-        ranks=None if world_varies(tree, context) else world_size,
-    )
     backends = backends_of(tree.get("backends"), context)
     context = context.changed(distributed=distributed_names(tree.get("steps")))
     steps = step_list(tree.get("steps"), context)

@@ -287,6 +287,20 @@ def arguments() -> dict[str, Schema]:
             "labels", kind("array", "string", items=kind("string")), "a list of labels"
         ),
         "number": kind("number", "string", title="a number"),
+        "clip": when(
+            (
+                MAPPING,
+                closed(
+                    {
+                        "max": kind("number", "string", title="a number"),
+                        "over": {"title": "`local`", "enum": ["local"]},
+                    },
+                    title="`{max: 1.0, over: local}`",
+                    required=["max"],
+                ),
+            ),
+            otherwise=kind("number", "string", "null", title="a number"),
+        ),
         "placements": or_per_rank(
             "placements",
             kind(

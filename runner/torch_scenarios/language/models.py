@@ -6,6 +6,8 @@ by the name that a file gives.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable
 from collections.abc import Mapping as Mapping_
 from math import prod
@@ -368,7 +370,9 @@ def _model(
     _police_keys(node, MODEL_KEYS, f"the model `{name}`", context)
     layers = _layers(node.get("layers"), context, what="`layers`")
     loss = _loss(node.get("loss"), context)
-    optimizer = _optimizer(node.get("optimizer"), context)
+    optimizers = _optimizers(node.get("optimizer"), context)
+    common = next(iter(Counter(optimizers).most_common(1)), None)
+    optimizer = _optimizer(node.get("optimizer"), context) if common is None else common[0]
     if not layers or loss is None or optimizer is None:
         return None
     network = Sequential(layers=layers)
@@ -395,6 +399,7 @@ def _model(
         network=network,
         loss=loss,
         optimizer=optimizer,
+        optimizers=tuple(each for each in optimizers if each is not None),
         parallel=parallel,
         lacking=lacking,
         init=_init(node.get("init"), context, network),
@@ -507,6 +512,51 @@ def _loss(node: Node | None, context: Context) -> Loss | None:
 
 def _optimizer(node: Node | None, context: Context) -> Optimizer | None:
     return None if node is None else _of_table(node, context, OPTIMIZERS, what="optimizer")
+
+
+#: arguments of an optimizer that may be another on each rank: a rank's own mistake
+BY_RANK = frozenset({"lr", "weight_decay", "momentum"})
+_RANK = re.compile(r"\brank\b")
+
+
+def _optimizers(node: Node | None, context: Context) -> tuple[Optimizer | None, ...]:
+    """Return the optimizer of each rank where an argument reads `rank`; nothing where none does.
+
+    None is one that cannot be made; the problem is noted.
+    """
+    if not isinstance(node, Mapping) or len(node.entries) != 1:
+        return ()
+    key, given = node.entries[0]
+    if not isinstance(given, Mapping) or not any(map(_reads_rank, given.entries)):
+        return ()
+    ranks = range(context.world["world_size"])
+    stated = [_on_rank(given, rank, context) for rank in ranks]
+    if None in stated:
+        return (None,)
+    mine = (each for each in stated if each is not None)
+    return tuple(_optimizer(Mapping(node.mark, [(key, each)]), context) for each in mine)
+
+
+def _reads_rank(entry: tuple[Node, Node]) -> bool:
+    key, value = entry
+    text = value.value if isinstance(value, Scalar) else None
+    return key_text(key) in BY_RANK and isinstance(text, str) and bool(_RANK.search(text))
+
+
+def _on_rank(given: Mapping, rank: int, context: Context) -> Mapping | None:
+    """Return the arguments of an optimizer as one rank has them; None where they have no value."""
+    entries: list[tuple[Node, Node]] = []
+    for key, value in given.entries:
+        if _reads_rank((key, value)):
+            there = {**context.world, "rank": rank}
+            what = f"`{key_text(key)}`"
+            number = values.constant_value(value, context, what=what, extra=there)
+            if number is None:
+                return None
+            entries.append((key, Scalar(value.mark, number, str(number))))
+        else:
+            entries.append((key, value))
+    return Mapping(given.mark, entries)
 
 
 def _init(node: Node | None, context: Context, network: Sequential) -> dict[str, Form]:

@@ -63,8 +63,10 @@ class Train(ModelOperation):
         ),
         Param(
             name="clip_grad_norm_",
-            kind="number",
-            description="The norm to which gradients are clipped.",
+            aliases=("clip_grad_norm",),
+            kind="clip",
+            description="The norm to which gradients are clipped; {max: 1.0, over: local} by the"
+            " norm that each rank has alone: a mistake.",
         ),
     )
     example = """\

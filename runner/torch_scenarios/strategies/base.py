@@ -9,6 +9,7 @@ process has.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from copy import copy
 from math import prod
@@ -128,6 +129,9 @@ class Model(Marked, frozen=True, kw_only=True):
     #: what one process uses in their place
     oracle_loss: Loss | None = None
     oracle_optimizer: Optimizer | None = None
+    #: the optimizer of each rank, where an argument depends on the rank; one process has the most
+    #: common one
+    optimizers: tuple[Optimizer, ...] = ()
     #: why it is not trained here although torch may know it, or None
     lacking: str | None = None
     #: what one process has, by the weights that it began with: ranks share it
@@ -137,6 +141,10 @@ class Model(Marked, frozen=True, kw_only=True):
     def where(self) -> str | None:
         """The group, or the mesh, whose members train it; None is the world."""
         return self.parallel[0].where if self.parallel else None
+
+    def of_rank(self, rank: int) -> Model:
+        """Return the model with the optimizer that a rank has."""
+        return replace(self, optimizer=self.optimizers[rank]) if self.optimizers else self
 
     def as_trained(self) -> Model:
         """Return the model without what one process uses in the place of its loss and optimizer."""
@@ -234,6 +242,19 @@ class Rows(Struct, frozen=True, kw_only=True):
         return slice(start, start + sizes[at] if at < len(sizes) else start)
 
 
+class Clip(Struct, frozen=True, kw_only=True):
+    """To which norm gradients are clipped: `most` by rank. `local`: by the norm of a rank alone."""
+
+    most: tuple[float, ...]
+    local: bool = False
+
+    @property
+    def of_one(self) -> float:
+        """What one process clips to: what most ranks do."""
+        ((most, _),) = Counter(self.most).most_common(1)
+        return most
+
+
 class TrainStep(Struct, frozen=True, kw_only=True):
     """One `train`: the arguments of the step, evaluated on one rank."""
 
@@ -244,7 +265,7 @@ class TrainStep(Struct, frozen=True, kw_only=True):
     step: bool = True
     sync: bool = True
     skip: tuple[str, ...] = ()
-    clip: float | None = None
+    clip: Clip | None = None
     #: what the gradients of one process are multiplied by: the part of the ranks that have rows
     weight: float = 1.0
 
@@ -260,7 +281,7 @@ class TrainStep(Struct, frozen=True, kw_only=True):
             step=given["step"],
             sync=given["sync"],
             skip=tuple(given["skip"] or ()),
-            clip=given["clip_grad_norm_"],
+            clip=None if given["clip_grad_norm_"] is None else Clip(**given["clip_grad_norm_"]),
         )
 
     def local(self, group: Callable[[str], Group], rank: int) -> tuple[Any, Any]:
@@ -354,8 +375,8 @@ class OneProcess:
             later.sizes = {name: _sum(self.sizes, name, value) for name, value in sizes.items()}
         if order.clip is not None:
             total = norm(later.grads.values())
-            later.grads = clipped(later.grads, order.clip, total)
-            later.sizes = clipped(later.sizes, order.clip, total)
+            later.grads = clipped(later.grads, order.clip.of_one, total)
+            later.sizes = clipped(later.sizes, order.clip.of_one, total)
         return later
 
     def leans(self, x: Any) -> Arrays:
@@ -846,7 +867,7 @@ class Trainee(ABC):
 
     def __init__(self, model: Model, caller: Caller) -> None:
         """Begin with the weights that the model states, cut as the strategy cuts them."""
-        self.model = model
+        self.model = model.of_rank(caller.rank)
         self.caller = caller
         self.rank = caller.rank
         self.groups = caller.mesh(model.where) if model.where else (caller.group(None),)
@@ -980,7 +1001,7 @@ class Trainee(ABC):
         charge(sum(value.size for value in self.whole.values()), x)
         loss = yield from self._learned(order, x, y)
         if order.clip is not None and order.sync:
-            yield from self.clip(order.clip)
+            yield from self._clipped(order.clip)
         if order.step:
             yield from self.update()
         self.oracle.train(order)
@@ -1007,6 +1028,13 @@ class Trainee(ABC):
         kept, off = self._kept_of_batches()
         notes = self._new_notes()
         return {"values": values | kept, "slack": slack | off, "unequal": found, "notes": notes}
+
+    def _clipped(self, clip: Clip) -> Calls:
+        most = clip.most[self.rank]
+        if clip.local:
+            self.grads = clipped(self.grads, most, norm(self.grads.values()))
+        else:
+            yield from self.clip(most)
 
     def _learned(self, order: TrainStep, x: Array, y: Array) -> Generator[Part, None, Array | None]:
         """Go forward and backward, off by rounding where the run is one that tries that out."""

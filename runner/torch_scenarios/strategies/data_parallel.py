@@ -197,6 +197,22 @@ class ZeroRedundancyOptimizer(Strategy, frozen=True, kw_only=True):
 
     name = "ZeroRedundancyOptimizer"
     imports = ("torch.distributed.optim",)
+    left_out: ClassVar[Mapping[str, str]] = {
+        "params": "it has the parameters of its model here, and no others",
+        "optimizer_class": "it is the model's own `optimizer` here",
+        "process_group": "it works over the group of its DistributedDataParallel here",
+        "parameters_as_bucket_view": "one broadcast for each rank in place of one for each "
+        "parameter is not lowered here",
+        "overlap_with_ddp": "a step that begins in the backward pass is not lowered here",
+        "defaults": "arguments of the optimizer are written under `optimizer` here",
+        **dict.fromkeys(
+            (
+                *("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize", "foreach"),
+                *("capturable", "differentiable", "fused", "momentum", "dampening", "nesterov"),
+            ),
+            "arguments of the optimizer are written under `optimizer` here",
+        ),
+    }
 
     @property
     def where(self) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch_scenarios.operations.base import Caller, Group, Issued
 from torch_scenarios.operations.placement import coded, layout_name, of_torch
-from torch_scenarios.strategies.base import Model, TrainStep, weights
+from torch_scenarios.strategies.base import Clip, Model, TrainStep, weights
 from torch_scenarios.vocabulary import WORLD
 
 
@@ -40,7 +40,7 @@ class Real:
 
         Its tensors are on `device`, a `torch.device`; None is the host.
         """
-        self.model = model
+        model = self.model = model.of_rank(caller.rank)
         self.torch = torch
         self.caller = caller
         self.handle = handle
@@ -129,7 +129,7 @@ class Real:
         with nullcontext() if order.sync else self.without_sync():
             loss = self._learn(x, y)
         if order.clip is not None and order.sync:
-            self.torch.nn.utils.clip_grad_norm_(self.module.parameters(), order.clip)
+            self._clip(order.clip)
         if order.step:
             self.optimizer.step()
             self.behind_step()
@@ -146,6 +146,16 @@ class Real:
         values[f"{name}.memory"] = self._memory(params)
         values[layout_name(name)] = self._layouts(params)
         return values
+
+    def _clip(self, clip: Clip) -> None:
+        most = clip.most[self.caller.rank]
+        if not clip.local:
+            self.torch.nn.utils.clip_grad_norm_(self.module.parameters(), most)
+            return
+        grads = [each.grad for each in self.module.parameters() if each.grad is not None]
+        total = sum(float(local(grad).double().square().sum()) for grad in grads) ** 0.5
+        for grad in grads:
+            local(grad).mul_(min(1.0, most / (total + 1e-6)))
 
     def leave(self) -> dict[str, Any]:
         """Leave the context of ranks with uneven inputs; return what the rank holds then."""
