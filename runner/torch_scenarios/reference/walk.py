@@ -292,10 +292,10 @@ class Simulation:
                         self.record(state, call, start_s=state.clock_s)
                         continue
                     effects = calls.check(self, state, call, operation)
-                    if not any(each.__class__ in _STOPS for each in effects):
-                        state.racing = buffers.check(state, call)
-                        effects = [*effects, *_rule_of(type(operation))(self, state, call)]
                     self.apply(state, effects)
+                    if not effects or effects[-1].__class__ not in _STOPS:
+                        state.racing = buffers.check(state, call)
+                        self.apply(state, _rule_of(operation.__class__)(self, state, call))
             if self.streams.advance() or self._choose_message():
                 continue
             if self.cut or not self._give_up():
@@ -922,7 +922,7 @@ _SHAPES: tuple[tuple[type[Operation], Rule], ...] = (
     (Compound, _act),
 )
 
-#: after one of these, a call that was checked does nothing else
+#: with one of these as the last effect, a call that was checked does nothing else
 _STOPS = frozenset({Raise, Begin})
 
 

@@ -38,8 +38,8 @@ def check(run: Run, state: RankState, call: Call, operation: Operation) -> list[
 
     With a Raise or a Begin among the effects, the call does nothing else.
     """
-    on_destroyed = look_up(state, call, operation)
-    if any(each.__class__ is Raise for each in on_destroyed):
+    on_destroyed = look_up(state, call, operation) if state.process.destroyed else []
+    if on_destroyed and on_destroyed[-1].__class__ is Raise:
         return on_destroyed
     refusal = operation.refuse(call.entry)
     if refusal is not None:

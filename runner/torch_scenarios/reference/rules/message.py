@@ -89,8 +89,8 @@ def buffer(post: Posted, reading: Reading, under_way: Callable[[Posted], int]) -
 
     `under_way` counts the messages before it that were sent and not received.
     """
-    room = reading.on(post.group).buffer
-    if room is None or not post.message.sends:
+    room = reading.on(post.group).buffer if post.message.sends else None
+    if room is None:
         return []
     size_bytes = post.payload.nbytes if isinstance(post.payload, np.ndarray) else None
     if not room.takes(size_bytes, under_way(post)):
@@ -118,6 +118,8 @@ def misfit(sent: Content, received: Content) -> Discord | None:
 
 def content_of(value: Any) -> Content:
     """Return what one end of a message moves."""
+    if value.__class__ is np.ndarray:
+        return Content(value.dtype, value.size)
     if isinstance(value, list):
         return Content(None, len(value))
     array = np.asarray(value)
