@@ -766,7 +766,7 @@ def _scenario(
     backends = backends_of(tree.get("backends"), context)
     context = context.changed(distributed=distributed_names(tree.get("steps")))
     steps = step_list(tree.get("steps"), context)
-    return Scenario(
+    scenario = Scenario(
         source=tree.mark.source,
         name=name,
         case=name + suffix,
@@ -783,11 +783,14 @@ def _scenario(
         tensors=_values(tree, "tensors", context, values.value, found),
         models=with_checkpoints(made, police_joins(made, steps, context)),
         steps=steps,
-        reads_backend=BACKEND in before | context.asked,
         truncated=truncated_of(tree.get("truncated"), world_size, context),
         expect=final_expectation(tree.get("expect"), context, backends or ()),
         mark=tree.mark,
     )
+    if BACKEND in before | context.asked:
+        return replace(scenario, reads_backend=True)
+    own = {name: value for name, value in constants.items() if name != BACKEND}
+    return replace(scenario, constants=own)
 
 
 def _check_library(tree: Mapping, context: Context, found: list[Definition]) -> None:
