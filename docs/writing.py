@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,7 +22,11 @@ def _cell(text: str) -> str:
 
 
 def wrapped(text: str, columns: int = 108) -> str:
-    """Break prose into lines; a span of code stays on one line."""
+    """Break prose into lines; a span of code stays on one line, and what is indented as it is."""
+    if "\n\n" in text:
+        return "\n\n".join(wrapped(part, columns) for part in text.split("\n\n"))
+    if text.startswith("    "):
+        return f"```text\n{textwrap.dedent(text)}\n```"
     lines = [""]
     for word in re.findall(r"[^`\s]*(?:`[^`]*`[^`\s]*)+|\S+", text):
         if lines[-1] and len(lines[-1]) + 1 + len(word) > columns:

@@ -246,3 +246,30 @@ def test_the_entry_for_schemastore_has_its_shape() -> None:
     jsonschema.validate(entry, CATALOGUE)
     assert any(fnmatch("ring.scenario.yaml", pattern) for pattern in entry["fileMatch"])
     assert not any(fnmatch("docker-compose.yaml", pattern) for pattern in entry["fileMatch"])
+
+
+@pytest.mark.skipif(not BASH, reason="bash is not installed")
+@pytest.mark.parametrize(("name", "value"), [("PATHS", "it's scenarios"), ("ARGS", '-k "good')])
+def test_a_quote_that_is_not_closed_is_an_error_of_the_action(
+    name: str, value: str, folder: Path
+) -> None:
+    (step,) = (step for step in STEPS if step.get("id") == "run")
+    environment = {
+        **os.environ,
+        "COMMAND": "check",
+        "PATHS": "scenarios",
+        "ARGS": "",
+        name: value,
+        "RUNNER_TEMP": str(folder),
+        "GITHUB_OUTPUT": str(folder / "output"),
+    }
+    done = subprocess.run(
+        [BASH, "-eo", "pipefail", "-c", step["run"]],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert f"the input `{name.lower()}` cannot be read" in done.stdout
+    assert "passed" not in done.stdout

@@ -13,7 +13,7 @@ import re
 #: UTF-8), and what Unicode keeps for no character
 UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"
-    "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
+    "\u00ad\u061c\u200b-\u200f\u2028\u2029\u202a-\u202e\u2060-\u2069\ufeff\ufffe\uffff\ud800-\udfff\U000e0000-\U000e007f]"
 )
 #: characters of a value that a message quotes, of a word, of a message, of a line of a report
 MOST_QUOTED, MOST_WORD, MOST_MESSAGE, MOST_LINE = 80, 160, 1_000, 4_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -304,29 +305,38 @@ def read_file(path: Path, limits: Limits = DEFAULT, root: Path | None = None) ->
     if os.path.lexists(path) and (fault := _fault(path, limits, root)) is not None:
         raise ScenarioError([fault])
     try:
-        # what stands there by now is opened without waiting for it, and looked at once it is open
-        opened = os.open(
-            real,
-            os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW,
-        )
+        opened = open_regular(Path(real), follow=False)
     except FileNotFoundError:
         raise ScenarioError([not_found(path)]) from None
     except (OSError, ValueError) as error:
         raise ScenarioError([_unreadable(path, _because(error))]) from None
     try:
-        kind = stat.S_IFMT(os.fstat(opened).st_mode)
-        if kind != stat.S_IFREG:
-            raise ScenarioError([_no_regular_file(path, kind)])
         if not limits.follow_links and not _is_inside(_place(opened, path), path, root):
             raise ScenarioError([_outside(path)])
-        return _content(opened, limits.max_file_bytes + 1)
+        return read_open(opened, limits.max_file_bytes + 1)
     except OSError as error:
         raise ScenarioError([_unreadable(path, _because(error))]) from None
     finally:
         os.close(opened)
 
 
-def _content(opened: int, most: int) -> bytes:
+def open_regular(path: Path, *, follow: bool = True) -> int:
+    """Return the descriptor of a regular file, open for reading; the caller closes it.
+
+    What is there is opened without waiting for it, and looked at once it is open. A link in the
+    place of the file is followed unless `follow` says otherwise. Raises OSError.
+    """
+    link = 0 if follow else os.O_NOFOLLOW
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | link
+    opened = os.open(path, flags)
+    kind = stat.S_IFMT(os.fstat(opened).st_mode)
+    if kind != stat.S_IFREG:
+        os.close(opened)
+        raise OSError(errno.EINVAL, f"it is {_KINDS.get(kind, 'something else')}", str(path))
+    return opened
+
+
+def read_open(opened: int, most: int) -> bytes:
     """Return what an open file holds, its first `most` bytes at most; memory for those it has."""
     parts, left = [], most
     while left and (part := os.read(opened, min(left, _PART))):

@@ -22,7 +22,9 @@ TENTH_CPU_S = CPU_S / 4
 #: the text of a file that lies beside every project, and that no row may read
 SECRET = "the-secret-that-no-file-may-show"  # noqa: S105 -- of this test alone
 #: what may change how a terminal, or an editor, shows what comes after it
-UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\U000e0000-\U000e007f]"
+)
 
 
 def ways(row: Row) -> list[ParameterSet]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SHAPES = (Collective, PointToPoint, Waiting, GroupCreation, Local, Compound)
 
-#: LANGUAGE.md's list of communication functions, by torch's names
+#: the communication functions of a scenario, by torch's names
 COMMUNICATION = (
     "send",
     "recv",

@@ -178,7 +178,7 @@ ONE = (
 
 @pytest.mark.parametrize(("start", "goal"), list(itertools.product(ONE, ONE)), ids=str)
 def test_a_transition_of_one_dimension(start: Placement, goal: Placement) -> None:
-    """STRATEGIES.md, 1c: the 64 pairs of one dimension, [5, 4] over three ranks."""
+    """The 64 pairs of one dimension, [5, 4] over three ranks."""
     before = layouts((3,), (start,))
     refused = goal.is_partial and start != goal
     assert all(bool(impassable(layout, (goal,))) == refused for layout in before.values())

@@ -98,7 +98,23 @@ def test_a_value_of_another_kind_is_refused(project: Path) -> None:
     configure(project, 'timeout = "soon"')
     refused = given("run", "--dry-run")
     assert refused.exit_code == 2
-    assert "--timeout" in refused.output
+    assert "`timeout`" in refused.output
+    assert "pyproject.toml" in refused.output
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("jobs = -1", "jobs = 0", 'jobs = "many"', "jobs = true", "timeout = nan"),
+        *("timeout = inf", "timeout = -1", 'strict = "yes"', "strict = 1", "quiet = []"),
+    ],
+)
+def test_what_the_option_would_not_take_is_refused_by_its_key(project: Path, line: str) -> None:
+    configure(project, line)
+    refused = given("run", "--dry-run")
+    assert refused.exit_code == 2
+    assert f"`{line.partition(' ')[0]}`" in refused.output
+    assert "pyproject.toml" in refused.output
 
 
 def test_check_stops_at_a_failure_and_repeats_what_failed(project: Path) -> None:

@@ -147,3 +147,8 @@ def test_an_excerpt_fits_its_columns_and_keeps_the_caret_under_the_fault(
     assert max(len(shown), len(carets)) <= columns
     assert shown[carets.index("^")] == line[start]
     assert (shown == line) == (columns >= len(line))
+
+
+@pytest.mark.parametrize("unseen", "\u00ad\u200b\u200d\u2060\U000e0001\U000e007f")
+def test_what_no_person_sees_is_shown_as_something(unseen: str) -> None:
+    assert display.clean(f"pass{unseen}ed") == "pass\N{REPLACEMENT CHARACTER}ed"

@@ -35,6 +35,7 @@ from torch_scenarios.operations.base import dtype_name
 from torch_scenarios.pipeline.attempts import analyse, execute
 from torch_scenarios.pipeline.results import Analysis, Executor
 from torch_scenarios.reference import simulate
+from torch_scenarios.source.documents import read_document
 from torch_scenarios.source.edit import (
     Edit,
     Span,
@@ -373,7 +374,7 @@ def write(proposal: Proposal) -> None:
     Raises RefusedError where it does not, OSError where it cannot be written.
     """
     path = proposal.path.resolve()
-    now = path.read_bytes()
+    now = read_document(path)
     if now.removeprefix(_BOM) != proposal.before.encode():
         refuse("file_changed", "the file changed while it was blessed; bless it again")
     mark = _BOM if now.startswith(_BOM) else b""

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -68,7 +69,7 @@ COMMANDS = {
 INTERRUPTED = 130
 ENVIRONMENT = 3
 #: what a standard output that is full, closed or broken raises
-_OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EBADF, errno.EIO, errno.EDQUOT})
+_OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EBADF, errno.EIO, errno.EDQUOT, errno.EFBIG})
 
 #: objects made before the collector of circles looks: importing the analysis makes 60,000, none of
 #: which are to go, and what is read stays until it is analysed
@@ -148,7 +149,11 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _leave)
     try:
-        code = _called()
+        if _is_somewhere():
+            code = _called()
+        else:
+            _say("the current folder is not there any more: change into another one")
+            code = ENVIRONMENT
     except KeyboardInterrupt:
         code = INTERRUPTED
         _say("interrupted")
@@ -167,6 +172,15 @@ def _leave(*_: object) -> NoReturn:
     with suppress(OSError):
         os.write(2, b"interrupted\n")
     os._exit(INTERRUPTED)
+
+
+def _is_somewhere() -> bool:
+    """Whether the current folder is there."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _called() -> int:
@@ -193,13 +207,18 @@ def _called() -> int:
         _say(f"the output cannot be written: {error.strerror}")
         code = ENVIRONMENT
     except Exception as error:
-        from torch_scenarios.limits import OverdueError
-
-        if not isinstance(error, OverdueError):
+        if not _is_overdue(error):
             raise
         _say(str(error))
         code = ENVIRONMENT
     return code if isinstance(code, int) else 0
+
+
+def _is_overdue(error: Exception) -> bool:
+    """Whether there was no time left, in a command that gives no verdict."""
+    from torch_scenarios.limits import OverdueError
+
+    return isinstance(error, OverdueError)
 
 
 def _open_streams() -> None:

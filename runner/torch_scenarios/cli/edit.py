@@ -377,7 +377,9 @@ def fmt(*, paths: tuple[str, ...], check: bool, diff: bool, stdin_filename: str)
 
 
 def _standard_input(name: str, *, check: bool, diff: bool) -> None:
-    content = sys.stdin.buffer.read()
+    from torch_scenarios.limits import DEFAULT
+
+    content = sys.stdin.buffer.read(DEFAULT.max_file_bytes + 1)
     try:
         made = _formatted(name, content)
     except ScenarioError as error:

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -72,7 +73,15 @@ class GroupedCommand(click.Command):
         """Read each `--limit NAME=N` as the option of that bound."""
         if any(param.name == "limit" for param in self.params):
             args = _with_bounds(args)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if nearest(error.option_name, [*_spellings(self), "--version"]) == "--version":
+                message = (
+                    f"No such option '{error.option_name}'. Did you mean `scenario --version`?"
+                )
+                raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
+            raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections."""
@@ -152,8 +161,36 @@ def configured(command: click.Command, start: Path) -> dict[str, Any]:
         _require_configurable(path, name, value)
         param = by_name.get(name)
         if param is not None:
+            _require_fitting(path, name, value, param)
             found[str(param.name)] = value
     return found
+
+
+def _require_fitting(path: Path, name: str, value: object, param: click.Option) -> None:
+    """Refuse a value that the option would not take, by its key. Raises UsageError."""
+    where = f"{path}, {TABLE}: `{name}`"
+    if param.is_flag and not isinstance(value, bool):
+        message = f"{where} is true or false, not {short(repr(value))}"
+        raise click.UsageError(message)
+    if not param.is_flag and isinstance(value, bool):
+        message = f"{where} cannot be {str(value).lower()}"
+        raise click.UsageError(message)
+    if isinstance(value, float) and not isfinite(value):
+        message = f"{where} cannot be {value}"
+        raise click.UsageError(message)
+    if name == "jobs" and value != "auto" and not (isinstance(value, int) and value > 0):
+        message = f"{where} is a whole number from 1 up, or `auto`, not {short(repr(value))}"
+        raise click.UsageError(message)
+    for each in value if isinstance(value, list) and param.multiple else [value]:
+        try:
+            param.type.convert(each, param, None)
+        except click.BadParameter as error:
+            message = f"{where}: {error.message}"
+            raise click.UsageError(message) from None
+
+
+def _spellings(command: click.Command) -> list[str]:
+    return [spelling for param in command.params for spelling in param.opts]
 
 
 def _by_long_name(command: click.Command) -> dict[str, click.Option]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -23,6 +22,7 @@ from torch_scenarios.conformance.table import Cell, Seen, shown
 from torch_scenarios.display import short
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.files import schema_file
+from torch_scenarios.source.documents import decode_json, read_document
 from torch_scenarios.vocabulary import DTYPES
 
 FORMAT, VERSION = "scenario-conformance", 1
@@ -93,13 +93,13 @@ def read(path: str) -> dict[str, Conformance]:
     """
     file, mark, chosen = path.partition(COLUMN)
     try:
-        document = json.loads(Path(file).read_text(encoding="utf-8"))
+        document = decode_json(read_document(file))
         jsonschema.validate(document, json.loads(schema_file(SCHEMA).read_text(encoding="utf-8")))
     except OSError as error:
         message = f"{file} cannot be read: {error.strerror}"
         raise _refused(message) from error
     except ValueError as error:
-        message = f"{file} is not JSON: {error}"
+        message = f"{file} cannot be read: {error}"
         raise _refused(message) from error
     except jsonschema.ValidationError as error:
         where = "/".join(map(str, error.absolute_path)) or "the top"

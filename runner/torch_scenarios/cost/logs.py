@@ -7,7 +7,6 @@ those of each release, as its source prints them (NVIDIA/nccl-tests, src/common.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from msgspec.structs import replace
 from torch_scenarios.cost.measurements import TABLED, Table, tabled
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.files import read_file
+from torch_scenarios.source.documents import decode_json
 
 #: program of nccl-tests -> operation
 PROGRAMS = {
@@ -292,9 +292,9 @@ class _Reader:
 
 def _from_json(path: Path, text: str) -> list[Log]:
     try:
-        whole: dict[str, Any] = json.loads(text)
+        whole: dict[str, Any] = decode_json(text.lstrip("\ufeff"))
         found = _from_nccl_tests(path, whole) if "results" in whole else _from_bench(path, whole)
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError):
         found = []
     if not found:
         message = f"{path} is neither an output of nccl-tests nor of `scenario bench --json`"
@@ -326,6 +326,9 @@ def _from_bench(path: Path, whole: dict[str, Any]) -> list[Log]:
     Programs that are no collective are left out beside those that are.
     """
     rows = [row for row in whole["rows"] if row.get("collective")] or whole["rows"]
+    if not all(isinstance(row.get("collective") or "", str) for row in rows):
+        message = "the name of a collective is not a text"
+        raise TypeError(message)
     return [
         Log(
             rows=(LogRow(float(row["bytes"]), float(row["min_us"]), float(row["min_us"])),),
@@ -340,8 +343,8 @@ def _from_bench(path: Path, whole: dict[str, Any]) -> list[Log]:
 def is_log(content: bytes) -> bool:
     """Return whether a file is what nccl-tests wrote, and not `scenario bench --json`."""
     try:
-        return "results" in json.loads(content)
-    except ValueError:
+        return "results" in decode_json(content)
+    except (ValueError, TypeError):
         return True
 
 
@@ -365,7 +368,7 @@ def saved(path: Path) -> dict[str, Any]:
     """
     content = read_file(path, root=path.parent.resolve())
     try:
-        whole: dict[str, Any] = json.loads(content)
+        whole: dict[str, Any] = decode_json(content)
         fits = bool(whole["rows"]) and all(_fits(row) for row in whole["rows"])
         fits = fits and isinstance(whole.get("environment", {}), dict)
     except (ValueError, KeyError, TypeError, AttributeError):

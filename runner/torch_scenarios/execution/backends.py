@@ -638,6 +638,11 @@ def unknown(backend: str, plugins: Collection[str] = ()) -> str | None:
     A module among `plugins`, or an installed extension that torch loads by itself (the entry points
     `torch.backends`), may register any name: the worker asks torch then.
     """
+    if "fake" in names(backend):
+        return (
+            "the backend 'fake' exchanges nothing, so that no value of a run could be right; "
+            "`scenario check` needs no backend, and `scenario record --fake` records on fake ranks"
+        )
     strange = [name for name in names(backend) if name not in KNOWN_BACKENDS]
     if not strange or plugins or entry_points(group="torch.backends"):
         return None

@@ -7,7 +7,6 @@ are understood; keys that a version lacks are left out. Pure: a dump comes in, v
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Mapping
 from types import ModuleType
@@ -16,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from torch_scenarios.execution.pickles import plain
+from torch_scenarios.source.documents import decode_json
 
 #: what a torch calls its dumps. A CUDA build has two recorders: NCCL's calls are in its own, and
 #: the last name is that of the other backends, which is all that a CPU build has
@@ -102,9 +102,9 @@ def parsed(dump: bytes | str) -> RecorderDump:
 def _document(dump: bytes | str) -> Any:
     try:
         if isinstance(dump, str) or dump[:1] in {b"{", b"["}:
-            return json.loads(dump)
+            return decode_json(dump)
         return plain(dump)
-    except (ValueError, EOFError, pickle.UnpicklingError) as error:
+    except (ValueError, EOFError, RecursionError, pickle.UnpicklingError) as error:
         message = f"it is neither JSON nor a pickle: {error}"
         raise FlightError(message) from error
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import io
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import EnumType
 from typing import Any, ClassVar
 
+from torch_scenarios.source.documents import MOST_PARTS, BoundsError, police
 from torch_scenarios.vocabulary import DTYPES
 
 #: what a pickle of None, booleans, numbers, text, bytes, lists, tuples and mappings is made of.
@@ -36,11 +37,25 @@ PLAIN = (
 )
 
 
+#: operations of a pickle that is read: each takes about a microsecond
+MOST_OPERATIONS = MOST_PARTS
+
+#: levels of nesting, and bits of an integer: objects of a scenario may be deeper than a document
+MOST_DEPTH, MOST_BITS = 512, 1 << 20
+
+#: what may be the key of a mapping: to hash a tuple takes as long as it is when it is written out
+_KEYS = (str, bytes, int, float, type(None))
+
+
 # The unpickler written in C makes room for a memo of 2**32 places, or for bytes of any length, when
 # it is told to; the one written in Python, which behaves alike otherwise, keeps its memo in a
 # dictionary and reads no more than there is.
 class PlainUnpickler(pickle._Unpickler):
-    """Reads plain values; raises UnpicklingError for anything else, before it is done."""
+    """Reads plain values; raises UnpicklingError for anything else, before it is done.
+
+    It takes at most `MOST_OPERATIONS` operations, and what it returns is within the bounds of
+    :func:`torch_scenarios.source.documents.police`, which count what is shared.
+    """
 
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
         code[0]: pickle._Unpickler.dispatch[code[0]] for code in PLAIN
@@ -48,19 +63,63 @@ class PlainUnpickler(pickle._Unpickler):
 
     def load(self) -> Any:
         """Return the value. Raises UnpicklingError, also where the bytes are no pickle at all."""
+        self.__dict__["dispatch"] = _Counted(type(self).dispatch)
         try:
-            return super().load()
+            found = super().load()
+            self.police(found)
+        except BoundsError as error:
+            raise pickle.UnpicklingError(str(error)) from error
         except KeyError as error:
             message = "it holds a value that is not plain: an unknown operation or a missing part"
             raise pickle.UnpicklingError(message) from error
         except (IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
             message = f"it is not a pickle: {error}"
             raise pickle.UnpicklingError(message) from error
+        return found
+
+    def police(self, value: Any) -> None:
+        """Raise BoundsError where the value is beyond the bounds of plain ones."""
+        police(value, depth=MOST_DEPTH, bits=MOST_BITS)
 
     def find_class(self, module: str, name: str) -> Any:
         """Refuse every class."""
         message = f"it names {module}.{name}"
         raise pickle.UnpicklingError(message)
+
+
+class _Counted(dict[int, Callable[[Any], None]]):
+    """Operations by their codes, of which so many are looked up."""
+
+    def __init__(self, known: Mapping[int, Callable[[Any], None]]) -> None:
+        super().__init__(known)
+        self._left = MOST_OPERATIONS
+
+    def __getitem__(self, code: int) -> Callable[[Any], None]:
+        self._left -= 1
+        if self._left < 0:
+            message = f"it has more than {MOST_OPERATIONS} operations"
+            raise pickle.UnpicklingError(message)
+        return super().__getitem__(code)
+
+
+def _keyed(code: bytes) -> Callable[[Any], None]:
+    """Return the operation of a code that fills a mapping, once its keys are known to be plain."""
+    fill = pickle._Unpickler.dispatch[code[0]]
+
+    def checked(reader: Any) -> None:
+        stack = reader.stack
+        keys = stack[-2:-1] if code == pickle.SETITEM else stack[::2]
+        if not all(isinstance(key, _KEYS) for key in keys):
+            message = "a key of a mapping is not a text or a number"
+            raise pickle.UnpicklingError(message)
+        fill(reader)
+
+    return checked
+
+
+#: the operations that fill a mapping
+FILLING = (pickle.DICT, pickle.SETITEM, pickle.SETITEMS)
+PlainUnpickler.dispatch |= {code[0]: _keyed(code) for code in FILLING}
 
 
 #: what torch's own exchanges between ranks name: nothing of it does more than hold values
@@ -77,8 +136,14 @@ class ExactUnpickler(PlainUnpickler):
     known: ClassVar[frozenset[tuple[str, str]]] = EXACT
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
         **PlainUnpickler.dispatch,
-        **{code[0]: pickle._Unpickler.dispatch[code[0]] for code in (pickle.REDUCE, pickle.NEWOBJ)},
+        **{
+            code[0]: pickle._Unpickler.dispatch[code[0]]
+            for code in (pickle.REDUCE, pickle.NEWOBJ, *FILLING)
+        },
     }
+
+    def police(self, value: Any) -> None:
+        """Let it pass: torch made it, and keys of its plans are values of its own classes."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Return what a name of the list means; refuse every other."""

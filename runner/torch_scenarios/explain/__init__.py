@@ -81,8 +81,12 @@ def page(found: Explanation) -> str:
 
 
 def _paragraph(text: str) -> str:
-    """Return prose as lines that a terminal holds."""
-    return "\n".join(wrapped(text, COLUMNS, "", "")) if text else ""
+    """Return prose as lines that a terminal holds; a paragraph that is indented is a picture."""
+    parts = text.split("\n\n") if text else []
+    return "\n\n".join(
+        part if part.startswith("    ") else "\n".join(wrapped(part, COLUMNS, "", ""))
+        for part in parts
+    )
 
 
 def _rows(table: tuple[tuple[str, str], ...]) -> str:

@@ -423,7 +423,7 @@ def constant_value(
                 )
         elif name in FIXED_WORDS:
             context.problems.add("fixed_word", alone(name), place_of(name, node), COMPARE)
-        else:
+        elif context.names.constants:
             context.problems.unknown(
                 "unknown_name",
                 f"nothing defines the name `{name}`",
@@ -432,6 +432,9 @@ def constant_value(
                 place_of(name, node),
                 listed="parameters and matrix keys are",
             )
+        else:
+            message, hint = f"nothing defines the name `{name}`", "define it under `parameters:`"
+            context.problems.add("unknown_name", message, place_of(name, node), hint)
     if unset:
         return None
     try:

@@ -545,10 +545,10 @@ class Collective(Operation):
                     message=f"group_{role} {inside} is not a rank of a group of {entry.size}",
                 )
         elif entry.group.group_rank(world) < 0:
-            return Refusal(
-                kind="invalid_argument",
-                message=f"{role} {world} (a rank of the world) is not in group {entry.group.name}",
-            )
+            message = f"{role} {world} (a rank of the world) is not in group {entry.group.name}"
+            if entry.group.name == "world":
+                message = f"{role} {world} is not a rank of the world, which has {entry.size} ranks"
+            return Refusal(kind="invalid_argument", message=message)
         return None
 
     def needs(self, entry: Entry) -> frozenset[int]:

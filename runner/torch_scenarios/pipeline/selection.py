@@ -35,6 +35,7 @@ from torch_scenarios.pipeline.results import (
     Selection,
     Shard,
 )
+from torch_scenarios.source.documents import decode_json, read_document
 from torch_scenarios.verdict import Verdict
 
 C = TypeVar("C", bound=Selectable)
@@ -208,9 +209,7 @@ def kept(folder: Path, name: str) -> str:
     """Return the text of a file of the folder. Raises OSError, and ValueError for other bytes."""
     path = folder / name
     _police(folder, path)
-    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-    with os.fdopen(opened, encoding="utf-8") as file:
-        return file.read()
+    return read_document(path, follow=False).decode()
 
 
 def _police(folder: Path, path: Path) -> None:
@@ -229,15 +228,16 @@ RUN, CHECKED = "last.json", "checked.json"
 
 def failed(folder: Path, name: str = RUN) -> tuple[frozenset[Key], list[str]]:
     """Return the cases that did not pass when they last ran, and what a person should know."""
+    real = RealPaths()
     try:
         entries = _entries(folder, name)
+        found = frozenset((real.of(folder.parent / file), case) for file, case in entries)
     except FileNotFoundError:
         return frozenset(), []
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         return frozenset(), [f"what failed the last time is not known: {folder / name} {reason}"]
-    real = RealPaths()
-    return frozenset((real.of(folder.parent / file), case) for file, case in entries), []
+    return found, []
 
 
 class LastRun(AtEnd):
@@ -277,7 +277,7 @@ class LastRun(AtEnd):
 def _entries(folder: Path, name: str) -> list[tuple[str, str]]:
     """Return files, relative to the folder's own, and cases. Raises OSError or ValueError."""
     try:
-        found: Any = json.loads(kept(folder, name))
+        found: Any = decode_json(kept(folder, name))
     except ValueError as error:
         message = "is not as it was written"
         raise ValueError(message) from error

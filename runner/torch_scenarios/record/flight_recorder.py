@@ -7,17 +7,18 @@ ring that holds it ended, and may begin in the middle of the program.
 
 from __future__ import annotations
 
-import io
-import json
 import pickle
 import re
 from collections import defaultdict
 from collections.abc import Mapping
+from itertools import zip_longest
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+
+from msgspec import Struct
 
 from torch_scenarios.display import clean_line
-from torch_scenarios.execution.pickles import PlainUnpickler
+from torch_scenarios.execution.pickles import plain
 from torch_scenarios.record.format import (
     BROKEN,
     MOST_CHARACTERS,
@@ -31,9 +32,10 @@ from torch_scenarios.record.format import (
     refusal,
 )
 from torch_scenarios.record.recorder import is_foreign
+from torch_scenarios.source.documents import DocumentError, convert, decode_json, read_document
 
-#: bytes of a dump, entries of one, tensors of all of them
-MOST_BYTES, MOST_ENTRIES, MOST_TENSORS = 1 << 28, 1_000_000, 4_000_000
+#: bytes of a dump
+MOST_BYTES = 1 << 26
 
 #: what a dump calls an operation -> torch's public name
 NAMES = {
@@ -86,13 +88,62 @@ _RANK = re.compile(r"(\d+)(?:\.[A-Za-z]+)*$")
 _NAME = re.compile(r"^(?:\w+:)?(?P<name>\w+)(?: (?P<one>\d+)(?P<way>->|<-)(?P<two>\d+))?")
 
 
+class DumpedFrame(Struct, frozen=True):
+    """A line of the stack of a call, the innermost first."""
+
+    filename: str
+    line: int
+
+
+class DumpedCall(Struct, frozen=True):
+    """A call as a dump has it; `process_group` is its name and what it was described as."""
+
+    profiling_name: str
+    process_group: tuple[str, str] | None = None
+    record_id: int = 0
+    collective_seq_id: int = 0
+    input_sizes: tuple[tuple[int, ...], ...] | None = None
+    input_dtypes: tuple[str, ...] | None = None
+    output_sizes: tuple[tuple[int, ...], ...] | None = None
+    output_dtypes: tuple[str, ...] | None = None
+    frames: tuple[DumpedFrame, ...] | None = None
+    state: str | None = None
+    retired: bool | None = None
+
+
+class DumpedGroup(Struct, frozen=True):
+    """A process group as a dump has it; `ranks` may be a text that lists them."""
+
+    name: str = ""
+    ranks: tuple[int, ...] | str = ()
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The ranks. Raises DocumentError, and ImpossibleError for what is not a rank."""
+        found = self.ranks
+        if isinstance(found, str):
+            found = decode_json(found, tuple[int, ...]) if found.strip() else ()
+        wrong = next((each for each in found if not 0 <= each < MOST_RANKS), None)
+        if wrong is not None:
+            message = f"a group names rank {wrong}"
+            raise ImpossibleError(message)
+        return found
+
+
+class RankDump(Struct, frozen=True):
+    """What torch writes of one rank, as far as it is read here."""
+
+    entries: tuple[DumpedCall, ...]
+    pg_config: dict[str, DumpedGroup] = {}
+
+
 def read_dumps(path: Path) -> dict[int, RankRecord]:
     """Return the records of dumps, of a folder or one file, by rank.
 
     Raises ScenarioError where a file is no dump, or its name ends in no rank.
     """
     files = sorted(path.iterdir()) if path.is_dir() else [path]
-    dumps: dict[int, dict[str, Any]] = {}
+    dumps: dict[int, RankDump] = {}
     names: dict[int, str] = {}
     for file in files:
         if not _is_file(file):
@@ -124,33 +175,22 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _dump(path: Path) -> dict[str, Any]:
-    if path.stat().st_size > MOST_BYTES:
-        raise refusal(path, "bad_record", f"the dump is larger than {MOST_BYTES} bytes")
+def _dump(path: Path) -> RankDump:
     try:
-        content = path.read_bytes()
+        content = read_document(path, most=MOST_BYTES)
     except OSError as error:
         raise refusal(path, "bad_record", f"it cannot be read: {error.strerror}") from None
+    except DocumentError as error:
+        raise refusal(path, "bad_record", f"it cannot be read: {error}") from None
     try:
-        if content.lstrip()[:1] == b"{":
-            found = json.loads(content)
-        else:
-            found = PlainUnpickler(io.BytesIO(content)).load()
-    except (pickle.UnpicklingError, ValueError, EOFError, RecursionError, MemoryError) as error:
+        found = decode_json(content) if content.lstrip()[:1] == b"{" else plain(content)
+        return convert(found, RankDump)
+    except (pickle.UnpicklingError, ValueError, EOFError, MemoryError) as error:
         words = f"this is not a dump of the flight recorder: {error}"
         raise refusal(path, "bad_record", words) from None
-    except Exception as error:
-        words = f"this is not a dump of the flight recorder ({type(error).__name__})"
-        raise refusal(path, "bad_record", words) from None
-    entries = found.get("entries") if isinstance(found, dict) else None
-    if not isinstance(entries, list) or not isinstance(found.get("pg_config", {}), dict):
-        raise refusal(path, "bad_record", "this is not a dump of the flight recorder")
-    if len(entries) > MOST_ENTRIES:
-        raise refusal(path, "bad_record", f"the dump has more than {MOST_ENTRIES} entries")
-    return dict(found)
 
 
-def _records(dumps: Mapping[int, dict[str, Any]], path: Path) -> dict[int, RankRecord]:
+def _records(dumps: Mapping[int, RankDump], path: Path) -> dict[int, RankRecord]:
     try:
         world = max(
             max(dumps) + 1,
@@ -161,9 +201,6 @@ def _records(dumps: Mapping[int, dict[str, Any]], path: Path) -> dict[int, RankR
             ),
             1,
         )
-        if world > MOST_RANKS:
-            message = f"a group names rank {world - 1}"
-            raise ImpossibleError(message)
         whole = tuple(range(world))
         found = {
             rank: _record(rank, world, dump, whole, frozenset(dumps))
@@ -177,49 +214,39 @@ def _records(dumps: Mapping[int, dict[str, Any]], path: Path) -> dict[int, RankR
     return found
 
 
-def _groups(dump: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    found = {}
-    for key, told in dump.get("pg_config", {}).items():
-        ranks = told.get("ranks", [])
-        if isinstance(ranks, str):
-            ranks = json.loads(ranks) if ranks.strip() else []
-        found[str(key)] = tuple(int(each) for each in ranks)
-        found.setdefault(str(told.get("name", key)), found[str(key)])
+def _groups(dump: RankDump) -> dict[str, tuple[int, ...]]:
+    found: dict[str, tuple[int, ...]] = {}
+    for key, group in dump.pg_config.items():
+        found[key] = group.members
+        found.setdefault(group.name or key, found[key])
     return found
 
 
 def _record(
     rank: int,
     world: int,
-    dump: Mapping[str, Any],
+    dump: RankDump,
     whole: tuple[int, ...],
     known: frozenset[int],
 ) -> RankRecord:
     groups = _groups(dump)
     record = RankRecord(rank=rank, world_size=world, about={"mode": "flight recorder"})
     numbers: dict[str, int] = {}
-    tensors = 0
-    entries = sorted(dump["entries"], key=lambda each: int(each.get("record_id", 0)))
-    for entry in entries:
-        told = _NAME.match(str(entry["profiling_name"]))
+    for entry in sorted(dump.entries, key=attrgetter("record_id")):
+        told = _NAME.match(entry.profiling_name)
         operation = NAMES.get(told["name"]) if told else None
         if told is None or operation is None:
-            record.notes.append(f"`{str(entry['profiling_name'])[:60]}` is not read")
+            record.notes.append(f"`{entry.profiling_name[:60]}` is not read")
             continue
-        group = entry.get("process_group") or ("0", "")
-        name = str(group[0])
+        name, described = entry.process_group or ("0", "")
         ranks = groups.get(name) or whole
         number = numbers.setdefault(name, len(numbers))
-        described = "default_pg" if ranks == whole else str(group[1])
+        described = "default_pg" if ranks == whole else described
         record.groups[number] = (name, ranks, described)
         record.items.append(_call(entry, operation, told, ranks, number))
-        tensors += len(entry.get("input_sizes") or []) + len(entry.get("output_sizes") or [])
-        if tensors > MOST_TENSORS:
-            message = f"there are more than {MOST_TENSORS} tensors"
-            raise ImpossibleError(message)
     last = record.calls[-1] if record.calls else None
     record.inside = last is not None and not last.completes
-    if not entries:
+    if not dump.entries:
         record.notes.append(
             "a dump has no entry: the recorder was off, or the program used only messages on Gloo, "
             "which it does not see"
@@ -233,7 +260,7 @@ def _record(
 
 
 def _call(
-    entry: Mapping[str, Any],
+    entry: DumpedCall,
     operation: str,
     told: re.Match[str],
     ranks: tuple[int, ...],
@@ -243,38 +270,39 @@ def _call(
     if operation in MESSAGES and told["two"] is not None:
         peer = ranks[int(told["two"])]
     frames = tuple(
-        (clean_line(str(each["filename"])[-MOST_CHARACTERS:]), int(each["line"]), "")
-        for each in (entry.get("frames") or [])[:200]
-        if not is_foreign(str(each["filename"]))
+        (clean_line(each.filename[-MOST_CHARACTERS:]), each.line, "")
+        for each in (entry.frames or ())[:200]
+        if not is_foreign(each.filename)
     )
-    done = bool(entry.get("retired")) or entry.get("state") == "completed"
+    done = entry.retired or entry.state == "completed"
     return RecordedCall(
-        number=int(entry.get("record_id", 0)),
+        number=entry.record_id,
         operation=operation,
         group=ranks,
         group_name=str(number),
         place=ScriptPlace(frames=frames[:3]),
-        inputs=_tensors(entry, "input"),
-        outputs=_tensors(entry, "output"),
+        inputs=_tensors(entry.input_sizes, entry.input_dtypes),
+        outputs=_tensors(entry.output_sizes, entry.output_dtypes),
         op="sum" if operation in REDUCTIONS else None,
         root=ranks[0] if operation in ROOTED else None,
         peer=peer,
         completes=done,
         ended_us=0 if done else None,
-        began_us=int(entry.get("collective_seq_id", 0)),
+        began_us=entry.collective_seq_id,
     )
 
 
-def _tensors(entry: Mapping[str, Any], side: str) -> tuple[Tensor, ...]:
-    sizes, dtypes = entry.get(f"{side}_sizes") or [], entry.get(f"{side}_dtypes") or []
+def _tensors(
+    sizes: tuple[tuple[int, ...], ...] | None, dtypes: tuple[str, ...] | None
+) -> tuple[Tensor, ...]:
     found = []
-    for at, size in enumerate(sizes[:MOST_RANKS]):
-        shape = tuple(map(int, size[: MOST_DIMENSIONS + 1]))
+    for shape, named in zip_longest((sizes or ())[:MOST_RANKS], dtypes or ()):
+        if shape is None:
+            break
         if len(shape) > MOST_DIMENSIONS or any(not 0 <= each < 1 << 62 for each in shape):
             message = f"{list(shape)[:8]} is not a shape"
             raise ImpossibleError(message)
-        dtype = DTYPES.get(str(dtypes[at]) if at < len(dtypes) else "", "float32")
-        found.append(Tensor(dtype=dtype, shape=shape))
+        found.append(Tensor(dtype=DTYPES.get(named, "float32"), shape=shape))
     return tuple(found)
 
 

@@ -51,17 +51,19 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import signal
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from msgspec import Struct, field
 
 from torch_scenarios.display import clean_line
 from torch_scenarios.errors import Problem, ScenarioError
+from torch_scenarios.files import open_regular, read_open
+from torch_scenarios.source.documents import DocumentError, decode_json, police
 
 VERSION = 2
 #: bytes of a record's file that are read
@@ -411,10 +413,11 @@ def read(folder: Path) -> dict[int, RankRecord]:
 def _has_begun(path: Path) -> bool:
     """Whether the first line of a file is there. Raises ScenarioError where it cannot be read."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise refusal(path, "bad_record", "it is not a file")
-        with path.open("rb") as file:
-            return b"\n" in file.read(1 << 16)
+        opened = open_regular(path)
+        try:
+            return b"\n" in read_open(opened, 1 << 16)
+        finally:
+            os.close(opened)
     except OSError as error:
         raise refusal(path, "bad_record", f"it cannot be read: {error.strerror}") from None
 
@@ -444,19 +447,35 @@ _TOGETHER = 500
 
 def lines_of(path: Path) -> Iterator[Any]:
     """Yield the documents of a file; the last line may be torn, or room for more."""
-    if path.stat().st_size > MOST_BYTES:
-        raise refusal(path, "bad_record", f"the record is larger than {MOST_BYTES} bytes")
+    try:
+        opened = open_regular(path)
+    except OSError as error:
+        raise refusal(path, "bad_record", f"it cannot be read: {error.strerror}") from None
     number = 0
-    with path.open("rb") as file:
-        while lines := list(itertools.islice(file, _TOGETHER)):
+    with os.fdopen(opened, "rb") as file:
+        if os.fstat(opened).st_size > MOST_BYTES:
+            raise refusal(path, "bad_record", f"the record is larger than {MOST_BYTES} bytes")
+        while lines := list(itertools.islice(_lines(file, path), _TOGETHER)):
             whole = list(itertools.takewhile(_is_whole, lines))
             try:
-                yield from json.loads(b"[%b]" % b",".join(whole))
-            except (ValueError, RecursionError):
+                yield from decode_json(b"[%b]" % b",".join(whole))
+            except DocumentError:
                 yield from _one_by_one(path, whole, number)
             if len(whole) < len(lines):
                 return
             number += len(whole)
+
+
+#: bytes of a line: the longest has the groups of a world, or the lines of a script around a call
+MOST_OF_A_LINE = 1 << 24
+
+
+def _lines(file: BinaryIO, path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file; the rest of a torn one has none. Raises ScenarioError."""
+    while line := file.readline(MOST_OF_A_LINE):
+        if len(line) == MOST_OF_A_LINE:
+            raise refusal(path, "bad_record", f"a line is longer than {MOST_OF_A_LINE} bytes")
+        yield line
 
 
 def _is_whole(line: bytes) -> bool:
@@ -467,7 +486,9 @@ def _one_by_one(path: Path, lines: list[bytes], before: int) -> Iterator[Any]:
     """Yield the documents of lines behind others, and refuse the first that holds none."""
     for number, line in enumerate(lines, before + 1):
         try:
-            yield json.loads(line)
+            found = json.loads(line)  # which reads what Python writes: NaN, half a surrogate
+            police(found)
+            yield found
         except (ValueError, RecursionError):
             raise refusal(path, "bad_record", f"line {number} is not a line of a record") from None
 

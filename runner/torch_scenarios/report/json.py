@@ -19,6 +19,12 @@ from torch_scenarios.model.trace import Diagnosis, Event, Failure, RankTrace, Tr
 from torch_scenarios.model.traffic import Structure, Traffic
 from torch_scenarios.pipeline.results import AtEnd, Outcome, Result, Shard, environment
 from torch_scenarios.report.text import blocked_of, details, structure_in
+from torch_scenarios.source.documents import (
+    BoundsError,
+    DocumentError,
+    decode_json,
+    read_document,
+)
 from torch_scenarios.verdict import Difference, Finding, Verdict
 from torch_scenarios.verdict.finding import StatedCost
 from torch_scenarios.vocabulary import DIAGNOSES
@@ -352,11 +358,13 @@ Json = dict[str, Any]
 def results_of(path: str | Path) -> Outcome:
     """Return the outcome that a file of results tells. Raises ScenarioError."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_document(path).decode()
     except OSError as error:
         _refuse("unreadable_file", path, f"cannot be read: {error.strerror or error}")
     except UnicodeDecodeError:
         _refuse("not_a_result", path, _NOT_OURS)
+    except DocumentError as error:
+        _refuse("not_a_result", path, f"cannot be read: {error}")
     document = _document(path, text)
     _police(path, document)
     return _outcome(document)
@@ -374,8 +382,10 @@ def _document(path: str | Path, text: str) -> Json:
     try:
         if f'"{LINES}"' in text[:200]:
             return _joined(path, text)
-        found = json.loads(text)
-    except ValueError:
+        found = decode_json(text)
+    except BoundsError as error:
+        _refuse("not_a_result", path, f"cannot be read: {error}")
+    except DocumentError:
         if ours:
             _refuse("truncated_result", path, _CUT_OFF)
         _refuse("not_a_result", path, _NOT_OURS)
@@ -386,25 +396,42 @@ def _document(path: str | Path, text: str) -> Json:
 
 def _joined(path: str | Path, text: str) -> Json:
     # not `splitlines`: JSON leaves characters as they are that end lines elsewhere
-    lines = [json.loads(line) for line in text.rstrip("\n").split("\n")]
+    lines = [decode_json(line) for line in text.rstrip("\n").split("\n")]
+    if not all(isinstance(line, dict) for line in lines):
+        raise DocumentError(_NOT_OURS)
     if lines[0].get("version") != VERSION:
         return {**lines[0], "format": DOCUMENT}  # told as what it is: a newer one
     if lines[-1].get("kind") != "end":
         _refuse("truncated_result", path, f"{_CUT_OFF}; its last line does not end it")
     origin = {name: lines[0].get(name) for name in ("version", "tool")}
     results = [line.get("result") for line in lines[1:-1]]
-    return {"format": DOCUMENT, **origin, **lines[-1].get("summary", {}), "results": results}
+    summary = lines[-1].get("summary")
+    if not isinstance(summary, dict):
+        raise DocumentError(_NOT_OURS)
+    return {"format": DOCUMENT, **origin, **summary, "results": results}
+
+
+def _is_whole(_: object, value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+#: JSON Schema takes 1e308 for an integer; it counts nothing here
+_Validator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
+    jsonschema.Draft202012Validator,
+    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_whole),
+)
 
 
 def _police(path: str | Path, document: Json) -> None:
     version = document.get("version")
     if isinstance(version, int) and version > VERSION:
-        release = document.get("tool", {}).get("version", "a newer one")
+        tool = document.get("tool")
+        release = tool.get("version", "a newer one") if isinstance(tool, dict) else "a newer one"
         text = f"is of version {version} of the format, and this {TOOL} reads {VERSION}"
         hint = f"it was written by {TOOL} {release}: install that one"
         _refuse("newer_result", path, text, hint)
     schema = json.loads(schema_file("result.schema.json").read_text(encoding="utf-8"))
-    validator = jsonschema.Draft202012Validator(schema)
+    validator = _Validator(schema)
     error = next(iter(validator.iter_errors(document)), None)
     if error is not None:
         _refuse(

@@ -17,6 +17,7 @@ from msgspec import Struct
 from torch_scenarios.display import clean_json
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.pipeline.results import AtEnd, Outcome, Result
+from torch_scenarios.source.documents import decode_json
 from torch_scenarios.timeline import Timeline
 
 FILE = "timelines.jsonl"
@@ -104,9 +105,9 @@ def latest(folder: Path, wanted: str = "") -> tuple[Kept | None, dict[str, str]]
     try:
         # not `splitlines`: JSON leaves characters as they are that end lines elsewhere
         head, *lines = kept(folder, FILE).rstrip("\n").split("\n")
-        if not _ours(json.loads(head)):
+        if not _ours(decode_json(head)):
             raise _unreadable(path)
-        rows: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        rows: list[dict[str, Any]] = list(map(decode_json, lines))
         chosen = next((row for row in rows if wanted in row["name"]), None)
         return None if chosen is None else _kept(chosen), {
             row["name"]: row["status"] for row in rows
@@ -114,7 +115,7 @@ def latest(folder: Path, wanted: str = "") -> tuple[Kept | None, dict[str, str]]
     except FileNotFoundError:
         message = "there is no latest run here: `scenario run` keeps its timelines in .scenario/"
         raise ScenarioError([Problem(code="no_latest_run", message=message)]) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise _unreadable(path) from error
 
 

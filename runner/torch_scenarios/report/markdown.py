@@ -78,13 +78,22 @@ def _sections(results: list[Result]) -> list[str]:
     return parts
 
 
+#: what begins a link or an image in Markdown, or is made one by itself
+_LINKING = re.compile(r"[\[\]]|(?<=:)//|(?<=www)\.")
+
+
+def inert(text: str) -> str:
+    """Return words of a file for a page of Markdown, in which they link to nothing."""
+    return _LINKING.sub(lambda found: "".join(f"&#{ord(c)};" for c in found[0]), escape(text))
+
+
 def _section(result: Result, *, opened: bool) -> str:
     lines = [line.printable for line in details(result)]
     body = "\n".join(lines)
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", body)), default=0))
     title = f"<b>{result.verdict.status}</b> <code>{_name(result)}</code>"
     about = (
-        [escape(short(" ".join(result.description.split()), MOST_LINE))]
+        [inert(short(" ".join(result.description.split()), MOST_LINE))]
         if result.description.strip()
         else []
     )

@@ -1,7 +1,8 @@
 """Results on a terminal, or as plain lines where there is none.
 
 Only what went wrong is printed, and how many passed; a progress bar moves meanwhile on a terminal.
-Colours follow NO_COLOR and FORCE_COLOR, as `rich` does, which a plain log does without.
+Colours follow NO_COLOR and FORCE_COLOR, as `rich` does, which a plain log does without. What moves
+is for a terminal alone, whatever these say.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class TerminalReport:
     @property
     def is_terminal(self) -> bool:
         """Whether a person looks at it while it moves."""
-        return not self._plain and self.console.is_terminal
+        return self.file.isatty()
 
     @property
     def _columns(self) -> int | None:

@@ -798,7 +798,7 @@ def tolerance(
     bit: float = 0.0,
     size: Array | None = None,
 ) -> Off:
-    """Return how far a value may be off that is computed in another order (STRATEGIES.md, 3.6).
+    """Return how far a value may be off that is computed in another order.
 
     What float32 is off by counts as far as forward and backward explain it. `bit` is the last bit
     of a dtype that is coarser than float32, where one is computed in; 0 otherwise.

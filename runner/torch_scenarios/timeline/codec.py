@@ -19,6 +19,7 @@ import json
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+from torch_scenarios.source.documents import DocumentError, decode_json
 from torch_scenarios.timeline.model import At, DrawnDiagnosis, Edge, Lane, Match, StepSpan, Timeline
 
 # -------------------------------------------------------------------------------------------------
@@ -262,8 +263,8 @@ def to_json(timeline: Timeline) -> str:
 def from_json(text: str) -> Timeline:
     """Return the timeline of a text. Raises TimelineError."""
     try:
-        found = json.loads(text)
-    except ValueError as error:
+        found = decode_json(text)
+    except DocumentError as error:
         message = f"this is not JSON, or only a part of it: {error}"
         raise TimelineError(message) from error
     return unpacked(found)

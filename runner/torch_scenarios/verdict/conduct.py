@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from torch_scenarios.cost.structure import UNKNOWN
 from torch_scenarios.errors import Clause, Mark, Problem, ScenarioError, warning
 from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE
-from torch_scenarios.expressions.values import PerRank
+from torch_scenarios.expressions.values import Constant, PerRank
 from torch_scenarios.model.scenario import (
     Bounds,
     CostExpectation,
@@ -20,11 +20,12 @@ from torch_scenarios.model.scenario import (
     FinalExpectation,
     RaiseSpec,
     Scenario,
+    steps_of,
 )
 from torch_scenarios.model.trace import Diagnosis, Event, RankTrace, Trace
 from torch_scenarios.model.traffic import Structure
 from torch_scenarios.model.versions import installed, is_version, release_of
-from torch_scenarios.verdict.finding import Finding, StatedCost, Witness, ranks_text
+from torch_scenarios.verdict.finding import Finding, StatedCost, Witness, ranks_do, ranks_text
 from torch_scenarios.verdict.witnesses import (
     Case,
     Memories,
@@ -78,11 +79,13 @@ def warnings_of_gloo(
     meant = not scenario.backends or "gloo" in scenario.backends
     if not meant or "gloo" in scenario.expect.backends:
         return ()
+    averages = tuple(_integer_averages(scenario, predicted))
     forecast = predicted.on("gloo", torch or version_meant(scenario))
     if forecast is predicted:
-        return ()
+        return averages
     because = f", because {forecast.because[0]}" if forecast.because else ""
     return (
+        *averages,
         warning(
             "gloo_differs",
             f"on gloo it is predicted to {_ends(forecast, predicted)}{because}",
@@ -91,6 +94,29 @@ def warnings_of_gloo(
             "in equally many groups, made by equally many calls, when they create it",
         ),
     )
+
+
+def _integer_averages(scenario: Scenario, predicted: Trace) -> Iterator[Problem]:
+    """Yield a warning for each step that averages integers, which NCCL does and Gloo does not.
+
+    On Gloo torch computes a float in the end, which it cannot store in such a tensor: it raises.
+    """
+    dtypes: dict[int, str] = {}
+    for rank in predicted.ranks:
+        for event in rank.events:
+            for value in event.writes.values():
+                dtype = getattr(value, "dtype", None)
+                if event.state == "done" and getattr(dtype, "kind", "") in {"i", "u"}:
+                    dtypes.setdefault(event.index, str(dtype))
+    for step in steps_of(scenario.steps):
+        op = step.arguments.get("op")
+        if step.index in dtypes and isinstance(op, Constant) and op.value == "avg":
+            yield warning(
+                "gloo_differs",
+                f"gloo refuses `op: avg` of {dtypes[step.index]}, which nccl computes",
+                step.mark,
+                "write `backends: [nccl]`, or sum and divide with `compute`",
+            )
 
 
 def _ends(forecast: Trace, general: Trace) -> str:
@@ -142,7 +168,7 @@ def _together(entries: list[tuple[int, Finding]]) -> Finding:
     return Finding(
         witness=first.witness,
         code=first.code,
-        prose=f"{ranks_text(ranks)} {first.prose}",
+        prose=ranks_do(ranks, first.prose),
         mark=first.mark,
         ranks=ranks,
         label=first.label,

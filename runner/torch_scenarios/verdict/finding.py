@@ -37,6 +37,19 @@ def prose_of(name: str, found: list[Difference]) -> str:
     return "; ".join(told)
 
 
+#: verbs of one rank -> of several
+_OF_SEVERAL = {"hangs": "hang", "waits": "wait", "is": "are", "was": "were", "has": "have"}
+
+
+def ranks_do(ranks: list[int] | tuple[int, ...], words: str) -> str:
+    """Return what ranks do, `words` of one: `rank 3 hangs`, `ranks 0 and 1 hang`."""
+    verb, space, rest = words.partition(" ")
+    if len(set(ranks)) > 1:
+        bare = verb.rstrip(",")
+        verb = _OF_SEVERAL.get(bare, bare) + verb[len(bare) :]
+    return f"{ranks_text(ranks)} {verb}{space}{rest}"
+
+
 def ranks_text(ranks: list[int] | tuple[int, ...]) -> str:
     """Return `rank 3`, or `ranks 0, 1 and 4`; many are cut."""
     shown = sorted(set(ranks))

@@ -21,7 +21,7 @@ from torch_scenarios.verdict.finding import (
     Finding,
     Witness,
     prose_of,
-    ranks_text,
+    ranks_do,
 )
 from torch_scenarios.verdict.witnesses import (
     Case,
@@ -231,7 +231,7 @@ def _conduct_finding(
     return Finding(
         witness="backend",
         code="conduct_differs",
-        prose=f"{ranks_text(ranks)} {problem}",
+        prose=ranks_do(ranks, problem),
         mark=(step.mark if step else None) or case.scenario.mark,
         ranks=ranks,
         label=entries[0][1].label,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch_scenarios.errors import Clause, diagnosis
 from torch_scenarios.reference.matching import Work
-from torch_scenarios.reference.state import RankState
 from torch_scenarios.reference.symptoms import Symptom
 from torch_scenarios.reference.waits import (
     AtRest,
@@ -52,28 +51,37 @@ def find(rest: AtRest) -> list[Symptom]:
         for finding in rest.found
         if finding.name in {"unmatched_send", "unmatched_recv", "tag_mismatch"}
     }
-    missing: dict[int, Symptom] = {}
+    missing: dict[int, tuple[Work, list[int]]] = {}
     for state in rest.run.ranks:
         for work in state.works:
             if state.gave_up(work):
-                missing.setdefault(work.call.step.index, _missing_wait(state, work, unmatched))
-    return list(missing.values())
+                _, ranks = missing.setdefault(work.call.step.index, (work, []))
+                ranks.append(state.rank)
+    return [_missing_wait(work, ranks, unmatched) for work, ranks in missing.values()]
 
 
-def _missing_wait(state: RankState, work: Work, unmatched: dict[int, Symptom]) -> Symptom:
+def _missing_wait(work: Work, ranks: list[int], unmatched: dict[int, Symptom]) -> Symptom:
+    """Return the sighting of a step whose work some ranks never wait for, the first one's."""
+    several = sorted(set(ranks))
+    who, verbs = f"rank {several[0]} starts", "waits"
+    if len(several) > 1:
+        shown = ", ".join(map(str, several[:7])) + (", ..." if len(several) > 8 else "")
+        who, verbs = f"ranks {shown} and {several[-1]} start", "wait"
+        if len(several) <= 8:
+            who = f"ranks {', '.join(map(str, several[:-1]))} and {several[-1]} start"
     step = work.call.step
     same = unmatched.get(step.index)
     return Symptom(
         name="missing_wait",
         clauses=(
             Clause(
-                f"rank {state.rank} starts `{work.call.label}`",
+                f"{who} `{work.call.label}`",
                 work.call.mark,
-                " and never waits for it",
+                f" and never {verbs} for it",
             ),
         ),
         kind=same.kind if same else f"missing_wait:{step.index}",
         index=step.index,
         iteration=work.call.iteration,
-        ranks=(state.rank,),
+        ranks=(several[0],),
     )

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import html
 import json
+import os
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,10 +22,12 @@ from msgspec.structs import replace
 
 from torch_scenarios.display import clean, clean_line
 from torch_scenarios.errors import Mark, Problem, ScenarioError
+from torch_scenarios.files import open_regular, read_open
 from torch_scenarios.pipeline.results import Outcome, Result, environment
 from torch_scenarios.report.output import timeline
 from torch_scenarios.report.terminal import summary_lines
 from torch_scenarios.report.text import MOST_FINDINGS, Line, cost_lines, details, warning_lines
+from torch_scenarios.source.documents import MOST_BYTES, BoundsError, decode_json, read_document
 from torch_scenarios.timeline import Lane, StepSpan, Timeline, TimelineError, packed, unpacked
 from torch_scenarios.verdict import Finding, Verdict
 from torch_scenarios.verdict.finding import ranks_text
@@ -314,10 +317,15 @@ class Shown(Struct, frozen=True, kw_only=True):
 def is_page(path: str) -> bool:
     """Return whether a file begins as a page does; one that cannot be read does not."""
     try:
-        with Path(path).open("rb") as file:
-            return file.read(len(_BEGIN)).lower() == _BEGIN
+        opened = open_regular(Path(path))
     except OSError:
         return False
+    try:
+        return read_open(opened, len(_BEGIN)).lower() == _BEGIN
+    except OSError:
+        return False
+    finally:
+        os.close(opened)
 
 
 class PageContent(Struct, frozen=True, kw_only=True):
@@ -332,12 +340,12 @@ class PageContent(Struct, frozen=True, kw_only=True):
 def content_of(path: str) -> PageContent:
     """Return what a page holds. Raises ScenarioError where it is not ours."""
     try:
-        found = _DATA.search(Path(path).read_text(encoding="utf-8"))
-        lines = zlib.decompress(base64.b64decode(found[1] if found else "")).decode().split("\n")
+        found = _DATA.search(read_document(path).decode())
+        lines = _unpacked(base64.b64decode(found[1] if found else "")).decode().split("\n")
         lines.pop()  # what is behind the last line break
-        run = json.loads(lines[-1])
+        run = decode_json(lines[-1])
         release = run["version"]
-        heads = tuple(json.loads(line) for line in lines[:-1:2])
+        heads = tuple(map(decode_json, lines[:-1:2]))
         bodies = tuple(lines[1:-1:2])
         if len(heads) != len(bodies) or not all({*_HEAD} <= {*head} for head in heads):
             raise ValueError(path)  # noqa: TRY301 -- as all else that is not ours
@@ -347,6 +355,19 @@ def content_of(path: str) -> PageContent:
     if release != metadata.version("torch-scenarios"):
         _refuse(f"{path} is a page of version {release}, which this one cannot draw")
     return PageContent(path=path, heads=heads, bodies=bodies, run=run)
+
+
+def _unpacked(packed: bytes) -> bytes:
+    """Return what was packed. Raises BoundsError where that is too much, zlib.error and EOFError.
+
+    A few bytes can hold a great many.
+    """
+    unpacker = zlib.decompressobj()
+    content = unpacker.decompress(packed, MOST_BYTES)
+    if unpacker.unconsumed_tail:
+        message = f"it unpacks to more than {MOST_BYTES} bytes"
+        raise BoundsError(message)
+    return content
 
 
 _HEAD = ("verdict", "file", "case", "took", "cause")
@@ -416,7 +437,7 @@ def changes(before: PageContent, after: PageContent) -> list[CaseChange]:
             found.append(CaseChange(name=name, before=None, after=head["verdict"]))
             continue
         then, text_then = old.pop(name)
-        lines = _changed(json.loads(text_then), json.loads(body_))
+        lines = _changed(decode_json(text_then), decode_json(body_))
         if then["cause"] != head["cause"] and (head["cause"] or then["cause"]):
             lines = [f"before: {then['cause'] or 'nothing was wrong'}", *lines]
         if then["verdict"] != head["verdict"] or lines:
@@ -488,7 +509,7 @@ def compared_page(before: PageContent, after: PageContent, found: Sequence[CaseC
         change = by_name.get(_name(head))
         told = [] if change is None else [*change.lines]
         lines.append(text({**head, "was": was, "changed": change is not None}))
-        lines.append(text({**json.loads(body_), "changes": told}))
+        lines.append(text({**decode_json(body_), "changes": told}))
     gone = [each.name for each in found if each.after is None]
     against = {"summary": before.run["summary"], "changed": len(found), "gone": gone}
     lines.append(text({**after.run, "against": against}))

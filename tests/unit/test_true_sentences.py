@@ -1,0 +1,130 @@
+"""What the command line says is true: who does what, what would help, and what is a picture."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner, Result
+
+from torch_scenarios.cli import cli, main
+from torch_scenarios.execution.backends import unknown
+from torch_scenarios.report.markdown import inert
+from torch_scenarios.verdict.finding import ranks_do
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WAITED_FOR_BY_NONE = """\
+world_size: 4
+tensors: {x: [1]}
+steps:
+  - all_reduce: {tensor: x, async_op: true}
+    as: w
+"""
+AVERAGE = """\
+world_size: 2
+tensors: {x: {dtype: int64, value: [2]}}
+steps:
+  - all_reduce: {tensor: x, op: avg}
+"""
+
+
+def said(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, list(arguments))
+
+
+def checked(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "x.yaml"
+    path.write_text(text, encoding="utf-8")
+    return said("check", str(path)).output
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words", "wanted"),
+    [
+        ((3,), "hangs here", "rank 3 hangs here"),
+        ((0, 1, 2), "hangs here", "ranks 0, 1 and 2 hang here"),
+        ((0, 1), "hangs, where", "ranks 0 and 1 hang, where"),
+        ((0, 1), "raised timeout", "ranks 0 and 1 raised timeout"),
+    ],
+)
+def test_a_verb_agrees_with_its_ranks(ranks: tuple[int, ...], words: str, wanted: str) -> None:
+    assert ranks_do(ranks, words) == wanted
+
+
+def test_all_ranks_that_never_wait_are_named(tmp_path: Path) -> None:
+    text = checked(tmp_path, WAITED_FOR_BY_NONE)
+    assert "ranks 0, 1, 2 and 3 start `all_reduce`" in text
+    assert "never wait for it" in text
+
+
+def test_a_rank_beyond_the_world_is_not_said_to_be_one_of_it(tmp_path: Path) -> None:
+    text = "world_size: 4\ntensors: {x: [1]}\nsteps: [broadcast: {tensor: x, src: 4}]\n"
+    assert "src 4 is not a rank of the world, which has 4 ranks" in checked(tmp_path, text)
+
+
+def test_the_number_of_ranks_is_not_to_be_a_tensor(tmp_path: Path) -> None:
+    text = checked(tmp_path, "world_size: two\nsteps: [barrier: {}]\n")
+    assert "nothing defines the name `two`" in text
+    assert "`parameters:`" in text
+    assert "`tensors:`" not in text
+
+
+@pytest.mark.parametrize("backends", ["", "backends: [gloo]\n"])
+def test_an_average_of_integers_names_the_backends(tmp_path: Path, backends: str) -> None:
+    text = checked(tmp_path, backends + AVERAGE)
+    assert "warning[gloo_differs]" in text
+    assert "gloo refuses `op: avg` of int64, which nccl computes" in text
+
+
+@pytest.mark.parametrize(
+    "text", ["backends: [nccl]\n" + AVERAGE, AVERAGE.replace("int64", "float32")]
+)
+def test_an_average_that_every_meant_backend_takes_is_no_warning(tmp_path: Path, text: str) -> None:
+    assert "warning" not in checked(tmp_path, text)
+
+
+@pytest.mark.parametrize("code", ["circular_wait", "group_order"])
+def test_a_picture_of_an_explanation_keeps_its_lines(code: str) -> None:
+    lines = said("explain", code).output.splitlines()
+    drawn = [line for line in lines if "──waits for" in line]
+    assert len(drawn) == 2
+    assert all(line.startswith("    rank ") for line in drawn)
+
+
+def test_a_misspelt_version_leads_to_the_version() -> None:
+    refused = said("run", "--verison")
+    assert refused.exit_code == 2
+    assert "scenario --version" in refused.output
+    assert "--json" not in refused.output
+
+
+def test_the_backend_that_exchanges_nothing_is_refused_with_words() -> None:
+    assert "exchanges nothing" in str(unknown("fake"))
+    assert unknown("gloo") is None
+
+
+def test_links_and_images_of_a_description_are_inert() -> None:
+    text = inert("![x](https://a.example/?q=[1]) [y](//b) www.c.example <img src=x> 1 // 2")
+    assert not set("[]<>") & set(text)
+    assert "://" not in text
+    assert "www." not in text
+    assert "1 // 2" in text
+
+
+def test_a_folder_that_is_gone_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("sys.argv", ["scenario", "check"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    monkeypatch.chdir(tmp_path)
+    assert end.value.code == 3
+    assert capsys.readouterr().err == (
+        "the current folder is not there any more: change into another one\n"
+    )
