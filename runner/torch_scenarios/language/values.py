@@ -396,6 +396,15 @@ def place_of(word: str, node: Scalar) -> Mark:
     )
 
 
+def _unknown_constant(name: str, node: Scalar, context: Context) -> None:
+    message, known = f"nothing defines the name `{name}`", context.names.constants
+    mark, listed = place_of(name, node), "parameters and matrix keys are"
+    if known:
+        context.problems.unknown("unknown_name", message, name, known, mark, listed=listed)
+    else:
+        context.problems.add("unknown_name", message, mark, "define it under `parameters:`")
+
+
 def constant_value(
     node: Node, context: Context, *, what: str, extra: dict[str, Any] | None = None
 ) -> Any:
@@ -423,18 +432,8 @@ def constant_value(
                 )
         elif name in FIXED_WORDS:
             context.problems.add("fixed_word", alone(name), place_of(name, node), COMPARE)
-        elif context.names.constants:
-            context.problems.unknown(
-                "unknown_name",
-                f"nothing defines the name `{name}`",
-                name,
-                context.names.constants,
-                place_of(name, node),
-                listed="parameters and matrix keys are",
-            )
         else:
-            message, hint = f"nothing defines the name `{name}`", "define it under `parameters:`"
-            context.problems.add("unknown_name", message, place_of(name, node), hint)
+            _unknown_constant(name, node, context)
     if unset:
         return None
     try:
