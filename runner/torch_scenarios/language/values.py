@@ -397,7 +397,7 @@ def place_of(word: str, node: Scalar) -> Mark:
 
 
 def _unknown_constant(name: str, node: Scalar, context: Context) -> None:
-    message, known = f"nothing defines the name `{name}`", context.names.constants
+    message, known = f"nothing defines the name `{name}`", {*context.names.constants} - {"backend"}
     mark, listed = place_of(name, node), "parameters and matrix keys are"
     if known:
         context.problems.unknown("unknown_name", message, name, known, mark, listed=listed)
