@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from torch_scenarios.bless.draft import Analysed, NotBlessedError, refuse
 from torch_scenarios.errors import ScenarioError
@@ -122,7 +123,7 @@ def _selects(process: Process, selector: Selector) -> bool:
 def _held(view: RankView, expectation: ValueExpectation) -> Value:
     """Return what a rank holds that the author does not ask; None where it cannot be computed."""
     try:
-        return view.value(expectation.key)
+        return view.joined(expectation.key, view.value(expectation.key))
     except UndefinedRead as read:
         return read.value
     except ScenarioError:
@@ -148,6 +149,11 @@ def _compared(view: RankView, expectation: ValueExpectation) -> tuple[Value, fro
         value = value.measure
     if isinstance(value, Undefined) or relies:
         return value, _VALUE
+    if wanted is not None and wanted.local:
+        wanted, value = view.held(expectation.key, wanted)
+    else:
+        value = view.joined(expectation.key, value)
+        wanted = None if wanted is None else replace(wanted, part=None)
     if wanted is None or (wanted.has_value and wanted.value is None and value is None):
         return value, _RIGHT
     found = differences(view.rank, wanted, value)

@@ -445,6 +445,26 @@ class RankView(Struct, frozen=True, kw_only=True):
         placements = decoded(np.asarray(codes)[at].tolist())
         return None if placements is None else tuple(map(str, placements))
 
+    def _on(self, rank: int, key: Expression) -> Value:
+        """Return what another rank holds in a name right after this step."""
+        return self.memories.after(key.text.strip(), rank, self.moment)
+
+    def joined(self, key: Expression, value: Value) -> Value:
+        """Return the whole of a parameter, or of its gradient, of which each rank has a part."""
+        model, parameter = self._parameter(key)
+        if model is None or not model.is_distributed(parameter) or value is None:
+            return value
+        shape = model.network.shapes()[parameter]
+        numbers = np.arange(int(np.prod(shape))).reshape(shape)
+        whole = np.zeros(shape, np.float32)
+        for rank in range(self.memories.plan.world_size):
+            trainee = self.memories.trainee(rank, model)
+            part = self._on(rank, key)
+            if trainee is not None and isinstance(part, np.ndarray):
+                whole.reshape(-1)[trainee.share(parameter, numbers).reshape(-1)] = part.reshape(-1)
+        total = self.summed(key, value)
+        return total if total is not value else whole
+
     def held(self, key: Expression, wanted: Wanted) -> tuple[Wanted, Value]:
         """Return what is wanted, and what there is of it: a rank's own part, or the whole.
 
@@ -464,7 +484,7 @@ class RankView(Struct, frozen=True, kw_only=True):
         if model is None or not lies or not any(each.startswith("Partial") for each in lies):
             return value
         group = self.memories.idle(self.rank).mesh(model.where or "")[-1]
-        parts = [self.memories.after(key.text.strip(), rank, self.moment) for rank in group.ranks]
+        parts = [self._on(rank, key) for rank in group.ranks]
         arrays = [part for part in parts if isinstance(part, np.ndarray)]
         return sum(arrays[1:], arrays[0]) if len(arrays) == group.size else value
 
