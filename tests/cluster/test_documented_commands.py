@@ -26,6 +26,8 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.nightly]
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "cluster.md"
 SUM = "world_size: 4\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}, expect: {x: [4]}}]\n"
 RUN_S = 300.0
+#: what the page says to export on each node before
+GIVEN = "the token of these tests"
 #: the page's programs are those of this environment; mpirun is told what a test needs
 ENVIRONMENT = {
     "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
@@ -41,7 +43,7 @@ def commands() -> list[list[str]]:
     text = PAGE.read_text(encoding="utf-8")
     blocks = re.findall(r"^```sh\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
     found = [shlex.split(block.replace("\\\n", " ")) for block in blocks]
-    return [words for words in found if words[0] != "srun"]
+    return [words for words in found if words[0] not in {"srun", "export"}]
 
 
 ALONE = [words for words in commands() if "--nnodes" not in words and words[1] != "agent"]
@@ -84,7 +86,7 @@ def on_both(hosts: Hosts, *each: list[str]) -> None:
     outputs = [hosts.folder / f"output{number}.txt" for number in range(2)]
     for number, words in enumerate(each):
         with outputs[number].open("wb") as output:
-            more = {**ENVIRONMENT, "GLOO_SOCKET_IFNAME": "eth0"}
+            more = {**ENVIRONMENT, "GLOO_SOCKET_IFNAME": "eth0", "SCENARIO_TOKEN": GIVEN}
             hosts.agents.append(
                 hosts.start(number, words, output=output, folder=folder, environment=more)
             )

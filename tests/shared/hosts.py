@@ -35,7 +35,11 @@ IP = shutil.which("ip") or "ip"
 #: seconds that a launch may take to start its ranks, here with every core busy
 START_S = 120.0
 #: what every process on a host has in its environment
-ON_EACH = {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}
+ON_EACH = {
+    "GLOO_SOCKET_IFNAME": "eth0",
+    "OMP_NUM_THREADS": "1",
+    "SCENARIO_TOKEN": "the token of these tests",
+}
 TOOLS = ("ip", "unshare", "hostname")
 #: scenarios that launches over several hosts run
 SUM = "world_size: 4\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}, expect: {x: [4]}}]\n"

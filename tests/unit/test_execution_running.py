@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from torch_scenarios.execution.protocol import ABSENT
 from torch_scenarios.model.trace import Failure, RankTrace
 from torch_scenarios.worker.watcher import Running
 
@@ -88,11 +89,11 @@ def test_on_a_device_nothing_is_let_go_before_every_rank_is_heard() -> None:
     rank = Rank(on_device=True)
     asked: list[str] = []
 
-    def check(keys: list[str]) -> bool:
-        asked.extend(keys)
-        return len(asked) == 3
+    def look(key: str, absent: str, _: str) -> bytes:
+        asked.append(key)
+        return b"1" if len(asked) == 3 else absent.encode()
 
-    store: Any = SimpleNamespace(check=check)
+    store: Any = SimpleNamespace(compare_set=look)
     rank.running.tell("blocked", via=rank)
     rank.running.settle(store)
     assert asked == 3 * ["scenario/1/over"]
@@ -109,7 +110,7 @@ def test_a_device_that_is_overdue_is_given_up_though_the_main_thread_waits_for_i
     rank.stand_at(record, lambda *words: failed.append(words))
     now_s = 100.0
     monkeypatch.setattr("torch_scenarios.worker.watcher.time.monotonic", lambda: now_s)
-    never: Any = SimpleNamespace(check=lambda _: False)
+    never: Any = SimpleNamespace(compare_set=lambda *_: ABSENT.encode())
     rank.running.look(never)
     assert failed == []
     now_s = 104.0

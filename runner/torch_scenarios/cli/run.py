@@ -40,7 +40,7 @@ from torch_scenarios.cli.options import (
 )
 from torch_scenarios.cli.options import launch_options as executed_on
 from torch_scenarios.display import clean
-from torch_scenarios.errors import Problem, ScenarioError
+from torch_scenarios.errors import LaunchError, Problem, ScenarioError
 from torch_scenarios.files import replace_file
 from torch_scenarios.model.versions import is_version
 from torch_scenarios.pipeline.interruption import interrupt_on_termination
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
     from torch_scenarios.execution.backends import LaunchOptions
     from torch_scenarios.execution.launcher import Launcher
+    from torch_scenarios.execution.letters import Secret
+    from torch_scenarios.execution.rendezvous import Endpoint
     from torch_scenarios.model.scenario import Scenario
     from torch_scenarios.pipeline.results import Executor, Outcome
     from torch_scenarios.report.html.page import Shown
@@ -247,14 +249,23 @@ def _require_one_launch(options: dict[str, Any]) -> None:
     options["jobs"] = 1
 
 
+#: the largest number of a port
+LAST_PORT = 65535
+
+
 def _endpoint(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
-    """Split host:port."""
+    """Split host:port; an address of IPv6 is in brackets."""
     if value is None:
         return None
     host, _, port = value.rpartition(":")
-    if host and port.isdecimal():
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        message = f"{value!r}: write an address of IPv6 in brackets, as in [fd79::10]:29400"
+        raise click.BadParameter(message, ctx=ctx, param=param)
+    if host and port.isdecimal() and 0 < int(port) <= LAST_PORT:
         return host, int(port)
-    message = f"{value!r} is not HOST:PORT, as in host0:29400"
+    message = f"{value!r} is not HOST:PORT, as in host0:29400 or [fd79::10]:29400"
     raise click.BadParameter(message, ctx=ctx, param=param)
 
 
@@ -342,19 +353,31 @@ def _on_nodes(options: dict[str, Any]) -> NoReturn:
     if options["rdzv_endpoint"] is None:
         message = "--nnodes needs --rdzv-endpoint HOST:PORT, the same on every node"
         raise click.UsageError(message)
+    token = _token()
     _set_environment()
-    from torch_scenarios.worker.agent import Cluster, Endpoint, fork_agent, serve
+    from torch_scenarios.execution.letters import Secret
+    from torch_scenarios.execution.token import TOKEN, TOKEN_FILE, fresh_token
+    from torch_scenarios.worker.agent import Cluster, fork_agent, say, serve
 
-    host, port = options["rdzv_endpoint"]
-    endpoint = Endpoint(host=host, port=port)
-    own = _of_an_agent()
-    listener = endpoint.open()
-    if listener is None:
-        code = serve(endpoint, options["nproc_per_node"], own)
+    endpoint, own = _met_at(options), _of_an_agent()
+    try:
+        listeners = endpoint.open(say)
+    except LaunchError as error:
+        _leave_unmet(error)
+    if not listeners:
+        code = serve(endpoint, options["nproc_per_node"], own, _secret(token))
         _leave_node(code)
+    if token is None:
+        token = fresh_token()
+        say(
+            f"the other nodes need this token, in their environment or in a file that {TOKEN_FILE} "
+            f"names:\n  export {TOKEN}={token}"
+        )
+    secret = Secret(token.encode())
     os.environ["LOCAL_WORLD_SIZE"] = str(options["nproc_per_node"])
-    agent = fork_agent(endpoint, options["nproc_per_node"], own)
-    cluster = Cluster(listener, endpoint, options["nnodes"], agent, launch_options(options))
+    agent = fork_agent(endpoint, options["nproc_per_node"], own, secret)
+    launch = launch_options(options)
+    cluster = Cluster(listeners, endpoint, options["nnodes"], agent, launch, secret)
     code = INCONCLUSIVE_EXIT
     try:
         _run_here(options, lambda: cluster)
@@ -363,6 +386,44 @@ def _on_nodes(options: dict[str, Any]) -> NoReturn:
         raise
     finally:
         cluster.leave(code)
+
+
+def _met_at(options: Mapping[str, Any]) -> Endpoint:
+    from torch_scenarios.execution.rendezvous import Endpoint
+
+    host, port = options["rdzv_endpoint"]
+    return Endpoint(host=host, port=port)
+
+
+def _token() -> str | None:
+    """Return the token that the environment has; one that cannot be used ends with exit code 3."""
+    from torch_scenarios.execution.token import token_of
+
+    try:
+        return token_of(os.environ)
+    except LaunchError as error:
+        _leave_unmet(error)
+
+
+def _secret(token: str | None) -> Secret:
+    """Return the secret of a node that is not the first; without a token it ends with code 3."""
+    from torch_scenarios.execution.letters import Secret
+    from torch_scenarios.execution.token import TOKEN, TOKEN_FILE
+
+    if token is None:
+        click.echo(
+            f"this node needs the token of the run: set {TOKEN} to what the first node prints, or "
+            f"{TOKEN_FILE} to a file with it",
+            err=True,
+        )
+        sys.exit(INCONCLUSIVE_EXIT)
+    return Secret(token.encode())
+
+
+def _leave_unmet(error: Exception) -> NoReturn:
+    """Say why this node cannot take part, and end with exit code 3."""
+    click.echo(clean(str(error)), err=True)
+    sys.exit(INCONCLUSIVE_EXIT)
 
 
 def _of_an_agent() -> CommandLine:
@@ -407,14 +468,15 @@ def agent(**options: Any) -> None:
 
     It takes the arguments of the first node, so that only that one needs them, plugins among them;
     the files must be here at the same paths. It waits for the first node for five minutes, and ends
-    with its exit code.
+    with its exit code. SCENARIO_TOKEN, or a file that SCENARIO_TOKEN_FILE names, has the token that
+    the first node prints.
     """
+    secret = _secret(_token())
     _set_environment()
-    from torch_scenarios.worker.agent import Endpoint, serve
+    from torch_scenarios.worker.agent import serve
 
-    host, port = options["rdzv_endpoint"]
-    endpoint = Endpoint(host=host, port=port)
-    _leave_node(serve(endpoint, options["nproc_per_node"], _of_an_agent(), follows=True))
+    count = options["nproc_per_node"]
+    _leave_node(serve(_met_at(options), count, _of_an_agent(), secret, follows=True))
 
 
 def _set_environment() -> None:
@@ -440,6 +502,9 @@ def _on_simulated_hosts(options: dict[str, Any]) -> NoReturn:
     nodes = ["--nnodes", str(options["netns"])]
     where = ["--rdzv-endpoint", f"{netns.address(0)}:{netns.PORT}"]
     sys.argv = [sys.argv[0], words[0], *nodes, *where, *words[1:]]
+    from torch_scenarios.execution.token import TOKEN, fresh_token
+
+    os.environ[TOKEN] = fresh_token()  # the hosts are forked from this process
     _set_environment()
     import_module("torch_scenarios.worker.agent")  # and torch, once for all hosts
     from torch_scenarios.cli import main

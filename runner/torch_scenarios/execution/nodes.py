@@ -21,14 +21,12 @@ all beats are read in one call. Knows nothing of scenarios and nothing of torch.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import select
 import selectors
 import signal
 import socket
-import struct
 import threading
 import time
 import zlib
@@ -36,12 +34,15 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
+import msgspec
 from msgspec import Struct, field
 
 from torch_scenarios.display import short
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.execution.heartbeat import BEAT_S, SILENT_S, STOPPED_S, is_stopped
-from torch_scenarios.execution.protocol import Hello, Store, arrives
+from torch_scenarios.execution.letters import ForgedError, Secret
+from torch_scenarios.execution.office import is_ours, peer_of
+from torch_scenarios.execution.protocol import Hello, SealedStore, Store, arrives
 
 #: seconds without a beat of a node, or without an answer of the store, after which it is lost
 SILENCE_S = 15.0
@@ -55,8 +56,6 @@ DOOR_S = 300.0
 #: may wait for its own store for minutes, and heeds no signal then
 AGENT_S = 8.0
 
-#: who the kernel says is at the other end of a socket: process, user, group
-_PEER = struct.Struct("3i")
 #: stands for the command line where a rank's number is asked for
 FRONT = -1
 BEAT, GOODBYE, LOST, TOLD = b".", b",", b"!", b"t"
@@ -85,7 +84,8 @@ FIRST_PORT, PORTS = 20_000, 12_000
 class LauncherVariables(Struct, frozen=True, kw_only=True):
     """The variables by which a launcher tells a process its place.
 
-    `rank`, `world_size` and `local_rank` are names; `job` are those that tell one launch from
+    `rank`, `world_size` and `local_rank` are names, `local_size` that of how many ranks this host
+    has, `hosts` those of how many hosts there are; `job` are those that tell one launch from
     another on the same host.
     """
 
@@ -93,6 +93,8 @@ class LauncherVariables(Struct, frozen=True, kw_only=True):
     rank: str
     world_size: str
     local_rank: str
+    local_size: str = ""
+    hosts: tuple[str, ...] = ()
     job: tuple[str, ...] = ()
 
 
@@ -100,13 +102,18 @@ class LauncherVariables(Struct, frozen=True, kw_only=True):
 #: mpirun(1); torchrun: torch.distributed.run
 LAUNCHERS = (
     LauncherVariables(
-        name="torchrun", rank="RANK", world_size="WORLD_SIZE", local_rank="LOCAL_RANK"
+        name="torchrun",
+        rank="RANK",
+        world_size="WORLD_SIZE",
+        local_rank="LOCAL_RANK",
+        local_size="LOCAL_WORLD_SIZE",
     ),
     LauncherVariables(
         name="Open MPI",
         rank="OMPI_COMM_WORLD_RANK",
         world_size="OMPI_COMM_WORLD_SIZE",
         local_rank="OMPI_COMM_WORLD_LOCAL_RANK",
+        local_size="OMPI_COMM_WORLD_LOCAL_SIZE",
         job=("PMIX_NAMESPACE",),
     ),
     LauncherVariables(
@@ -114,6 +121,7 @@ LAUNCHERS = (
         rank="SLURM_PROCID",
         world_size="SLURM_NTASKS",
         local_rank="SLURM_LOCALID",
+        hosts=("SLURM_STEP_NUM_NODES", "SLURM_NNODES"),
         job=("SLURM_JOB_ID", "SLURM_STEP_ID"),
     ),
 )
@@ -127,6 +135,8 @@ class ProcessPlace(Struct, frozen=True, kw_only=True):
     local_rank: int
     address: str
     port: int
+    #: whether all ranks are known to be on this host
+    is_alone: bool = False
 
     def variables(self) -> dict[str, str]:
         """Return torchrun's variables for it, which torch reads as well."""
@@ -187,7 +197,15 @@ def placement(environment: Mapping[str, str]) -> ProcessPlace:
         ),
         address=address,
         port=_number("MASTER_PORT", {"MASTER_PORT": port}),
+        is_alone=_is_alone(launcher, environment),
     )
+
+
+def _is_alone(launcher: LauncherVariables, environment: Mapping[str, str]) -> bool:
+    """Return whether all ranks are on this host, as far as the variables say so."""
+    hosts = next((environment[name] for name in launcher.hosts if name in environment), "")
+    local = environment.get(launcher.local_size, "")
+    return hosts == "1" or (bool(local) and local == environment.get(launcher.world_size))
 
 
 def _are(names: list[str]) -> str:
@@ -207,8 +225,7 @@ def _first_host(launcher: LauncherVariables, environment: Mapping[str, str]) -> 
         names = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")
         return first_host(names)
     if launcher.name == "Open MPI":
-        local = environment.get("OMPI_COMM_WORLD_LOCAL_SIZE")
-        return "127.0.0.1" if local == environment.get(launcher.world_size) else ""
+        return "127.0.0.1" if _is_alone(launcher, environment) else ""
     return ""
 
 
@@ -249,14 +266,16 @@ class Beat(Struct, frozen=True, kw_only=True):
 
     def encoded(self) -> bytes:
         """Return it as the store keeps it."""
-        ranks, lost, quiet = list(self.ranks), list(self.lost.items()), list(self.quiet.items())
-        return json.dumps([self.number, self.host, ranks, lost, quiet]).encode()
+        return msgspec.msgpack.encode(self)
 
     @classmethod
-    def decoded(cls, text: bytes) -> Beat:
-        """Return what the store has kept."""
-        number, host, ranks, lost, quiet = json.loads(text)
-        return cls(number=number, host=host, ranks=tuple(ranks), lost=dict(lost), quiet=dict(quiet))
+    def decoded(cls, content: bytes) -> Beat:
+        """Return what the store has kept. Raises RuntimeError where that is not a beat."""
+        try:
+            return msgspec.msgpack.decode(content, type=cls)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            message = f"the store holds a beat that cannot be read: {error}"
+            raise RuntimeError(message) from error
 
 
 class Heard(Struct):
@@ -437,14 +456,26 @@ class Leader:
     """The first process of a node: hears the others of its node, and beats for all of them."""
 
     def __init__(
-        self, store: BeatStore, rank: int, name: str, *, lost: Callable[[str], None]
+        self,
+        doors: Store,
+        place: str,
+        secret: Secret,
+        rank: int,
+        name: str,
+        *,
+        lost: Callable[[str], None],
     ) -> None:
-        """Use `store`, a connection of its own; the command line (FRONT) reads all beats.
+        """Use `doors`, a connection to torch's store of its own, under the prefix `place`.
+
+        The command line (FRONT) reads all beats, which `secret` seals. A process of this node and
+        of this user that knocks is handed the secret.
 
         `lost` is called once, in a thread, with what is wrong, where the store or rank 0 is gone.
         """
         self.nodes = Nodes()
-        self._store = store
+        self.secret = secret
+        self._doors = doors
+        self._store: BeatStore = SealedStore(doors, place, secret)
         self._rank = rank
         self._name = name
         self._lose = lost
@@ -470,7 +501,8 @@ class Leader:
         else:
             place = self._store.add("nodes/others", 1)
             self._store.set(f"nodes/{place}", self._name.encode())
-        self._store.set(_door(self._name), self._door.getsockname())
+        # not sealed: who knocks may not have the secret yet, and asks the kernel whose door it is
+        self._doors.set(_door(self._name), self._door.getsockname())
         threading.Thread(target=self._listen, name="listener", daemon=True).start()
         threading.Thread(target=self._beat, name="heart", daemon=True).start()
 
@@ -512,30 +544,32 @@ class Leader:
 
     def _let_in(self) -> None:
         line, _ = self._door.accept()
+        if not is_ours(line):
+            line.close()
+            return
         line.settimeout(BEAT_S)
         try:
             rank = int(line.recv(64).partition(b"\n")[0])
-            line.send(f"{self._rank}\n".encode())
+            line.send(f"{self._rank} {self.secret.key.hex()}\n".encode())
         except (OSError, ValueError):
             line.close()
             return
         line.setblocking(False)  # noqa: FBT003 -- its one argument
-        who = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-        member = _Member(line=line, rank=rank, pid=_PEER.unpack(who)[0])
+        member = _Member(line=line, rank=rank, pid=peer_of(line)[0])
         self._members[rank] = member
         self._ears.register(line, selectors.EVENT_READ, member)
 
     def _hear(self, member: _Member) -> None:
         try:
-            said = member.line.recv(64)
+            words = member.line.recv(64)
         except BlockingIOError:
             return
         except OSError:
-            said = b""
+            words = b""
         member.quiet_s = 0.0
-        member.leaves = member.leaves or GOODBYE in said
-        member.told = member.told or TOLD in said
-        if not said:
+        member.leaves = member.leaves or GOODBYE in words
+        member.told = member.told or TOLD in words
+        if not words:
             self._ears.unregister(member.line)
             member.line.close()
             member.gone = True
@@ -567,6 +601,9 @@ class Leader:
             try:
                 self._beat_once()
                 self._read()
+            except ForgedError as error:
+                self._give_up(str(error))
+                return
             except RuntimeError as error:
                 if not self._over.is_set():
                     self._give_up(f"the connection to the store is lost ({_line(error)})")
@@ -621,13 +658,25 @@ class _Member(Struct):
 class Follower:
     """Any other process of a node: shows its leader that it runs, and ends with it."""
 
-    def __init__(self, store: Store, rank: int, name: str, *, lost: Callable[[str], None]) -> None:
-        """Use `store` once now, and once more if the leader is lost.
+    def __init__(
+        self,
+        doors: Store,
+        place: str,
+        secret: Secret | None,
+        rank: int,
+        name: str,
+        *,
+        lost: Callable[[str], None],
+    ) -> None:
+        """Use `doors`, torch's store, once now, and once more if the leader is lost.
 
-        `lost` is called once, in a thread, with what is wrong; an empty text where the leader has
-        said it already.
+        Without a `secret` it is the leader's. `lost` is called once, in a thread, with what is
+        wrong; an empty text where the leader has said it already.
         """
-        self._store = store
+        #: the secret of the launch, once it is known
+        self.secret = secret
+        self._doors = doors
+        self._place = place
         self._rank = rank
         self._name = name
         self._lose = lost
@@ -637,13 +686,18 @@ class Follower:
 
     def start(self) -> None:
         """Find the leader, and beat from now on."""
-        if not arrives(self._store, _door(self._name), DOOR_S):
+        if not arrives(self._doors, _door(self._name), DOOR_S):
             return  # rank 0 waits for the leader as well, and says so
         self._line.settimeout(BEAT_S)
         try:
-            self._line.connect(self._store.get(_door(self._name)))
+            self._line.connect(self._doors.get(_door(self._name)))
+            if not is_ours(self._line):
+                self._lose("the door of its node is another user's")
+                return
             self._line.send(f"{self._rank}\n".encode())
-            self._leader = int(self._line.recv(64).partition(b"\n")[0])
+            rank, key = self._line.recv(4096).partition(b"\n")[0].split()
+            self._leader = int(rank)
+            self.secret = self.secret or Secret(bytes.fromhex(key.decode()))
         except (OSError, ValueError) as error:
             self._lose(f"the first process of its node does not answer ({error})")
             return
@@ -686,8 +740,10 @@ class Follower:
             ranks=tuple(sorted({self._leader, self._rank} - {FRONT})),
             lost={self._leader: "its process ended"},
         )
+        assert self.secret is not None
         with suppress(RuntimeError):
-            self._store.set(_beat(self._name), beat.encoded())
+            sealed = SealedStore(self._doors, self._place, self.secret)
+            sealed.set(_beat(self._name), beat.encoded())
 
 
 def _beat(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import secrets
 import time
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,14 +10,18 @@ from datetime import timedelta
 from functools import cached_property
 from itertools import count, repeat
 from math import isnan, nan
-from typing import Any, Protocol, TypeAlias, overload
+from typing import Annotated, Any, Protocol, TypeAlias, overload
 
+import msgspec
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
+from torch_scenarios.errors import LaunchError
 from torch_scenarios.execution.backends import Sharing
 from torch_scenarios.execution.checkpoints import CheckpointFolder
 from torch_scenarios.execution.heartbeat import SILENT_S, STOPPED_S
+from torch_scenarios.execution.letters import Secret, decode, encode, let_travel
 from torch_scenarios.limits import RAISING
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.trace import Event, RankTrace
@@ -25,7 +29,7 @@ from torch_scenarios.model.trace import Event, RankTrace
 # -------------------------------------------------------------------------------------------------
 # What the near side and the workers say to each other: orders one way, messages the other.
 #
-# Everything here is a plain value that pickles; nothing knows how it travels.
+# Everything here is a plain value that travels as a letter; nothing knows by which way.
 
 #: where a rank stands: the index of its step and the values of the loop variables around it
 Position: TypeAlias = tuple[int, tuple[int, ...]]
@@ -39,6 +43,7 @@ BEGUN = "begun"
 class Assignment(Struct, frozen=True, kw_only=True):
     """One scenario for the workers. `number` tells it from all others of one launch.
 
+    `nonce` is a word that was never used before: mail of another run is not taken for this one's.
     `share_gpu`: ranks may share a GPU; `sharing` is how they do, where they must. With `proof` no
     step is taken: a fresh world is made and used once, after a hang was broken in the last one.
     With `looks` no world is made: each rank says whether it can use `folder`.
@@ -54,6 +59,16 @@ class Assignment(Struct, frozen=True, kw_only=True):
     looks: bool = False
     #: where checkpoints lie, for every rank; None where the scenario has none
     folder: CheckpointFolder | None = None
+    nonce: str = ""
+
+    def renewed(self) -> Assignment:
+        """Return the same order under a place of its own."""
+        return replace(self, nonce=secrets.token_hex(8))
+
+    @property
+    def place(self) -> str:
+        """Where in the store all is that belongs to it."""
+        return f"scenario/{self.number}/{self.nonce}"
 
 
 class Stop(Struct, frozen=True, kw_only=True):
@@ -191,19 +206,18 @@ Message: TypeAlias = Hello | Alive | Begun | Stuck | Moved | Told | Free | Unabl
 
 
 # -------------------------------------------------------------------------------------------------
-# Messages through a torch store: any number of writers, one reader, in order of arrival.
+# Messages through a store: any number of writers, one reader, in order of arrival.
 #
-# A store is a dictionary that can add and wait. A writer takes the next slot by `add` and stores
-# its message there; the reader waits for one slot after the other. Arrays above a size travel
-# beside the message, in pieces, so that neither the store's limit on a value nor memory is
-# exceeded.
+# A store is a dictionary that can add and wait: torch's, or this package's own on one machine
+# (:mod:`torch_scenarios.execution.office`). A writer takes the next slot by `add` and stores its
+# message there; the reader waits for one slot after the other. Arrays above a size travel beside
+# the message, in pieces, so that neither the store's limit on a value nor memory is exceeded.
+# torch's store asks no one who he is: there each value is sealed.
 
 #: what no value is
 ABSENT = "absent"
 #: bytes; torch's store refuses values of 8 MiB
 PIECE = 4 << 20
-#: bytes; smaller arrays are pickled in place
-INLINE = 64 << 10
 #: bytes; a smaller message is one value of the store
 SMALL = 1 << 20
 #: seconds after which a slot that was taken but not filled counts as a hole
@@ -259,18 +273,70 @@ def look(store: Store, key: str) -> bytes | None:
     return None if found == ABSENT.encode() else found
 
 
+def holds(store: Store, key: str) -> bool:
+    """Return whether this launch has put something under `key`."""
+    return look(store, key) is not None
+
+
+class SealedStore:
+    """A store that others may write to: what this launch puts there is sealed, each in its place.
+
+    Counters are torch's and have no seal: who changes them can hold a launch up.
+    """
+
+    def __init__(self, store: Any, place: str, secret: Secret) -> None:
+        """Use `store`, a store of torch's; `place` tells this launch from others in it."""
+        self._store = store
+        self._place = place
+        self._secret = secret
+
+    def set(self, key: str, value: bytes, /) -> None:
+        """Store a value under a seal."""
+        self._store.set(key, self._secret.seal(f"{self._place}/{key}", value))
+
+    def get(self, key: str, /) -> bytes:
+        """Wait for a value and return it. Raises ForgedError where this launch did not put it."""
+        return self._open(key, self._store.get(key))
+
+    def multi_get(self, keys: list[str], /) -> list[bytes]:
+        """Wait for several values and return them; as :meth:`get`."""
+        return [self._open(*each) for each in zip(keys, self._store.multi_get(keys), strict=True)]
+
+    def compare_set(self, key: str, expected: str, desired: str, /) -> bytes:
+        """Return the value that is there, `expected` where there is none; change nothing."""
+        assert expected == desired
+        found = bytes(self._store.compare_set(key, expected, desired))
+        return found if found == expected.encode() else self._open(key, found)
+
+    def add(self, key: str, amount: int, /) -> int:
+        """Add to a counter and return it."""
+        return int(self._store.add(key, amount))
+
+    def wait(self, keys: list[str], timeout: timedelta, /) -> None:
+        """Wait until all keys are there. Raises RuntimeError."""
+        self._store.wait(keys, timeout)
+
+    def check(self, keys: list[str], /) -> bool:
+        """Return whether all keys are there, no matter who put them there."""
+        return bool(self._store.check(keys))
+
+    def delete_key(self, key: str, /) -> bool:
+        """Take a value away."""
+        return bool(self._store.delete_key(key))
+
+    def _open(self, key: str, sealed: bytes) -> bytes:
+        return self._secret.open(f"{self._place}/{key}", bytes(sealed))
+
+
+#: the sizes, in bytes, of a letter that travels in pieces and of the arrays next to it
+_SIZES = msgspec.msgpack.Decoder(list[Annotated[int, Meta(ge=0, le=1 << 40)]])
+#: what such a head begins with: no letter does
+_PIECES = b"!"
+
+
 def put(store: Store, key: str, value: object) -> None:
     """Store `value` under `key`, in pieces where it is large."""
-    large: list[memoryview] = []
-
-    def beside(buffer: pickle.PickleBuffer) -> bool:
-        raw = buffer.raw()
-        if raw.nbytes < INLINE:
-            return True
-        large.append(raw)
-        return False
-
-    body = pickle.dumps(value, protocol=5, buffer_callback=beside)
+    body, large = encode(value)
     if not large and len(body) <= SMALL:
         store.set(key, body)
         return
@@ -280,11 +346,11 @@ def put(store: Store, key: str, value: object) -> None:
         for start in range(0, buffer.nbytes, PIECE):
             piece = buffer[start : start + PIECE]
             store.set(f"{key}/{number}/{start}", bytes(piece))
-    store.set(key, b"!" + pickle.dumps(sizes))
+    store.set(key, _PIECES + msgspec.msgpack.encode(sizes))
 
 
 def fetch(store: Store, key: str, *, keep: bool = False) -> list[bytes | bytearray]:
-    """Take a stored value away, still pickled: its body, then the arrays that lay beside it.
+    """Take a stored value away, still a letter: its body, then the arrays that lay beside it.
 
     With `keep` it stays where it is, for others to read.
     """
@@ -298,10 +364,10 @@ def fetch(store: Store, key: str, *, keep: bool = False) -> list[bytes | bytearr
 
 def _whole(store: Store, key: str, head: bytes, *, keep: bool = False) -> list[bytes | bytearray]:
     """Return a value that begins with `head`: itself, or the pieces that lie beside it."""
-    if head[:1] != b"!":
+    if head[:1] != _PIECES:
         return [head]
     parts: list[bytes | bytearray] = []
-    for number, size in enumerate(pickle.loads(head[1:])):  # noqa: S301 -- from our own worker
+    for number, size in enumerate(_SIZES.decode(head[1:])):
         part = bytearray(size)
         for start in range(0, size, PIECE):
             name = f"{key}/{number}/{start}"
@@ -313,9 +379,20 @@ def _whole(store: Store, key: str, head: bytes, *, keep: bool = False) -> list[b
     return parts
 
 
-def opened(parts: list[bytes | bytearray]) -> Any:
-    """Unpickle what :func:`fetch` took."""
-    return pickle.loads(parts[0], buffers=parts[1:])  # noqa: S301 -- from our own worker
+def opened(parts: list[bytes | bytearray], kind: Any = object) -> Any:
+    """Return the value that :func:`fetch` took. Raises LaunchError where it is not of a kind."""
+    try:
+        found = decode(parts[0], parts[1:])
+    except ValueError as error:
+        message = (
+            f"a message between the processes of this launch cannot be read: {error}. Every node "
+            "needs the same version of torch-scenarios"
+        )
+        raise LaunchError(message) from error
+    if not isinstance(found, kind):
+        message = f"a {type(found).__name__} came where another message of this launch was due"
+        raise LaunchError(message)
+    return found
 
 
 class Outbox:
@@ -347,7 +424,7 @@ class Inbox:
         self._read: list[str] = []
 
     def take(self, timeout_s: float) -> list[bytes | bytearray] | None:
-        """Take the next message, still pickled; None if none arrives in time.
+        """Take the next message, still a letter; None if none arrives in time.
 
         A writer that was killed between taking a slot and filling it leaves a hole. One that is
         only slow has taken its slot as well: a hole is skipped only after a while, and looked at
@@ -506,7 +583,7 @@ def _row(block: Any, row: int) -> Any:
 class RankAccount(Sequence[Event]):
     """The events of one rank: columns on the way, a sequence of events for who reads them.
 
-    Who only passes them on, as the fork server does, pays for no event: to make and to pickle them
+    Who only passes them on, as the fork server does, pays for no event: to make and to send them
     one by one takes longer than the step itself.
     """
 
@@ -533,3 +610,13 @@ class RankAccount(Sequence[Event]):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the columns."""
         return RankAccount, (self._columns,)
+
+    @property
+    def columns(self) -> Columns:
+        """The columns."""
+        return self._columns
+
+
+let_travel(
+    RankAccount, "account", lambda account: (account.columns,), lambda its: RankAccount(*its)
+)

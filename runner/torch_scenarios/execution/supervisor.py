@@ -42,6 +42,7 @@ from torch_scenarios.execution.protocol import (
     Told,
     Unable,
     fetch,
+    holds,
     opened,
     put,
 )
@@ -559,7 +560,7 @@ class Supervisor:
         while len(came) < count:
             parts = inbox.take(LOOK_S)
             if parts is not None:
-                hello = opened(parts)
+                hello = opened(parts, Hello)
                 came[hello.rank] = hello
             elif ended := self._deaths() or lost():
                 rank, how = next(iter(ended.items()))
@@ -574,7 +575,7 @@ class Supervisor:
 
     def files(self, rank: int) -> Mapping[str, str]:
         """Return what a rank that leads its node has read: a digest for each file, by its path."""
-        read: Mapping[str, str] = opened(fetch(self._store, f"files/{rank}", keep=True))
+        read: Mapping[str, str] = opened(fetch(self._store, f"files/{rank}", keep=True), dict)
         return read
 
     def dismiss(self, count: int, code: int = 0) -> None:
@@ -591,7 +592,8 @@ class Supervisor:
 
     def run(self, order: Assignment, watch: Supervision) -> Findings:
         """Run one scenario to its end, whatever that is."""
-        name = f"scenario/{order.number}"
+        order = order.renewed()
+        name = order.place
         began_s = time.monotonic()
         inbox = self._give(order)
         course = Course()
@@ -640,7 +642,7 @@ class Supervisor:
         put(self._store, f"order/{order.number}", order)
         for rank in range(order.plan.world_size):
             self._turn(rank, order.number)
-        return Inbox(self._store, f"scenario/{order.number}/mail")
+        return Inbox(self._store, f"{order.place}/mail")
 
     def _look_for_losses(self, course: Course, inbox: Inbox, watch: Supervision, name: str) -> None:
         """Note whose process ended, or does not run: before its account, and before the start.
@@ -651,7 +653,7 @@ class Supervisor:
         found = dict(self._lost(watch))
         if found:
             _take_in(course, inbox, 0.0)
-        if course.died and not self._store.check([f"{name}/{BEGUN}"]):
+        if course.died and not holds(self._store, f"{name}/{BEGUN}"):
             course.unbegun = True
             for rank, how in course.died.items():
                 found[rank] = f"its process ended ({how}) before the scenario began"
@@ -732,13 +734,14 @@ class Supervisor:
         while not ranks <= course.free:
             parts = inbox.take(LOOK_S)
             if parts is not None:
-                note(course, opened(parts))
+                note(course, opened(parts, Message))
             elif time.monotonic() > deadline_s or course.unable or self._deaths():
                 return False
         return not course.unable
 
     def lack(self, look: Assignment) -> str | None:
         """Return why a rank cannot use the folder of an order that looks; None if all can."""
+        look = look.renewed()
         course, inbox = Course(), self._give(look)
         self._come_free(course, inbox, set(range(look.plan.world_size)), PROOF_S)
         inbox.clear()
@@ -747,7 +750,7 @@ class Supervisor:
 
     def proven(self, order: Assignment) -> bool:
         """Let the ranks of an order make a fresh world of its kind and use it once."""
-        proof = replace(order, number=STOP - order.number, proof=True)
+        proof = replace(order, number=STOP - order.number, proof=True).renewed()
         inbox = self._give(proof)
         proves = self._come_free(Course(), inbox, set(range(order.plan.world_size)), PROOF_S)
         fetch(self._store, f"order/{proof.number}")
@@ -758,7 +761,7 @@ def _take_in(course: Course, inbox: Inbox, timeout_s: float) -> bool:
     """Take in all mail that is there, waiting a while for the first message; whether any came."""
     first = parts = inbox.take(timeout_s)
     while parts is not None:
-        note(course, opened(parts))
+        note(course, opened(parts, Message))
         parts = inbox.take(0.0)
     return first is not None
 

@@ -13,8 +13,10 @@ from collections.abc import Callable, Sequence
 from torch_scenarios.cli.run import plugins, read, spmd
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.execution import LaunchOptions
+from torch_scenarios.execution.letters import Secret
 from torch_scenarios.execution.nodes import placement
 from torch_scenarios.execution.supervisor import Conductor
+from torch_scenarios.execution.token import UNPROTECTED, secret_of
 from torch_scenarios.worker.frontend import CommandLine
 
 
@@ -22,6 +24,7 @@ def main() -> None:
     """Find this process's place in its launch, and be that rank of it."""
     try:
         place = placement(os.environ)
+        secret = secret_of(os.environ)
     except LaunchError as error:
         sys.exit(str(error))
     os.environ.update(place.variables())
@@ -29,7 +32,12 @@ def main() -> None:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from torch_scenarios.worker import serve
 
-    serve.main(place.rank, place.world_size, CommandLine(read=read, plugins=plugins, run=_run))
+    if secret is None and not place.is_alone:
+        secret = Secret(b"none")  # there is no way to hand one on
+        if place.rank == 0:
+            sys.stderr.write(UNPROTECTED.format(address=place.address, port=place.port))
+    command_line = CommandLine(read=read, plugins=plugins, run=_run)
+    serve.main(place.rank, place.world_size, command_line, secret)
 
 
 def _run(arguments: Sequence[str], conduct: Callable[[LaunchOptions], Conductor]) -> None:

@@ -12,23 +12,23 @@ to. A scenario that ends a process costs its launch: the next scenario gets a ne
 of a fork. The ranks are those of `python -m torch_scenarios.worker`, and lost nodes are found as
 there.
 
-Agents read lines of JSON, over one connection each; it carries no pickle. Where it
-breaks, the agent ends its ranks and itself; the kernel notices a cut link within :data:`CUT_S`.
+An agent and the command line prove the token of the run to each other
+(:mod:`torch_scenarios.execution.rendezvous`); what they say after that is sealed. Where the
+connection breaks, the agent ends its ranks and itself; the kernel notices a cut link within
+:data:`~torch_scenarios.execution.rendezvous.CUT_S`.
 """
 
 from __future__ import annotations
 
 import gc
-import json
 import os
-import select
+import secrets
 import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import suppress
-from datetime import timedelta
+from ipaddress import ip_address
 from typing import Any, NoReturn, Self
 
 import torch
@@ -38,28 +38,40 @@ from msgspec import Struct, field
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.execution import LaunchOptions, backends
 from torch_scenarios.execution.heartbeat import SILENT_S
+from torch_scenarios.execution.letters import Secret
 from torch_scenarios.execution.nodes import FRONT, Leader
 from torch_scenarios.execution.protocol import Supervision
+from torch_scenarios.execution.rendezvous import (
+    AGAIN_S,
+    COMES_S,
+    SAYS_S,
+    Ended,
+    Endpoint,
+    EndRanks,
+    Gate,
+    Leave,
+    Offer,
+    StartRanks,
+    Talk,
+)
 from torch_scenarios.execution.supervisor import Conductor, Supervisor
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.trace import Trace
 from torch_scenarios.worker.frontend import INCONCLUSIVE, CommandLine
 from torch_scenarios.worker.serve import Member
-from torch_scenarios.worker.watcher import Connection, die_with_parent
+from torch_scenarios.worker.watcher import Connection, TorchLine, die_with_parent, open_store
 
 dist: Any = torch.distributed
-#: seconds that the nodes get to come, and that an agent waits for the first one
-COMES_S = 300.0
+#: seconds that the gate is listened to at once
+GATE_LOOK_S = 0.5
+#: connections to the store of the ranks that may wait
+BACKLOG = 512
 #: seconds that nodes which have not come get once the command line has ended without a launch
 LATE_S = 30.0
-#: seconds without an answer of the other kernel after which a connection is given up
-CUT_S = 15
 #: seconds that an agent gets to end its ranks
 ENDS_S = 20.0
 #: seconds between two looks whether an agent has ended
 ENDED_LOOK_S = 0.005
-#: seconds between two attempts to reach the first node
-RETRY_S = 0.2
 #: what an exit code means, on every node
 MEANINGS = {
     0: "all passed",
@@ -71,62 +83,6 @@ MEANINGS = {
 }
 
 
-class Endpoint(Struct, frozen=True, kw_only=True):
-    """Where the nodes meet: an address of the first of them, and a port there."""
-
-    host: str
-    port: int
-
-    def open(self) -> socket.socket | None:
-        """Listen there; None where the address is another host's, or another node has it."""
-        try:
-            return socket.create_server((self.host, self.port), backlog=64)
-        except OSError:
-            return None
-
-
-class Talk:
-    """Lines of JSON over a connection whose other end may be cut off."""
-
-    def __init__(self, line: socket.socket) -> None:
-        """Own the connection."""
-        self._line = line
-        self._read = b""
-        for option, value in (
-            (socket.TCP_KEEPIDLE, 5),
-            (socket.TCP_KEEPINTVL, 3),
-            (socket.TCP_KEEPCNT, 3),
-            (socket.TCP_USER_TIMEOUT, 1000 * CUT_S),
-        ):
-            line.setsockopt(socket.IPPROTO_TCP, option, value)
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-
-    def fileno(self) -> int:
-        """Return the descriptor, for `select`."""
-        return self._line.fileno()
-
-    def say(self, **words: Any) -> None:
-        """Send a line. Raises OSError where the other end is gone."""
-        self._line.sendall(json.dumps(words).encode() + b"\n")
-
-    def hear(self, within_s: float | None = None) -> dict[str, Any]:
-        """Return the next line. Raises OSError, or EOFError, where the other end is gone."""
-        self._line.settimeout(within_s)
-        while b"\n" not in self._read:
-            more = self._line.recv(1 << 16)
-            if not more:
-                raise EOFError
-            self._read += more
-        line, _, self._read = self._read.partition(b"\n")
-        self._line.settimeout(None)
-        words: dict[str, Any] = json.loads(line)
-        return words
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._line.close()
-
-
 # -------------------------------------------------------------------------------------------------
 # The agent of a node.
 
@@ -135,16 +91,25 @@ class Agent:
     """Forks the ranks of its node, and ends them, when it is asked to."""
 
     def __init__(
-        self, talk: Talk, host: str, count: int, command_line: CommandLine, *, follows: bool
+        self,
+        talk: Talk,
+        host: str,
+        count: int,
+        command_line: CommandLine,
+        secret: Secret,
+        *,
+        follows: bool,
     ) -> None:
         """Offer `count` ranks to the command line, whose address here is `host`.
 
-        With `follows` it has no arguments of its own, and takes those of the first node.
+        `secret` seals what the ranks say. With `follows` it has no arguments of its own, and takes
+        those of the first node.
         """
         self._talk = talk
         self._host = host
         self._count = count
         self._command_line = command_line
+        self._secret = secret
         self._follows = follows
         self._ranks: list[int] = []
 
@@ -153,39 +118,53 @@ class Agent:
 
         Raises EOFError or OSError where the command line is gone.
         """
-        self._talk.say(host=socket.gethostname(), count=self._count)
+        self._talk.say(Offer(host=socket.gethostname(), count=self._count))
         try:
             while True:
-                told = self._talk.hear()
-                match told["do"]:
-                    case "launch":
-                        self._launch(told)
-                    case "end":
+                match self._talk.hear():
+                    case StartRanks() as order:
+                        self._start(order)
+                    case EndRanks():
                         self._end()
-                        self._talk.say(ended=True)
-                    case _:
-                        return int(told["code"])
+                        self._talk.say(Ended())
+                    case Leave(code=code):
+                        return code
+                    case other:
+                        message = f"the first node said {type(other).__name__} to an agent"
+                        raise LaunchError(message)
         finally:
             self._end()
 
-    def _launch(self, told: Mapping[str, Any]) -> None:
+    def _start(self, order: StartRanks) -> None:
         """Fork the ranks of a launch, which connect to its store by themselves."""
         if self._follows:
-            sys.argv = [sys.argv[0], *map(str, told["words"])]
+            sys.argv = [sys.argv[0], *order.words]
         for local in range(self._count):
             if pid := os.fork():
                 self._ranks.append(pid)
                 continue
             os.environ.update(
-                RANK=str(told["first"] + local),
+                RANK=str(order.first + local),
                 LOCAL_RANK=str(local),
                 LOCAL_WORLD_SIZE=str(self._count),
-                WORLD_SIZE=str(told["world"]),
-                GROUP_RANK=str(told["node"]),
+                WORLD_SIZE=str(order.world),
+                GROUP_RANK=str(order.node),
                 MASTER_ADDR=self._host,
-                MASTER_PORT=str(told["port"]),
+                MASTER_PORT=str(order.port),
             )
-            _be_rank(told["first"] + local, told["launch"], self._talk, self._command_line)
+            self._be_rank(order.first + local, order.launch)
+
+    def _be_rank(self, rank: int, launch: str) -> NoReturn:
+        """Be a rank of a launch in the process that was just forked."""
+        try:
+            die_with_parent()
+            gc.freeze()
+            self._talk.close()
+            Member(rank, launch, self._command_line, self._secret).run()
+        except BaseException as error:  # noqa: BLE001 -- what left here would be the agent's twin
+            with suppress(OSError):
+                os.write(2, f"rank {rank}: {type(error).__name__}: {error}\n".encode())
+        os._exit(INCONCLUSIVE)
 
     def _end(self) -> None:
         """Kill the ranks that are still there."""
@@ -198,44 +177,45 @@ class Agent:
                 os.waitpid(pid, 0)
 
 
-def _be_rank(rank: int, launch: str, talk: Talk, command_line: CommandLine) -> NoReturn:
-    """Be a rank of a launch in the process that was just forked."""
-    try:
-        die_with_parent()
-        gc.freeze()
-        talk.close()
-        Member(rank, launch, command_line).run()
-    except BaseException as error:  # noqa: BLE001 -- what left here would be the agent's twin
-        with suppress(OSError):
-            os.write(2, f"rank {rank}: {type(error).__name__}: {error}\n".encode())
-    os._exit(INCONCLUSIVE)
-
-
 def serve(
-    endpoint: Endpoint, count: int, command_line: CommandLine, *, follows: bool = False
+    endpoint: Endpoint,
+    count: int,
+    command_line: CommandLine,
+    secret: Secret,
+    *,
+    follows: bool = False,
 ) -> int:
     """Be the agent of a node: find the first node, serve, return the exit code.
 
-    Prints what the code means, or why the node ends without one.
+    Prints what it waits for, what the code means, or why the node ends without one.
     """
     for name, value in backends.ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     host = socket.gethostname()
     try:
-        talk = Talk(_reached(endpoint))
-        code = Agent(talk, endpoint.host, count, command_line, follows=follows).run()
-    except (OSError, EOFError, ValueError) as error:
-        why = str(error) or "it has ended"
+        talk = endpoint.reach(secret, say)
+    except LaunchError as error:
+        sys.stderr.write(f"host {host}: {error}\n")
+        return INCONCLUSIVE
+    try:
+        agent = Agent(talk, endpoint.host, count, command_line, secret, follows=follows)
+        return agent.run()
+    except (OSError, EOFError, LaunchError) as error:
+        why = str(error) or "it has ended, or it refused this node"
         sys.stderr.write(
-            f"host {host} is cut off from the command line at {endpoint.host}:{endpoint.port}: "
-            f"{why}. It judges and reports; this node ends without a result, with exit code "
-            f"{INCONCLUSIVE}\n"
+            f"host {host} is cut off from the command line at {endpoint}: {why}. It judges and "
+            f"reports; this node ends without a result, with exit code {INCONCLUSIVE}\n"
         )
         return INCONCLUSIVE
-    return code
 
 
-def fork_agent(endpoint: Endpoint, count: int, command_line: CommandLine) -> int:
+def say(words: str) -> None:
+    """Print a line about the meeting of the nodes."""
+    sys.stderr.write(f"{words}\n")
+    sys.stderr.flush()
+
+
+def fork_agent(endpoint: Endpoint, count: int, command_line: CommandLine, secret: Secret) -> int:
     """Fork the agent of the first node, which has torch already; return its process id.
 
     To be called before this process has threads: a fork takes none of them along.
@@ -249,25 +229,10 @@ def fork_agent(endpoint: Endpoint, count: int, command_line: CommandLine) -> int
         os.setsid()  # what interrupts the command line is no order to its agent
         die_with_parent()
         gc.freeze()
-        code = serve(endpoint, count, command_line)
+        code = serve(endpoint, count, command_line, secret)
         sys.stderr.flush()
     finally:
         os._exit(code)
-
-
-def _reached(endpoint: Endpoint) -> socket.socket:
-    """Connect to the first node, which may come later. Raises OSError after a while."""
-    deadline_s = time.monotonic() + COMES_S
-    while True:
-        try:
-            line = socket.create_connection((endpoint.host, endpoint.port), timeout=CUT_S)
-        except OSError:
-            if time.monotonic() > deadline_s:
-                raise
-            time.sleep(RETRY_S)
-        else:
-            line.settimeout(None)
-            return line
 
 
 # -------------------------------------------------------------------------------------------------
@@ -288,7 +253,7 @@ class NodesLaunch(Struct, kw_only=True):
     """One launch over the nodes: what leads it, what gives it orders."""
 
     leader: Leader
-    lines: list[Connection]
+    lines: list[TorchLine | Connection]
     supervisor: Supervisor
     conductor: Conductor
     failure: list[str] = field(default_factory=list)
@@ -299,14 +264,20 @@ class Cluster:
 
     def __init__(
         self,
-        listener: socket.socket,
+        listeners: list[socket.socket],
         endpoint: Endpoint,
         nodes: int,
         agent: int,
         options: LaunchOptions,
+        secret: Secret,
     ) -> None:
-        """Wait for agents at `listener`; `agent` is the process id of this node's."""
-        self._listener = listener
+        """Wait for agents at `listeners`; `agent` is the process id of this node's.
+
+        `secret` is that of the token.
+        """
+        self._addresses = [(each.family, each.getsockname()[0]) for each in listeners]
+        self._gate = Gate(listeners, endpoint, secret, say)
+        self._secret = secret
         self._endpoint = endpoint
         self._expected = nodes
         self._agent = agent
@@ -350,26 +321,22 @@ class Cluster:
         self._launches += 1
         if self._store is None:
             # one store serves every launch, each under a prefix of its own
-            self._store = dist.TCPStore(
-                "0.0.0.0",
-                0,
-                is_master=True,
-                wait_for_workers=False,
-                timeout=timedelta(seconds=COMES_S),
-            )
+            self._store = open_store(dist, self._endpoint.host, self._listener(), COMES_S)
         os.environ["MASTER_ADDR"] = self._endpoint.host
         os.environ["MASTER_PORT"] = str(self._store.port)
-        prefix = f"torch_scenarios/launch-{self._launches}"
+        prefix = f"torch_scenarios/{secrets.token_hex(8)}/launch-{self._launches}"
         world = sum(node.count for node in self._nodes)
         failure: list[str] = []
-        lines = [Connection(dist, prefix), Connection(dist, prefix)]
+        beats = TorchLine(dist, prefix)
+        orders = Connection.sealed(dist, prefix, self._secret)
+        lines: list[TorchLine | Connection] = [beats, orders]
 
         def lose(reason: str) -> None:
             failure.append(reason)
             for line in lines:
                 line.cut()
 
-        leader = Leader(lines[0].store, FRONT, "0", lost=lose)
+        leader = Leader(beats.store, prefix, self._secret, FRONT, "0", lost=lose)
         leader.start()
 
         def lost(watch: Supervision | None = None) -> dict[int, str]:
@@ -381,7 +348,7 @@ class Cluster:
                 rank: how for rank, how in found.items() if watch is None or rank < watch.world_size
             }
 
-        supervisor = Supervisor(lines[1].store, dict, lost)
+        supervisor = Supervisor(orders.store, dict, lost)
         conductor = Conductor(torch, supervisor, world, self._options, lost=lost)
         launch = NodesLaunch(
             leader=leader,
@@ -392,9 +359,7 @@ class Cluster:
         )
         self._launch = launch
         for number, node in enumerate(self._nodes):
-            self._tell(
-                node,
-                do="launch",
+            order = StartRanks(
                 launch=prefix,
                 words=sys.argv[1:],
                 node=number,
@@ -402,6 +367,7 @@ class Cluster:
                 world=world,
                 port=self._store.port,
             )
+            self._tell(node, order)
         conductor.__enter__()
         if conductor.ended is not None:  # it did not come up, or the nodes differ
             self._unable = conductor.ended
@@ -414,8 +380,8 @@ class Cluster:
         if missing:
             hosts = ", ".join(node.host for node in self._nodes) or "none"
             self._unable = (
-                f"{missing} of {self._expected} nodes did not come to {self._endpoint.host}:"
-                f"{self._endpoint.port} within {COMES_S:.0f} s; there are {hosts}"
+                f"{missing} of {self._expected} nodes did not come to {self._endpoint} within "
+                f"{COMES_S:.0f} s; there are {hosts}"
             )
         gone = [node for node in self._nodes if node.gone]
         if gone:
@@ -428,19 +394,17 @@ class Cluster:
 
     def _hear_nodes(self, within_s: float) -> None:
         """Let agents in until all are there, in the order of their hosts; this node's is first."""
-        deadline_s = time.monotonic() + within_s
+        began_s = time.monotonic()
+        says_s = began_s + SAYS_S
         came = list(self._nodes)
-        while len(came) < self._expected and (left_s := deadline_s - time.monotonic()) > 0:
-            ready, _, _ = select.select([self._listener], [], [], min(left_s, 1.0))
-            if not ready:
-                if self._has_ended():
-                    break
-                continue
-            line, _ = self._listener.accept()
-            talk = Talk(line)
-            with suppress(OSError, EOFError, ValueError, KeyError):
-                hello = talk.hear(CUT_S)
-                came.append(Node(talk=talk, host=str(hello["host"]), count=int(hello["count"])))
+        while len(came) < self._expected and time.monotonic() - began_s < within_s:
+            for talk, offer in self._gate.hear(GATE_LOOK_S):
+                came.append(Node(talk=talk, host=offer.host, count=offer.count))
+            if self._has_ended():
+                break
+            if time.monotonic() >= says_s and len(came) < self._expected:
+                says_s = time.monotonic() + AGAIN_S
+                say(self._waits_for(came))
         if len(came) == len(self._nodes):
             return
         here = socket.gethostname()
@@ -450,9 +414,28 @@ class Cluster:
             node.first = first
             first += node.count
 
-    def _tell(self, to: Node, /, **words: Any) -> None:
+    def _waits_for(self, came: list[Node]) -> str:
+        """Say how many nodes are not there yet, and which are."""
+        missing = self._expected - len(came)
+        hosts = ", ".join(node.host for node in came) or "none"
+        words = f"waiting for {missing} of {self._expected} nodes at {self._endpoint}; "
+        words += f"there are {hosts}"
+        addresses = [address for _, address in self._addresses]
+        if all(ip_address(each.partition("%")[0]).is_loopback for each in addresses):
+            words += f"; no other host can reach {', '.join(addresses)}"
+        return words
+
+    def _listener(self) -> socket.socket:
+        """Listen for the store of the ranks, at the addresses of the endpoint alone."""
+        if len({family for family, _ in self._addresses}) > 1:
+            where, both = ("::", 0), True
+            return socket.create_server(where, family=socket.AF_INET6, dualstack_ipv6=both)
+        family, address = self._addresses[0]
+        return socket.create_server((address, 0), family=family, backlog=BACKLOG)
+
+    def _tell(self, to: Node, message: StartRanks | EndRanks | Leave) -> None:
         try:
-            to.talk.say(**words)
+            to.talk.say(message)
         except OSError as error:
             to.gone = to.gone or str(error)
 
@@ -463,14 +446,14 @@ class Cluster:
             return
         launch.leader.part()
         for node in self._nodes:
-            self._tell(node, do="end")
+            self._tell(node, EndRanks())
         deadline_s = time.monotonic() + ENDS_S
         for node in self._nodes:
             if node.gone:
                 continue
             try:
                 node.talk.hear(max(0.1, deadline_s - time.monotonic()))
-            except (OSError, EOFError) as error:
+            except (OSError, EOFError, LaunchError) as error:
                 node.gone = str(error) or "its agent has ended"
         launch.supervisor.close()
 
@@ -483,8 +466,8 @@ class Cluster:
             if not self._unable:
                 self._hear_nodes(LATE_S)
         for node in self._nodes:
-            self._tell(node, do="leave", code=code)
-        self._listener.close()
+            self._tell(node, Leave(code=code))
+        self._gate.close()
         deadline_s = time.monotonic() + ENDS_S
         while not self._has_ended():
             if time.monotonic() > deadline_s:

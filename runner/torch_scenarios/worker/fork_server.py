@@ -13,8 +13,6 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from datetime import timedelta
-from functools import partial
 from importlib import import_module
 from multiprocessing import active_children
 from multiprocessing.process import BaseProcess
@@ -26,8 +24,11 @@ from torch_scenarios.errors import LaunchError, StartError, UnsupportedError
 from torch_scenarios.execution.backends import Sharing, carrier, device_type, lack_of, resolve
 from torch_scenarios.execution.channel import Channel
 from torch_scenarios.execution.heartbeat import BeatListener, Beats, is_stopped
+from torch_scenarios.execution.letters import Secret
+from torch_scenarios.execution.office import Office
 from torch_scenarios.execution.protocol import TERMINATED, Job, Supervision
 from torch_scenarios.execution.supervisor import Supervisor
+from torch_scenarios.worker.watcher import open_store
 from torch_scenarios.worker.world import forget_layouts
 
 # -------------------------------------------------------------------------------------------------
@@ -62,9 +63,9 @@ def no_logs() -> Any:
 
 
 # -------------------------------------------------------------------------------------------------
-# One launch: a store, the workers that torchrun's agent forks, the supervisor over them.
+# One launch: an office, the workers that torchrun's agent forks, the supervisor over them.
 
-#: torch's own store would listen to the whole network; what travels through this one is pickled
+#: torch's own store would listen to the whole network, and asks no one who he is
 ADDRESS = "127.0.0.1"
 BACKLOG = 512
 #: bytes of what workers printed that are looked at where they do not come up
@@ -89,25 +90,6 @@ def _probe() -> None:
         pass
 
 
-def _server(dist: Any, port: int, listener: int) -> Any:
-    """Return a store that listens at a socket of ours."""
-    make = partial(
-        dist.TCPStore,
-        ADDRESS,
-        port,
-        is_master=True,
-        wait_for_workers=False,
-        timeout=timedelta(seconds=START_S),
-        multi_tenant=True,
-        master_listen_fd=listener,
-    )
-    try:
-        return make()
-    except NotImplementedError:
-        # up to torch 2.6 only the older of its two servers takes a socket
-        return make(use_libuv=False)
-
-
 def _said_so_far() -> int:
     """Return how many bytes this process and its workers have printed: it goes to a file."""
     return os.fstat(2).st_size
@@ -117,7 +99,7 @@ class Launch:
     """The workers of one launch: their processes, and the supervisor over them."""
 
     def __init__(self, number: int, size: int) -> None:
-        """Open the store that torchrun's agent and the workers will share.
+        """Open the office of the launch, and the store in which torch's process groups will meet.
 
         Raises OSError where this machine has no port or no descriptor for it.
         """
@@ -130,8 +112,7 @@ class Launch:
         self.name = f"launch-{os.getpid()}-{number}"
         listener = socket.create_server((ADDRESS, 0), backlog=BACKLOG)
         self.port: int = listener.getsockname()[1]
-        server = _server(dist, self.port, listener.detach())
-        self._server: Any = server
+        self._server: Any = open_store(dist, ADDRESS, listener, START_S)
         self.gate = os.pipe()
         self.beats = Beats.create(size)
         self._listener: BeatListener | None = None
@@ -140,7 +121,9 @@ class Launch:
         self._used_gpus = False
         self.ended = threading.Event()
         self.failure = ""
-        self.supervisor = Supervisor(dist.PrefixStore(self.name, server), self.deaths, self.lost)
+        self.office = Office(Secret.random())
+        self.office.start()
+        self.supervisor = Supervisor(self.office, self.deaths, self.lost)
 
     def _said(self) -> str:
         """Return what its workers printed before they were up."""
@@ -221,6 +204,7 @@ class Launch:
         # a store's server is ended here, not by the garbage collector of another process: a forked
         # worker has no such thread to join
         self.supervisor.close()
+        self.office.close()
         self._server = None
         for descriptor in self.gate:
             os.close(descriptor)
@@ -298,9 +282,10 @@ class Host:
             start_method="fork",
             logs_specs=no_logs(),
         )
-        closed = (self._descriptor, launch.gate[1])
+        office = launch.office
+        closed = (self._descriptor, launch.gate[1], *office.descriptors)
         elastic_launch(config, serve_launch)(
-            launch.name, launch.gate[0], self._lifeline, launch.beats, closed
+            launch.name, office.address, launch.gate[0], self._lifeline, launch.beats, closed
         )
 
     # ------------------------------------------------------------------ the serving thread

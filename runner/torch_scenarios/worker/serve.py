@@ -35,7 +35,9 @@ from torch_scenarios.errors import LaunchError
 from torch_scenarios.execution import backends
 from torch_scenarios.execution.backends import carrier, device_type, lack_of, require_known
 from torch_scenarios.execution.heartbeat import Beats
+from torch_scenarios.execution.letters import ForgedError, Secret
 from torch_scenarios.execution.nodes import FRONT, Follower, Leader, end_agent, name_of_node
+from torch_scenarios.execution.office import OfficeAddress
 from torch_scenarios.execution.protocol import (
     STOP,
     Assignment,
@@ -48,6 +50,7 @@ from torch_scenarios.execution.protocol import (
     Unable,
     awaited,
     fetch,
+    holds,
     opened,
     put,
 )
@@ -63,6 +66,7 @@ from torch_scenarios.worker.watcher import (
     LastWords,
     Running,
     StandardError,
+    TorchLine,
     Watcher,
     die_with_parent,
 )
@@ -95,7 +99,7 @@ class Worker:
         """
         self.rank = rank
         self._connect = connect
-        self._line = connect()
+        self._line = connect().opened()
         self._second = connect()
         self._beside: Store = self._second.store
         self._turn = 0
@@ -136,7 +140,7 @@ class Worker:
         )
         Outbox(self.store, "mail").post(hello)
         while (number := self._next()) != STOP:
-            self._obey(opened(fetch(self.store, f"order/{number}", keep=True)))
+            self._obey(opened(fetch(self.store, f"order/{number}", keep=True), Assignment))
 
     def _next(self) -> int:
         """Wait for the number of the next scenario that this rank takes part in."""
@@ -147,7 +151,7 @@ class Worker:
 
     def _obey(self, order: Assignment) -> None:
         self._stderr.clear()
-        name = f"scenario/{order.number}"
+        name = order.place
         mail = Outbox(self.store, f"{name}/mail")
         if order.looks:
             self._look(order, mail)
@@ -271,7 +275,7 @@ class Worker:
         device = self._device(order)
         self._world = world = World(torch, order.plan, self.rank, device)
         world.folder = order.folder.path if order.folder else None
-        world.start(dist.PrefixStore(prefix, self.store), order.backend)
+        world.start(dist.PrefixStore(prefix, self._line.groups), order.backend)
         return world
 
     def _device(self, order: Assignment) -> torch.device:
@@ -304,7 +308,7 @@ class Worker:
     def _was_broken(self, running: Running) -> bool:
         """Return whether the supervisor broke what raised; a peer may hear of it first."""
         try:
-            return running.broken or self.store.check([running.key("break")])
+            return running.broken or holds(self.store, running.key("break"))
         except RuntimeError:
             return running.broken  # the line was cut while it was asked
 
@@ -358,12 +362,18 @@ def die(how: str) -> NoReturn:
 
 
 def serve_launch(
-    prefix: str, gate: int, lifeline: int, beats: Beats, closed: tuple[int, ...]
+    prefix: str,
+    office: OfficeAddress,
+    gate: int,
+    lifeline: int,
+    beats: Beats,
+    closed: tuple[int, ...],
 ) -> None:
     """Be one worker of a launch that `torch_scenarios.worker.fork_server` forked.
 
-    Nothing is connected before a byte comes through the `gate`. It shows in `beats` that it runs.
-    `closed` are descriptors of the host that a worker must not keep open.
+    Nothing is connected before a byte comes through the `gate`. It takes orders from `office`, and
+    shows in `beats` that it runs. `closed` are descriptors of the host that a worker must not keep
+    open.
     """
     die_with_parent()
     # what the host held is not the worker's to collect: it has threads that no fork inherits
@@ -376,7 +386,7 @@ def serve_launch(
     shared = os.dup(2)
     try:
         beats.keep(rank)
-        Worker(rank, lambda: Connection(dist, prefix), lifeline=lifeline).serve()
+        Worker(rank, partial(Connection.local, dist, prefix, office), lifeline=lifeline).serve()
     except Exception as error:  # noqa: BLE001 -- whatever it is, the host says it
         # for the host, which wants to know why a worker does not come up
         os.write(shared, f"{type(error).__name__}: {error}\n".encode())
@@ -387,9 +397,10 @@ def serve_launch(
 # ---------------------------------------------------------------------------- by hand
 
 
-def main(rank: int, size: int, command_line: CommandLine) -> None:
+def main(rank: int, size: int, command_line: CommandLine, secret: Secret | None) -> None:
     """Be one rank of a launch that others started; rank 0 also reads, judges and reports.
 
+    Without a `secret` all ranks are on this host, and the first process hands one to the others.
     torchrun's variables are set, whatever the launcher
     (`torch_scenarios.execution.nodes.placement`).
     """
@@ -402,11 +413,11 @@ def main(rank: int, size: int, command_line: CommandLine) -> None:
     if rank == 0:
         own = os.getpid()
         if member := os.fork():
-            Command(size, prefix, member, command_line).run()
+            Command(size, prefix, member, command_line, secret or Secret.random()).run()
         die_with_parent()
         if os.getppid() != own:
             os._exit(INCONCLUSIVE)  # it ended before it could take this process with it
-    Member(rank, prefix, command_line).run()
+    Member(rank, prefix, command_line, secret).run()
 
 
 class Command:
@@ -416,17 +427,20 @@ class Command:
     else does, takes no report with it.
     """
 
-    def __init__(self, size: int, prefix: str, member: int, command_line: CommandLine) -> None:
+    def __init__(
+        self, size: int, prefix: str, member: int, command_line: CommandLine, secret: Secret
+    ) -> None:
         """Connect to the store of the launch, which is opened here where no agent has.
 
-        `member` is the process of rank 0.
+        `member` is the process of rank 0; `secret` seals what is said.
         """
         self._member = member
         self._server = _own_store()
         sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
-        self._lines = (Connection(dist, prefix), Connection(dist, prefix))
-        beats, orders = self._lines
-        self._leader = Leader(beats.store, FRONT, name_of_node(), lost=self._lose)
+        beats, orders = TorchLine(dist, prefix), Connection.sealed(dist, prefix, secret)
+        self._lines = (beats, orders)
+        node = name_of_node()
+        self._leader = Leader(beats.store, prefix, secret, FRONT, node, lost=self._lose)
         self._frontend = Frontend(torch, orders.store, size, self._leader, command_line, self._join)
 
     def run(self) -> NoReturn:
@@ -463,23 +477,34 @@ class Command:
 class Member:
     """One process of a launch that others started: a worker, and its part in its node."""
 
-    def __init__(self, rank: int, prefix: str, command_line: CommandLine) -> None:
-        """Connect to the store of the launch."""
+    def __init__(
+        self, rank: int, prefix: str, command_line: CommandLine, secret: Secret | None
+    ) -> None:
+        """Connect to the store of the launch; without a `secret` the first process hands it on."""
         self._command_line = command_line
         self._rank = rank
+        self._prefix = prefix
         #: standard error as it is now: a worker's own goes into its account
         self._stderr = os.dup(2)
         self._losing = threading.Lock()
         self._parted = False
-        connect = partial(Connection, dist, prefix)
+        doors, node = TorchLine(dist, prefix).store, name_of_node()
         leads = rank != 0 and int(os.environ.get("LOCAL_RANK", rank)) == 0
-        kind = Leader if leads else Follower
-        self._node = kind(connect().store, rank, name_of_node(), lost=self._lose)
-        self._worker = Worker(rank, connect, alone=self._alone, told=self._node.tell_told)
+        self._node: Leader | Follower
+        if leads and secret is not None:
+            self._node = Leader(doors, prefix, secret, rank, node, lost=self._lose)
+        else:
+            self._node = Follower(doors, prefix, secret, rank, node, lost=self._lose)
 
     def run(self) -> NoReturn:
         """Serve until the run is over; every node ends with the code that the command line has."""
         self._node.start()
+        secret = self._node.secret
+        if secret is None:
+            self._lose("the first process of its node did not come up")
+            raise SystemExit  # the line before has ended the process
+        connect = partial(Connection.sealed, dist, self._prefix, secret)
+        worker = Worker(self._rank, connect, alone=self._alone, told=self._node.tell_told)
         leads = isinstance(self._node, Leader)
         # what a plugin starts may wait for all ranks of the launch, also for idle ones (MPI does)
         for module in self._command_line.plugins(sys.argv[1:]):
@@ -487,15 +512,15 @@ class Member:
                 _import_plugin(module)
         files = self._command_line.read(sys.argv[1:]) if leads or self._rank == 0 else None
         try:
-            self._worker.serve(files)
-            code = int(self._worker.store.get("code"))
-        except RuntimeError as error:
+            worker.serve(files)
+            code = int(worker.store.get("code"))
+        except (RuntimeError, ForgedError) as error:
             self._alone(str(error))
         else:
             self._parted = True
             self._node.part()
             with suppress(RuntimeError):  # the command line did not wait any longer
-                self._worker.store.add(BYE, 1)
+                worker.store.add(BYE, 1)
             self._leave_plugins()
             # torchrun reports each process that fails: one of a node is enough
             os._exit(code if leads else 0)

@@ -13,9 +13,13 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from datetime import timedelta
+from functools import partial
 from types import ModuleType
 from typing import Any
 
+from torch_scenarios.errors import LaunchError
+from torch_scenarios.execution.letters import Secret
+from torch_scenarios.execution.office import OfficeAddress, OfficeLine
 from torch_scenarios.execution.protocol import (
     TERMINATED,
     Alive,
@@ -23,9 +27,11 @@ from torch_scenarios.execution.protocol import (
     Leaving,
     Moved,
     Outbox,
+    SealedStore,
     Store,
     Stuck,
     Told,
+    holds,
 )
 from torch_scenarios.worker.board import Board, TakenStep
 from torch_scenarios.worker.program import why_lost
@@ -100,8 +106,8 @@ OPENS_S = 300.0
 DESCRIPTORS = "/proc/self/fd"
 
 
-class Connection:
-    """One connection to the store, under the prefix of this launch."""
+class TorchLine:
+    """One connection to torch's store, under the prefix of this launch."""
 
     def __init__(self, dist: ModuleType, prefix: str) -> None:
         """Connect where the launcher's variables say the store is."""
@@ -125,6 +131,70 @@ class Connection:
                 end.shutdown(socket.SHUT_RDWR)
 
 
+def open_store(dist: ModuleType, host: str, listener: socket.socket, timeout_s: float) -> Any:
+    """Return a store of torch's that listens at a socket of ours, and at no other address.
+
+    `host` is the address by which this process reaches it.
+    """
+    make = partial(
+        dist.TCPStore,
+        host,
+        listener.getsockname()[1],
+        is_master=True,
+        wait_for_workers=False,
+        timeout=timedelta(seconds=timeout_s),
+        multi_tenant=True,
+        master_listen_fd=listener.detach(),
+    )
+    try:
+        return make()
+    except NotImplementedError:
+        # up to torch 2.6 only the older of its two servers takes a socket
+        return make(use_libuv=False)
+
+
+class Connection:
+    """What leads a process to its launch: `store` for what it says and hears, `groups` for torch.
+
+    On one machine these are two: an office that lets in this user's processes alone, and a store of
+    torch's in which its process groups meet. In a launch over hosts both are in torch's store.
+    """
+
+    def __init__(self, store: Any, open_groups: Callable[[], TorchLine]) -> None:
+        """Use `store`; torch's is opened when it is first asked for."""
+        self.store: Any = store
+        self._open = open_groups
+        self._line: TorchLine | None = None
+
+    @classmethod
+    def sealed(cls, dist: ModuleType, prefix: str, secret: Secret) -> Connection:
+        """Return a connection to torch's store alone, in which all is sealed that is this run's."""
+        line = TorchLine(dist, prefix)
+        return cls(SealedStore(line.store, prefix, secret), lambda: line).opened()
+
+    @classmethod
+    def local(cls, dist: ModuleType, prefix: str, office: OfficeAddress) -> Connection:
+        """Return a connection to an office of this machine, and to torch's store."""
+        return cls(OfficeLine(office), partial(TorchLine, dist, prefix))
+
+    def opened(self) -> Connection:
+        """Connect to torch's store now, and return this connection."""
+        self._line = self._line or self._open()
+        return self
+
+    @property
+    def groups(self) -> Any:
+        """The store in which torch's process groups meet."""
+        if self._line is None:
+            self._line = self._open()
+        return self._line.store
+
+    def cut(self) -> None:
+        """Let what waits in torch's store fail at once; the connection is of no use afterwards."""
+        if self._line is not None:
+            self._line.cut()
+
+
 def _sockets() -> set[int]:
     """Return the descriptors of this process that are sockets; none where /proc is not."""
     found = set()
@@ -138,7 +208,7 @@ def _sockets() -> set[int]:
 
 def _leads_to(descriptor: int, port: int) -> bool:
     with suppress(OSError), closing(socket.socket(fileno=os.dup(descriptor))) as end:
-        return bool(end.getpeername()[1] == port)
+        return end.family != socket.AF_UNIX and bool(end.getpeername()[1] == port)
     return False
 
 
@@ -227,7 +297,7 @@ class Running:
             self._give_up(inside)
             return
         if self._published is not None:
-            if not self.broken and store.check([self.key("break")]):
+            if not self.broken and holds(store, self.key("break")):
                 self._break(store)
             return
         if inside is not None and now_s - self._since_s >= STILL_S:
@@ -277,7 +347,7 @@ class Running:
         until_s = time.monotonic() + ACCOUNT_S
         self._accounted.wait(ACCOUNT_S)
         while self._world.on_device and time.monotonic() < until_s:
-            if store.check([self.key("over")]):
+            if holds(store, self.key("over")):
                 return
             time.sleep(LOOK_S)
 
@@ -409,7 +479,7 @@ class Watcher:
                 if running is not None:
                     running.look(self._store)
                 self._perhaps_end()
-            except RuntimeError as error:
+            except (RuntimeError, LaunchError) as error:
                 self._alone(str(error))
                 return
 
@@ -425,6 +495,6 @@ class Watcher:
         if self._told_to_end_s is None:
             return
         running = self._running
-        released = running is None or self._store.check([running.key("over")])
+        released = running is None or holds(self._store, running.key("over"))
         if released or time.monotonic() - self._told_to_end_s > LAST_S:
             os._exit(TERMINATED)
