@@ -19,7 +19,7 @@ from torch_scenarios.execution.rendezvous import (
     NONCE,
     Endpoint,
     Gate,
-    Leave,
+    LeaveNode,
     Offer,
     Talk,
 )
@@ -89,8 +89,8 @@ def test_a_node_with_the_token_is_let_in_and_both_are_understood(door: Door) -> 
     theirs, (ours, offer) = door.joined(Secret(TOKEN))
     with closing(theirs), closing(ours):
         assert offer == Offer(host="node1", count=2)
-        ours.say(Leave(code=3))
-        assert theirs.hear(MISSED_S) == Leave(code=3)
+        ours.say(LeaveNode(code=3))
+        assert theirs.hear(MISSED_S) == LeaveNode(code=3)
     assert door.lines == []
 
 

@@ -33,6 +33,7 @@ from torch_scenarios.errors import LaunchError
 from torch_scenarios.model.trace import Events
 from torch_scenarios.operations import BY_NAME
 from torch_scenarios.operations.base import Issued, Operation
+from torch_scenarios.strategies import Model
 from torch_scenarios.vocabulary import DTYPES
 
 # -------------------------------------------------------------------------------------------------
@@ -220,6 +221,8 @@ def _name(dtype: Any) -> str:
     return name
 
 
+#: the fields of a model that travel: what one process has after each step is the analysis's alone
+_OF_A_MODEL = tuple(name for name in Model.__struct_fields__ if name != "moments")
 #: types whose instances are taken apart so, by exact type
 _REDUCED: dict[type, Reduce] = {
     list: lambda value: ("list", value),
@@ -232,6 +235,7 @@ _REDUCED: dict[type, Reduce] = {
     int: lambda value: ("int", (hex(value),)),
     complex: lambda value: ("complex", (value.real, value.imag)),
     Issued: lambda value: ("issued", value),
+    Model: lambda value: ("model", (getattr(value, each) for each in _OF_A_MODEL)),
 }
 
 
@@ -314,6 +318,7 @@ _MADE: dict[str, Callable[[list[Any]], Any]] = {
     "operation": lambda items: BY_NAME[items[0]],
     "events": Events,
     "issued": lambda items: Issued(*items),
+    "model": lambda items: Model(**dict(zip(_OF_A_MODEL, items, strict=True))),
 }
 
 

@@ -105,7 +105,7 @@ class EndRanks(_NodeMessage, frozen=True, kw_only=True):
     """A node ends its ranks."""
 
 
-class Leave(_NodeMessage, frozen=True, kw_only=True):
+class LeaveNode(_NodeMessage, frozen=True, kw_only=True):
     """It is over: a node ends with the exit code of the first one."""
 
     code: Annotated[int, Meta(ge=-256, le=256)]
@@ -117,7 +117,7 @@ class Reach(_NodeMessage, frozen=True, kw_only=True):
     peers: Annotated[list[tuple[_Name, _Name, _Port]], Meta(max_length=4096)]
 
 
-_Message: TypeAlias = Offer | Ended | NodeReport | StartRanks | EndRanks | Leave | Reach
+_Message: TypeAlias = Offer | Ended | NodeReport | StartRanks | EndRanks | LeaveNode | Reach
 _MESSAGES = msgspec.msgpack.Decoder(_Message)
 _OFFERS = msgspec.msgpack.Decoder(Offer)
 

@@ -49,7 +49,7 @@ from torch_scenarios.execution.rendezvous import (
     Endpoint,
     EndRanks,
     Gate,
-    Leave,
+    LeaveNode,
     Offer,
     StartRanks,
     Talk,
@@ -127,7 +127,7 @@ class Agent:
                     case EndRanks():
                         self._end()
                         self._talk.say(Ended())
-                    case Leave(code=code):
+                    case LeaveNode(code=code):
                         return code
                     case other:
                         message = f"the first node said {type(other).__name__} to an agent"
@@ -433,7 +433,7 @@ class Cluster:
         family, address = self._addresses[0]
         return socket.create_server((address, 0), family=family, backlog=BACKLOG)
 
-    def _tell(self, to: Node, message: StartRanks | EndRanks | Leave) -> None:
+    def _tell(self, to: Node, message: StartRanks | EndRanks | LeaveNode) -> None:
         try:
             to.talk.say(message)
         except OSError as error:
@@ -466,7 +466,7 @@ class Cluster:
             if not self._unable:
                 self._hear_nodes(LATE_S)
         for node in self._nodes:
-            self._tell(node, Leave(code=code))
+            self._tell(node, LeaveNode(code=code))
         self._gate.close()
         deadline_s = time.monotonic() + ENDS_S
         while not self._has_ended():
