@@ -305,7 +305,7 @@ class _Patience:
         return time.monotonic() > self._until_s
 
     def wait(self, words: str) -> None:
-        """Wait a moment; say why once it takes seconds, and each minute from then on."""
+        """Wait a little; say why once it takes seconds, and each minute from then on."""
         now_s = time.monotonic()
         if now_s >= self._says_s:
             self._says_s = now_s + AGAIN_S
