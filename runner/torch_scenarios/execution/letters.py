@@ -221,8 +221,8 @@ def _name(dtype: Any) -> str:
     return name
 
 
-#: the fields of a model that travel: what one process has after each step is the analysis's alone
-_OF_A_MODEL = tuple(name for name in Model.__struct_fields__ if name != "moments")
+#: the fields of a model that travel: all but the last, in which the analysis keeps what it knows
+_OF_A_MODEL = Model.__struct_fields__[:-1]
 #: types whose instances are taken apart so, by exact type
 _REDUCED: dict[type, Reduce] = {
     list: lambda value: ("list", value),
