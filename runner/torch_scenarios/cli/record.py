@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch_scenarios.record.format import LaunchRecord, RankRecord
     from torch_scenarios.record.live import Order
     from torch_scenarios.record.values.verdict import ValueVerdict
-    from torch_scenarios.verdict import Verdict
+    from torch_scenarios.verdict import Finding, Verdict
 
 INCONCLUSIVE, FOUND = 3, 1
 
@@ -377,21 +377,39 @@ def import_records(**options: Any) -> None:
 
     Exit codes: 0 nothing is wrong, 1 something is, 2 it is not a record, 3 it is not whole.
     """
-    from torch_scenarios.record.analysis import judged, recorded_script
-    from torch_scenarios.record.format import LaunchRecord, is_record, know_exits, read, read_launch
+    from torch_scenarios.record.analysis import (
+        judge_start,
+        judged,
+        recorded_script,
+        wrong_start,
+    )
+    from torch_scenarios.record.format import (
+        LaunchRecord,
+        is_record,
+        know_exits,
+        read,
+        read_launch,
+        read_starts,
+    )
 
     folder, launch = Path(options["folder"]), LaunchRecord()
+    wrong: list[Finding] = []
     try:
         if folder.is_dir() and is_record(folder):
-            records, launch = read(folder), read_launch(folder)
+            launch = read_launch(folder)
+            wrong = wrong_start(folder, launch)
+            records = read_starts(folder) if wrong else read(folder)
             know_exits(records, launch)
         else:
-            from torch_scenarios.record.flight_recorder import read_dumps
+            from torch_scenarios.record.evidence.flight_recorder import read_dumps
 
             records = read_dumps(folder)
         script, home = recorded_script(records, str(folder))
         path = (folder if folder.is_dir() else folder.parent) / "scenario.yaml"
-        result = judged(records, path, script=script, folder=home)
+        if wrong:
+            result = judge_start(records, path, wrong, script=script)
+        else:
+            result = judged(records, path, script=script, folder=home)
     except ScenarioError as error:
         refuse(error)
     from torch_scenarios.record.values.verdict import judge_folder, lines_of_values

@@ -21,21 +21,30 @@ from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.model.trace import Event, Failure, RankTrace, Trace
 from torch_scenarios.pipeline.attempts import analyse, case_result
 from torch_scenarios.pipeline.results import Result
+from torch_scenarios.record.evidence.initialization import (
+    JobStart,
+    absent_ranks,
+    find_in_start,
+    read_claims,
+)
 from torch_scenarios.record.findings import standing, verdict_on_records
 from torch_scenarios.record.format import (
     Blocking,
+    LaunchRecord,
     RankRecord,
     RecordedCall,
     is_record,
     know_exits,
+    ranks_of_processes,
     read,
+    read_starts,
     refusal,
     signal_name,
 )
 from torch_scenarios.record.launch import SCRATCH
-from torch_scenarios.record.live import JOIN_S, JOINED, Order, Ran, Start, place_of, prepare, run
+from torch_scenarios.record.live import JOIN_S, JOINED, Launcher, Order, Ran, place_of, prepare, run
 from torch_scenarios.record.program import RecordedProgram, program_of
-from torch_scenarios.verdict import Verdict
+from torch_scenarios.verdict import Finding, Verdict
 
 
 class Judged(Struct, frozen=True, kw_only=True):
@@ -73,7 +82,7 @@ def recorded(
     order: Order,
     *,
     notice: Callable[[str], None] = lambda _: None,
-    start: Start | None = None,
+    start: Launcher | None = None,
     limits: Limits = DEFAULT,
 ) -> Recorded:
     """Run a program, judge its record and write its scenario beside that.
@@ -82,21 +91,22 @@ def recorded(
     """
     path = order.folder / "scenario.yaml"
 
-    def asked(records: Mapping[int, RankRecord]) -> bool:
-        script, home = script_of(order, records)
-        try:
-            return judged(records, path, script=script, folder=home, limits=limits).found
-        except (ScenarioError, OverdueError):  # of half a record there may be no program yet
-            return False
-
     prepare(order.folder)
-    ran = run(order, asked, notice, start)
+    ran = run(order, _Questions(order, path, limits), notice, start)
     if not is_record(order.folder):
         raise NothingRecordedError(ran.code)
-    records = read(order.folder)
+    is_whole = order.ranks == tuple(range(order.world_size)) and not ran.interrupted
+    wrong = wrong_start(order.folder, ran.launch, order, is_whole=is_whole)
+    records = read_starts(order.folder) if wrong else read(order.folder)
+    names = ranks_of_processes(records, ran.launch)
+    ran.stacks = {names.get(rank, rank): each for rank, each in ran.stacks.items()}
     know_exits(records, ran.launch)
     script, home = script_of(order, records)
     notes = tuple(_notes(order, records))
+    if wrong:
+        result = judge_start(records, path, wrong, script=script)
+        path.write_text(result.program.text, encoding="utf-8")
+        return Recorded(judged=result, records=records, ran=ran, notes=notes, path=path, home=home)
     observed = None
     if not order.fake:
         observed = observed_of(
@@ -123,6 +133,54 @@ def recorded(
         notes = (*notes, *told)
     path.write_text(result.program.text, encoding="utf-8")
     return Recorded(judged=result, records=records, ran=ran, notes=notes, path=path, home=home)
+
+
+class _Questions(Struct, frozen=True):
+    """What is asked of a record while its program runs."""
+
+    order: Order
+    path: Path
+    limits: Limits
+
+    def blocks(self, records: Mapping[int, RankRecord]) -> bool:
+        """Whether a rank is surely blocked."""
+        script, home = script_of(self.order, records)
+        try:
+            return judged(records, self.path, script=script, folder=home, limits=self.limits).found
+        except (ScenarioError, OverdueError):  # of half a record there may be no program yet
+            return False
+
+    def never_meets(self, launch: LaunchRecord, *, is_whole: bool) -> bool:
+        """Whether the ranks can never meet in `init_process_group`."""
+        return bool(wrong_start(self.order.folder, launch, self.order, is_whole=is_whole))
+
+
+def wrong_start(
+    folder: Path, launch: LaunchRecord, order: Order | None = None, *, is_whole: bool = False
+) -> list[Finding]:
+    """Return what keeps the ranks of a record from meeting, or has them meet in vain."""
+    claims = read_claims(folder)
+    if not claims:
+        return []
+    records = read_starts(folder)
+    home = (script_of(order, records) if order is not None else recorded_script(records))[1]
+    absent = absent_ranks(records, claims, launch.exits)
+    return find_in_start(JobStart(claims=claims, absent=absent, is_whole=is_whole, home=home))
+
+
+def judge_start(
+    records: Mapping[int, RankRecord], path: Path, wrong: Sequence[Finding], *, script: str
+) -> Judged:
+    """Return the verdict on ranks that never met: there is no program of theirs yet."""
+    empty = {
+        rank: RankRecord(rank=rank, world_size=each.world_size, about=each.about)
+        for rank, each in records.items()
+    }
+    result = judged(empty, path, script=script)
+    verdict = replace(
+        result.result.verdict, status="FAILED", findings=tuple(wrong), reason=None, notes=()
+    )
+    return replace(result, result=replace(result.result, verdict=verdict))
 
 
 #: ranks outside of any call that are named with their places
@@ -159,7 +217,7 @@ def _joined(
     order: Order,
     records: Mapping[int, RankRecord],
     result: Judged,
-    start: Start | None,
+    start: Launcher | None,
     limits: Limits,
 ) -> tuple[Judged, list[str]]:
     """Return what came of a stuck record whose rest is known, and the rest of each rank in words.
@@ -170,12 +228,12 @@ def _joined(
     folder = order.folder / JOINED
     script, home = script_of(order, records)
     jobs = min(os.cpu_count() or 1, 8)
-    again = replace(
+    again: Order = replace(
         order, folder=folder, fake=True, jobs=jobs, keep=False, max_seconds=JOIN_S, silent=True
     )
     try:
         prepare(folder)
-        run(again, lambda _: False, lambda _: None, start)
+        run(again, _Questions(again, folder / "scenario.yaml", limits), lambda _: None, start)
         whole = read(folder)
     except (LaunchError, ScenarioError, OverdueError) as error:
         return result, [f"it is not joined with fake ranks: {error}"]

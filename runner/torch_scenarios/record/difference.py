@@ -27,7 +27,7 @@ from torch_scenarios.model.groups import plan
 from torch_scenarios.model.process import Call, Process
 from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.operations.base import Compound, GroupCreation, Local, Waiting
-from torch_scenarios.record.flight_recorder import read_dumps
+from torch_scenarios.record.evidence.flight_recorder import read_dumps
 from torch_scenarios.record.format import (
     Blocking,
     RankRecord,

@@ -628,7 +628,11 @@ def install(recorder: Any, told: dict[str, Any], rank: int, board: States) -> No
 
     def init_process_group(*_: Any, **kwargs: Any) -> Any:
         kept = {key: kwargs[key] for key in ("timeout", "group_name") if key in kwargs}
-        return begin("fake", rank=rank, world_size=world, store=FakeStore(), **kept)
+        claim = recorder.claim or {}
+        own, size = claim.get("rank", -1), claim.get("world_size", -1)
+        if not 0 <= own < size:
+            own, size = rank, world
+        return begin("fake", rank=own, world_size=size, store=FakeStore(), **kept)
 
     def new_group(*args: Any, **kwargs: Any) -> Any:
         args = (*args[:2], None, *args[3:]) if len(args) > 2 else args

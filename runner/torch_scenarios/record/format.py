@@ -21,7 +21,11 @@ Version 2, in microseconds since the file was opened::
     ["b", number, what, place, us, {...}]              another call that may block begins
     ["be", number, us, {...}, words or null]           and ends
     ["raise", words, [[file, line, text], ...], us]    what ended the program
+    ["exit", [[file, line, text], ...]]                where it left by `sys.exit`
     ["end", code, us]                                  its end
+
+The first `init_process_group` says what it is called with (`"init": {"rank": 0, ...}`): a rank is
+recorded as what it says there.
 
 A kind that ends with 1 is waited for at once: such a call has `c`, and `x` once that wait is over.
 Any other one has `r` where it returns, and `w` and `x` around a wait.
@@ -267,6 +271,10 @@ class RankRecord(Struct, kw_only=True):
     #: the signal that ended its process, where it was not ended by us
     died: str | None = None
     raised_at: ScriptPlace = ScriptPlace()
+    #: where it left by `sys.exit`
+    left_at: ScriptPlace = ScriptPlace()
+    #: whether it says at its first group which rank it is
+    claimed: bool = False
     #: the error that is handled while its last call is made, and where it was raised
     handled: tuple[str, ScriptPlace] | None = None
     inside: bool = False
@@ -344,9 +352,10 @@ def read_launch(folder: Path) -> LaunchRecord:
 
 def know_exits(records: Mapping[int, RankRecord], launch: LaunchRecord) -> None:
     """Let the records of ranks know how their processes ended, where no launcher ended them."""
+    by_process = {each.about.get("pid"): each for each in records.values()}
     for rank, code in launch.exits.items():
-        record = records.get(rank)
-        if record is None or record.about.get("pid") != launch.pids[rank]:
+        record = by_process.get(launch.pids[rank])
+        if record is None:
             continue
         if not code or rank in launch.stopped or record.error is not None:
             continue
@@ -356,6 +365,12 @@ def know_exits(records: Mapping[int, RankRecord], launch: LaunchRecord) -> None:
             record.ending, record.code = "ended", code
         else:
             record.died = f"exit code {code}"
+
+
+def ranks_of_processes(records: Mapping[int, RankRecord], launch: LaunchRecord) -> dict[int, int]:
+    """Return, for each rank that was started, the rank as which its process is recorded."""
+    by_process = {each.about.get("pid"): rank for rank, each in records.items()}
+    return {rank: by_process.get(pid, rank) for rank, pid in launch.pids.items()}
 
 
 def signal_name(number: int) -> str:
@@ -386,6 +401,23 @@ def refusal(path: Path, code: str, words: str) -> ScenarioError:
 def is_record(folder: Path) -> bool:
     """Whether a folder holds a record of ours."""
     return any(folder.glob("rank-*.jsonl"))
+
+
+def read_starts(folder: Path) -> dict[int, RankRecord]:
+    """Return the records of ranks that never met, by the rank that they were started as.
+
+    They may be of different worlds; of two processes that say they are one rank, one is returned.
+    """
+    found: dict[int, RankRecord] = {}
+    for path in sorted(folder.glob("rank-*.jsonl")):
+        if _has_begun(path):
+            record = read_file(path)
+            record.rank = int(record.about["rank"])
+            found.setdefault(record.rank, record)
+    size = max((*(each.world_size for each in found.values()), *(rank + 1 for rank in found)))
+    for record in found.values():
+        record.world_size = size
+    return found
 
 
 def read(folder: Path) -> dict[int, RankRecord]:
@@ -571,7 +603,7 @@ class _Reader:
             self._before = (kind, line[1])
 
     def _take_s(self, number: int, api: str, frames: list[Any]) -> None:
-        self._places[number] = ScriptPlace(frames=_frames(frames), api=_said(api))
+        self._places[number] = ScriptPlace(frames=script_frames(frames), api=_said(api))
 
     def _take_g(
         self, number: int, name: str, ranks: list[int], described: str, _backend: str
@@ -651,7 +683,7 @@ class _Reader:
 
     def _handled(self, more: dict[str, Any]) -> tuple[str, ScriptPlace] | None:
         words, frames = more.get("handled", (None, ()))
-        return None if words is None else (_said(words), ScriptPlace(frames=_frames(frames)))
+        return None if words is None else (_said(words), ScriptPlace(frames=script_frames(frames)))
 
     def _take_r(self, number: int, us: int) -> None:
         call = self._calls[number]
@@ -756,12 +788,25 @@ class _Reader:
             thread=int(more.get("thread", 0)),
         )
         self.record.handled = self._handled(more)
+        if "init" in more and not self.record.claimed:
+            self._claim(more["init"])
         self._main = self._main or found.thread
         self.record.leaving = bool(more.get("whole"))
         self._blocking[number] = found
         self._open.add(("b", number))
         self.record.items.append(found)
         self.record.last_us = us
+
+    def _claim(self, claim: dict[str, Any]) -> None:
+        """Know the rank by what it says of itself at its first `init_process_group`."""
+        record = self.record
+        rank, world = int(claim["rank"]), int(claim["world_size"])
+        record.claimed = True
+        if 0 <= rank < world <= MOST_RANKS:
+            record.rank, record.world_size = rank, world
+
+    def _take_exit(self, frames: list[Any]) -> None:
+        self.record.left_at = ScriptPlace(frames=script_frames(frames))
 
     def _take_be(self, number: int, us: int, done: dict[str, Any], words: str | None) -> None:
         found = self._blocking[number]
@@ -776,7 +821,7 @@ class _Reader:
         failed = names_lost_peer(str(words)[:MOST_CHARACTERS])
         failed = failed or any(call.failed for call in self._calls.values())
         self.record.error = _said(words)
-        self.record.raised_at = ScriptPlace(frames=_frames(frames))
+        self.record.raised_at = ScriptPlace(frames=script_frames(frames))
         self.record.ending = "stopped" if failed else "raised"
         self.record.last_us = us
 
@@ -831,7 +876,7 @@ def _said(words: object) -> str:
     return clean_line(_OBJECT.sub(r"\1", _BACKEND_SOURCE.sub("", str(words)[:MOST_CHARACTERS])))
 
 
-def _frames(told: list[Any]) -> tuple[tuple[str, int, str], ...]:
+def script_frames(told: list[Any]) -> tuple[tuple[str, int, str], ...]:
     """Return frames; of a long name of a file its end. Raises ValueError where it is none."""
     return tuple(
         (clean_line(str(file)[-MOST_CHARACTERS:]), _whole(line), _said(text))

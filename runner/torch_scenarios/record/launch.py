@@ -24,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from torch_scenarios.record.evidence.claim import watch_claims
 from torch_scenarios.record.recorder import Recorder
 
 #: the folder in that of a record in which the files lie that fake ranks write
@@ -262,6 +263,10 @@ def _run(order: dict[str, Any], rank: int, port: int, board: Any, parent: int) -
         from torch_scenarios.record import shim
 
         shim.map_backends()
+    import torch.distributed
+
+    dist: Any = torch.distributed
+    watch_claims(recorder, dist.distributed_c10d, dist, partial(_serve_itself, port))
     code = _script(order, recorder)
     import atexit
 
@@ -269,6 +274,12 @@ def _run(order: dict[str, Any], rank: int, port: int, board: Any, parent: int) -
         atexit._run_exitfuncs()
     recorder.end(code)
     return code
+
+
+def _serve_itself(port: int, claim: dict[str, Any]) -> None:
+    """Let rank 0 serve the store of a script that names a place of its own to meet at."""
+    if claim["method"] in {"env", "tcp"} and claim["port"] != port:
+        os.environ["TORCHELASTIC_USE_AGENT_STORE"] = str(False)
 
 
 def _keep_files(order: dict[str, Any]) -> None:
@@ -314,6 +325,7 @@ def _script(order: dict[str, Any], recorder: Recorder) -> int:
         code = exiting.code
         if code is not None and not isinstance(code, int):
             print(code, file=sys.stderr)
+        recorder.left(exiting)
         return code if isinstance(code, int) else 0 if code is None else 1
     except BaseException as error:
         recorder.raised(error)

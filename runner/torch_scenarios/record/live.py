@@ -25,6 +25,8 @@ from typing import Any, Protocol
 from msgspec import Struct, field
 
 from torch_scenarios.errors import LaunchError
+from torch_scenarios.record.evidence.initialization import read_claims, waiting_claims
+from torch_scenarios.record.fake import wanted_s
 from torch_scenarios.record.format import (
     LAUNCH,
     LaunchRecord,
@@ -32,6 +34,7 @@ from torch_scenarios.record.format import (
     is_record,
     know_exits,
     lines_of,
+    ranks_of_processes,
     read,
     read_launch,
 )
@@ -53,6 +56,8 @@ STACK_S = 0.3
 JOINED = "fake"
 #: seconds that it gets for that
 JOIN_S = 120.0
+#: seconds in which a launcher that says nothing of its ranks is looked at
+IDLE_S = 1.5
 #: seconds between two analyses of one and the same standstill
 AGAIN_S = 5.0
 
@@ -101,8 +106,17 @@ class Ran(Struct, kw_only=True):
     code: int = 0
 
 
-#: asked at a standstill: the records so far -> whether a rank is surely blocked
-Asked = Callable[[Mapping[int, RankRecord]], bool]
+class Asked(Protocol):
+    """Asked at a standstill, of what is recorded so far."""
+
+    def blocks(self, records: Mapping[int, RankRecord]) -> bool:
+        """Whether a rank is surely blocked."""
+
+    def never_meets(self, launch: LaunchRecord, *, is_whole: bool) -> bool:
+        """Whether the ranks can never meet in `init_process_group`.
+
+        `is_whole` says that no process can be there that is not known.
+        """
 
 
 def prepare(folder: Path) -> None:
@@ -151,11 +165,11 @@ class Started(Protocol):
 
 
 #: an order -> the process that does it
-Start = Callable[[Order], Started]
+Launcher = Callable[[Order], Started]
 
 
 def run(
-    order: Order, asked: Asked, notice: Callable[[str], None], start: Start | None = None
+    order: Order, asked: Asked, notice: Callable[[str], None], start: Launcher | None = None
 ) -> Ran:
     """Run a program to its end, or to where it is stuck. Raises LaunchError where it cannot."""
     began = time.monotonic()
@@ -418,7 +432,10 @@ class _Watch:
             return
         about: Any = next(lines_of(path), {})
         with suppress(KeyError, TypeError):
-            self._launch.pids[int(about["rank"])] = int(about["pid"])
+            rank = int(about["rank"])
+            while self._launch.pids.get(rank, about["pid"]) != about["pid"]:
+                rank += int(about["world_size"])  # two processes say that they are this rank
+            self._launch.pids[rank] = int(about["pid"])
 
     def _live(self) -> list[int]:
         exits = self._launch.exits
@@ -426,17 +443,41 @@ class _Watch:
             rank for rank, pid in self._launch.pids.items() if rank not in exits and _lives(pid)
         ]
 
+    def _waits_for_world(self) -> bool:
+        """Whether every rank that lives is in an `init_process_group` that can never end."""
+        claims = read_claims(self._order.folder)
+        waiting = {each.pid for each in waiting_claims(claims) if _lives(each.pid)}
+        pids, exits = self._launch.pids, self._launch.exits
+        live = {pid for rank, pid in pids.items() if rank not in exits and _lives(pid)}
+        if not waiting or not live <= waiting:
+            return False
+        launched = self._launch.launcher or not self._order.own_launcher
+        if not launched and not self._is_idle():
+            return False
+        return self._asked.never_meets(self._launch, is_whole=True)
+
+    def _is_idle(self) -> bool:
+        """Whether the launcher, and all that comes from it, want no processor for a while."""
+        before = wanted_s(self._process.pid)
+        time.sleep(IDLE_S)
+        after = wanted_s(self._process.pid)
+        return before is not None and after is not None and 0 <= after - before < IDLE_S / 10
+
     def _stuck(self) -> str:
         """Return `stuck`, `going`, or a word on a rank that is surely blocked."""
+        if not self._order.fake and self._waits_for_world():
+            return "stuck"
         if not is_record(self._order.folder) or self._order.fake:
             return "going"
         records = read(self._order.folder)
-        live = self._live()
+        names = ranks_of_processes(records, self._launch)
+        pids = {names[rank]: self._launch.pids[rank] for rank in self._live()}
+        live = [*pids]
         if not live or any(rank not in records for rank in live):
             return "going"
         know_exits(records, self._launch)
-        outside = [rank for rank in live if not _inside(records[rank], self._launch.pids[rank])]
-        if len(outside) == len(live) or not self._asked(records):
+        outside = [rank for rank in live if not _inside(records[rank], pids[rank])]
+        if len(outside) == len(live) or not self._asked.blocks(records):
             return "going"
         if outside:
             told = ", ".join(map(str, outside[:4]))

@@ -100,7 +100,7 @@ def _begun(path: str) -> int:
     return file
 
 
-def is_written(path: Path) -> bool:
+def is_written(path: Path | str) -> bool:
     """Whether a process writes a file now."""
     try:
         file = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -38,7 +38,8 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter, call
 from typing import Any
 
-from torch_scenarios.record.mapped_file import MappedFile
+from torch_scenarios.record.evidence.claim import claim_of, watch_claims
+from torch_scenarios.record.mapped_file import MappedFile, is_written
 
 VERSION = 2
 
@@ -77,8 +78,11 @@ class Sink:
     def __init__(self, folder: str, about: dict[str, Any]) -> None:
         """Open the file and say whose it is."""
         host = about.get("host", "")
-        name = f"rank-{about['rank']:05d}" + (f"-{host}" if host else "") + ".jsonl"
-        self._file = MappedFile(os.path.join(folder, name))
+        name = f"rank-{about['rank']:05d}" + (f"-{host}" if host else "")
+        path = os.path.join(folder, f"{name}.jsonl")
+        if host and is_written(path):  # another process says that it is this rank
+            path = os.path.join(folder, f"{name}-{os.getpid()}.jsonl")
+        self._file = MappedFile(path)
         self.append = self._file.append
         self.close = self._file.close
         self.began = time.perf_counter_ns()
@@ -385,6 +389,8 @@ class Recorder:
         self.late: dict[int, Callable[[], None]] = {}
         #: where an answer was a receive from anyone: its number -> the group rank that sent
         self.sources: dict[int, int] = {}
+        #: what the `init_process_group` that is made now says of this rank
+        self.claim: dict[str, Any] | None = None
         self._libraries: list[Any] = []
         leave_untraced(sys.modules[__name__])
         self._install()
@@ -802,7 +808,10 @@ class Recorder:
             group = args[0] if args else kwargs.get("group")
             # of the world, after which a rank is in none of its groups
             whole = name.startswith("destroy") and group in (None, self.dist.GroupMember.WORLD)
-            with self._inside(name, {"whole": True} if whole else {}):
+            more: dict[str, Any] = {"whole": True} if whole else {}
+            if self.claim is not None and not name.startswith("destroy"):
+                more["init"] = self.claim
+            with self._inside(name, more):
                 if not name.startswith("destroy"):
                     return function(*args, **kwargs)
                 # dropped at the end: torch 2.6 drops them in its call, and would wait there
@@ -829,6 +838,10 @@ class Recorder:
     def raised(self, error: BaseException) -> None:
         """Write down what ended the program."""
         self._put(json.dumps(["raise", _words(error), _raised_at(error), self._now()]))
+
+    def left(self, error: BaseException) -> None:
+        """Write down where the program leaves by `sys.exit`."""
+        self._put(json.dumps(["exit", _raised_at(error)]))
 
     def end(self, code: int) -> None:
         """Write down that the program came to its end; a process that it forked is not it."""
@@ -1264,12 +1277,22 @@ def watch_launcher(handlers: Any, folder: str) -> None:
     kind._popen, kind.close = popen, closed
 
 
-def attach(folder: str) -> Recorder:
-    """Record this process from now on; its rank is what the launcher's environment says."""
+def attach(folder: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Recorder:
+    """Record this process from now on, as what its first `init_process_group` says that it is.
+
+    Where that says nothing, its rank is what the launcher's environment says: spawned processes,
+    actors of Ray and notebooks pass their ranks as arguments, or in a store.
+    """
     import socket
 
-    rank = int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
-    world = int(os.environ.get("WORLD_SIZE", os.environ.get("SLURM_NTASKS", "1")))
+    claim = claim_of(args, kwargs)
+    rank, world = claim["rank"], claim["world_size"]
+    if rank < 0:
+        rank = int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
+    if world <= rank:
+        world = max(
+            int(os.environ.get("WORLD_SIZE", os.environ.get("SLURM_NTASKS", "1"))), rank + 1
+        )
     os.makedirs(folder, exist_ok=True)
     recorder = Recorder(
         folder,
@@ -1284,6 +1307,7 @@ def attach(folder: str) -> Recorder:
             "mode": "attached",
         },
     )
+    watch_claims(recorder, recorder.dist.distributed_c10d, recorder.dist, lambda _: None)
     hook = sys.excepthook
 
     def excepting(kind: Any, error: BaseException, trace: Any) -> None:

@@ -55,7 +55,7 @@ def _at_first_group(module: Any) -> None:
         dist.init_process_group = first
         recorder = _recorder()
         if recorder is not None:
-            recorder.attach(os.environ["SCENARIO_RECORD"])
+            recorder.attach(os.environ["SCENARIO_RECORD"], args, kwargs)
         return dist.init_process_group(*args, **kwargs)
 
     init_process_group.__doc__ = first.__doc__

@@ -1,0 +1,134 @@
+"""What a rank says of itself before `init_process_group`: its number, its world, where it meets it.
+
+Torch's call may never end, and then says nothing for minutes. So what it is called with is written
+down first, by the rule by which torch reads it: arguments, the URL, then the environment. This runs
+in the user's own process: it imports the standard library alone.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+#: what torch's `init_process_group` takes by position
+_ARGUMENTS = ("backend", "init_method", "timeout", "world_size", "rank", "store")
+#: addresses of every machine itself
+_LOCAL = ("127.0.0.1", "localhost", "::1", "")
+
+
+def claim_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a call of `init_process_group` says of its rank.
+
+    `rank` and `world_size` are -1 where nothing says them; `method` is `env`, `tcp`, `file`,
+    `store` or the scheme of another rendezvous, `address` and `port` (or a path) where ranks meet.
+    """
+    given = {**dict(zip(_ARGUMENTS, args, strict=False)), **kwargs}
+    found: dict[str, Any] = {"backend": str(given.get("backend") or "").lower(), "address": ""}
+    method = str(given.get("init_method") or "env://")
+    parts = urlsplit(method)
+    query = dict(parse_qsl(parts.query))
+    found["method"] = "store" if given.get("store") is not None else parts.scheme
+    for name in ("rank", "world_size"):
+        value = given.get(name)
+        value = _number(-1 if value is None else value)
+        value = _number(query.get(name, -1)) if value < 0 else value
+        if value < 0 and found["method"] == "env":
+            value = _number(os.environ.get(name.upper(), "-1"))
+        found[name] = value
+    if found["method"] == "tcp":
+        found["address"], found["port"] = parts.hostname or "", _port(parts)
+    elif found["method"] == "env":
+        found["address"] = os.environ.get("MASTER_ADDR", "")
+        found["port"] = _number(os.environ.get("MASTER_PORT", "-1"))
+    elif found["method"] == "store":
+        store = given["store"]
+        while hasattr(store, "underlying_store"):
+            store = store.underlying_store
+        found["address"] = str(getattr(store, "host", "") or getattr(store, "path", ""))
+        found["port"] = _number(getattr(store, "port", -1))
+    else:
+        found["address"] = f"{parts.netloc}{parts.path}"
+    timeout: Any = given.get("timeout")
+    if hasattr(timeout, "total_seconds"):
+        found["timeout_s"] = timeout.total_seconds()
+    return found
+
+
+def _number(value: object) -> int:
+    try:
+        return int(value)  # type: ignore[call-overload, no-any-return]
+    except (TypeError, ValueError):
+        return -1
+
+
+def _port(parts: Any) -> int:
+    try:
+        return int(parts.port or -1)
+    except ValueError:
+        return -1
+
+
+def examine(claim: dict[str, Any]) -> None:
+    """Add what this machine knows of the address: `unresolved`, or `taken` for a port in use.
+
+    The port is tried where this rank is to listen: rank 0, by its own address.
+    """
+    address, port = claim["address"], claim.get("port", -1)
+    if claim["method"] not in {"env", "tcp"} or not 0 < port < 65_536:
+        return
+    if address not in _LOCAL:
+        try:
+            socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            claim["unresolved"] = str(getattr(error, "strerror", None) or error)
+            return
+    claim["own"] = is_own(address)
+    serves = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
+    if claim["rank"] == 0 and serves and claim["own"]:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                trial.bind(("", port))
+            except OSError as error:
+                claim["taken"] = str(error.strerror or error)
+
+
+def is_own(address: str) -> bool:
+    """Whether an address, or a name, is of this machine."""
+    if address in _LOCAL:
+        return True
+    try:
+        for family, kind, _, _, place in socket.getaddrinfo(address, 0, type=socket.SOCK_DGRAM):
+            with socket.socket(family, kind) as trial:
+                trial.bind(place)
+            return True
+    except OSError:
+        return False
+    return False
+
+
+def watch_claims(
+    recorder: Any, module: Any, dist: Any, agree: Callable[[dict[str, Any]], None]
+) -> None:
+    """Let the recorder know what each call of `init_process_group` says, before it is made.
+
+    It stands before everything else that changes the call. `agree` may change the environment.
+    """
+    begin = dist.init_process_group
+
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        claim = claim_of(args, kwargs)
+        agree(claim)
+        examine(claim)
+        recorder.claim = claim
+        try:
+            return begin(*args, **kwargs)
+        finally:
+            recorder.claim = None
+
+    init_process_group.__name__, init_process_group.__doc__ = begin.__name__, begin.__doc__
+    for holder in (module, dist):
+        holder.init_process_group = init_process_group

@@ -1,0 +1,442 @@
+"""What is wrong with the start of a job: `init_process_group` on ranks that can never meet.
+
+Torch's call waits for a world that is complete, for minutes, and then names no rank. What each rank
+says of itself before (:mod:`torch_scenarios.record.evidence.claim`) shows at once why it is not::
+
+    rank 0   init_process_group(world_size=2)   waits for 2 ranks at localhost:29500
+    rank 1   init_process_group(world_size=3)   waits for 3
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from torch_scenarios.errors import Clause
+from torch_scenarios.record.format import (
+    BROKEN,
+    RENDEZVOUS,
+    RankRecord,
+    ScriptPlace,
+    lines_of,
+    script_frames,
+)
+from torch_scenarios.verdict import Finding
+from torch_scenarios.verdict.finding import ranks_text
+
+#: lines of a record in which its first `init_process_group` is looked for
+MOST_LINES = 2000
+#: processes that are listed one by one
+MOST_SHOWN = 8
+
+
+class Claim(Struct, kw_only=True):
+    """What one process says of its rank before it meets the others, and whether it has met them."""
+
+    pid: int
+    host: str
+    #: the rank that its launcher gave it
+    started_as: int
+    rank: int
+    world_size: int
+    backend: str
+    method: str
+    address: str
+    port: int
+    place: ScriptPlace
+    is_own: bool = False
+    unresolved: str = ""
+    taken: str = ""
+    left: bool = False
+    failed: str = ""
+
+    @property
+    def where(self) -> str:
+        """Where it meets the others, as a person writes it."""
+        if self.method in {"env", "tcp"} or (self.method == "store" and self.port > 0):
+            return f"{self.address or 'no address'}:{self.port}"
+        return self.address or self.method
+
+    @property
+    def meets(self) -> Hashable:
+        """What is the same of all that meet at one place."""
+        if self.method in {"env", "tcp"}:
+            return (self.host if self.is_own else self.address), self.port
+        return self.method if self.method == "store" else (self.method, self.address)
+
+
+def read_claims(folder: Path) -> list[Claim]:
+    """Return what the processes of a record say of themselves, one each; none where they do not."""
+    found = []
+    for path in sorted(folder.glob("rank-*.jsonl")):
+        claim = _read_claim(path)
+        if claim is not None:
+            found.append(claim)
+    return sorted(found, key=lambda each: (each.rank, each.started_as))
+
+
+def _read_claim(path: Path) -> Claim | None:
+    places: dict[Any, ScriptPlace] = {}
+    claim, number = None, -1
+    try:
+        lines = itertools.islice(lines_of(path), MOST_LINES)
+        about = next(lines, None)
+        if not isinstance(about, dict):
+            return None
+        for line in lines:
+            if line[0] == "s":
+                places[line[1]] = ScriptPlace(frames=script_frames(line[3]), api=str(line[2]))
+            elif claim is None and line[0] == "b" and line[2] == RENDEZVOUS and "init" in line[5]:
+                number, claim = line[1], _claim(about, line[5]["init"], places[line[3]])
+            elif claim is not None and line[0] == "be" and line[1] == number:
+                claim.left, claim.failed = line[4] is None, str(line[4] or "")
+                break
+    except (*BROKEN, OSError):
+        return None
+    return claim
+
+
+def _claim(about: Mapping[str, Any], claim: Mapping[str, Any], place: ScriptPlace) -> Claim:
+    return Claim(
+        pid=int(about.get("pid", 0)),
+        host=str(about.get("host", "")),
+        started_as=int(about["rank"]),
+        rank=int(claim["rank"]),
+        world_size=int(claim["world_size"]),
+        backend=str(claim["backend"]),
+        method=str(claim["method"]),
+        address=str(claim["address"]),
+        port=int(claim.get("port", -1)),
+        is_own=bool(claim.get("own")),
+        unresolved=str(claim.get("unresolved", "")),
+        taken=str(claim.get("taken", "")),
+        place=place,
+    )
+
+
+class JobStart(Struct, frozen=True, kw_only=True):
+    """How a job started: what its processes say, and who never came to say anything.
+
+    `absent` has the ranks that were started and never came, and in words how each ended. `is_whole`
+    says that no process can be there that is not known. `home` is what places are relative to.
+    """
+
+    claims: Sequence[Claim]
+    absent: Mapping[int, str] = {}
+    is_whole: bool = False
+    home: str = ""
+
+
+def find_in_start(start: JobStart) -> list[Finding]:
+    """Return what keeps the ranks from meeting: one finding, the first of what can be wrong."""
+    if not start.claims:
+        return []
+    for look in _LOOKS:
+        found = look(start)
+        if found is not None:
+            return [found]
+    return []
+
+
+def absent_ranks(
+    records: Mapping[int, RankRecord], claims: Sequence[Claim], exits: Mapping[int, int]
+) -> dict[int, str]:
+    """Return the started ranks that ended without `init_process_group`, with how they ended."""
+    came = {each.started_as for each in claims}
+    found = {}
+    for rank in sorted({*records, *exits} - came):
+        record = records.get(rank)
+        if record is not None and record.error is not None:
+            where = record.raised_at.short()
+            found[rank] = f"it raised {record.error}" + (f" ({where})" if where else "")
+        elif rank in exits and exits[rank] < 0:
+            found[rank] = f"it was killed by signal {-exits[rank]}"
+        elif rank in exits or (record is not None and record.ending == "ended"):
+            left = record.left_at.short() if record is not None else ""
+            code = exits.get(rank, record.code if record is not None else 0)
+            found[rank] = f"it ended with code {code or 0} before" + (f" ({left})" if left else "")
+    return found
+
+
+# -------------------------------------------------------------------------------------------------
+# What can be wrong, the cause before what follows from it.
+
+
+def _looks_elsewhere(start: JobStart) -> Finding | None:
+    """Ranks that meet at different places: another address, port, file or method."""
+    claims = [each for each in start.claims if each.method != "store"]
+    worlds = _sides(claims, lambda each: each.meets)
+    if len(worlds) < 2 or all(_is_complete(each) for each in worlds.values()):
+        return None
+    if all(each.left for each in claims) and not _is_fake_or_waiting(start):
+        return None
+    clauses = _clauses(start, worlds, lambda each: f"{{}} at {each.where}", "meets", "meet")
+    return _finding(
+        start,
+        "the ranks look for each other at different places, and never meet",
+        clauses,
+        "give every rank the same MASTER_ADDR and MASTER_PORT (or `init_method`), those of rank 0.",
+    )
+
+
+def _is_complete(claims: Sequence[Claim]) -> bool:
+    """Whether ranks are a whole world by themselves."""
+    sizes = {each.world_size for each in claims}
+    return len(sizes) == 1 and sorted(each.rank for each in claims) == list(range(*sizes))
+
+
+def _is_fake_or_waiting(start: JobStart) -> bool:
+    return any(not each.left for each in start.claims) or not any(
+        each.host for each in start.claims
+    )
+
+
+def _loops_back(start: JobStart) -> Finding | None:
+    """A rank of another machine that looks for rank 0 on its own."""
+    hosts = {each.host for each in start.claims}
+    first = next((each for each in start.claims if each.rank == 0), None)
+    if len(hosts) < 2 or first is None:
+        return None
+    wrong = [
+        each
+        for each in start.claims
+        if each.host != first.host and each.address in {"localhost", "127.0.0.1", "::1"}
+    ]
+    if not wrong or wrong[0].left:
+        return None
+    sides = {each.host: [other for other in wrong if other.host == each.host] for each in wrong}
+    return _finding(
+        start,
+        f"rank 0 is on {first.host}, and ranks of other machines look for it at their own address",
+        _clauses(
+            start, sides, lambda each: f"(on {each.host}) {{}} at {each.where}", "asks", "ask"
+        ),
+        f"set MASTER_ADDR to the name or address of {first.host} on every machine.",
+    )
+
+
+def _differs_in_size(start: JobStart) -> Finding | None:
+    sides = _sides(start.claims, lambda each: each.world_size)
+    if len(sides) < 2 or all(
+        _is_complete(each) for each in _sides(start.claims, lambda each: each.meets).values()
+    ):
+        return None
+    return _finding(
+        start,
+        "the ranks do not agree on the world size, and `init_process_group` never ends",
+        _clauses(start, sides, lambda each: f"{{}} world_size={each.world_size}", "says", "say"),
+        "pass the same `world_size` on every rank: the number of processes that are started "
+        "(WORLD_SIZE under torchrun).",
+    )
+
+
+def _is_twice(start: JobStart) -> Finding | None:
+    sides = _sides(start.claims, lambda each: (each.meets, each.rank))
+    several = next((each for each in sides.values() if len(each) > 1), None)
+    if several is None:
+        return None
+    rank, size = several[0].rank, several[0].world_size
+    missing = sorted(set(range(size)) - {each.rank for each in start.claims})
+    clauses = [
+        Clause(f"{_process(each)} says rank={each.rank}{_place(each, start.home)}")
+        for each in several[:MOST_SHOWN]
+    ]
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        clauses.append(Clause(f"{ranks_text(missing)} {verb} missing in this world of {size}"))
+    return _finding(
+        start,
+        f"{_count(len(several))} processes say that they are rank {rank}, and "
+        "`init_process_group` never ends",
+        clauses,
+        "give each process a rank of its own (RANK under torchrun; LOCAL_RANK is the same on every "
+        "machine).",
+    )
+
+
+def _is_outside(start: JobStart) -> Finding | None:
+    wrong = [each for each in start.claims if not 0 <= each.rank < each.world_size]
+    if not wrong or any(each.left for each in wrong):
+        return None
+    sides = _sides(wrong, lambda each: each.rank)
+    return _finding(
+        start,
+        f"rank {wrong[0].rank} is not in a world of {wrong[0].world_size} ranks",
+        _clauses(
+            start,
+            sides,
+            lambda each: f"{{}} rank={each.rank}, world_size={each.world_size}",
+            "says",
+            "say",
+        ),
+        "ranks count from 0 to world_size - 1: set RANK and WORLD_SIZE, or pass both.",
+    )
+
+
+def _has_no_name(start: JobStart) -> Finding | None:
+    lost = [each for each in start.claims if each.unresolved and not each.left]
+    fake = [each for each in start.claims if each.unresolved and not each.host]
+    lost = lost or fake
+    if not lost:
+        return None
+    sides = _sides(lost, lambda each: each.where)
+    return _finding(
+        start,
+        f"the address `{lost[0].address}` does not resolve ({lost[0].unresolved}), and "
+        "`init_process_group` never finds rank 0",
+        _clauses(start, sides, lambda each: f"{{}} for rank 0 at {each.where}", "asks", "ask"),
+        "set MASTER_ADDR (or the host of `init_method`) to a name that every rank's machine "
+        "resolves, or to an address.",
+    )
+
+
+def _has_no_port(start: JobStart) -> Finding | None:
+    lost = next((each for each in start.claims if each.taken), None)
+    if lost is None or (lost.left and lost.host):
+        return None
+    waiting = [each.rank for each in start.claims if each.rank != lost.rank]
+    clauses = [Clause(f"rank {lost.rank} is to listen at {lost.where}{_place(lost, start.home)}")]
+    if waiting:
+        verb = "asks" if len(waiting) == 1 else "ask"
+        clauses.append(Clause(f"{ranks_text(waiting)} {verb} the program that listens there"))
+    return _finding(
+        start,
+        f"port {lost.port} is in use by another program ({lost.taken}), and rank 0 cannot "
+        "listen there",
+        clauses,
+        "choose another MASTER_PORT; or let torchrun choose a free one: "
+        "`torchrun --rdzv-backend c10d --rdzv-endpoint localhost:0`.",
+    )
+
+
+def _is_missing(start: JobStart) -> Finding | None:
+    size = max(each.world_size for each in start.claims)
+    missing = sorted(set(range(size)) - {each.rank for each in start.claims})
+    absent = {rank: words for rank, words in start.absent.items() if rank in missing}
+    is_waiting = not any(each.left for each in start.claims)
+    if not missing or not (start.is_whole or absent or is_waiting) or size > 65_536:
+        return None
+    unknown = [rank for rank in missing if rank not in absent]
+    if unknown and not start.is_whole and not is_waiting:
+        missing, unknown = sorted(absent), []
+    clauses = _clauses(
+        start,
+        _sides(start.claims, lambda each: each.place.short(start.home)),
+        lambda _: "{} in `init_process_group`",
+        "waits",
+        "wait",
+    )
+    clauses += [Clause(f"rank {rank}: {absent[rank]}") for rank in sorted(absent)[:MOST_SHOWN]]
+    if unknown:
+        verb = "was" if len(unknown) == 1 else "were"
+        clauses.append(
+            Clause(f"{ranks_text(unknown)} {verb} never started, or did not come so far")
+        )
+    comes = "comes" if len(missing) == 1 else "come"
+    return _finding(
+        start,
+        f"{ranks_text(missing)} never {comes} to `init_process_group`, which waits for all "
+        f"{size} ranks",
+        clauses,
+        "let every rank call `init_process_group`, before any `return`, exit or error of one "
+        "rank alone; or start as many processes as `world_size` says.",
+        ranks=tuple(missing),
+    )
+
+
+def _differs_in_backend(start: JobStart) -> Finding | None:
+    sides = _sides([each for each in start.claims if each.backend], lambda each: each.backend)
+    if len(sides) < 2:
+        return None
+    names = [{part.rpartition(":")[2] for part in str(each).split(",")} for each in sides]
+    if set.intersection(*names):
+        return None
+    return _finding(
+        start,
+        "the ranks ask for different backends, which cannot communicate with each other",
+        _clauses(start, sides, lambda each: f'{{}} for "{each.backend}"', "asks", "ask"),
+        "pass the same `backend` on every rank (a condition on `torch.cuda.is_available()` differs "
+        "where one machine has no GPU).",
+    )
+
+
+_LOOKS: tuple[Callable[[JobStart], Finding | None], ...] = (
+    _looks_elsewhere,
+    _loops_back,
+    _differs_in_size,
+    _is_twice,
+    _is_outside,
+    _has_no_name,
+    _has_no_port,
+    _is_missing,
+    _differs_in_backend,
+)
+
+
+# -------------------------------------------------------------------------------------------------
+# Words.
+
+
+def _sides(
+    claims: Sequence[Claim], key: Callable[[Claim], Hashable]
+) -> dict[Hashable, list[Claim]]:
+    found: dict[Hashable, list[Claim]] = {}
+    for each in claims:
+        found.setdefault(key(each), []).append(each)
+    return dict(sorted(found.items(), key=lambda item: len(item[1])))
+
+
+def _clauses(
+    start: JobStart,
+    sides: Mapping[Any, Sequence[Claim]],
+    words: Callable[[Claim], str],
+    one: str,
+    many: str,
+) -> list[Clause]:
+    """Return a clause for each side: its ranks, what they do, and the line that does it."""
+    found = []
+    for claims in [*sides.values()][:MOST_SHOWN]:
+        verb = one if len(claims) == 1 else many
+        does = words(claims[0]).format(verb)
+        ranks = sorted(each.rank for each in claims)
+        found.append(Clause(f"{ranks_text(ranks)} {does}{_place(claims[0], start.home)}"))
+    return found
+
+
+def _place(claim: Claim, home: str) -> str:
+    where = claim.place.short(home)
+    return f" ({where})" if where else ""
+
+
+def _process(claim: Claim) -> str:
+    where = f" on {claim.host}" if claim.host else ""
+    return f"process {claim.pid}{where}"
+
+
+def _count(number: int) -> str:
+    return {2: "two", 3: "three", 4: "four"}.get(number, str(number))
+
+
+def _finding(
+    start: JobStart, prose: str, clauses: Sequence[Clause], fix: str, ranks: tuple[int, ...] = ()
+) -> Finding:
+    found = ranks or tuple(sorted({each.rank for each in start.claims if each.rank >= 0}))
+    return Finding(
+        witness="program",
+        code="outcome_differs",
+        prose=prose,
+        notes=tuple(clauses),
+        ranks=found,
+        name="outcome",
+        fix=fix,
+        help=(fix,),
+    )
+
+
+def waiting_claims(claims: Sequence[Claim]) -> Iterator[Claim]:
+    """Yield those that wait in `init_process_group`."""
+    return (each for each in claims if not each.left and not each.failed)

@@ -1,0 +1,21 @@
+"""Ranks that the script spawns by itself; with WRONG, one of them calls once more."""
+
+import os
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def work(rank: int, world: int, folder: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{folder}", rank=rank, world_size=world)
+    total = torch.ones(2)
+    dist.all_reduce(total)
+    if "WRONG" in os.environ and rank == 1:
+        dist.all_reduce(total)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    mp.spawn(work, args=(2, os.environ["MEETS"]), nprocs=2)

@@ -1,0 +1,182 @@
+"""The start of a job: ranks that never meet are told why, in a second, live and fake."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+from recordings import SCRIPTS
+
+from torch_scenarios.cli import cli
+from torch_scenarios.record.evidence.claim import claim_of, is_own
+from torch_scenarios.record.evidence.initialization import Claim, JobStart, find_in_start
+from torch_scenarios.record.format import ScriptPlace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from recordings import Recording
+
+SCRIPT = SCRIPTS / "starts.py"
+#: the line that calls `init_process_group`
+LINE = 1 + next(
+    at
+    for at, line in enumerate(SCRIPT.read_text(encoding="utf-8").splitlines())
+    if line.startswith("dist.init_process_group")
+)
+
+
+def claim(rank: int, **more: object) -> Claim:
+    """Return what a rank of two says."""
+    given = {
+        "pid": 100 + rank,
+        "host": "a",
+        "started_as": rank,
+        "rank": rank,
+        "world_size": 2,
+        "backend": "gloo",
+        "method": "env",
+        "address": "10.0.0.1",
+        "port": 29500,
+        "place": ScriptPlace(frames=(("train.py", 8, ""),)),
+        **more,
+    }
+    return Claim(**given)  # type: ignore[arg-type]
+
+
+def words(*claims: Claim, **more: object) -> str:
+    """Return what is found, in one text."""
+    found = find_in_start(JobStart(claims=claims, **more))  # type: ignore[arg-type]
+    return " | ".join(f"{each.prose} {' '.join(each.because)}" for each in found)
+
+
+def test_a_world_that_is_complete_is_right() -> None:
+    assert words(claim(0), claim(1), is_whole=True) == ""
+
+
+def test_two_worlds_side_by_side_are_right() -> None:
+    other = [claim(rank, port=29600, started_as=2 + rank) for rank in (0, 1)]
+    assert words(claim(0), claim(1), *other, is_whole=True) == ""
+
+
+def test_sizes_that_differ_are_named_with_their_lines() -> None:
+    found = words(claim(0), claim(1, world_size=3))
+    assert "do not agree on the world size" in found
+    assert "rank 1 says world_size=3 (train.py:8)" in found
+
+
+def test_a_rank_that_two_processes_have_is_named_and_the_missing_one() -> None:
+    found = words(claim(0), claim(0, pid=7, started_as=1))
+    assert "two processes say that they are rank 0" in found
+    assert "rank 1 is missing" in found
+
+
+def test_a_machine_that_looks_for_rank_0_at_itself() -> None:
+    own = {"address": "localhost", "is_own": False}
+    found = words(claim(0, **own), claim(1, host="b", **own))
+    assert "rank 1 (on b) asks at localhost:29500" in found
+
+
+def test_a_rank_that_ended_is_told_with_its_end() -> None:
+    found = words(claim(0), absent={1: "it raised ImportError: x (train.py:2)"})
+    assert found.startswith("rank 1 never comes to `init_process_group`")
+    assert "it raised ImportError: x (train.py:2)" in found
+
+
+def test_a_rank_whose_record_is_not_there_is_not_missing_where_the_others_met() -> None:
+    assert words(claim(0, left=True)) == ""
+
+
+def test_a_default_backend_and_one_of_several_devices_go_together() -> None:
+    assert words(claim(0, backend="cpu:gloo,cuda:nccl"), claim(1)) == ""
+    assert words(claim(0, backend=""), claim(1)) == ""
+    assert 'rank 0 asks for "nccl"' in words(claim(0, backend="nccl"), claim(1))
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "rank", "world", "where"),
+    [
+        (("gloo",), {"rank": 1, "world_size": 4}, 1, 4, ("h", 5)),
+        (("gloo", "tcp://n:7?rank=2&world_size=3"), {}, 2, 3, ("n", 7)),
+        ((), {}, 3, 8, ("h", 5)),
+        (("gloo", "file:///x", None, 2, 1), {}, 1, 2, ("/x", -1)),
+    ],
+)
+def test_a_claim_is_read_as_torch_reads_it(
+    monkeypatch: pytest.MonkeyPatch,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    rank: int,
+    world: int,
+    where: tuple[str, int],
+) -> None:
+    given = {"RANK": "3", "WORLD_SIZE": "8", "MASTER_ADDR": "h", "MASTER_PORT": "5"}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    found = claim_of(args, kwargs)
+    assert (found["rank"], found["world_size"]) == (rank, world)
+    assert (found["address"], found.get("port", -1)) == where
+
+
+def test_addresses_of_this_machine() -> None:
+    assert is_own("127.0.0.1")
+    assert not is_own("192.0.2.1")
+
+
+KINDS = {
+    "missing": "rank 1 never comes to `init_process_group`",
+    "sizes": "rank 1 says world_size=3",
+    "larger": "rank 2 was never started",
+    "twice": "two processes say that they are rank 0",
+    "port": "is in use by another program",
+    "name": "the address `trainer-0.invalid` does not resolve",
+    "places": "rank 1 meets at 127.0.0.1:29871",
+    "backends": 'rank 0 asks for "nccl"',
+}
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [(), ("--fake",)], ids=["live", "fake"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranks_that_never_meet_are_told_why(
+    recording: Recording, kind: str, how: tuple[str, ...]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        ran = recording.of("starts.py", "-n", "2", *how, KIND=kind, TAKEN=port)
+    assert ran.code == 1, ran.output
+    assert KINDS[kind] in ran.output
+    assert f"starts.py:{LINE}" in ran.output
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [(), ("--fake",)], ids=["live", "fake"])
+@pytest.mark.parametrize("kind", ["right", "turned"])
+def test_ranks_that_meet_are_as_they_say(
+    recording: Recording, kind: str, how: tuple[str, ...]
+) -> None:
+    ran = recording.of("starts.py", "-n", "2", *how, KIND=kind)
+    assert ran.code == 0, ran.output
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.parametrize("wrong", [False, True], ids=["right", "wrong"])
+def test_ranks_that_a_script_spawns_are_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, wrong: bool
+) -> None:
+    monkeypatch.setenv("MEETS", str(tmp_path / "meets"))
+    if wrong:
+        monkeypatch.setenv("WRONG", "1")
+    command = ["record", "-o", str(tmp_path / "out"), "--", sys.executable]
+    done = CliRunner().invoke(cli, [*command, str(SCRIPTS / "spawns.py")])
+    assert done.exit_code == int(wrong), done.output
+    assert "2 ranks" in done.output
+    assert ("spawns.py:15" in done.output) == wrong
