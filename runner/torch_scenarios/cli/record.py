@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -146,6 +148,18 @@ def _values(options: Mapping[str, Any]) -> dict[str, Any]:
     return {"steps": VALUE_STEPS} if options["values"] else {}
 
 
+def _show(line: str) -> None:
+    """Print a line, wrapped where a person reads it."""
+    if sys.stdout.isatty():
+        indent = " " * (len(line) - len(line.lstrip()) + 4)
+        columns = max(40, shutil.get_terminal_size().columns)
+        line = textwrap.fill(
+            line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+    for each in line.splitlines():
+        click.echo(clean(each))
+
+
 def _usage(words: str) -> NoReturn:
     click.echo(clean(words), err=True)
     sys.exit(INVALID_EXIT)
@@ -183,7 +197,7 @@ def _recorded(order: Order, options: Mapping[str, Any]) -> NoReturn:
     if options["as_json"] != "-":
         lines = told_lines(found, time.monotonic() - began, values)
         for line in lines[:1] if options["quiet"] else lines:
-            click.echo(clean(line))
+            _show(line)
     _write(found.judged, options)
     if found.ran.interrupted:
         sys.exit(130)
@@ -255,6 +269,7 @@ def told_lines(found: Recorded, seconds: float, values: ValueVerdict | None = No
     verdict = result.result.verdict
     world = len(records)
     how = "stuck" if ran.stuck else "ended at --max-seconds" if ran.timed_out else "ran"
+    how = "crashed" if any(each.died is not None for each in records.values()) else how
     how = "interrupted" if ran.interrupted else how
     under = f" under {ran.launch.launcher}" if ran.launch.launcher else ""
     who = f"{world} rank{'s' * (world > 1)}{under}"

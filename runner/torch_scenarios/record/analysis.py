@@ -27,6 +27,8 @@ from torch_scenarios.record.evidence.initialization import (
     find_in_start,
     read_claims,
 )
+from torch_scenarios.record.evidence.late import find_late_rank
+from torch_scenarios.record.evidence.reason import add_reasons
 from torch_scenarios.record.findings import standing, verdict_on_records
 from torch_scenarios.record.format import (
     Blocking,
@@ -118,6 +120,7 @@ def recorded(
             notes=notes,
         )
     result = judged(records, path, script=script, observed=observed, folder=home, limits=limits)
+    result = _with_reasons(result, records, home)
     if outside := _outside(ran, records):
         if result.result.verdict.status == "INCONCLUSIVE":
             result = _because(result, outside)
@@ -205,6 +208,16 @@ def _outside(ran: Ran, records: Mapping[int, RankRecord]) -> str:
         for place, who in [*alike.items()][:MOST_OUTSIDE]
     ]
     return "; ".join([*told, why]) if told else ""
+
+
+def _with_reasons(result: Judged, records: Mapping[int, RankRecord], home: str) -> Judged:
+    """Return a result whose first finding says where the ranks part, and why."""
+    verdict = result.result.verdict
+    late = find_late_rank(records, home)
+    if late is not None and not any(each.diagnosis for each in verdict.findings):
+        verdict = replace(verdict, status="FAILED", reason=None, findings=(late,))
+    verdict = replace(verdict, findings=add_reasons(verdict.findings, records, home))
+    return replace(result, result=replace(result.result, verdict=verdict))
 
 
 def _because(result: Judged, words: str) -> Judged:

@@ -275,6 +275,8 @@ class RankRecord(Struct, kw_only=True):
     left_at: ScriptPlace = ScriptPlace()
     #: whether it says at its first group which rank it is
     claimed: bool = False
+    #: the timeout that it passes there, in seconds; None for torch's own
+    timeout_s: float | None = None
     #: the error that is handled while its last call is made, and where it was raised
     handled: tuple[str, ScriptPlace] | None = None
     inside: bool = False
@@ -802,6 +804,8 @@ class _Reader:
         record = self.record
         rank, world = int(claim["rank"]), int(claim["world_size"])
         record.claimed = True
+        if "timeout_s" in claim:
+            record.timeout_s = float(claim["timeout_s"])
         if 0 <= rank < world <= MOST_RANKS:
             record.rank, record.world_size = rank, world
 

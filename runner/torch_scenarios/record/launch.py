@@ -329,9 +329,24 @@ def _script(order: dict[str, Any], recorder: Recorder) -> int:
         return code if isinstance(code, int) else 0 if code is None else 1
     except BaseException as error:
         recorder.raised(error)
-        traceback.print_exception(error)
+        _print_error(error)
         return 1
     return 0
+
+
+def _print_error(error: BaseException) -> None:
+    """Print an error as Python does, without the frames of the recorder."""
+    shown = traceback.TracebackException.from_exception(error)
+    waiting: list[traceback.TracebackException | None] = [shown]
+    own = os.path.dirname(os.path.abspath(__file__))
+    while waiting:
+        each = waiting.pop()
+        if each is not None:
+            kept = [frame for frame in each.stack if not frame.filename.startswith(own)]
+            each.stack = traceback.StackSummary.from_list(kept)
+            waiting += (each.__cause__, each.__context__)
+    for line in shown.format():
+        print(line, end="", file=sys.stderr)
 
 
 def _call(order: dict[str, Any]) -> None:

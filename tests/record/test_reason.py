@@ -1,0 +1,44 @@
+"""Why ranks part: the loop, the `if`, the error, the way out, the time; live and fake."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from recordings import SCRIPTS
+
+if TYPE_CHECKING:
+    from recordings import Recording
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+SCRIPT = (SCRIPTS / "parts.py").read_text(encoding="utf-8").splitlines()
+
+KINDS = {
+    "batches": ("rank 0 4 times, rank 1 3 times", "with Join([model]):"),
+    "branch": ('rank 0 alone goes into `if kind == "branch" and rank == 0', "move them out of"),
+    "error": ("which `except OSError` catches", "let no error be caught"),
+    "way_out": ("rank 1 goes past", "on all ranks or on none"),
+    "late": ("whose timeout is 2 s", "give the group a longer `timeout=`"),
+}
+
+
+@pytest.mark.parametrize("how", [(), ("--fake",)], ids=["live", "fake"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_why_ranks_part_is_told_with_the_line(
+    recording: Recording, kind: str, how: tuple[str, ...]
+) -> None:
+    ran = recording.of("parts.py", "-n", "2", *how, KIND=kind)
+    assert ran.code == 1, ran.output
+    why, fix = KINDS[kind]
+    assert why in ran.output, ran.output
+    assert fix in ran.output, ran.output
+    (line,) = (at for at, text in enumerate(SCRIPT, 1) if text.endswith(f"# {kind}"))
+    assert f"parts.py:{line}" in ran.output, ran.output
+
+
+@pytest.mark.parametrize("how", [(), ("--fake",)], ids=["live", "fake"])
+def test_ranks_that_do_not_part_have_no_reason(recording: Recording, how: tuple[str, ...]) -> None:
+    ran = recording.of("parts.py", "-n", "2", *how, KIND="right")
+    assert ran.code == 0, ran.output
+    assert "part" not in ran.messages
