@@ -80,6 +80,7 @@ SEAMS = {
     "record.values.parameters": "the same",
     "record.values.witness": "the same",
     "record.shim": "the same, at the start of every Python",
+    "record.evidence.reason": "the user's script, which nothing else parses",
     "record.scratch": "the user's files, in the user's process",
     "report.github": "what GitHub alone reads",
     "worker.agent": "a process of its own on each node",

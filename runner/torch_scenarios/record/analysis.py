@@ -27,8 +27,7 @@ from torch_scenarios.record.evidence.initialization import (
     find_in_start,
     read_claims,
 )
-from torch_scenarios.record.evidence.late import find_late_rank
-from torch_scenarios.record.evidence.reason import add_reasons
+from torch_scenarios.record.evidence.reason import add_reasons, find_late_rank
 from torch_scenarios.record.findings import standing, verdict_on_records
 from torch_scenarios.record.format import (
     Blocking,

@@ -132,7 +132,7 @@ class JobStart(Struct, frozen=True, kw_only=True):
 
 
 def find_in_start(start: JobStart) -> list[Finding]:
-    """Return what keeps the ranks from meeting: one finding, the first of what can be wrong."""
+    """Return what keeps the ranks apart: one finding, the first of what can be wrong."""
     if not start.claims:
         return []
     for look in _LOOKS:

@@ -13,7 +13,9 @@ The source is parsed and never run; it is the user's own script, that was record
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
@@ -34,6 +36,10 @@ PARTED = frozenset(
         *("op_mismatch", "root_mismatch", "split_mismatch", "circular_wait"),
     }
 )
+#: what backends raise where a timeout strikes, with its milliseconds
+_TIMED_OUT = re.compile(r"[Tt]imed out (?:after )?(?:waiting )?(\d+) ?ms")
+#: times its timeout by which a fake rank has to be later: its clock is that of a busy machine
+_FAKE_MARGIN = 1.2
 #: how often something is done, in words
 _TIMES = {0: "never", 1: "once", 2: "twice"}
 
@@ -223,7 +229,7 @@ def _passes(record: RankRecord, frames: _Frames, maker: str, until: RecordedCall
 def _loop_of(frames: _Frames, others: Sequence[_Frames]) -> tuple[str, int, str] | None:
     """Return the loop that a place is in and the other places are not: its text, line and file."""
     for file, line, _ in frames:
-        source = _Source.of(file)
+        source = _source_of(file)
         if source is None:
             continue
         for node, _branch_name in source.around(line):
@@ -253,7 +259,7 @@ def _branch(
     for ranks, frames in sides:
         others = [each for who, each in sides if who is not ranks]
         for file, line, _ in frames:
-            source = _Source.of(file)
+            source = _source_of(file)
             if source is None:
                 continue
             shared = {
@@ -269,7 +275,10 @@ def _branch(
                 if (id(node), name) not in shared and isinstance(node, ast.If | ast.Try)
             ]
             if apart:
-                return _decision(*apart[-1], source, ranks, folder, records)
+                tries = [each for each in apart if isinstance(each[0], ast.Try)]
+                asks_rank = "rank" in source.text(apart[-1][0].lineno)
+                chosen = tries[0] if tries and not asks_rank else apart[-1]
+                return _decision(*chosen, source, ranks, folder, records)
     return _jump(sides, folder)
 
 
@@ -315,7 +324,7 @@ def _jump(sides: Sequence[tuple[list[int], _Frames]], folder: str) -> tuple[Clau
     (early, (file, line, _)), (late, (other, _, _)) = sorted(placed, key=lambda each: each[1][1])[
         :2
     ]
-    source = _Source.of(file)
+    source = _source_of(file)
     if source is None or file != other:
         return None
     node = source.jump_before(line)
@@ -334,30 +343,10 @@ def _jump(sides: Sequence[tuple[list[int], _Frames]], folder: str) -> tuple[Clau
 class _Source:
     """A script, parsed: what stands around a line."""
 
-    _known: dict[str, _Source | None] = {}  # noqa: RUF012
-
     def __init__(self, file: str, text: str, tree: ast.Module) -> None:
         self.file = file
         self._lines = text.splitlines()
         self._tree = tree
-
-    @classmethod
-    def of(cls, file: str) -> _Source | None:
-        """Return a script of the user's own; None where it cannot be read or is no Python."""
-        if file not in cls._known:
-            cls._known[file] = cls._parsed(file)
-        return cls._known[file]
-
-    @classmethod
-    def _parsed(cls, file: str) -> _Source | None:
-        path = Path(file)
-        try:
-            if not path.is_file() or path.stat().st_size > MOST_SOURCE:
-                return None
-            text = path.read_text(encoding="utf-8")
-            return cls(file, text, ast.parse(text))
-        except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
-            return None
 
     def text(self, line: int) -> str:
         """Return a line without its indent and its colon."""
@@ -402,6 +391,19 @@ class _Source:
         return max(found, key=lambda each: each.lineno, default=None)
 
 
+@cache
+def _source_of(file: str) -> _Source | None:
+    """Return a script of the user's own; None where it cannot be read or is no Python."""
+    path = Path(file)
+    try:
+        if not path.is_file() or path.stat().st_size > MOST_SOURCE:
+            return None
+        text = path.read_text(encoding="utf-8")
+        return _Source(file, text, ast.parse(text))
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+
+
 def _parts(node: ast.stmt) -> Iterator[tuple[str, Sequence[ast.stmt]]]:
     """Yield the blocks of a statement by name."""
     for name in ("body", "orelse", "finalbody"):
@@ -410,3 +412,85 @@ def _parts(node: ast.stmt) -> Iterator[tuple[str, Sequence[ast.stmt]]]:
             yield name, part
     for handler in getattr(node, "handlers", ()):
         yield "except", handler.body
+
+
+# -------------------------------------------------------------------------------------------------
+# A rank that comes after the timeout of another one.
+
+
+def find_late_rank(records: Mapping[int, RankRecord], folder: str = "") -> Finding | None:
+    """Return that a rank came to an operation later than another one waits; None where none does.
+
+    On real ranks both clocks are in the record. Fake ranks wait for nothing: what counts is how
+    much longer one takes from the operation before, against the timeout of the job's start.
+    """
+    for _, _, calls in calls_by_group(records):
+        for at in range(min(map(len, calls.values()))):
+            entered = {rank: own[at] for rank, own in calls.items()}
+            if len(entered) < 2:
+                continue
+            times = {rank: _arrival(records[rank], calls[rank], at) for rank in entered}
+            early, late = min(times, key=times.__getitem__), max(times, key=times.__getitem__)
+            after_s = times[late] - times[early]
+            timeout_s = _timeout_s(records, entered, early)
+            fake = records[early].about.get("mode") == "fake"
+            if timeout_s is not None and after_s > timeout_s * (_FAKE_MARGIN if fake else 1):
+                return _late_finding(entered, early, late, after_s, timeout_s, folder)
+    return None
+
+
+def _arrival(record: RankRecord, calls: list[RecordedCall], at: int) -> float:
+    """Return when a rank comes to an operation, in seconds, by a clock that all ranks have."""
+    began = calls[at].began_us / 1e6
+    if record.about.get("mode") != "fake":
+        started = record.about.get("time", 0.0)
+        return began + (float(started) if isinstance(started, int | float) else 0.0)
+    return began - calls[at - 1].began_us / 1e6 if at else 0.0
+
+
+def _timeout_s(
+    records: Mapping[int, RankRecord], entered: Mapping[int, RecordedCall], early: int
+) -> float | None:
+    """Return the timeout that strikes, or on fake ranks the one that would."""
+    record = records[early]
+    if record.about.get("mode") == "fake":
+        return record.timeout_s
+    words = " ".join(filter(None, (entered[early].failed, record.error)))
+    found = _TIMED_OUT.search(words)
+    if found is not None:
+        return int(found[1]) / 1000
+    return record.timeout_s if "imed out" in words or "imeout" in words else None
+
+
+def _late_finding(
+    entered: Mapping[int, RecordedCall],
+    early: int,
+    late: int,
+    after_s: float,
+    timeout_s: float,
+    folder: str,
+) -> Finding:
+    first, last = entered[early], entered[late]
+    clauses = [
+        Clause(f"rank {early} waits in {first.operation} ({first.place.short(folder)})"),
+        Clause(
+            f"rank {late} enters {last.operation} ({last.place.short(folder)}) {after_s:.1f} s "
+            f"after rank {early}, whose timeout is {timeout_s:.4g} s"
+        ),
+    ]
+    if first.failed:
+        clauses.append(Clause(f"rank {early} raises {first.failed}"))
+    fix = (
+        "give the group a longer `timeout=` (of `init_process_group` or `new_group`), or do what "
+        f"takes rank {late} so long on every rank, or before the ranks meet."
+    )
+    return Finding(
+        witness="program",
+        code="outcome_differs",
+        prose=f"timeout_too_short: rank {late} comes too late, and rank {early} gives up before",
+        notes=tuple(clauses),
+        ranks=(early, late),
+        name="outcome",
+        fix=fix,
+        help=(fix,),
+    )
