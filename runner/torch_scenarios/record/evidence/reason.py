@@ -7,7 +7,7 @@ from different lines, and what in the script leads there::
     17       loss.backward()           rank 0 is here
     18   dist.barrier()                rank 1 is here
 
-The source is parsed and never run; it is the user's own script, that was recorded a moment ago.
+The source is parsed and never run; it is the script that was just recorded.
 """
 
 from __future__ import annotations
