@@ -24,6 +24,7 @@ from torch_scenarios.cli import cli
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from _pytest.mark import ParameterSet
     from hostile_batch import Ended
 
 GOOD = """\
@@ -133,8 +134,15 @@ READERS: dict[tuple[str, ...], tuple[str, int]] = {
 READ_ALL_THE_SAME = {("fmt", name) for name in ("a mapping", "empty", "blank")}
 
 
-@pytest.mark.parametrize("name", NOT_ONE)
-@pytest.mark.parametrize("command", READERS, ids=" ".join)
+def pairs() -> Iterator[ParameterSet]:
+    """Yield each command with each document: all of them in the night, every fourth at the gate."""
+    for at, command in enumerate(READERS):
+        for number, name in enumerate(NOT_ONE):
+            marks = () if (at + number) % 4 == 0 else (pytest.mark.nightly,)
+            yield pytest.param(command, name, marks=marks, id=f"{' '.join(command)} {name}")
+
+
+@pytest.mark.parametrize(("command", "name"), list(pairs()))
 def test_what_is_no_document_is_refused_at_once(
     command: tuple[str, ...],
     name: str,
@@ -267,6 +275,7 @@ def test_a_field_of_another_kind_is_no_traceback(kind: str, tmp_path: Path) -> N
     assert wrong == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("command", [("merge", "all.json"), ("merge", "all.jsonl")])
 def test_a_field_of_results_of_another_kind_is_no_traceback(
     command: tuple[str, str], tmp_path: Path
