@@ -78,6 +78,7 @@ SEAMS = {
     "record.launch": "the user's process before his script",
     "record.values.carriage": "what runs in the user's process",
     "record.values.parameters": "the same",
+    "record.values.store": "the same",
     "record.values.witness": "the same",
     "record.shim": "the same, at the start of every Python",
     "record.evidence.reason": "the user's script, which nothing else parses",

@@ -42,11 +42,11 @@ def scripts(folder: str) -> list[object]:
 def found_of(path: Path) -> tuple[str, int]:
     """Return what a script's docstring says is found, and the line that it marks."""
     text = path.read_text(encoding="utf-8")
-    said = re.search(r"^Found: (\w+)$", text, re.MULTILINE)
-    assert said is not None
-    lines = [n for n, line in enumerate(text.splitlines(), 1) if line.endswith(f"# {said[1]}")]
+    match = re.search(r"^Found: (\w+)$", text, re.MULTILINE)
+    assert match is not None
+    lines = [n for n, line in enumerate(text.splitlines(), 1) if line.endswith(f"# {match[1]}")]
     assert len(lines) == 1
-    return said[1], lines[0]
+    return match[1], lines[0]
 
 
 @pytest.mark.parametrize("path", scripts("wrong"))

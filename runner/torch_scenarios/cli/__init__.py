@@ -25,6 +25,7 @@ COMMANDS = {
     "run": ("run", "run", "Check scenarios, run them on a real backend, and judge them."),
     "check": ("run", "check", "Check scenarios and prove their expectations; start no process."),
     "record": ("record", "record", "Record a training script, prove it, and reproduce its fault."),
+    "parity": ("parity", "parity", "Say whether n processes compute what one process computes."),
     "import": ("record", "import_records", "Judge a record, or torch's flight-recorder dumps."),
     "diff": ("record", "diff", "Compare two records or scenarios: whose communication differs."),
     "agent": ("run", "agent", "Lend this node's ranks to the run of another node."),

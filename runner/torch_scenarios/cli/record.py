@@ -143,9 +143,9 @@ def record(**options: Any) -> None:
 
 def _values(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return how the ranks see their values; nothing where they are not asked to."""
-    from torch_scenarios.record.live import VALUE_STEPS
+    from torch_scenarios.record.live import SEEN
 
-    return {"steps": VALUE_STEPS} if options["values"] else {}
+    return dict(SEEN) if options["values"] else {}
 
 
 def _show(line: str) -> None:

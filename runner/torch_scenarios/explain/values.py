@@ -152,6 +152,28 @@ VALUES: tuple[Explanation, ...] = (
         "call `wait()` first.",
     ),
     _page(
+        "not_initialised_alike",
+        "A rank's initial parameter is not a part of any parameter of one process.",
+        "`scenario parity` learns from the initial weights which part of the model each rank has. "
+        "Where a script draws the parts themselves, the generator has drawn other numbers than in "
+        "one process, and nothing can be compared.",
+        "load one checkpoint in both; or draw the whole model from one seed, and take each rank's "
+        "part of it.",
+    ),
+    _page(
+        "wrong_arrangement",
+        "The parts of a parameter that the ranks have do not make up the whole.",
+        "Each part is one of the reference's, and a slice of it is on no rank: two ranks of a "
+        "tensor-parallel group hold the same one.",
+        "take the slice by the rank in the group.",
+    ),
+    _page(
+        "random_in_forward",
+        "Random numbers are drawn in the forward pass, so that two runs cannot be compared.",
+        "One process draws another mask of dropout than several do.",
+        "turn dropout off in both scripts.",
+    ),
+    _page(
         "in_place_of_strided",
         "Gloo reduces a tensor with strides wrongly: the first elements of its memory.",
         "`all_reduce`, `reduce` and `broadcast` of Gloo take the address and the number of "

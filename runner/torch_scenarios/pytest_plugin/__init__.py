@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from torch_scenarios.pytest_plugin.items import RunScenario
     from torch_scenarios.record.function import ProgramRecorder
@@ -90,3 +90,9 @@ def record_program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program
     recorder = ProgramRecorder(lambda: tmp_path_factory.mktemp("recorded"))
     yield recorder
     recorder.close()
+
+
+@pytest.fixture
+def assert_parity(record_program: ProgramRecorder) -> Callable[..., None]:
+    """Hold n ranks to what one process computes: `assert_parity(step, world_size=4)`."""
+    return record_program.assert_parity

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from torch_scenarios.model.scenario import Scenario
-from torch_scenarios.record.analysis import NothingRecordedError, recorded
+from torch_scenarios.record.analysis import NothingRecordedError, Recorded, recorded
 from torch_scenarios.record.difference import as_scenario, difference_words, differences
-from torch_scenarios.record.live import VALUE_STEPS, Order, WarmLaunch
-from torch_scenarios.record.values.verdict import judge_folder
+from torch_scenarios.record.live import KEPT_FOR_PARITY, SEEN, Order, WarmLaunch
+from torch_scenarios.record.values.verdict import judge_folder, problems_of
 from torch_scenarios.verdict import Verdict
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -100,27 +100,9 @@ class ProgramRecorder:
         With `values` the ranks are real, and what they hold is compared: weights, gradients, rows.
         Raises ValueError where other processes cannot find the function.
         """
-        fake = fake and not values
-        name, file = _found(function)
-        folder = self._folder()
-        order = Order(
-            command=(file,),
-            folder=folder,
-            world_size=world_size,
-            ranks=tuple(range(world_size)),
-            function=f"{function.__module__}:{name}",
-            fake=fake,
-            jobs=2,
-            cuda_as_cpu=cuda_as_cpu,
-            max_seconds=MOST_SECONDS,
-            values={"steps": VALUE_STEPS} if values else {},
+        found, folder = self._record(
+            function, world_size, fake=fake, cuda_as_cpu=cuda_as_cpu, values=SEEN if values else {}
         )
-        try:
-            found = recorded(order, start=self._warm.start)
-        except NothingRecordedError as error:
-            log = (folder / "output.log").read_text(encoding="utf-8", errors="replace")
-            message = f"{error}\n{log}"
-            raise ValueError(message) from None
         verdict = found.judged.result.verdict
         seen = judge_folder(folder, verdict, found.home)
         verdict = verdict if seen is None else seen.verdict
@@ -135,6 +117,71 @@ class ProgramRecorder:
                 for each in verdict.findings
             ),
         )
+
+    def _record(
+        self,
+        function: Callable[..., Any],
+        world_size: int,
+        *,
+        fake: bool,
+        cuda_as_cpu: bool,
+        values: Mapping[str, Any],
+    ) -> tuple[Recorded, Path]:
+        """Record a function; return what came of it, and the folder of its record."""
+        name, file = _found(function)
+        folder = self._folder()
+        order = Order(
+            command=(file,),
+            folder=folder,
+            world_size=world_size,
+            ranks=tuple(range(world_size)),
+            function=f"{function.__module__}:{name}",
+            fake=fake and not values,
+            jobs=2,
+            cuda_as_cpu=cuda_as_cpu,
+            max_seconds=MOST_SECONDS,
+            values=values,
+        )
+        try:
+            return recorded(order, start=self._warm.start), folder
+        except NothingRecordedError as error:
+            log = (folder / "output.log").read_text(encoding="utf-8", errors="replace")
+            message = f"{error}\n{log}"
+            raise ValueError(message) from None
+
+    def assert_parity(
+        self,
+        function: Callable[..., Any],
+        reference: Callable[..., Any] | None = None,
+        world_size: int = 4,
+    ) -> None:
+        """Raise AssertionError where n ranks do not compute what one process computes.
+
+        The reference is the function itself in a world of one where it is left out. Gradients at
+        the first three steps of the optimizer and the weights after them are compared. Raises
+        ValueError where other processes cannot find a function.
+        """
+        from torch_scenarios.record.values.parity import compare
+
+        folders = []
+        for each, world in ((reference or function, 1), (function, world_size)):
+            found, folder = self._record(
+                each, world, fake=False, cuda_as_cpu=False, values=KEPT_FOR_PARITY
+            )
+            verdict = found.judged.result.verdict
+            is_torn = any(record.truncated for record in found.records.values())
+            if found.judged.found or found.ran.code or is_torn:
+                output = (folder / "output.log").read_text(encoding="utf-8", errors="replace")
+                first = next((f.title for f in verdict.findings), verdict.reason or "")
+                message = f"`{each.__name__}` on {world} ranks does not end well: {first}\n{output}"
+                raise AssertionError(message)
+            folders.append(folder)
+        parity = compare(*folders)
+        if parity.status != "PASSED":
+            problems = problems_of(parity.judgement.findings, folders[1])
+            lines = [line for problem in problems for line in problem.lines("error")]
+            message = "\n".join([f"{parity.status}: {parity.reason}".rstrip(": "), *lines])
+            raise AssertionError(message)
 
 
 def _found(function: Callable[..., Any]) -> tuple[str, str]:

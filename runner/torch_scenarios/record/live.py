@@ -42,8 +42,9 @@ from torch_scenarios.record.launch import LIKELY, SCRATCH
 from torch_scenarios.record.mapped_file import is_written, written_bytes
 from torch_scenarios.record.recorder import STACKS, VALUES, append_line, is_foreign
 
-#: steps of an optimizer whose values are kept
-VALUE_STEPS = 3
+#: how values are seen: steps of an optimizer whose values are kept, and bytes of a rank's
+SEEN: Mapping[str, Any] = {"steps": 3, "bytes": 1 << 26}
+KEPT_FOR_PARITY: Mapping[str, Any] = {"steps": 3, "bytes": 1 << 32}
 #: seconds between two looks at the ranks
 LOOK_S = 0.1
 #: seconds without a movement after which the record is analysed

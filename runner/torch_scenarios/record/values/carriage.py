@@ -320,7 +320,10 @@ class Carriage:
         if not self._suspects:
             return
         waiting, self._suspects = self._suspects, []
-        nodes = [each.grad_fn for each in roots if each.grad_fn is not None]
+        own_nodes = (
+            getattr(each, "node", None) or getattr(each, "grad_fn", None) for each in roots
+        )
+        nodes = [each for each in own_nodes if each is not None]
         own = set(map(id, nodes))
         graph = [*_nodes_of(nodes)]
         reached = {id(each) for each in graph}

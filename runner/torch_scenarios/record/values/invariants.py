@@ -29,6 +29,8 @@ Records = Mapping[int, ValueRecord]
 MOST_NAMES = 3
 #: relative difference of two norms that rounding does not make
 NORMS_APART = 1e-5
+#: rows from which those of two ranks are compared
+MOST_FEW = 8
 #: part of the rows of an epoch from which ranks are said to read the same
 SAME_PART = 0.5
 
@@ -461,7 +463,7 @@ def _shared_rows(records: Records, ranks: list[int], loader: int) -> ValueFindin
         shared, one, other = best
         total = min(sum(rows[one].values()), sum(rows[other].values())) if shared else 0
         padding = len(ranks) if (about[one] or {}).get("num_replicas", 0) else 0
-        if total >= 4 and shared >= SAME_PART * total and shared > padding:
+        if total >= MOST_FEW and shared >= SAME_PART * total and shared > padding:
             batch = batches[one][0]
             alike = _all_alike(rows)
             who = ranks_text(ranks) if alike else f"ranks {one} and {other}"
@@ -574,7 +576,7 @@ def find_same_order(records: Records, roles: Roles) -> Iterator[ValueFinding]:
 def _calls_together(
     records: Records, ranks: Ranks, keep: Callable[[CarryingCall], bool]
 ) -> Iterator[dict[int, CarryingCall]]:
-    """Yield the calls of a group that meet: the n-th of each rank."""
+    """Yield the calls of a group that belong together: the n-th of each rank."""
     lists = [
         [c for c in records[rank].calls if c.ranks == ranks and keep(c)]
         for rank in ranks
@@ -859,7 +861,6 @@ def _masks(records: Records, ranks: Ranks, *, differ: bool) -> ValueFinding | No
 
 def find_first_nan(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     """Yield where the first value that is not a number appears."""
-    del roles
     firsts = {
         rank: found
         for rank, record in records.items()
@@ -874,6 +875,9 @@ def find_first_nan(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     alike = [r for r, each in firsts.items() if each.details[:3] == first.details[:3]]
     scaled = any(True for record in records.values() for _ in record.of_kind("scale"))
     others = sorted(set(records) - set(alike))
+    lines = [set(ranks) for ranks in roles.data if rank in ranks]
+    if others and not any(line & set(others) for line in lines):
+        return  # stages of a pipeline pass other values on, and some that were never set
     disagree = bool(others) and kind == "output"
     what = f"the output of `{name}`" if kind == "output" else f"the gradient of `{name}`"
     details = f", and not on {ranks_text(others)}" if others else ""

@@ -78,13 +78,16 @@ class Parameters:
     def _hash(self, tensor: Any) -> str:
         return "" if local_part(tensor).is_meta else digest(tensor)
 
-    def rehash(self, known: KnownParameter) -> bool:
-        """Hash a parameter again where it was written since; whether it holds something else."""
+    def rehash(self, known: KnownParameter, *, whatever: bool = False) -> bool:
+        """Hash a parameter again where it was written since; whether it holds something else.
+
+        A collective writes it and leaves its version: `whatever` the version says, it is hashed.
+        """
         tensor = known.tensor
         if tensor is None:
             return False
         version = version_of(tensor)
-        if version == known.version:
+        if version == known.version and not whatever:
             return False
         known.version = version
         before, known.hash = known.hash, self._hash(tensor)
@@ -106,7 +109,8 @@ class Parameters:
         """
         known = self._roots.get(id(module))
         if known is not None and known[0]() is module:
-            number, owner = known[1], known[2]() or module
+            number, owner = known[1], known[2]()
+            owner = module if owner is None else owner
         else:
             number = len(self._roots)
             owner, variable = _owner(

@@ -100,11 +100,8 @@ def _model_groups(records: Mapping[int, ValueRecord]) -> set[Ranks]:
 
 def _of_ddp(records: Mapping[int, ValueRecord]) -> Iterator[ReplicaGroup]:
     groups: dict[tuple[Ranks, int], ReplicaGroup] = {}
-    local = any(
-        "localsgd" in str(each.details[0]).lower()
-        for record in records.values()
-        for each in record.of_kind("hook")
-    )
+    hooks = {str(e.details[0]) for record in records.values() for e in record.of_kind("hook")}
+    local = any(each == "Join" or "localsgd" in each.lower() for each in hooks)
     for record in records.values():
         for at, each in enumerate(record.of_kind("ddp")):
             _, ranks, _, keeps, own, buffers, _ = each.details
@@ -155,7 +152,9 @@ def _of_meshes(records: Mapping[int, ValueRecord]) -> Iterator[ReplicaGroup]:
                     if len(line) > 1:
                         groups[line].add(each.name)
     for ranks, names in groups.items():
-        yield ReplicaGroup(ranks=ranks, names=names, because="a DTensor's Replicate")
+        yield ReplicaGroup(
+            ranks=ranks, names=names, because="a DTensor's Replicate", gradients=False
+        )
 
 
 def line_of(mesh: Any, dimension: int, rank: int) -> Ranks:

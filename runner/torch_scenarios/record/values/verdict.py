@@ -90,6 +90,15 @@ def _findings(details: Sequence[tuple[ValueFinding, Problem]]) -> Iterator[Findi
             )
 
 
+def problems_of(findings: Sequence[ValueFinding], folder: Path) -> list[Problem]:
+    """Return findings on a record as problems, at lines of its script."""
+    places = {rank: record.places for rank, record in read_values(folder).items()}
+    return [
+        problem_of(each, places[each.rank].get(each.place, ()), str(Path.cwd()))
+        for each in findings
+    ]
+
+
 def problem_of(finding: ValueFinding, frames: Sequence[tuple[str, int, str]], home: str) -> Problem:
     """Return a finding as a problem: at the line of the script that is to blame."""
     return Problem(

@@ -29,6 +29,7 @@ from torch_scenarios.record.values.digest import (
     tensors_in,
 )
 from torch_scenarios.record.values.parameters import Parameters
+from torch_scenarios.record.values.store import ValueStore
 
 VERSION = 1
 
@@ -78,6 +79,8 @@ class ValueWitness:
         self.carriage = Carriage(self)
         #: hears of what passes, so that it may keep values: modules, losses, gradients, weights
         self.listeners: list[Any] = []
+        if settings.get("bytes"):
+            self.listeners.append(ValueStore(self, settings["steps"], settings["bytes"]))
         self._install()
 
     # ------------------------------------------------------------------ its file
@@ -170,10 +173,14 @@ class ValueWitness:
         with self.torch.no_grad():
             self.parameters.register_scopes(frame, place)
 
-    def _rehashed(self) -> list[list[Any]]:
+    def _rehashed(self, *, whatever: bool = False) -> list[list[Any]]:
         """Return the parameters that were written since they were hashed last, with their hash."""
         known = [*self.parameters.known.values()]
-        return [[each.number, each.hash] for each in known if self.parameters.rehash(each)]
+        return [
+            [each.number, each.hash]
+            for each in known
+            if self.parameters.rehash(each, whatever=whatever)
+        ]
 
     def _leave(self, module: Any, inputs: Any, output: Any) -> None:
         self.depth.module = depth = max(self.depth.module - 1, 0)
@@ -284,7 +291,7 @@ class ValueWitness:
         if self.depth.optimizer:
             return
         with self.torch.no_grad():
-            self.put([*self._step, self._rehashed()])
+            self.put([*self._step, self._rehashed(whatever=True)])
         self._stepped = True
         self.carriage.forget()
         for each in self.listeners:
@@ -399,6 +406,7 @@ class ValueWitness:
             self.put(["hook", getattr(function, "__qualname__", type(function).__name__)])
             return hook(wrapper, state, function)
 
+        self._watch_join()
         forward = kind.forward
 
         @functools.wraps(forward)
@@ -408,6 +416,20 @@ class ValueWitness:
             return forward(wrapper, *args, **kwargs)
 
         kind.__init__, kind.register_comm_hook, kind.forward = beginning, hooking, forwarding
+
+    def _watch_join(self) -> None:
+        """See that ranks join with uneven inputs: they hold the same again at the end."""
+        from torch.distributed.algorithms.join import Join
+
+        kind: Any = Join
+        begin = kind.__init__
+
+        @functools.wraps(begin)
+        def beginning(*args: Any, **kwargs: Any) -> None:
+            self.put(["hook", "Join"])
+            begin(*args, **kwargs)
+
+        kind.__init__ = beginning
 
     _wrapped: dict[int, set[int]]
 

@@ -1,0 +1,189 @@
+"""`scenario parity`: whether n processes compute what one process computes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from torch_scenarios.cli.options import HOW, INVALID_EXIT, REPORTS, GroupedCommand, option, refuse
+from torch_scenarios.display import clean
+from torch_scenarios.errors import LaunchError, ScenarioError
+from torch_scenarios.pipeline.interruption import interrupt_on_termination
+
+if TYPE_CHECKING:
+    from torch_scenarios.errors import Problem
+    from torch_scenarios.record.values.parity import Parity
+
+#: verdict -> exit code
+EXITS = {"PASSED": 0, "FAILED": 1, "INCONCLUSIVE": 3}
+
+
+@click.command("parity", cls=GroupedCommand)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@option(
+    HOW, "-n", "--world-size", type=click.IntRange(2, 65_536), default=2, help="How many ranks."
+)
+@option(HOW, "--reference", default="", help="The script with its arguments that one process runs.")
+@option(
+    HOW, "--max-seconds", type=click.FloatRange(0), default=600.0, help="End a run after so long."
+)
+@option(
+    REPORTS,
+    "-o",
+    "--output",
+    "folder",
+    type=click.Path(),
+    default=None,
+    help="The records' folder.",
+)
+@option(
+    REPORTS,
+    "--json",
+    "as_json",
+    type=click.Path(),
+    default=None,
+    help="Write the result as JSON; `-` is standard output.",
+)
+def parity(**options: Any) -> None:
+    """Compare n processes with one: gradients and weights at the first steps.
+
+    COMMAND is a script with its arguments, behind `--`, with `--reference` for one process; or the
+    folders of two records with values: of one process, of several. Exit codes: 0 they compute the
+    same, 1 they do not, 3 it is not known.
+    """
+    command = tuple(options["command"])
+    interrupt_on_termination()
+    try:
+        if options["reference"]:
+            one, many = _record_both(command, options)
+        elif len(command) == 2 and all(Path(each).is_dir() for each in command):
+            one, many = map(Path, command)
+        else:
+            _usage(
+                "write `scenario parity -n 4 --reference train.py -- train.py`, or name the "
+                "folders of two records"
+            )
+        _tell(one, many, options)
+    except ScenarioError as error:
+        refuse(error)
+    except LaunchError as error:
+        click.echo(clean(str(error)), err=True)
+        sys.exit(EXITS["INCONCLUSIVE"])
+
+
+def _usage(words: str) -> NoReturn:
+    click.echo(clean(words), err=True)
+    sys.exit(INVALID_EXIT)
+
+
+def _record_both(command: tuple[str, ...], options: dict[str, Any]) -> tuple[Path, Path]:
+    """Record the reference in one process and the script in several; return their folders."""
+    home = Path(options["folder"] or tempfile.mkdtemp(prefix="scenario-parity-"))
+    try:
+        reference = tuple(shlex.split(options["reference"]))
+    except ValueError as error:
+        _usage(f"`--reference` cannot be split: {error}")
+    if not command:
+        _usage("there is nothing to compare: write the script behind `--`")
+    one, many = home / "one", home / "many"
+    _record(reference, one, 1, options)
+    _record(command, many, options["world_size"], options)
+    return one, many
+
+
+def _record(command: tuple[str, ...], folder: Path, world: int, options: dict[str, Any]) -> None:
+    """Record a script with its values; end the command where it does not come to its end."""
+    from torch_scenarios.record.analysis import NothingRecordedError, recorded
+    from torch_scenarios.record.live import KEPT_FOR_PARITY, Order
+
+    if command and command[0].endswith(".py") and not Path(command[0]).is_file():
+        _usage(f"there is no script `{command[0]}`")
+    order = Order(
+        command=command,
+        folder=folder,
+        world_size=world,
+        ranks=tuple(range(world)),
+        max_seconds=options["max_seconds"],
+        aside=options["as_json"] == "-",
+        values=KEPT_FOR_PARITY,
+    )
+    try:
+        found = recorded(order, notice=lambda words: click.echo(f"scenario: {words}", err=True))
+    except NothingRecordedError as error:
+        click.echo(clean(str(error)), err=True)
+        sys.exit(EXITS["INCONCLUSIVE"])
+    verdict = found.judged.result.verdict
+    is_torn = any(record.truncated for record in found.records.values())
+    if found.judged.found or found.ran.code or is_torn:
+        of = "one process" if world == 1 else f"{world} ranks"
+        first = next((each.title for each in verdict.findings), verdict.reason or "")
+        words = f"the script of {of} does not finish: {first}"
+        click.echo(clean(f"INCONCLUSIVE {words}; `scenario import {folder}` has all of it"))
+        sys.exit(EXITS["INCONCLUSIVE"])
+
+
+def _tell(one: Path, many: Path, options: dict[str, Any]) -> NoReturn:
+    """Compare, print the verdict and its finding, and leave with the exit code."""
+    from torch_scenarios.record.values.parity import compare
+    from torch_scenarios.record.values.verdict import problems_of
+
+    found = compare(one, many)
+    problems = problems_of(found.judgement.findings, many)
+    if options["as_json"] != "-":
+        for line in _lines(found, problems, one, many):
+            click.echo(clean(line))
+    if options["as_json"]:
+        _write(options["as_json"], found, problems)
+    sys.exit(EXITS[found.status])
+
+
+def _lines(found: Parity, problems: list[Problem], one: Path, many: Path) -> list[str]:
+    same = "what one process computes"
+    words = {
+        "PASSED": f"its ranks compute {same}: {found.compared} values compared",
+        "FAILED": f"its ranks do not compute {same}",
+        "INCONCLUSIVE": found.reason,
+    }[found.status]
+    lines = [f"{found.status:12} {many} against {one}: {words}"]
+    for problem in problems:
+        lines += ["  " + line.replace("= help: ", "fix: ", 1) for line in problem.lines("error")]
+    if found.later:
+        lines.append(f"    from here on: {found.later} more values of {found.compared}")
+    return lines
+
+
+def _write(path: str, found: Parity, problems: list[Problem]) -> None:
+    """Write the result as JSON, or to standard output where the path is `-`."""
+    document = {
+        "version": 1,
+        "verdict": found.status,
+        "reason": found.reason,
+        "compared": found.compared,
+        "later": found.later,
+        "open": list(found.judgement.open),
+        "problems": [
+            {
+                "code": problem.code,
+                "message": problem.message,
+                "file": problem.mark.source.path if problem.mark else None,
+                "line": problem.mark.line if problem.mark else None,
+                "hint": problem.hint,
+                "ranks": list(each.ranks),
+            }
+            for problem, each in zip(problems, found.judgement.findings, strict=True)
+        ],
+    }
+    text = json.dumps(document, indent=2)
+    if path == "-":
+        click.echo(text)
+        return
+    try:
+        Path(path).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        _usage(f"{path}: it cannot be written: {error.strerror or error}")

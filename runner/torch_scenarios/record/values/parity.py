@@ -1,0 +1,534 @@
+"""n processes against one: whether gradients and weights are those of the reference.
+
+What is where is learnt from the initial weights, and must hold ever after: each rank's parameter is
+the whole of a reference's, or some of its rows along a dimension, in any order. Every gradient at
+an optimizer and every weight after it is then held against that part of the reference's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from torch_scenarios.record.format import refusal
+from torch_scenarios.record.values.format import ValueRecord, read_values
+from torch_scenarios.record.values.invariants import Judgement, ValueFinding
+from torch_scenarios.verdict.finding import ranks_text
+
+Array = NDArray[Any]
+Records = Mapping[int, ValueRecord]
+#: step -> name -> value
+Values = dict[int, dict[str, Array]]
+
+#: times the unit roundoff and the root of the fan-in that a value may be off; times that, from
+#: which it is wrong for sure
+SLACK, SURE = 16.0, 100.0
+#: how much more may be off a step later
+LATER = 4.0
+#: names of the format -> dtypes
+DTYPES = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U8": "uint8",
+    "BOOL": "bool",
+    "BF16": "bfloat16",
+}
+EPS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+
+
+class Arrangement(Struct, frozen=True, kw_only=True):
+    """Which part of a parameter a rank has: rows along a dimension; the whole where that is -1."""
+
+    name: str
+    dimension: int = -1
+    rows: tuple[int, ...] = ()
+
+    def part_of(self, whole: Array) -> Array:
+        """Return the part of a value of the reference's that is laid out alike."""
+        if self.dimension < 0:
+            return whole
+        return np.take(whole, self.rows, axis=self.dimension)
+
+
+class Parity(Struct, frozen=True, kw_only=True):
+    """What a comparison says: FAILED with findings, INCONCLUSIVE with a reason, or PASSED."""
+
+    status: str
+    judgement: Judgement
+    reason: str = ""
+    compared: int = 0
+    later: int = 0
+
+
+def read_tensors(folder: Path, rank: int) -> Values:
+    """Return what a rank kept of each step. Raises ScenarioError where a file cannot be read."""
+    import ml_dtypes
+    from safetensors import SafetensorError, deserialize
+
+    found: Values = {}
+    for path in folder.glob(f"values-{rank:05d}-step-*.safetensors"):
+        step = int(path.stem.rpartition("-")[2])
+        try:
+            read: Any = deserialize
+            entries = read(path.read_bytes())
+        except (OSError, SafetensorError) as error:
+            raise refusal(path, "bad_record", f"it cannot be read: {error}") from None
+        found[step] = {}
+        for name, entry in entries:
+            kind = DTYPES.get(entry["dtype"])
+            if kind is not None:
+                dtype = np.dtype(ml_dtypes.bfloat16) if kind == "bfloat16" else np.dtype(kind)
+                value = np.frombuffer(entry["data"], dtype=dtype).reshape(entry["shape"])
+                found[step][name] = value
+    return found
+
+
+def compare(one: Path, many: Path) -> Parity:
+    """Compare a record of one process with one of several. Raises ScenarioError."""
+    alone, together = read_values(one), read_values(many)
+    if not alone or not together:
+        folder = many if alone else one
+        raise refusal(folder, "bad_record", "no values are in it: record it with --values")
+    reference = read_tensors(one, min(alone))
+    held = {rank: read_tensors(many, rank) for rank in together}
+    first = alone[min(alone)]
+    if reason := _another_batch(first, together):
+        return _open(reason)
+    found = [*_missing_rows(first, together)]
+    rates = [*_other_rates(first, together)]
+    try:
+        layout = arrange(reference, held, together)
+    except _UnlikeError as error:
+        if found:
+            return _failed(found)
+        return _open(str(error), code="not_initialised_alike")
+    found += _wrong_arrangement(reference, layout, together)
+    deviations = [*_deviations(reference, held, layout, together)]
+    sure = [each for each in deviations if each.sure]
+    compared = sum(len(values) for rank in held for values in held[rank].values())
+    if sure and not found:
+        found.append(_finding(_telling(sure, reference, layout), reference, held, layout, together))
+    found = [*rates, *found]
+    random = any(True for r in (*together.values(), first) for _ in r.of_kind("rand"))
+    if found and random and found[0].code == "not_equivalent":
+        return _open(
+            "random numbers are drawn in the forward pass (random_in_forward): one process and "
+            "several draw others; turn dropout off in both",
+            code="random_in_forward",
+        )
+    if found:
+        return _failed(sorted(found, key=lambda each: each.turn), compared, len(sure) - 1)
+    if deviations:
+        return _open(
+            f"{len(deviations)} of {compared} values are off by more than rounding should make, "
+            "and by less than a mistake does"
+        )
+    if not compared or not reference:
+        return _open("no optimizer has stepped: there is nothing to compare")
+    judgement = Judgement(findings=(), judged=("not_equivalent",), open=())
+    return Parity(status="PASSED", judgement=judgement, compared=compared)
+
+
+def _open(reason: str, code: str = "") -> Parity:
+    judgement = Judgement(findings=(), judged=(), open=(code,) if code else ())
+    return Parity(status="INCONCLUSIVE", judgement=judgement, reason=reason)
+
+
+def _failed(found: list[ValueFinding], compared: int = 0, later: int = 0) -> Parity:
+    judgement = Judgement(findings=tuple(found[:1]), judged=("not_equivalent",), open=())
+    return Parity(status="FAILED", judgement=judgement, compared=compared, later=max(later, 0))
+
+
+# -------------------------------------------------------------------------------------------------
+# Rows and rates.
+
+
+def _rows_before_step(record: ValueRecord) -> list[str]:
+    """Return the rows that a rank trains on before its first step ends."""
+    loaded = [each for each in record.batches if each.trained]
+    until = record.steps[0].at if record.steps else 0
+    rows = [row for batch in loaded if batch.at < until for row in batch.rows]
+    if rows:
+        return rows
+    return [row for each in record.of_kind("in") if each.at < until for row in each.details[1]]
+
+
+def _another_batch(first: ValueRecord, together: Records) -> str:
+    """Return that one process trains on other rows than several do, or nothing."""
+    own = set(_rows_before_step(first))
+    rows = {rank: _rows_before_step(record) for rank, record in together.items()}
+    union = {row for each in rows.values() for row in each}
+    if not own or not union or own == union:
+        return ""
+    if union < own and len(_rows_before_step(first)) == sum(map(len, rows.values())):
+        return ""
+    return (
+        f"the global batch is another one: one process trains on {len(own)} rows before its first "
+        f"step, {len(together)} ranks on {len(union)}, of which {len(own & union)} are the same"
+    )
+
+
+def _missing_rows(first: ValueRecord, together: Records) -> Iterator[ValueFinding]:
+    """Yield rows of the reference's batch that no rank has, where ranks have others twice."""
+    own = set(_rows_before_step(first))
+    rows = {rank: _rows_before_step(record) for rank, record in together.items()}
+    union = {row for each in rows.values() for row in each}
+    if not own or not union or own == union:
+        return
+    counts = Counter(row for each in rows.values() for row in set(each))
+    twice = sum(1 for count in counts.values() if count > 1)
+    rank = min(together)
+    record = together[rank]
+    trained = [each.place for each in record.batches if each.trained]
+    place = trained[0] if trained else record.forwards[0].place
+    yield ValueFinding(
+        code="same_samples",
+        message=f"{len(own - union)} of the {len(own)} rows that one process trains on are on no "
+        f"rank, and {twice} are on several",
+        ranks=tuple(together),
+        rank=rank,
+        place=place,
+        hint="deal each row of the batch to exactly one data-parallel rank",
+    )
+
+
+def _other_rates(first: ValueRecord, together: Records) -> Iterator[ValueFinding]:
+    """Yield the first step at which a learning rate is not that of one process."""
+    for rank, record in together.items():
+        for mine, theirs in zip(record.steps, first.steps, strict=False):
+            if mine.rates != theirs.rates and len(mine.rates) == len(theirs.rates):
+                yield ValueFinding(
+                    code="not_equivalent",
+                    message=f"the learning rate is {mine.rates[0]:g} on {ranks_text((rank,))} at "
+                    f"step {mine.turn}, and {theirs.rates[0]:g} in one process",
+                    ranks=(rank,),
+                    rank=rank,
+                    place=mine.place,
+                    hint="step the schedule once for each step of the optimizer, however many "
+                    "ranks there are",
+                    turn=mine.turn,
+                )
+                return
+
+
+# -------------------------------------------------------------------------------------------------
+# What is where.
+
+
+class _UnlikeError(Exception):
+    """A rank's parameter is no part of the reference."""
+
+
+Layout = dict[int, dict[str, Arrangement]]
+
+
+def arrange(reference: Values, held: Mapping[int, Values], records: Records) -> Layout:
+    """Return which part of the reference each rank's parameters are."""
+    wholes = _named(reference, 0, "before")
+    layout: Layout = {}
+    for rank, values in held.items():
+        layout[rank] = {}
+        waiting = []
+        for name, part in _named(values, 0, "before").items():
+            if not part.size:
+                continue
+            if _is_constant(part):
+                waiting.append((name, part))
+                continue
+            layout[rank][name] = _match(name, part, wholes, rank)
+        for name, part in waiting:
+            found = _follow(name, part, wholes, layout[rank], records[rank])
+            if found is not None:
+                layout[rank][name] = found
+    return layout
+
+
+def _named(values: Values, step: int, kind: str) -> dict[str, Array]:
+    start = f"{kind}/"
+    own = values.get(step, {})
+    return {name.removeprefix(start): v for name, v in own.items() if name.startswith(start)}
+
+
+def _is_constant(value: Array) -> bool:
+    return bool(value.size < 2 or (value == value.reshape(-1)[0]).all())
+
+
+def _match(name: str, part: Array, wholes: Mapping[str, Array], rank: int) -> Arrangement:
+    """Return what part of the reference a parameter is: of its own name first, else of any."""
+    order = [name] if name in wholes else []
+    for each in (*order, *(other for other in wholes if other != name)):
+        found = _place(each, part, wholes[each])
+        if found is not None:
+            return found
+    message = (
+        f"`{name}` of rank {rank} is not a part of any parameter of one process "
+        "(not_initialised_alike): load one checkpoint in both, or draw the whole model from one "
+        "seed and take each rank's part of it"
+    )
+    raise _UnlikeError(message)
+
+
+def _place(name: str, part: Array, whole: Array) -> Arrangement | None:
+    if part.dtype != whole.dtype:
+        return None
+    if part.shape == whole.shape and np.array_equal(part, whole):
+        return Arrangement(name=name)
+    if part.ndim != whole.ndim:
+        return None
+    for dimension in range(part.ndim):
+        rest = part.shape[:dimension] + part.shape[dimension + 1 :]
+        if rest != whole.shape[:dimension] + whole.shape[dimension + 1 :]:
+            continue
+        places: dict[bytes, int] = {}
+        for at, row in enumerate(np.moveaxis(whole, dimension, 0)):
+            places.setdefault(row.tobytes(), at)
+        rows = [places.get(row.tobytes()) for row in np.moveaxis(part, dimension, 0)]
+        if None not in rows:
+            return Arrangement(
+                name=name, dimension=dimension, rows=tuple(row for row in rows if row is not None)
+            )
+    return None
+
+
+def _follow(
+    name: str,
+    part: Array,
+    wholes: Mapping[str, Array],
+    known: Mapping[str, Arrangement],
+    record: ValueRecord,
+) -> Arrangement | None:
+    """Return where a constant is: with the other parameters of its module."""
+    module, _, own = name.rpartition(".")
+    for other, arrangement in known.items():
+        if other.rpartition(".")[0] != module:
+            continue
+        target = ".".join(filter(None, (arrangement.name.rpartition(".")[0], own)))
+        whole = wholes.get(target)
+        if whole is None:
+            continue
+        if whole.shape == part.shape:
+            return Arrangement(name=target)
+        if arrangement.dimension == 0 and len(arrangement.rows) == part.shape[0]:
+            return Arrangement(name=target, dimension=0, rows=arrangement.rows)
+    whole = wholes.get(name)
+    if whole is not None and whole.shape == part.shape:
+        return Arrangement(name=name)
+    del record
+    return None
+
+
+def _wrong_arrangement(
+    reference: Values, layout: Layout, records: Records
+) -> Iterator[ValueFinding]:
+    """Yield a parameter of the reference of which the ranks together lack a part."""
+    for name, whole in _named(reference, 0, "before").items():
+        parts = {
+            rank: each for rank, own in layout.items() for each in own.values() if each.name == name
+        }
+        if not parts or any(each.dimension < 0 for each in parts.values()):
+            continue
+        (dimension,) = {each.dimension for each in parts.values()} or {0}
+        have = {row for each in parts.values() for row in each.rows}
+        lack = whole.shape[dimension] - len(have)
+        if lack > 0:
+            rank = next(iter(parts))
+            step = records[rank].steps[0]
+            yield ValueFinding(
+                code="wrong_arrangement",
+                message=f"{lack} of {whole.shape[dimension]} rows of `{name}` (dimension "
+                f"{dimension}) are on no rank, and {ranks_text(tuple(parts))} hold parts of it",
+                ranks=tuple(parts),
+                rank=rank,
+                place=records[rank].parameters[records[rank].names[name]].place
+                if name in records[rank].names
+                else step.place,
+                hint="let each rank of the group take another part: by its number in the group",
+                name=name,
+            )
+            return
+
+
+# -------------------------------------------------------------------------------------------------
+# Values.
+
+
+def _number_in(numbers: Mapping[str, int]) -> Callable[[tuple[str, Array]], int]:
+    return lambda each: numbers.get(each[0], 0)
+
+
+class _Deviation(Struct, frozen=True, kw_only=True):
+    step: int
+    kind: str
+    rank: int
+    name: str
+    off: float
+    bound: float
+
+    @property
+    def sure(self) -> bool:
+        return self.off > SURE * self.bound
+
+
+def _deviations(
+    reference: Values, held: Mapping[int, Values], layout: Layout, records: Records
+) -> Iterator[_Deviation]:
+    """Yield values that are not the reference's: step by step, gradients before weights.
+
+    Gradients come in the order of the backward pass, the last parameter first.
+    """
+    for step in sorted(reference):
+        for kind in ("gradient", "after"):
+            wholes = _named(reference, step, kind)
+            for rank, values in held.items():
+                numbers = records[rank].names
+                named = sorted(
+                    _named(values, step, kind).items(),
+                    key=_number_in(numbers),
+                    reverse=kind == "gradient",
+                )
+                for name, got in named:
+                    at = layout[rank].get(name)
+                    whole = wholes.get(at.name) if at is not None else None
+                    if at is None or whole is None:
+                        continue
+                    off, bound = _distance(kind, step, got, whole, at, (reference, values, name))
+                    if off > bound:
+                        yield _Deviation(
+                            step=step, kind=kind, rank=rank, name=name, off=off, bound=bound
+                        )
+
+
+def _distance(
+    kind: str, step: int, got: Array, whole: Array, at: Arrangement, where: Any
+) -> tuple[float, float]:
+    """Return how far a value is off, relative to the largest of its whole, and the bound."""
+    bound = (
+        SLACK * EPS.get(str(whole.dtype), 2.0**-24) * max(max(whole.shape, default=1), 16) ** 0.5
+    )
+    bound *= LATER**step
+    wanted = at.part_of(whole).astype(float)
+    if got.shape != wanted.shape:
+        return float("inf"), bound
+    if kind == "gradient":
+        size = float(np.abs(whole.astype(float)).max(initial=0.0))
+        apart = float(np.abs(got.astype(float) - wanted).max(initial=0.0))
+        return (apart / size if size else apart), bound
+    reference, values, name = where
+    before = _weights_before(reference, step, at.name)
+    mine = _weights_before(values, step, name)
+    if before is None or mine is None:
+        return 0.0, bound
+    moved = wanted - at.part_of(before).astype(float)
+    own = got.astype(float) - mine.astype(float)
+    size = float(np.linalg.norm(moved))
+    apart = float(np.linalg.norm(own - moved))
+    # Adam's first step is a sign: single elements near zero say nothing, the whole step does
+    scale = float(np.abs(wanted).max(initial=0.0)) * EPS.get(str(whole.dtype), 2.0**-24)
+    floor = 4 * scale * moved.size**0.5
+    return (max(apart - floor, 0.0) / size if size else 0.0), max(bound, 1e-3)
+
+
+def _weights_before(values: Values, step: int, name: str) -> Array | None:
+    if step == 0:
+        return _named(values, 0, "before").get(name)
+    return _named(values, step - 1, "after").get(name)
+
+
+def _telling(sure: list[_Deviation], reference: Values, layout: Layout) -> _Deviation:
+    """Return the deviation that shows most of those of the first kind: one number says nothing."""
+    first = sure[0]
+    alike = [each for each in sure if (each.step, each.kind) == (first.step, first.kind)]
+    wholes = _named(reference, first.step, first.kind)
+    return next((e for e in alike if wholes[layout[e.rank][e.name].name].size > 1), first)
+
+
+def _finding(
+    first: _Deviation,
+    reference: Values,
+    held: Mapping[int, Values],
+    layout: Layout,
+    records: Records,
+) -> ValueFinding:
+    what = "the gradient of" if first.kind == "gradient" else "the weight"
+    step = next(
+        (s for s in records[first.rank].steps if s.turn == first.step),
+        records[first.rank].steps[0],
+    )
+    words, hint = _explained(first, reference, held, layout)
+    return ValueFinding(
+        code="not_equivalent",
+        message=f"step {first.step}: {what} `{first.name}` on rank {first.rank} {words} "
+        f"({first.off / first.bound:.3g} times what rounding does)",
+        ranks=(first.rank,),
+        rank=first.rank,
+        place=step.place,
+        hint=hint,
+        turn=first.step,
+        name=first.name,
+    )
+
+
+def _explained(
+    first: _Deviation, reference: Values, held: Mapping[int, Values], layout: Layout
+) -> tuple[str, str]:
+    """Return what a value is in place of the reference's, and what to do."""
+    at = layout[first.rank][first.name]
+    whole = _named(reference, first.step, first.kind)[at.name]
+    wanted = at.part_of(whole).astype(float)
+    got = _named(held[first.rank], first.step, first.kind)[first.name].astype(float)
+    if first.kind != "gradient" or got.shape != wanted.shape:
+        return "is not what one process has", "look at what the optimizer does differently"
+    size = float(np.abs(wanted).max(initial=0.0)) or 1.0
+
+    def is_close(value: Array, to: Array) -> bool:
+        return float(np.abs(value - to).max(initial=0.0)) <= SURE * first.bound * size
+
+    if not got.any():
+        return "is zero", "let the gradient come back to this parameter"
+    power = float((wanted * wanted).sum())
+    ratio = float((got * wanted).sum()) / power if power else 0.0
+    if ratio and is_close(got / ratio, wanted):
+        known = f"{ratio:.4g}" if ratio >= 1 else f"1/{1 / ratio:.4g}"
+        return (
+            f"is {known} times what one process has (there are {len(held)} ranks)",
+            (
+                "divide by what was really summed: the ranks that hold other rows, the "
+                "microbatches, the tokens of all of them"
+            ),
+        )
+    alike = {
+        rank: _named(values, first.step, first.kind).get(name)
+        for rank, values in held.items()
+        for name, each in layout[rank].items()
+        if each == at
+    }
+    parts = [each.astype(float) for each in alike.values() if each is not None]
+    if len(parts) > 1 and all(each.shape == wanted.shape for each in parts):
+        total = np.sum(parts, axis=0)
+        for what, value in (("sum", total), ("mean", total / len(parts))):
+            if is_close(value, wanted):
+                return (
+                    (
+                        f"is this rank's own: the {what} over {ranks_text(tuple(alike))} is what "
+                        "one process has, and nothing computes it"
+                    ),
+                    "reduce it over these ranks before the optimizer steps",
+                )
+    before = _named(reference, first.step - 1, first.kind).get(at.name)
+    if before is not None and is_close(got, at.part_of(before).astype(float)):
+        return "is that of the step before", "wait for the reduction before the optimizer steps"
+    return (
+        "is not what one process has",
+        "compare how its loss is averaged: over rows, tokens and ranks",
+    )

@@ -1,0 +1,122 @@
+"""Values of the first steps, kept in the user's process by the standard library alone.
+
+One file a step and rank: `values-RANK-step-K.safetensors` holds `before/NAME` (the weights at the
+first step, before it), `gradient/NAME` as the optimizer gets it, and `after/NAME`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from torch_scenarios.record.values.digest import bytes_of, local_part, row_digests
+
+#: dtype of torch -> its name in the format; others are not kept
+DTYPES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
+
+
+class ValueStore:
+    """Keeps what the steps of optimizers read and write, for some steps."""
+
+    def __init__(self, witness: Any, steps: int, most: int) -> None:
+        """Keep the values of so many steps, and so many bytes at most."""
+        self._witness, self._steps, self._most = witness, steps, most
+        self._count = 0
+        self._size = 0
+        self._kept: dict[str, tuple[str, list[int], bytes]] = {}
+
+    def enter(self, module: Any, inputs: Any, depth: int) -> None:
+        """Write down the rows that a module is called with from outside of any other."""
+        witness = self._witness
+        if depth or witness.in_backward or self._count >= self._steps:
+            return
+        tensor = witness.torch.Tensor
+        if module.training and witness.torch.is_grad_enabled():
+            rows = row_digests([each for each in inputs if isinstance(each, tensor)], tensor)
+            witness.put(["in", witness.turn, rows])
+
+    def leave(self, module: Any, output: Any, depth: int) -> None:
+        """Keep nothing of what a module gives back."""
+
+    def before_backward(self, roots: Any) -> None:
+        """Write down the losses."""
+        tensor = self._witness.torch.Tensor  # a root may be an edge of a graph
+        tensors = [each for each in roots if isinstance(each, tensor)]
+        values = [float(each.detach().double()) for each in tensors if each.numel() == 1]
+        if values and self._count < self._steps:
+            self._witness.put(["loss", self._witness.turn, values])
+
+    def before_clip(self, parameters: Any) -> None:
+        """Keep nothing of what is clipped."""
+
+    def before_step(self, optimizer: Any) -> None:
+        """Keep gradients, and at the first step the weights."""
+        if self._count >= self._steps:
+            return
+        for known, tensor in self._parameters(optimizer):
+            if self._count == 0:
+                self._keep(f"before/{known.name}", tensor)
+            if tensor.grad is not None:
+                self._keep(f"gradient/{known.name}", tensor.grad)
+
+    def after_step(self, optimizer: Any) -> None:
+        """Keep weights, and write the file of this step."""
+        if self._count >= self._steps:
+            return
+        for known, tensor in self._parameters(optimizer):
+            self._keep(f"after/{known.name}", tensor)
+        self._write()
+        self._count += 1
+
+    def end(self) -> None:
+        """Forget what no step has written."""
+        self._kept.clear()
+
+    def _parameters(self, optimizer: Any) -> list[tuple[Any, Any]]:
+        found = []
+        for group in optimizer.param_groups:
+            for tensor in group["params"]:
+                known = self._witness.parameters.find(tensor)
+                if known is not None:
+                    found.append((known, tensor))
+        return found
+
+    def _keep(self, name: str, tensor: Any) -> None:
+        local = local_part(tensor)
+        dtype = DTYPES.get(str(local.dtype)[6:])
+        if dtype is None or local.is_meta:
+            return
+        self._size += local.numel() * local.element_size()
+        if self._size <= self._most:
+            self._kept[name] = (dtype, list(local.shape), bytes_of(local))
+
+    def _write(self) -> None:
+        """Write what is kept: eight bytes with the size of a header, the header, the values."""
+        header: dict[str, Any] = {}
+        place = 0
+        for name, (dtype, shape, content) in self._kept.items():
+            end = place + len(content)
+            header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [place, end]}
+            place = end
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        rank = self._witness.recorder.about["rank"]
+        name = f"values-{rank:05d}-step-{self._count}.safetensors"
+        with open(os.path.join(self._witness.recorder.folder, name), "wb") as file:
+            file.write(len(text).to_bytes(8, "little"))
+            file.write(text)
+            for _, _, content in self._kept.values():
+                file.write(content)
+        self._kept.clear()

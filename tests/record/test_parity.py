@@ -1,0 +1,131 @@
+"""`scenario parity`: n processes against one, right and with one mistake each."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import pytest
+from click.testing import CliRunner
+from recordings import SCRIPTS
+
+from torch_scenarios.cli import cli
+from torch_scenarios.record.live import WarmLaunch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+FOLDER = SCRIPTS / "values" / "parity"
+
+#: script, its mistake, what is found, words of the report
+WRONG = [
+    ("data_parallel.py", "scaled", "not_equivalent", "1/2 times what one process"),
+    ("data_parallel.py", "same", "same_samples", "8 of the 16 rows"),
+    ("data_parallel.py", "uneven", "not_equivalent", "step 0: the gradient of"),
+    ("data_parallel.py", "sched", "not_equivalent", "the learning rate is"),
+    ("tensor_parallel.py", "back", "not_equivalent", "the sum over ranks 0 and 1"),
+    ("tensor_parallel.py", "slice", "wrong_arrangement", "8 of 16 rows of"),
+]
+
+
+@pytest.fixture(scope="module")
+def warm() -> Iterator[WarmLaunch]:
+    launch = WarmLaunch()
+    yield launch
+    launch.close()
+
+
+def parity_of(
+    warm: WarmLaunch, folder: Path, script: str, mistake: str = ""
+) -> tuple[int, str, dict[str, Any]]:
+    """Return the exit code, what is printed, and the JSON of two ranks against one."""
+    words = [str(FOLDER / script), *filter(None, [mistake])]
+    results = folder / "result.json"
+    command = ["parity", "-n", "2", "-o", str(folder / "records"), "--json", str(results)]
+    command += ["--reference", " ".join(words), "--", *words]
+    with mock.patch("torch_scenarios.record.live.started", warm.start):
+        done = CliRunner().invoke(cli, command)
+    return done.exit_code, done.output, json.loads(results.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("script", ["data_parallel.py", "tensor_parallel.py"])
+def test_a_right_strategy_computes_what_one_process_does(
+    warm: WarmLaunch, tmp_path: Path, script: str
+) -> None:
+    code, output, result = parity_of(warm, tmp_path, script)
+    assert code == 0, output
+    assert result["verdict"] == "PASSED"
+    assert result["compared"] > 50
+    assert result["problems"] == []
+
+
+@pytest.mark.parametrize(("script", "mistake", "code", "words"), WRONG)
+def test_the_first_deviation_is_named_with_what_it_is(
+    warm: WarmLaunch, tmp_path: Path, script: str, mistake: str, code: str, words: str
+) -> None:
+    exit_code, output, result = parity_of(warm, tmp_path, script, mistake)
+    assert exit_code == 1, output
+    (problem,) = result["problems"]
+    assert problem["code"] == code
+    assert words in " ".join(output.split())
+    assert problem["file"].endswith(script)
+    assert problem["line"] > 0
+
+
+def test_two_records_are_compared_without_a_run(warm: WarmLaunch, tmp_path: Path) -> None:
+    parity_of(warm, tmp_path, "data_parallel.py", "scaled")
+    records = tmp_path / "records"
+    done = CliRunner().invoke(cli, ["parity", str(records / "one"), str(records / "many")])
+    assert done.exit_code == 1, done.output
+    assert "error[not_equivalent]" in done.output
+    same = tmp_path / "same"
+    shutil.copytree(records / "one", same)
+    done = CliRunner().invoke(cli, ["parity", str(records / "one"), str(same)])
+    assert done.exit_code == 0, done.output
+
+
+def test_a_record_without_values_is_refused(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["parity", str(tmp_path), str(tmp_path)])
+    assert done.exit_code == 2
+    assert "record it with --values" in done.output
+
+
+def test_parity_needs_a_reference() -> None:
+    done = CliRunner().invoke(cli, ["parity", "--", "train.py"])
+    assert done.exit_code == 2
+    assert "--reference" in done.output
+
+
+def averaged_step(rank: int, world_size: int, share: bool = True) -> None:  # noqa: FBT001, FBT002
+    """Train a layer on rows in strides; without `share` each rank steps by its own gradient."""
+    import torch
+    import torch.distributed as dist
+
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    rows = torch.randn(8, 4)[rank::world_size]
+    for _ in range(2):
+        optimizer.zero_grad()
+        layer(rows).pow(2).mean().backward()
+        for parameter in layer.parameters() if share else ():
+            assert parameter.grad is not None
+            dist.all_reduce(parameter.grad)
+            parameter.grad.div_(world_size)
+        optimizer.step()
+
+
+def lonely_step(rank: int, world_size: int) -> None:
+    """Train without a reduction."""
+    averaged_step(rank, world_size, share=False)
+
+
+def test_a_function_is_held_to_one_process(assert_parity: Callable[..., None]) -> None:
+    assert_parity(averaged_step, world_size=2)
+    with pytest.raises(AssertionError, match=r"mean over\s+ranks 0 and 1"):
+        assert_parity(lonely_step, averaged_step, world_size=2)
