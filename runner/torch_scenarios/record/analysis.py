@@ -160,7 +160,7 @@ class _Questions(Struct, frozen=True):
 def wrong_start(
     folder: Path, launch: LaunchRecord, order: Order | None = None, *, is_whole: bool = False
 ) -> list[Finding]:
-    """Return what keeps the ranks of a record from match, or has them meet in vain."""
+    """Return what keeps the ranks of a record apart at their start."""
     claims = read_claims(folder)
     if not claims:
         return []
