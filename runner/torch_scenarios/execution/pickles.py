@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import struct
 import sys
 from collections.abc import Callable, Mapping
 from enum import EnumType
@@ -217,6 +218,24 @@ def member(kind: Any, name: Any) -> Any:
     raise pickle.UnpicklingError(message)
 
 
+#: what Python's own unpickler raises for bytes that are no pickle, beside UnpicklingError
+DAMAGED = (
+    struct.error,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    OverflowError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
 def plain(content: bytes) -> Any:
     """Return the plain value that a pickle holds; raises UnpicklingError for anything else."""
-    return PlainUnpickler(io.BytesIO(content)).load()
+    try:
+        return PlainUnpickler(io.BytesIO(content)).load()
+    except DAMAGED as error:
+        message = f"it is damaged: {error}"
+        raise pickle.UnpicklingError(message) from None

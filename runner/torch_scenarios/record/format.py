@@ -500,6 +500,8 @@ def lines_of(path: Path) -> Iterator[Any]:
             number += len(whole)
 
 
+#: bits of an integer in a line: as many as Python reads without a warning
+MOST_BITS = 1 << 14
 #: bytes of a line: the longest has the groups of a world, or the lines of a script around a call
 MOST_OF_A_LINE = 1 << 24
 
@@ -521,7 +523,7 @@ def _one_by_one(path: Path, lines: list[bytes], before: int) -> Iterator[Any]:
     for number, line in enumerate(lines, before + 1):
         try:
             found = json.loads(line)  # which reads what Python writes: NaN, half a surrogate
-            police(found)
+            police(found, bits=MOST_BITS)  # what reads a count refuses it by name
             yield found
         except (ValueError, RecursionError):
             raise refusal(path, "bad_record", f"line {number} is not a line of a record") from None
