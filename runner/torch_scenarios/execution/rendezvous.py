@@ -61,7 +61,6 @@ _LARGEST_OFFER, _LARGEST = 4096, 4 << 20
 # -------------------------------------------------------------------------------------------------
 # The messages. Each is decoded into one of these, and has nothing else in it.
 
-_Text: TypeAlias = Annotated[str, Meta(max_length=4096)]
 _Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=256)]
 _Port: TypeAlias = Annotated[int, Meta(ge=0, le=65535)]
 _Rank: TypeAlias = Annotated[int, Meta(ge=0, le=1 << 20)]
@@ -80,14 +79,6 @@ class Offer(_NodeMessage, frozen=True, kw_only=True):
 
 class Ended(_NodeMessage, frozen=True, kw_only=True):
     """The ranks of a node have ended."""
-
-
-class NodeReport(_NodeMessage, frozen=True, kw_only=True):
-    """What an examination found on a node; `port` is where it listens meanwhile."""
-
-    rows: Annotated[list[tuple[_Name, _Name, _Text]], Meta(max_length=256)]
-    addresses: Annotated[list[_Name], Meta(max_length=64)] = []
-    port: _Port = 0
 
 
 class StartRanks(_NodeMessage, frozen=True, kw_only=True):
@@ -111,13 +102,7 @@ class LeaveNode(_NodeMessage, frozen=True, kw_only=True):
     code: Annotated[int, Meta(ge=-256, le=256)]
 
 
-class Reach(_NodeMessage, frozen=True, kw_only=True):
-    """A node tries to connect to others, by host, address and port."""
-
-    peers: Annotated[list[tuple[_Name, _Name, _Port]], Meta(max_length=4096)]
-
-
-_Message: TypeAlias = Offer | Ended | NodeReport | StartRanks | EndRanks | LeaveNode | Reach
+_Message: TypeAlias = Offer | Ended | StartRanks | EndRanks | LeaveNode
 _MESSAGES = msgspec.msgpack.Decoder(_Message)
 _OFFERS = msgspec.msgpack.Decoder(Offer)
 
