@@ -14,6 +14,7 @@ import pickle
 import re
 import socket
 import sys
+from collections import Counter
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -48,8 +49,12 @@ def processes(session: int) -> list[int]:
 
 
 def opens(pids: list[int]) -> tuple[list[tuple[int, str, int]], list[bytes]]:
-    """Return the ports, by family and address, and the sockets at which processes listen."""
-    inodes = set()
+    """Return the ports, by family and address, and the sockets at which processes listen.
+
+    First the port that most processes hold, and was opened first: that of torch's store. What he
+    writes to a port of Gloo ends the rank behind it, and with it everything that is open.
+    """
+    inodes = Counter[str]()
     for pid in pids:
         for link in Path(f"/proc/{pid}/fd").glob("*"):
             with suppress(OSError):
@@ -60,13 +65,14 @@ def opens(pids: list[int]) -> tuple[list[tuple[int, str, int]], list[bytes]]:
             words = row.split()
             if words[3] == LISTENS and words[9] in inodes:
                 address, port = words[1].split(":")
-                ports.append((int(family), address, int(port, 16)))
+                found = (int(family), address, int(port, 16))
+                ports.append((-inodes[words[9]], int(words[9]), found))
     sockets = []
     for row in Path("/proc/net/unix").read_text(encoding="utf-8").splitlines()[1:]:
         words = row.split()
         if words[6] in inodes and len(words) > 7 and words[7].startswith("@") and words[5] == "01":
             sockets.append(b"\0" + words[7][1:].encode())
-    return ports, sockets
+    return [found for _, _, found in sorted(ports)], sockets
 
 
 def talk(line: socket.socket, words: bytes) -> bytes:
@@ -78,6 +84,14 @@ def talk(line: socket.socket, words: bytes) -> bytes:
         while more := line.recv(1 << 16):
             found += more
     return found
+
+
+def host_of(family: int, address: str) -> str:
+    """Return the address of a row of /proc/net as text; a port open for all has the loopback's."""
+    raw = bytes.fromhex(address)
+    turned = b"".join(raw[at : at + 4][::-1] for at in range(0, len(raw), 4))
+    text = socket.inet_ntop(family, turned).removeprefix("::ffff:")
+    return "127.0.0.1" if text in {"0.0.0.0", "::"} else text  # noqa: S104 -- it is compared
 
 
 def main() -> None:
@@ -99,11 +113,11 @@ def main() -> None:
         with socket.socket(socket.AF_UNIX) as line, suppress(OSError):
             line.connect(name)
             read[f"socket {name[1:].decode()}"] = talk(line, bytes(32) + pickled).decode("latin-1")
-    for _, address, port in ports:
-        host = "127.0.0.1"  # also where a port is open for both families
+    for number, address, port in ports:
+        host = host_of(number, address)
         with suppress(RuntimeError, OSError, ValueError):
             store = dist.TCPStore(
-                host, port, is_master=False, timeout=timedelta(seconds=2), wait_for_workers=False
+                host, port, is_master=False, timeout=timedelta(seconds=1), wait_for_workers=False
             )
             for key in store.list_keys():
                 with suppress(RuntimeError):
@@ -114,7 +128,8 @@ def main() -> None:
             for key in ("mail/1", "mail/2", "order/1", "turn/0/1", "scenario/1/mail/1"):
                 for prefix in (f"launch-{session}-1", "torch_scenarios/run/0", "/default_pg"):
                     store.set(f"{prefix}/{key}", pickled)
-        with socket.socket() as line, suppress(OSError):
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family) as line, suppress(OSError):
             line.connect((host, port))
             read[f"port {port} of {address}"] = talk(line, pickled + bytes(100)).decode("latin-1")
     json.dump({"ports": len(ports), "sockets": len(sockets), "read": read}, sys.stdout)

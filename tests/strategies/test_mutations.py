@@ -261,6 +261,8 @@ UNSEEN: dict[ModuleType, dict[str, str]] = {
     },
     tensor_parallel: {
         "_attention: entered[0] -> entered[1]": "queries, keys and values lie alike",
+        "distributes: parameter.rpartition('.')[0] -> parameter.rpartition('.')[1]": "whether a"
+        " stated placement is INVALID or FAILED: test_local_views",
     },
     pipeline: {
         "learn: xs[0] -> xs[1]": "parts have one shape",
@@ -320,6 +322,8 @@ UNSEEN: dict[ModuleType, dict[str, str]] = {
     },
     placement: {
         "_scattered: parts[0] -> parts[1]": "parts are padded to one shape",
+        "decoded: 2 * count -> 2 / count": "of one dimension it is the same, of two it is no slice:"
+        " test_local_views",
     },
 }
 

@@ -183,12 +183,20 @@ def test_a_name_without_a_value_is_named_with_what_makes_it(
         'x: {shape: "[x, x]"}',
         'x: {shape: "[2 / 4]"}',
         'elapsed: {min: "x"}',
-        "elapsed: {max: int8}",
     ],
 )
 def test_an_expectation_of_another_kind_is_told(expected: str, tmp_path: Path) -> None:
     verdict = checked(f"{HEAD}  - expect: {{{expected}}}\n", tmp_path)
     assert verdict.status == "INVALID"
     (problem, *_) = verdict.problems
+    assert problem.mark is not None
+    assert problem.mark.line == 6
+
+
+def test_a_word_in_place_of_seconds_is_invalid(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        checked(f"{HEAD}  - expect: {{elapsed: {{max: int8}}}}\n", tmp_path)
+    (problem,) = caught.value.problems
+    assert problem.code == "fixed_word"
     assert problem.mark is not None
     assert problem.mark.line == 6

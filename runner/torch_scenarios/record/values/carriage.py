@@ -95,6 +95,9 @@ class Carriage:
         self._known = -1
         recorder = witness.recorder
         self._recorder = recorder
+        #: torch's own `Work.wait`, where the recorder has put one around it
+        wait = recorder.dist.distributed_c10d.Work.wait
+        self._wait_of = getattr(wait, "__wrapped__", wait)
         self._answer = recorder.answer
         recorder.answer = self.answer
 
@@ -108,8 +111,16 @@ class Carriage:
         else:
             result = self._answer(number, name, group, args, go_on, is_awaited=is_awaited)
         if before is not None:
+            if is_awaited:
+                self._wait(result)
             self._after(before, number, name, is_awaited=is_awaited)
         return result
+
+    def _wait(self, result: Any) -> None:
+        """Wait for the work of a call that its caller waits for: then its result is there."""
+        work = result[-1] if isinstance(result, (tuple, list)) and result else result
+        if work is not None:
+            self._wait_of(self._recorder.dist.distributed_c10d.Work.unbox(work))
 
     # ------------------------------------------------------------------ one call
 

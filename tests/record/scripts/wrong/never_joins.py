@@ -1,6 +1,6 @@
 """A rank never joins the world.
 
-Finds: missing_participant
+Told: rank 2 never comes to `init_process_group`, which waits for all 4 ranks
 """
 
 import os, torch
