@@ -1,6 +1,7 @@
 """A rank never joins the world.
 
 Told: rank 2 never comes to `init_process_group`, which waits for all 4 ranks
+Never starts.
 """
 
 import os, torch
