@@ -150,7 +150,7 @@ def _compared(view: RankView, expectation: ValueExpectation) -> tuple[Value, fro
     if isinstance(value, Undefined) or relies:
         return value, _VALUE
     if wanted is not None and wanted.local:
-        wanted, value = view.held(expectation.key, wanted)
+        wanted, value = view.find(expectation.key, wanted)
     else:
         value = view.joined(expectation.key, value)
         wanted = None if wanted is None else replace(wanted, part=None)

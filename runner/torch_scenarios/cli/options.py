@@ -606,11 +606,11 @@ def selection_of(options: Mapping[str, Any]) -> Selection:
         only_failed=options.get("last_failed", False),
         failed_first=options.get("failed_first", False),
         strict=options.get("strict", False),
-        backend=_named_backend(options.get("backend")),
+        backend=_backend_of(options.get("backend")),
     )
 
 
-def _named_backend(asked: str | None) -> str | None:
+def _backend_of(asked: str | None) -> str | None:
     """Return the backend that an expression reads; None where the command line names none."""
     from torch_scenarios.execution.backends import carrier
 
@@ -725,6 +725,23 @@ def _beside(options: Mapping[str, Any], terminal: TerminalReport) -> dict[str, R
 
         found["--github"] = GithubReport(terminal.file, os.environ)
     return found
+
+
+def refuse_usage(words: str) -> NoReturn:
+    """Say what is wrong with a command line, in one line, and leave."""
+    click.echo(clean(words), err=True)
+    sys.exit(INVALID_EXIT)
+
+
+def write_text(path: str, words: str) -> None:
+    """Write a file, or to standard output where it is `-`; leave where it cannot be written."""
+    if path == "-":
+        click.echo(words, nl=False)
+        return
+    try:
+        Path(path).write_text(words, encoding="utf-8")
+    except OSError as error:
+        refuse_usage(f"{path}: it cannot be written: {error.strerror or error}")
 
 
 def refuse(error: ScenarioError) -> NoReturn:

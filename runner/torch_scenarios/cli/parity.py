@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from torch_scenarios.cli.options import HOW, INVALID_EXIT, REPORTS, GroupedCommand, option, refuse
+from torch_scenarios.cli.options import (
+    HOW,
+    REPORTS,
+    GroupedCommand,
+    option,
+    refuse,
+    refuse_usage,
+    write_text,
+)
 from torch_scenarios.display import clean
 from torch_scenarios.errors import LaunchError, ScenarioError
 from torch_scenarios.pipeline.interruption import interrupt_on_termination
@@ -65,7 +73,7 @@ def parity(**options: Any) -> None:
         elif len(command) == 2 and all(Path(each).is_dir() for each in command):
             one, many = map(Path, command)
         else:
-            _usage(
+            refuse_usage(
                 "write `scenario parity -n 4 --reference train.py -- train.py`, or name the "
                 "folders of two records"
             )
@@ -77,20 +85,15 @@ def parity(**options: Any) -> None:
         sys.exit(EXITS["INCONCLUSIVE"])
 
 
-def _usage(words: str) -> NoReturn:
-    click.echo(clean(words), err=True)
-    sys.exit(INVALID_EXIT)
-
-
 def _record_both(command: tuple[str, ...], options: dict[str, Any]) -> tuple[Path, Path]:
     """Record the reference in one process and the script in several; return their folders."""
     home = Path(options["folder"] or tempfile.mkdtemp(prefix="scenario-parity-"))
     try:
         reference = tuple(shlex.split(options["reference"]))
     except ValueError as error:
-        _usage(f"`--reference` cannot be split: {error}")
+        refuse_usage(f"`--reference` cannot be split: {error}")
     if not command:
-        _usage("there is nothing to compare: write the script behind `--`")
+        refuse_usage("there is nothing to compare: write the script behind `--`")
     one, many = home / "one", home / "many"
     _record(reference, one, 1, options)
     _record(command, many, options["world_size"], options)
@@ -103,7 +106,7 @@ def _record(command: tuple[str, ...], folder: Path, world: int, options: dict[st
     from torch_scenarios.record.live import KEPT_FOR_PARITY, Order
 
     if command and command[0].endswith(".py") and not Path(command[0]).is_file():
-        _usage(f"there is no script `{command[0]}`")
+        refuse_usage(f"there is no script `{command[0]}`")
     order = Order(
         command=command,
         folder=folder,
@@ -118,12 +121,9 @@ def _record(command: tuple[str, ...], folder: Path, world: int, options: dict[st
     except NothingRecordedError as error:
         click.echo(clean(str(error)), err=True)
         sys.exit(EXITS["INCONCLUSIVE"])
-    verdict = found.judged.result.verdict
-    is_torn = any(record.truncated for record in found.records.values())
-    if found.judged.found or found.ran.code or is_torn:
+    if not found.is_whole:
         of = "one process" if world == 1 else f"{world} ranks"
-        first = next((each.title for each in verdict.findings), verdict.reason or "")
-        words = f"the script of {of} does not finish: {first}"
+        words = f"the script of {of} does not finish: {found.reason}"
         click.echo(clean(f"INCONCLUSIVE {words}; `scenario import {folder}` has all of it"))
         sys.exit(EXITS["INCONCLUSIVE"])
 
@@ -180,10 +180,4 @@ def _write(path: str, found: Parity, problems: list[Problem]) -> None:
         ],
     }
     text = json.dumps(document, indent=2)
-    if path == "-":
-        click.echo(text)
-        return
-    try:
-        Path(path).write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        _usage(f"{path}: it cannot be written: {error.strerror or error}")
+    write_text(path, text + "\n")

@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from msgspec.structs import replace
 
-from torch_scenarios.cli.options import HOW, INVALID_EXIT, REPORTS, GroupedCommand, option, refuse
+from torch_scenarios.cli.options import (
+    HOW,
+    REPORTS,
+    GroupedCommand,
+    option,
+    refuse,
+    refuse_usage,
+    write_text,
+)
 from torch_scenarios.display import clean, clean_line
 from torch_scenarios.errors import LaunchError, ScenarioError
 from torch_scenarios.pipeline.interruption import interrupt_on_termination
@@ -109,9 +117,9 @@ def record(**options: Any) -> None:
         return
     command = tuple(options["command"])
     if not command:
-        _usage("there is nothing to record: write `scenario record -n 4 -- train.py`")
+        refuse_usage("there is nothing to record: write `scenario record -n 4 -- train.py`")
     if options["fake"] and options["values"]:
-        _usage("`--values` compares what real ranks hold: leave `--fake` out")
+        refuse_usage("`--values` compares what real ranks hold: leave `--fake` out")
     world = options["world_size"] or (2 if not options["fake"] else 8)
     order = Order(
         command=command,
@@ -130,7 +138,7 @@ def record(**options: Any) -> None:
         values=_values(options),
     )
     if not order.own_launcher and not order.module and not Path(command[0]).is_file():
-        _usage(f"there is no script `{command[0]}`")
+        refuse_usage(f"there is no script `{command[0]}`")
     interrupt_on_termination()
     try:
         _recorded(order, options)
@@ -160,20 +168,15 @@ def _show(line: str) -> None:
         click.echo(clean(each))
 
 
-def _usage(words: str) -> NoReturn:
-    click.echo(clean(words), err=True)
-    sys.exit(INVALID_EXIT)
-
-
 def _chosen(text: str, world: int) -> tuple[int, ...]:
     if text == "all":
         return tuple(range(world))
     try:
         found = sorted({int(each) for each in text.split(",")})
     except ValueError:
-        _usage(f"`--ranks {text}` names no ranks: write `all`, or `0,8`")
+        refuse_usage(f"`--ranks {text}` names no ranks: write `all`, or `0,8`")
     if not found or found[0] < 0 or found[-1] >= world:
-        _usage(f"`--ranks {text}` names a rank outside of this world of {world} ranks")
+        refuse_usage(f"`--ranks {text}` names a rank outside of this world of {world} ranks")
     return tuple(found)
 
 
@@ -195,7 +198,7 @@ def _recorded(order: Order, options: Mapping[str, Any]) -> NoReturn:
     if values is not None:
         found = replace(found, judged=with_verdict(found.judged, values.verdict))
     if options["as_json"] != "-":
-        lines = told_lines(found, time.monotonic() - began, values)
+        lines = report_lines(found, time.monotonic() - began, values)
         for line in lines[:1] if options["quiet"] else lines:
             _show(line)
     _write(found.judged, options)
@@ -217,7 +220,7 @@ def write_scenario(path: Path, result: Judged) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(result.program.text, encoding="utf-8")
     except OSError as error:
-        _usage(f"{path}: it cannot be written: {error.strerror or error}")
+        refuse_usage(f"{path}: it cannot be written: {error.strerror or error}")
 
 
 def exit_code(result: Judged, code: int) -> int:
@@ -237,18 +240,7 @@ def _write(result: Judged, options: Mapping[str, Any]) -> None:
         from torch_scenarios.report.json import text
 
         outcome = Outcome(results=(result.result,), cases=1, selected=1)
-        _write_text(options["as_json"], text(outcome))
-
-
-def _write_text(path: str, words: str) -> None:
-    """Write a file, or to standard output where it is `-`."""
-    if path == "-":
-        click.echo(words, nl=False)
-        return
-    try:
-        Path(path).write_text(words, encoding="utf-8")
-    except OSError as error:
-        _usage(f"{path}: it cannot be written: {error.strerror or error}")
+        write_text(options["as_json"], text(outcome))
 
 
 def scope_line(verdict: Verdict, values: ValueVerdict | None) -> str:
@@ -260,7 +252,7 @@ def scope_line(verdict: Verdict, values: ValueVerdict | None) -> str:
     return values.scope if values is not None else NOT_COMPARED
 
 
-def told_lines(found: Recorded, seconds: float, values: ValueVerdict | None = None) -> list[str]:
+def report_lines(found: Recorded, seconds: float, values: ValueVerdict | None = None) -> list[str]:
     """Return the verdict first, then why, where the ranks stand, and what was written."""
     from torch_scenarios.record.live import stack_of
     from torch_scenarios.record.values.verdict import lines_of_values
@@ -507,7 +499,7 @@ def diff(**options: Any) -> None:
         refuse(error)
     quiet = options["as_json"] == "-"
     if options["as_json"] is not None:
-        _write_text(options["as_json"], difference_json(a, b, found))
+        write_text(options["as_json"], difference_json(a, b, found))
     for line in [] if quiet else difference_lines(a, b, found):
         click.echo(clean(line))
     sys.exit(FOUND if found or a.world_size != b.world_size else 0)
@@ -555,7 +547,7 @@ def _compare_pages(options: Mapping[str, Any]) -> NoReturn:
     if not found:
         click.echo(f"equal: {len(after.heads)} cases")
     if options["html_file"]:
-        _write_text(options["html_file"], compared_page(before, after, found))
+        write_text(options["html_file"], compared_page(before, after, found))
     sys.exit(FOUND if found else 0)
 
 

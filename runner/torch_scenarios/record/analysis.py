@@ -71,6 +71,18 @@ class Recorded(Struct, frozen=True, kw_only=True):
     path: Path
     home: str
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether every rank came to the end of the program, and nothing is wrong with it."""
+        torn = any(record.truncated for record in self.records.values())
+        return not (self.judged.found or self.ran.code or torn)
+
+    @property
+    def reason(self) -> str:
+        """The first finding in a line, else the verdict's reason."""
+        verdict = self.judged.result.verdict
+        return next((each.title for each in verdict.findings), verdict.reason or "")
+
 
 #: ranks whose rest is told, and calls of each
 MOST_RESTS, MOST_NEXT = 8, 3

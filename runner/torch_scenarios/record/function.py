@@ -168,12 +168,10 @@ class ProgramRecorder:
             found, folder = self._record(
                 each, world, fake=False, cuda_as_cpu=False, values=KEPT_FOR_PARITY
             )
-            verdict = found.judged.result.verdict
-            is_torn = any(record.truncated for record in found.records.values())
-            if found.judged.found or found.ran.code or is_torn:
+            if not found.is_whole:
                 output = (folder / "output.log").read_text(encoding="utf-8", errors="replace")
-                first = next((f.title for f in verdict.findings), verdict.reason or "")
-                message = f"`{each.__name__}` on {world} ranks does not end well: {first}\n{output}"
+                ended = f"`{each.__name__}` on {world} ranks does not end well: {found.reason}"
+                message = f"{ended}\n{output}"
                 raise AssertionError(message)
             folders.append(folder)
         parity = compare(*folders)

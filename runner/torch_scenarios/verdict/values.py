@@ -339,7 +339,7 @@ class Values:
             wanted = view.wanted(expectation) if shared is None else shared
             if wanted is None:
                 return None
-            wanted, got = view.held(expectation.key, wanted)
+            wanted, got = view.find(expectation.key, wanted)
         except UndefinedRead as read:
             return self._undefined(view, read.value, read.name, expectation.key.text)
         if wanted.has_value and wanted.value is None and got is None:

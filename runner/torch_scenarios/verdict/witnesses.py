@@ -465,7 +465,7 @@ class RankView(Struct, frozen=True, kw_only=True):
         total = self.summed(key, value)
         return total if total is not value else whole
 
-    def held(self, key: Expression, wanted: Wanted) -> tuple[Wanted, Value]:
+    def find(self, key: Expression, wanted: Wanted) -> tuple[Wanted, Value]:
         """Return what is wanted, and what there is of it: a rank's own part, or the whole.
 
         Raises UndefinedRead where the key looks at such a value.

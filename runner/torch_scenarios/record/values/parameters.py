@@ -119,7 +119,7 @@ class Parameters:
             self._roots[id(module)] = (self._weak(module), number, self._weak(owner))
             self._prefixes.setdefault(id(owner), self._prefix(owner, variable))
         prefix = self._prefixes.get(id(owner), "")
-        for name, tensor, kind in named_tensors(owner, prefix):
+        for name, tensor, kind in tensors_of(owner, prefix):
             if self.find(tensor) is None:
                 self._names.add(name)
                 self.register(tensor, name, kind, place, number)
@@ -135,7 +135,7 @@ class Parameters:
 
     def _prefix(self, owner: Any, variable: str) -> str:
         """Return what tells the names of a module from those of another one."""
-        fresh = [name for name, each, _ in named_tensors(owner, "") if self.find(each) is None]
+        fresh = [name for name, each, _ in tensors_of(owner, "") if self.find(each) is None]
         if self._names.isdisjoint(fresh):
             return ""
         return variable or f"model{len(self._prefixes)}"
@@ -174,7 +174,7 @@ def version_of(tensor: Any) -> Any:
         return None
 
 
-def named_tensors(module: Any, prefix: str) -> Iterator[tuple[str, Any, str]]:
+def tensors_of(module: Any, prefix: str) -> Iterator[tuple[str, Any, str]]:
     """Yield the parameters and float buffers of a module, by names without those of wrappers."""
     seen: set[int] = set()
     waiting = [(module, prefix)]

@@ -235,12 +235,12 @@ Layout = dict[int, dict[str, Arrangement]]
 
 def arrange(reference: Values, held: Mapping[int, Values], records: Records) -> Layout:
     """Return which part of the reference each rank's parameters are."""
-    wholes = _named(reference, 0, "before")
+    wholes = arrays_by_name(reference, 0, "before")
     layout: Layout = {}
     for rank, values in held.items():
         layout[rank] = {}
         waiting = []
-        for name, part in _named(values, 0, "before").items():
+        for name, part in arrays_by_name(values, 0, "before").items():
             if not part.size:
                 continue
             if _is_constant(part):
@@ -254,7 +254,8 @@ def arrange(reference: Values, held: Mapping[int, Values], records: Records) -> 
     return layout
 
 
-def _named(values: Values, step: int, kind: str) -> dict[str, Array]:
+def arrays_by_name(values: Values, step: int, kind: str) -> dict[str, Array]:
+    """Return what a rank keeps of one step and kind, by the names of its parameters."""
     start = f"{kind}/"
     own = values.get(step, {})
     return {name.removeprefix(start): v for name, v in own.items() if name.startswith(start)}
@@ -332,7 +333,7 @@ def _wrong_arrangement(
     reference: Values, layout: Layout, records: Records
 ) -> Iterator[ValueFinding]:
     """Yield a parameter of the reference of which the ranks together lack a part."""
-    for name, whole in _named(reference, 0, "before").items():
+    for name, whole in arrays_by_name(reference, 0, "before").items():
         parts = {
             rank: each for rank, own in layout.items() for each in own.values() if each.name == name
         }
@@ -389,11 +390,11 @@ def _deviations(
     """
     for step in sorted(reference):
         for kind in ("gradient", "after"):
-            wholes = _named(reference, step, kind)
+            wholes = arrays_by_name(reference, step, kind)
             for rank, values in held.items():
                 numbers = records[rank].names
                 named = sorted(
-                    _named(values, step, kind).items(),
+                    arrays_by_name(values, step, kind).items(),
                     key=_number_in(numbers),
                     reverse=kind == "gradient",
                 )
@@ -441,15 +442,15 @@ def _distance(
 
 def _weights_before(values: Values, step: int, name: str) -> Array | None:
     if step == 0:
-        return _named(values, 0, "before").get(name)
-    return _named(values, step - 1, "after").get(name)
+        return arrays_by_name(values, 0, "before").get(name)
+    return arrays_by_name(values, step - 1, "after").get(name)
 
 
 def _telling(sure: list[_Deviation], reference: Values, layout: Layout) -> _Deviation:
     """Return the deviation that shows most of those of the first kind: one number says nothing."""
     first = sure[0]
     alike = [each for each in sure if (each.step, each.kind) == (first.step, first.kind)]
-    wholes = _named(reference, first.step, first.kind)
+    wholes = arrays_by_name(reference, first.step, first.kind)
     return next((e for e in alike if wholes[layout[e.rank][e.name].name].size > 1), first)
 
 
@@ -484,9 +485,9 @@ def _explained(
 ) -> tuple[str, str]:
     """Return what a value is in place of the reference's, and what to do."""
     at = layout[first.rank][first.name]
-    whole = _named(reference, first.step, first.kind)[at.name]
+    whole = arrays_by_name(reference, first.step, first.kind)[at.name]
     wanted = at.part_of(whole).astype(float)
-    got = _named(held[first.rank], first.step, first.kind)[first.name].astype(float)
+    got = arrays_by_name(held[first.rank], first.step, first.kind)[first.name].astype(float)
     if first.kind != "gradient" or got.shape != wanted.shape:
         return "is not what one process has", "look at what the optimizer does differently"
     size = float(np.abs(wanted).max(initial=0.0)) or 1.0
@@ -508,7 +509,7 @@ def _explained(
             ),
         )
     alike = {
-        rank: _named(values, first.step, first.kind).get(name)
+        rank: arrays_by_name(values, first.step, first.kind).get(name)
         for rank, values in held.items()
         for name, each in layout[rank].items()
         if each == at
@@ -525,7 +526,7 @@ def _explained(
                     ),
                     "reduce it over these ranks before the optimizer steps",
                 )
-    before = _named(reference, first.step - 1, first.kind).get(at.name)
+    before = arrays_by_name(reference, first.step - 1, first.kind).get(at.name)
     if before is not None and is_close(got, at.part_of(before).astype(float)):
         return "is that of the step before", "wait for the reduction before the optimizer steps"
     return (
