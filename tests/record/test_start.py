@@ -180,3 +180,13 @@ def test_ranks_that_a_script_spawns_are_recorded(
     assert done.exit_code == int(wrong), done.output
     assert "2 ranks" in done.output
     assert ("spawns.py:15" in done.output) == wrong
+
+
+@pytest.mark.torch
+def test_a_script_that_may_start_its_ranks_itself_is_told_how_it_is_recorded(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "spawns.py"
+    script.write_text("import torch.multiprocessing as mp\nif False:\n    mp.spawn(print)\n")
+    done = CliRunner().invoke(cli, ["record", "-n", "1", "-o", str(tmp_path / "o"), str(script)])
+    assert f"`scenario record -- python {script}`" in done.stderr

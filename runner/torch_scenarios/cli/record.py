@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 INCONCLUSIVE, FOUND = 3, 1
 
+#: what a script has that starts its ranks itself
+STARTS_RANKS = re.compile(r"\b(?:mp|multiprocessing)\.spawn\(")
 #: ranks whose stacks are shown, and lines of each
 MOST_STACKS, MOST_LINES = 4, 6
 #: different positions of ranks that are shown
@@ -139,6 +142,7 @@ def record(**options: Any) -> None:
     )
     if not order.own_launcher and not order.module and not Path(command[0]).is_file():
         refuse_usage(f"there is no script `{command[0]}`")
+    _warn_of_spawn(order)
     interrupt_on_termination()
     try:
         _recorded(order, options)
@@ -166,6 +170,17 @@ def _show(line: str) -> None:
         )
     for each in line.splitlines():
         click.echo(clean(each))
+
+
+def _warn_of_spawn(order: Order) -> None:
+    """Say how a script is recorded that starts its ranks itself; here each rank would do so."""
+    if order.own_launcher or order.module:
+        return
+    text = Path(order.command[0]).read_text(encoding="utf-8", errors="replace")
+    if STARTS_RANKS.search(text):
+        told = f"{order.command[0]} calls `mp.spawn`: where it starts all ranks itself, write"
+        command = shlex.join(("scenario", "record", "--", "python", *order.command))
+        click.echo(clean(f"scenario: {told} `{command}`"), err=True)
 
 
 def _chosen(text: str, world: int) -> tuple[int, ...]:
