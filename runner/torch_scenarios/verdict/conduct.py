@@ -25,7 +25,14 @@ from torch_scenarios.model.scenario import (
 from torch_scenarios.model.trace import Diagnosis, Event, RankTrace, Trace
 from torch_scenarios.model.traffic import Structure
 from torch_scenarios.model.versions import installed, is_version, release_of
-from torch_scenarios.verdict.finding import Finding, StatedCost, Witness, ranks_do, ranks_text
+from torch_scenarios.verdict.finding import (
+    Finding,
+    StatedCost,
+    Witness,
+    blame,
+    ranks_do,
+    ranks_text,
+)
 from torch_scenarios.verdict.witnesses import (
     Case,
     Memories,
@@ -194,14 +201,13 @@ def _raises(case: Case, instance: StepInstance, expect: Expectation) -> list[Fin
     seen = _observed_problem(instance.observed.event, spec) if instance.observed else None
     case.compared += 1
     mark = spec.mark or expect.mark
-    findings = []
-    if seen is not None and not mine:
-        findings.append(_finding(instance.event, "backend", "raises_differs", seen, "raises"))
-    elif mine and case.run is not None and instance.observed is not None and not seen:
-        findings.append(_finding(instance.event, "reference", "raises_differs", mine, "raises"))
-    elif mine:
-        findings.append(_finding(instance.event, "expectation", "raises_differs", mine, "raises"))
-    return [_at(finding, mark) for finding in findings]
+    witness = blame(
+        predicted=bool(mine), observed=None if instance.observed is None else bool(seen)
+    )
+    prose = mine or seen
+    if witness is None or prose is None:
+        return []
+    return [_at(_finding(instance.event, witness, "raises_differs", prose, "raises"), mark)]
 
 
 def _chosen(side: Side, stated: PerRank[RaiseSpec] | RaiseSpec) -> RaiseSpec | None:
@@ -285,18 +291,12 @@ def _raised_at_end(case: Case) -> list[Finding]:
             mine = None
         seen = _end_problem(case.observed.rank(rank), spec) if case.observed else None
         prose = mine or seen
-        if prose:
-            witness = _alone(mine, seen, ran=case.run is not None)
+        witness = blame(predicted=bool(mine), observed=None if case.run is None else bool(seen))
+        if witness and prose:
             mark = spec.mark or case.final.at_end.mark or case.final.mark
             finding = _raise_finding(witness, prose, mark)
             found.setdefault((witness, prose), []).append((rank, finding))
     return [_together(entries) for entries in found.values()]
-
-
-def _alone(mine: str | None, seen: str | None, *, ran: bool) -> Witness:
-    if not mine:
-        return "backend"
-    return "expectation" if seen or not ran else "reference"
 
 
 def _raise_finding(witness: Witness, prose: str, mark: Mark | None) -> Finding:
@@ -341,12 +341,13 @@ def _elapsed(case: Case, instance: StepInstance, expect: Expectation) -> list[Fi
         seen = _bounds(instance.observed.event, least, most, late_s + TIMER_ERROR_S)
     case.compared += 1
     mark = bounds.mark or expect.mark
-    if mine:
-        witness: Witness = "reference" if instance.observed and not seen else "expectation"
-        return [_at(_finding(instance.event, witness, "elapsed_differs", mine, "elapsed"), mark)]
-    if seen:
-        return [_at(_finding(instance.event, "backend", "elapsed_differs", seen, "elapsed"), mark)]
-    return []
+    witness = blame(
+        predicted=bool(mine), observed=None if instance.observed is None else bool(seen)
+    )
+    prose = mine or seen
+    if witness is None or prose is None:
+        return []
+    return [_at(_finding(instance.event, witness, "elapsed_differs", prose, "elapsed"), mark)]
 
 
 def _bounds(event: Event, least: float | None, most: float | None, error_s: float) -> str | None:
@@ -397,11 +398,9 @@ def judge_blocked(case: Case) -> list[Finding]:
         if static:
             mine = _position(case, case.predicted, rank, stated)
         seen = _position(case, case.observed, rank, stated) if case.observed else None
-        witness: Witness = "backend"
-        if mine:
-            witness = "reference" if case.observed and seen is None else "expectation"
         prose = mine or seen
-        if prose:
+        witness = blame(predicted=bool(mine), observed=bool(seen) if case.observed else None)
+        if witness and prose:
             place = chosen_place(case.predicted, rank, final.blocked)
             found.append(_blocked_finding(final, witness, rank, prose, place))
     return found
@@ -963,12 +962,10 @@ def _dies(case: Case) -> list[Finding]:
         predicted, observed = _died(case.predicted, rank), _died(case.observed, rank)
         opened = "crash" in case.open or not case.reference or case.own_outcome
         mine = stated != predicted and not opened
-        seen = case.observed is not None and stated != observed
-        if not mine and not seen:
+        seen = None if case.observed is None else stated != observed
+        witness = blame(predicted=mine, observed=seen)
+        if witness is None:
             continue
-        witness: Witness = (
-            "backend" if not mine else "expectation" if seen or case.run is None else "reference"
-        )
         got = observed if case.run is not None else predicted
         found.append(
             Finding(
@@ -999,13 +996,14 @@ def _within(case: Case) -> list[Finding]:
     case.compared += 1
     predicted_s = case.prediction.duration_s
     mine = case.reference and predicted_s > limit_s + CLOCK_ERROR_S
-    seen = case.run is not None and case.run.duration_s > limit_s
-    if not mine and not seen:
+    seen = None if case.run is None else case.run.duration_s > limit_s
+    witness = blame(predicted=mine, observed=seen)
+    if witness is None:
         return []
-    took_s = case.run.duration_s if case.run is not None else predicted_s
+    took_s = case.run.duration_s if case.run is not None and seen else predicted_s
     return [
         Finding(
-            witness="expectation" if mine else "backend",
+            witness=witness,
             code="within_exceeded",
             prose=f"it takes {took_s:.3g} s, you expect at most {limit_s:g} s",
             mark=case.final.mark,

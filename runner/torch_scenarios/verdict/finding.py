@@ -93,6 +93,18 @@ ALONE: dict[Witness, str] = {
     "program": "the program is wrong",
 }
 
+
+def blame(*, predicted: bool, observed: bool | None) -> Witness | None:
+    """Return which of author, reference and run contradicts the two others; None where all agree.
+
+    `predicted`: the reference contradicts the author. `observed`: the run does; None where no run
+    came to this point, and the reference decides alone.
+    """
+    if predicted:
+        return "reference" if observed is False else "expectation"
+    return "backend" if observed else None
+
+
 #: why a case is FAILED that has a warning and no finding
 STRICT = "with --strict a warning is a failure"
 

@@ -20,6 +20,7 @@ from torch_scenarios.verdict.finding import (
     Difference,
     Finding,
     Witness,
+    blame,
     prose_of,
     ranks_do,
 )
@@ -500,11 +501,15 @@ def _blame(
     """Return who stands alone; `mine` is author against reference, `seen` author against run."""
     if mine is None:
         return [("expectation", seen)] if seen else []
-    if not mine:
-        return [("backend", seen)] if seen else []
-    if ran and seen is not None and not seen:
-        return [("reference", [_turned(difference) for difference in mine])]
-    return [("expectation", mine)]
+    witness = blame(predicted=bool(mine), observed=None if seen is None or not ran else bool(seen))
+    match witness:
+        case None:
+            return []
+        case "backend":
+            return [(witness, seen or [])]
+        case "reference":
+            return [(witness, [_turned(difference) for difference in mine])]
+    return [(witness, mine)]
 
 
 def _turned(difference: Difference) -> Difference:
