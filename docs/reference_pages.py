@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from reference_algorithms import algorithms
 from reference_commands import bounds, commands, reports
+from reference_decisions import decisions
 from reference_strategies import strategy
 from writing import escaped, table, wrapped, yaml_block
 
@@ -308,6 +309,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "bounds": bounds,
     "quickest algorithms": algorithms,
     "conformance": what_works_where,
+    "decisions": decisions,
     "functions": functions,
     "interface": interface,
     **{name: words(name) for name in WORDS},
