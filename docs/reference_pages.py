@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reference_algorithms import algorithms
+from reference_attacks import attacks
 from reference_commands import bounds, commands, reports
 from reference_decisions import decisions
 from reference_strategies import strategy
@@ -308,6 +309,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "bounds": bounds,
     "quickest algorithms": algorithms,
+    "attacks": attacks,
     "conformance": what_works_where,
     "decisions": decisions,
     "functions": functions,

@@ -16,8 +16,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 
+@pytest.fixture
+def ended(
+    batch: Callable[[Path, Sequence[str]], Ended],
+    record_property: Callable[[str, object], None],
+) -> Callable[[Path, Sequence[str]], Ended]:
+    """Return what runs `scenario ARGUMENTS` in a folder, and keeps how it ended for the report."""
+
+    def run(folder: Path, arguments: Sequence[str]) -> Ended:
+        end = batch(folder, arguments)
+        kept = {
+            "command": " ".join(["scenario", *arguments]),
+            "code": end.code,
+            "cpu_s": round(end.cpu_s, 2),
+            "mib": end.memory >> 20,
+        }
+        record_property("ended", json.dumps(kept))
+        return end
+
+    return run
+
+
 @pytest.fixture(scope="session")
-def ended() -> Iterator[Callable[[Path, Sequence[str]], Ended]]:
+def batch() -> Iterator[Callable[[Path, Sequence[str]], Ended]]:
     """Return what runs `scenario ARGUMENTS` in a folder, within bounds."""
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "NO_COLOR": "1"}
     with subprocess.Popen(

@@ -27,7 +27,7 @@ import pytest
 from processes import of_run, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -245,10 +245,14 @@ def striking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Strikes]:
 
 @pytest.mark.parametrize(("number", "killing"), list(enumerate(killings())), ids=str)
 def test_a_killing_leaves_nothing_behind_and_loses_no_result(
-    number: int, killing: Killing, striking: Strikes
+    number: int,
+    killing: Killing,
+    striking: Strikes,
+    record_property: Callable[[str, object], None],
 ) -> None:
     folder, future = striking[number]
     left = future.result()
+    record_property("ended", json.dumps({"code": left.code}))
     # a Ctrl-C that meets Python before it has begun with the command is answered by Python
     assert "Traceback" not in left.said or "/torch_scenarios/" not in left.said, left.said
     assert not left.processes, left.said
