@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from writing import escaped, table
+from writing import escaped, table, wrapped
 
 #: a section -> its heading, and what holding means there
 SECTIONS = {
@@ -59,7 +59,7 @@ def attacks() -> str:
     parts = [table(head, (_total(name, kept[name]) for name in found))]
     for name in found:
         heading, meaning = SECTIONS[name]
-        parts += [f"## {heading}", meaning, _rows(kept[name]["rows"])]
+        parts += [f"## {heading}", wrapped(meaning), _rows(kept[name]["rows"])]
     return "\n\n".join(parts)
 
 
