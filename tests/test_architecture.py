@@ -42,7 +42,7 @@ FLOORS = (
     ("report",),
     ("bless",),
     ("record",),
-    ("conformance", "minimize", "watch", "pytest_plugin"),
+    ("conformance", "doctor", "minimize", "watch", "pytest_plugin"),
     ("cli",),
     ("entry",),
 )
@@ -71,7 +71,7 @@ LARGEST = 17
 BESIDE = 8
 #: what one other module alone imports is a section of that module, unless it is a real seam, or has
 #: a floor of its own
-SINGLE_IMPORTER = 27
+SINGLE_IMPORTER = 28
 #: seams: what runs in a process of its own, or is an entry of a table outside of a package of them
 SEAMS = {
     "record.fake": "all ranks in one process of the user's",
@@ -85,6 +85,7 @@ SEAMS = {
     "record.scratch": "the user's files, in the user's process",
     "report.github": "what GitHub alone reads",
     "worker.agent": "a process of its own on each node",
+    "worker.inventory": "a process of its own, which asks CUDA",
 }
 #: what the command line's start imports: there NumPy, rich and most of this package are for types
 STARTING = {"", "cli", "pytest_plugin", "report", "stages"}

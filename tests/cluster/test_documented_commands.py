@@ -47,7 +47,7 @@ def commands() -> list[list[str]]:
 
 
 ALONE = [words for words in commands() if "--nnodes" not in words and words[1] != "agent"]
-SPREAD = [words for words in commands() if "--nnodes" in words]
+SPREAD = [words for words in commands() if "--nnodes" in words and words[1] != "doctor"]
 (AGENT,) = [words for words in commands() if words[1] == "agent"]
 
 

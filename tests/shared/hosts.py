@@ -115,6 +115,8 @@ class Hosts:
         self.agents: list[subprocess.Popen[bytes]] = []
         #: a folder that a host has for itself, by its number: it does not see what others write
         self.private: dict[int, Path] = {}
+        #: names beyond those of the hosts: rows of /etc/hosts
+        self.rows: list[str] = []
         self._links: list[subprocess.Popen[str]] = []
         self._since_s = 0.0
         self._report = folder / "report.json"
@@ -184,6 +186,16 @@ class Hosts:
         self._links.append(carrier)
         assert carrier.stdout is not None
         assert carrier.stdout.readline() == "forwards\n"
+
+    def add_ipv6(self) -> None:
+        """Give each host an address of IPv6 as well."""
+        for number, name in enumerate(self.names):
+            _ip("-n", name, "addr", "add", f"{address6(number)}/64", "dev", "eth0", "nodad")
+
+    def know(self, row: str) -> None:
+        """Let every host know a name, from now on; those that run read the file anew."""
+        self.rows.append(row)
+        self._names()
 
     # ------------------------------------------------------------------ processes
 
@@ -320,7 +332,8 @@ class Hosts:
         """Return what the hosts have as /etc/hosts: there is no name server to ask."""
         path = self.folder / "hosts"
         lines = [f"{address(n)} node{n} host{n}" for n in range(len(self.names))]
-        path.write_text("\n".join(["127.0.0.1 localhost", *lines, ""]), encoding="utf-8")
+        rows = ["127.0.0.1 localhost", *lines, *self.rows, ""]
+        path.write_text("\n".join(rows), encoding="utf-8")
         return path
 
     def _output(self, number: int) -> Path:
@@ -377,6 +390,11 @@ def sweep() -> None:
 def address(number: int) -> str:
     """Return the address of a host; it exists inside the namespaces only."""
     return f"10.77.0.{number + 1}"
+
+
+def address6(number: int) -> str:
+    """Return the address of IPv6 that a host has once it was given one."""
+    return f"fd79::{number + 1}0"
 
 
 def until(seen: Callable[[], Any]) -> Any:

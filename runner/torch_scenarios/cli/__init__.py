@@ -28,6 +28,7 @@ COMMANDS = {
     "parity": ("parity", "parity", "Say whether n processes compute what one process computes."),
     "import": ("record", "import_records", "Judge a record, or torch's flight-recorder dumps."),
     "diff": ("record", "diff", "Compare two records or scenarios: whose communication differs."),
+    "doctor": ("doctor", "doctor", "Look at every node of a run before anything runs."),
     "agent": ("run", "agent", "Lend this node's ranks to the run of another node."),
     "merge": ("run", "merge", "Join the results of shards, or of several runs."),
     "show": ("show", "show", "Draw a case as a space-time diagram, predicted or run."),

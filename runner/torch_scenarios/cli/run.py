@@ -17,6 +17,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from msgspec.structs import replace
 
+from torch_scenarios.cli.nodes import (
+    leave_unmet,
+    met_at,
+    require_endpoint,
+    secret_for_all,
+    secret_or_leave,
+    spanning,
+    split_endpoint,
+    token_or_leave,
+)
 from torch_scenarios.cli.options import (
     HOW,
     INCONCLUSIVE_EXIT,
@@ -52,8 +62,6 @@ if TYPE_CHECKING:
 
     from torch_scenarios.execution.backends import LaunchOptions
     from torch_scenarios.execution.launcher import Launcher
-    from torch_scenarios.execution.letters import Secret
-    from torch_scenarios.execution.rendezvous import Endpoint
     from torch_scenarios.model.scenario import Scenario
     from torch_scenarios.pipeline.results import Executor, Outcome
     from torch_scenarios.report.html.page import Shown
@@ -249,63 +257,15 @@ def _require_one_launch(options: dict[str, Any]) -> None:
     options["jobs"] = 1
 
 
-#: the largest number of a port
-LAST_PORT = 65535
-
-
-def _endpoint(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
-    """Split host:port; an address of IPv6 is in brackets."""
-    if value is None:
-        return None
-    host, _, port = value.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        message = f"{value!r}: write an address of IPv6 in brackets, as in [fd79::10]:29400"
-        raise click.BadParameter(message, ctx=ctx, param=param)
-    if host and port.isdecimal() and 0 < int(port) <= LAST_PORT:
-        return host, int(port)
-    message = f"{value!r} is not HOST:PORT, as in host0:29400 or [fd79::10]:29400"
-    raise click.BadParameter(message, ctx=ctx, param=param)
-
-
 def spreading(command: Any) -> Any:
-    """Add the options that spread the ranks over nodes."""
-    for add in (
-        option(
-            HOW,
-            "--netns",
-            type=click.IntRange(2, 64),
-            metavar="N",
-            help="Simulate N hosts by network namespaces of this machine, joined by a bridge.",
-        ),
-        option(
-            HOW,
-            "--nproc-per-node",
-            type=click.IntRange(1),
-            default=4,
-            show_default=True,
-            metavar="N",
-            help="Ranks of each node, with --nnodes or --netns.",
-        ),
-        option(
-            HOW,
-            "--rdzv-endpoint",
-            callback=_endpoint,
-            metavar="HOST:PORT",
-            help="Where the nodes meet: an address of the first node, which judges and reports.",
-        ),
-        option(
-            HOW,
-            "--nnodes",
-            type=click.IntRange(1),
-            default=1,
-            metavar="N",
-            help="Run on N nodes: start the same command on each of them.",
-        ),
-    ):
-        command = add(command)
-    return command
+    """Add the options that spread the ranks over nodes, or over hosts that are simulated."""
+    return option(
+        HOW,
+        "--netns",
+        type=click.IntRange(2, 64),
+        metavar="N",
+        help="Simulate N hosts by network namespaces of this machine, joined by a bridge.",
+    )(spanning(command))
 
 
 @click.command("run", cls=GroupedCommand)
@@ -350,30 +310,20 @@ def _run_here(options: dict[str, Any], launch: Callable[[], Any]) -> NoReturn:
 
 def _on_nodes(options: dict[str, Any]) -> NoReturn:
     """Be the command line of several nodes, or the agent of one; end with the exit code."""
-    if options["rdzv_endpoint"] is None:
-        message = "--nnodes needs --rdzv-endpoint HOST:PORT, the same on every node"
-        raise click.UsageError(message)
-    token = _token()
+    require_endpoint(options)
+    token = token_or_leave()
     _set_environment()
-    from torch_scenarios.execution.letters import Secret
-    from torch_scenarios.execution.token import TOKEN, TOKEN_FILE, fresh_token
     from torch_scenarios.worker.agent import Cluster, fork_agent, say, serve
 
-    endpoint, own = _met_at(options), _of_an_agent()
+    endpoint, own = met_at(options), _of_an_agent()
     try:
         listeners = endpoint.open(say)
     except LaunchError as error:
-        _leave_unmet(error)
+        leave_unmet(error)
     if not listeners:
-        code = serve(endpoint, options["nproc_per_node"], own, _secret(token))
+        code = serve(endpoint, options["nproc_per_node"], own, secret_or_leave(token))
         _leave_node(code)
-    if token is None:
-        token = fresh_token()
-        say(
-            f"the other nodes need this token, in their environment or in a file that {TOKEN_FILE} "
-            f"names:\n  export {TOKEN}={token}"
-        )
-    secret = Secret(token.encode())
+    secret = secret_for_all(token, say)
     os.environ["LOCAL_WORLD_SIZE"] = str(options["nproc_per_node"])
     agent = fork_agent(endpoint, options["nproc_per_node"], own, secret)
     launch = launch_options(options)
@@ -386,44 +336,6 @@ def _on_nodes(options: dict[str, Any]) -> NoReturn:
         raise
     finally:
         cluster.leave(code)
-
-
-def _met_at(options: Mapping[str, Any]) -> Endpoint:
-    from torch_scenarios.execution.rendezvous import Endpoint
-
-    host, port = options["rdzv_endpoint"]
-    return Endpoint(host=host, port=port)
-
-
-def _token() -> str | None:
-    """Return the token that the environment has; one that cannot be used ends with exit code 3."""
-    from torch_scenarios.execution.token import token_of
-
-    try:
-        return token_of(os.environ)
-    except LaunchError as error:
-        _leave_unmet(error)
-
-
-def _secret(token: str | None) -> Secret:
-    """Return the secret of a node that is not the first; without a token it ends with code 3."""
-    from torch_scenarios.execution.letters import Secret
-    from torch_scenarios.execution.token import TOKEN, TOKEN_FILE
-
-    if token is None:
-        click.echo(
-            f"this node needs the token of the run: set {TOKEN} to what the first node prints, or "
-            f"{TOKEN_FILE} to a file with it",
-            err=True,
-        )
-        sys.exit(INCONCLUSIVE_EXIT)
-    return Secret(token.encode())
-
-
-def _leave_unmet(error: Exception) -> NoReturn:
-    """Say why this node cannot take part, and end with exit code 3."""
-    click.echo(clean(str(error)), err=True)
-    sys.exit(INCONCLUSIVE_EXIT)
 
 
 def _of_an_agent() -> CommandLine:
@@ -449,7 +361,7 @@ def _leave_node(code: int) -> NoReturn:
 @option(
     HOW,
     "--rdzv-endpoint",
-    callback=_endpoint,
+    callback=split_endpoint,
     required=True,
     metavar="HOST:PORT",
     help="Where the nodes meet: an address of the first node, on which `scenario run` is.",
@@ -471,12 +383,12 @@ def agent(**options: Any) -> None:
     with its exit code. SCENARIO_TOKEN, or a file that SCENARIO_TOKEN_FILE names, has the token that
     the first node prints.
     """
-    secret = _secret(_token())
+    secret = secret_or_leave(token_or_leave())
     _set_environment()
     from torch_scenarios.worker.agent import serve
 
     count = options["nproc_per_node"]
-    _leave_node(serve(_met_at(options), count, _of_an_agent(), secret, follows=True))
+    _leave_node(serve(met_at(options), count, _of_an_agent(), secret, follows=True))
 
 
 def _set_environment() -> None:

@@ -66,22 +66,22 @@ _Port: TypeAlias = Annotated[int, Meta(ge=0, le=65535)]
 _Rank: TypeAlias = Annotated[int, Meta(ge=0, le=1 << 20)]
 
 
-class _NodeMessage(Struct, frozen=True, kw_only=True, tag=True, forbid_unknown_fields=True):
+class NodeMessage(Struct, frozen=True, kw_only=True, tag=True, forbid_unknown_fields=True):
     """A message between the first node and another."""
 
 
-class Offer(_NodeMessage, frozen=True, kw_only=True):
+class Offer(NodeMessage, frozen=True, kw_only=True):
     """A node is here, and lends so many ranks."""
 
     host: _Name
     count: Annotated[int, Meta(ge=1, le=MOST_RANKS)]
 
 
-class Ended(_NodeMessage, frozen=True, kw_only=True):
+class Ended(NodeMessage, frozen=True, kw_only=True):
     """The ranks of a node have ended."""
 
 
-class StartRanks(_NodeMessage, frozen=True, kw_only=True):
+class StartRanks(NodeMessage, frozen=True, kw_only=True):
     """A node starts its ranks, from `first` on, of a launch whose store is at `port`."""
 
     launch: _Name
@@ -92,11 +92,11 @@ class StartRanks(_NodeMessage, frozen=True, kw_only=True):
     port: _Port
 
 
-class EndRanks(_NodeMessage, frozen=True, kw_only=True):
+class EndRanks(NodeMessage, frozen=True, kw_only=True):
     """A node ends its ranks."""
 
 
-class LeaveNode(_NodeMessage, frozen=True, kw_only=True):
+class LeaveNode(NodeMessage, frozen=True, kw_only=True):
     """It is over: a node ends with the exit code of the first one."""
 
     code: Annotated[int, Meta(ge=-256, le=256)]
@@ -136,14 +136,16 @@ class Talk:
         """The address of the other end."""
         return str(self._line.getpeername()[0])
 
-    def say(self, message: _NodeMessage) -> None:
+    def say(self, message: NodeMessage) -> None:
         """Send a message. Raises OSError where the other end is gone."""
         sealed = self._session.seal(f"{self._own}/{self._sent}", msgspec.msgpack.encode(message))
         self._sent += 1
         self._line.sendall(_LENGTH.pack(len(sealed)) + sealed)
 
-    def hear(self, within_s: float | None = None) -> _Message:
-        """Return the next message.
+    def hear(
+        self, within_s: float | None = None, decoder: msgspec.msgpack.Decoder[Any] = _MESSAGES
+    ) -> Any:
+        """Return the next message: one of this module's, or of `decoder`'s.
 
         Raises OSError, or EOFError, where the other end is gone, and LaunchError for what it did
         not say.
@@ -155,8 +157,7 @@ class Talk:
             raise ForgedError(words)
         sealed = _take(self._line, size)
         self._line.settimeout(None)
-        message: _Message = self.open(sealed, _MESSAGES)
-        return message
+        return self.open(sealed, decoder)
 
     def open(self, sealed: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
         """Return the message that was sealed as the next one. Raises LaunchError."""
@@ -192,6 +193,10 @@ def _proof(secret: Secret, end: bytes, ours: bytes, theirs: bytes) -> bytes:
 # The endpoint: which node has it, and the way there.
 
 
+class UnreachedError(LaunchError):
+    """The first node is not there, or no way leads to it."""
+
+
 class Endpoint(Struct, frozen=True, kw_only=True):
     """Where the nodes meet: an address of the first of them, and a port there."""
 
@@ -207,14 +212,16 @@ class Endpoint(Struct, frozen=True, kw_only=True):
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         return list({(family, address): None for family, _, _, _, address in found})
 
-    def open(self, say: Callable[[str], None]) -> list[socket.socket]:
+    def open(
+        self, say: Callable[[str], None], within_s: float | None = None
+    ) -> list[socket.socket]:
         """Listen at every address of this host's that the name has; [] where it has none here.
 
         A name that does not resolve yet is waited for, and `say` gets a line about that. Where
         another program has the port it may be a node of this launch on the same host: [] as well.
         Raises LaunchError where the name never resolves, or this user may not have the port.
         """
-        addresses = self._resolve(say)
+        addresses = self._resolve(_Patience(say, within_s))
         listeners: list[socket.socket] = []
         for family, address in addresses:
             listener = socket.socket(family, socket.SOCK_STREAM)
@@ -234,8 +241,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
                     raise LaunchError(message) from error
         return listeners
 
-    def _resolve(self, say: Callable[[str], None]) -> list[tuple[socket.AddressFamily, Any]]:
-        patience = _Patience(say)
+    def _resolve(self, patience: _Patience) -> list[tuple[socket.AddressFamily, Any]]:
         while True:
             try:
                 return self.addresses()
@@ -246,13 +252,15 @@ class Endpoint(Struct, frozen=True, kw_only=True):
                     raise LaunchError(message) from error
             patience.wait(f"the name {self.host} of {self} does not resolve yet ({why})")
 
-    def reach(self, secret: Secret, say: Callable[[str], None]) -> Talk:
+    def reach(
+        self, secret: Secret, say: Callable[[str], None], within_s: float | None = None
+    ) -> Talk:
         """Connect to the first node, which may come later, and prove the token to each other.
 
-        `say` gets a line about what it waits for. Raises LaunchError where that does not come,
-        where another program is there, or where the first node has another token.
+        `say` gets a line about what it waits for. Raises UnreachedError where that does not come,
+        LaunchError where another program is there, or where the first node has another token.
         """
-        patience = _Patience(say)
+        patience = _Patience(say, within_s)
         while True:
             try:
                 return _proven(self, secret, patience)
@@ -260,7 +268,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
                 why = _words_of(error)
                 if isinstance(error, UnicodeError) or patience.is_over:
                     message = f"the first node cannot be reached at {self}: {why}"
-                    raise LaunchError(message) from error
+                    raise UnreachedError(message) from error
             patience.wait(f"waiting for {self}: {why}")
 
 
@@ -278,10 +286,10 @@ def _words_of(error: Exception) -> str:
 class _Patience:
     """How long something is waited for, and when a line says so."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None], within_s: float | None) -> None:
         self._say = say
         now_s = time.monotonic()
-        self._until_s = now_s + COMES_S
+        self._until_s = now_s + (COMES_S if within_s is None else within_s)
         self._says_s = now_s + SAYS_S
 
     @property

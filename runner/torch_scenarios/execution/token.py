@@ -27,6 +27,12 @@ UNPROTECTED = (
     f"as this user. On every node, before the launch: `{MAKES}`, with one value for all\n"
 )
 
+#: what a node says that needs the token of a run and has none
+MISSING = (
+    f"this node needs the token of the run: set {TOKEN} to what the first node prints, or "
+    f"{TOKEN_FILE} to a file with it"
+)
+
 
 def fresh_token() -> str:
     """Return a token that was never used before."""

@@ -1,0 +1,115 @@
+"""`scenario doctor`: names, ports, token, versions, GPUs and limits, before anything runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+from msgspec.structs import asdict
+
+from torch_scenarios.cli.nodes import met_at, require_endpoint, secret_for_all, spanning
+from torch_scenarios.cli.options import HOW, REPORTS, GroupedCommand, option, write_text
+from torch_scenarios.display import clean, clean_line
+from torch_scenarios.pipeline.interruption import interrupt_on_termination
+
+if TYPE_CHECKING:
+    from torch_scenarios.doctor import Examination, Subject
+
+VERSION = 1
+STATUSES = ("ok", "note", "wrong", "untested")
+#: what an exit code means
+MEANINGS = {
+    0: "runs can start",
+    1: "a run would fail, or not be what it seems",
+    3: "something could not be tested",
+}
+
+
+@click.command("doctor", cls=GroupedCommand)
+@option(
+    HOW,
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(0, 3600),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the nodes wait for each other.",
+)
+@spanning
+@option(
+    REPORTS,
+    "--json",
+    "as_json",
+    type=click.Path(),
+    default=None,
+    metavar="FILE",
+    help="Write the checks as JSON.",
+)
+def doctor(**options: Any) -> None:
+    """Look at this machine, and at every node of a run, before anything runs.
+
+    Prints one line per check: `ok`, `note` (nothing fails by it), `wrong`, or `untested`, and what
+    to do. With --nnodes start the same command on every node, with the options and the token that
+    `scenario run --nnodes` gets: the nodes meet, connect to each other, and compare what they have.
+    The first prints the checks of all. Exit codes: 0 all is right, 1 something is wrong, 2 the
+    command line is invalid, 3 something could not be tested.
+    """
+    from torch_scenarios.doctor import Subject, examine
+
+    interrupt_on_termination()
+    nodes = options["nnodes"]
+    if nodes > 1:
+        require_endpoint(options)
+    elif options["rdzv_endpoint"] is not None:
+        message = "--rdzv-endpoint is for several nodes: add --nnodes N"
+        raise click.UsageError(message)
+    subject = Subject(
+        ranks=options["nproc_per_node"],
+        nodes=nodes,
+        endpoint=met_at(options) if nodes > 1 else None,
+        environment=os.environ,
+        make_secret=lambda: secret_for_all(None, say),
+        say=say,
+        within_s=options["wait_s"],
+    )
+    found = examine(subject)
+    if options["as_json"] != "-":
+        for line in lines(found):
+            click.echo(clean_line(line))
+    if options["as_json"]:
+        write_text(options["as_json"], json.dumps(document(found, subject), indent=2) + "\n")
+    sys.exit(found.code)
+
+
+def say(words: str) -> None:
+    """Print a line about what is waited for."""
+    click.echo(clean(words), err=True)
+
+
+def lines(found: Examination) -> list[str]:
+    """Return the lines that are printed: a host, and a line a check."""
+    printed = []
+    for host, checks in found.hosts:
+        printed += [f"host {host}", *(f"  {check}" for check in checks)]
+    counts = Counter[str](check.status for _, checks in found.hosts for check in checks)
+    listed = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
+    return [*printed, f"{listed}: {MEANINGS[found.code]}"]
+
+
+def document(found: Examination, subject: Subject) -> dict[str, Any]:
+    """Return what `--json` writes."""
+    return {
+        "version": VERSION,
+        "nnodes": subject.nodes,
+        "endpoint": None if subject.endpoint is None else str(subject.endpoint),
+        "exit_code": found.code,
+        "hosts": [
+            {"host": host, "checks": [asdict(check) for check in checks]}
+            for host, checks in found.hosts
+        ],
+    }
