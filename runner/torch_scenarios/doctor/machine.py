@@ -283,7 +283,7 @@ def _threads_left() -> int | None:
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if os.geteuid() != 0 and soft != resource.RLIM_INFINITY:
         found.append(soft - _threads_of(os.geteuid()))
-    most, now = _of_group("pids.max"), _of_group("pids.current")
+    most, now = of_group("pids.max"), of_group("pids.current")
     if most is not None and now is not None:
         found.append(most - now)
     return max(0, min(found)) if found else None
@@ -300,7 +300,7 @@ def _threads_of(user: int) -> int:
     return count
 
 
-def _of_group(name: str) -> int | None:
+def of_group(name: str) -> int | None:
     """Return a number of this process's control group (version 2); None where it has none."""
     try:
         rows = Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines()
@@ -313,7 +313,7 @@ def _of_group(name: str) -> int | None:
 
 def look_at_memory(ranks: int) -> list[Check]:
     """Say how much memory is left for the ranks of this host."""
-    free = _free_memory()
+    free = free_memory()
     if free is None:
         return [untested("memory", "this machine does not say how much memory is free")]
     message, needs = f"{free // MIB} MiB are free", MEMORY_OF_RANK * ranks
@@ -323,13 +323,13 @@ def look_at_memory(ranks: int) -> list[Check]:
     return [wrong("memory", message, "fewer ranks on this host, or more memory")]
 
 
-def _free_memory() -> int | None:
+def free_memory() -> int | None:
     """Return the bytes that are free on this machine, and in its control group."""
     found = []
     with suppress(OSError, ValueError, IndexError):
         text = Path("/proc/meminfo").read_text(encoding="ascii")
         found.append(int(text.partition("MemAvailable:")[2].split()[0]) << 10)
-    most, now = _of_group("memory.max"), _of_group("memory.current")
+    most, now = of_group("memory.max"), of_group("memory.current")
     if most is not None and now is not None:
         found.append(most - now)
     return min(found) if found else None
