@@ -77,7 +77,7 @@ class Course(Struct):
     died: dict[int, str] = field(default_factory=dict)
     #: ranks whose processes do not run any more, and what is wrong with each
     lost: dict[int, str] = field(default_factory=dict)
-    #: a process ended before every rank was ready
+    #: a process ended, or was stopped, before every rank was ready
     unbegun: bool = False
     moved_s: float = field(default_factory=time.monotonic)
     broken: bool = False
@@ -492,8 +492,8 @@ class Findings(Struct, frozen=True, kw_only=True):
     """What is known of one scenario in the end.
 
     `lost` are ranks whose processes did not run any more, and what was wrong with each; `pids` are
-    the processes of all ranks; `unbegun`: one of them ended before the scenario began. `usable`:
-    the launch can take another. `duration_s`: from the order to the verdict, in seconds; `busy_s`:
+    the processes of all ranks; `unbegun`: one of them ended, or was stopped, before the scenario
+    began. `usable`: the launch can take another. `duration_s`: from the order to the verdict, in seconds; `busy_s`:
     how long the workers were at it; `ready_s`: how long until torch was imported and they were up.
     `environment` is what the backend was chosen by; `notes` is for the report.
     """
@@ -653,7 +653,7 @@ class Supervisor:
         found = dict(self._lost(watch))
         if found:
             _take_in(course, inbox, 0.0)
-        if course.died and not holds(self._store, f"{name}/{BEGUN}"):
+        if (course.died or found) and not holds(self._store, f"{name}/{BEGUN}"):
             course.unbegun = True
             for rank, how in course.died.items():
                 found[rank] = f"its process ended ({how}) before the scenario began"

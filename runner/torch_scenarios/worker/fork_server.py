@@ -348,7 +348,7 @@ class Host:
         watch = job.own.get(carrier(choice.backend), job.watch)
         findings = launch.supervisor.run(order, watch)
         if findings.unbegun:
-            # it may have been killed before this scenario came, which is not to pay for that
+            # it may have been killed or stopped before this scenario came: another one can run it
             self._give_up()
             launch = self._begin_at_last(job.size)
             launch.takes(choice.sharing, on_gpus=device_type(choice.backend) != "cpu")
