@@ -493,9 +493,9 @@ class Findings(Struct, frozen=True, kw_only=True):
 
     `lost` are ranks whose processes did not run any more, and what was wrong with each; `pids` are
     the processes of all ranks; `unbegun`: one of them ended, or was stopped, before the scenario
-    began. `usable`: the launch can take another. `duration_s`: from the order to the verdict, in seconds; `busy_s`:
-    how long the workers were at it; `ready_s`: how long until torch was imported and they were up.
-    `environment` is what the backend was chosen by; `notes` is for the report.
+    began. `usable`: the launch can take another. `duration_s`: from the order to the verdict, in
+    seconds; `busy_s`: how long the workers were at it; `ready_s`: how long until torch was imported
+    and they were up. `environment` is what the backend was chosen by; `notes` is for the report.
     """
 
     told: Mapping[int, Told]
