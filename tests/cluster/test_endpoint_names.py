@@ -102,8 +102,8 @@ def test_a_name_with_an_address_of_each_kind(hosts: Hosts) -> None:
 def test_a_name_that_is_known_later_is_waited_for_with_a_line(hosts: Hosts) -> None:
     """So it is with a headless Service, whose pods have no name before they are ready."""
     runs = Runs(hosts, "pod-0.scenarios:29400", 0, 1)
+    until(lambda: all("does not resolve yet" in runs.output(number) for number in range(2)))
     for number in range(2):
-        until(lambda number=number: "does not resolve yet" in runs.output(number))
         assert "the name pod-0.scenarios of pod-0.scenarios:29400" in runs.output(number)
     hosts.know(f"{address(0)} pod-0.scenarios")
     pass_on_both(runs)
