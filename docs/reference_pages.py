@@ -27,6 +27,7 @@ from torch_scenarios.explain.corpus import SUBJECTS, examples
 from torch_scenarios.expressions.params import KINDS
 from torch_scenarios.expressions.signatures import EXAMPLE_NAMES, EXAMPLES, SIGNATURES
 from torch_scenarios.files import schema_file
+from torch_scenarios.model.needs import CAPABILITIES
 from torch_scenarios.operations import OPERATIONS
 from torch_scenarios.operations.base import Collective
 from torch_scenarios.report.operations import SHAPES
@@ -277,6 +278,15 @@ def _value(text: str) -> str:
     return text if "`" in text else f"`{text}`"
 
 
+def capabilities() -> str:
+    """Return the words of `needs:`, with what each means and its level of a certificate."""
+    rows = (
+        (f"`{word}`", f"{each.means[0].upper()}{each.means[1:]}.", each.level or "torch's own")
+        for word, each in CAPABILITIES.items()
+    )
+    return table(("word", "what a case uses", "level"), rows)
+
+
 def words(name: str) -> Callable[[], str]:
     """Return a writer of fixed words."""
     return lambda: wrapped(" ".join(f"`{word}`" for word in WORDS[name]))
@@ -312,6 +322,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "attacks": attacks,
     "conformance": what_works_where,
     "decisions": decisions,
+    "capabilities": capabilities,
     "functions": functions,
     "interface": interface,
     **{name: words(name) for name in WORDS},

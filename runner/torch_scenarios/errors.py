@@ -226,6 +226,8 @@ WARNING_CODES = (
     "outside_of_group",
     "steps_apart",
     "empty_slice",
+    "need_refuted",
+    "lacks_what_it_passes",
 )
 
 

@@ -431,6 +431,22 @@ def known_backend(ctx: click.Context, param: click.Parameter, value: str | None)
     return value
 
 
+def known_lacks(
+    ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Refuse a plugin whose `LACKS` names what is not a capability."""
+    if value:
+        from torch_scenarios.execution.lacks import declared_lacks
+
+        for module in value:
+            try:
+                declared_lacks(module)
+            except ScenarioError as error:
+                words = (f"{each.message}; {each.hint}" for each in error.problems)
+                raise click.BadParameter("; ".join(words), ctx=ctx, param=param) from error
+    return value
+
+
 def executing(command: CommandF) -> CommandF:
     """Add the options that choose what scenarios are run on."""
     for add in (
@@ -443,6 +459,7 @@ def executing(command: CommandF) -> CommandF:
             "plugins",
             multiple=True,
             is_eager=True,  # what may register a backend is read before --backend
+            callback=known_lacks,
             metavar="MODULE",
             help="Import this module in every worker first; it may register a backend. Repeatable.",
         ),

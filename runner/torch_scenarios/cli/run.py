@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import click
 from msgspec.structs import replace
@@ -36,6 +36,7 @@ from torch_scenarios.cli.options import (
     executing,
     judging_strictly,
     known_backend,
+    known_lacks,
     limits_of,
     option,
     refuse,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 
     from torch_scenarios.execution.backends import LaunchOptions
     from torch_scenarios.execution.launcher import Launcher
+    from torch_scenarios.limits import Limits
     from torch_scenarios.model.scenario import Scenario
     from torch_scenarios.pipeline.results import Executor, Outcome
     from torch_scenarios.report.html.page import Shown
@@ -490,6 +492,7 @@ def _version(ctx: click.Context, param: click.Parameter, value: str | None) -> s
     "plugins",
     multiple=True,
     is_eager=True,
+    callback=known_lacks,
     metavar="MODULE",
     help="The module that registers the backend of --backend in a run; nothing is imported here.",
 )
@@ -551,6 +554,11 @@ def check(**options: Any) -> None:
 @selecting
 @click.option("-v", "--verbose", is_flag=True, help="Show ranks, tags and the description.")
 @click.option(
+    "--needs",
+    is_flag=True,
+    help="Show what each case needs of a backend; it is analysed for that.",
+)
+@click.option(
     "--json",
     "as_json",
     type=click.Path(dir_okay=False, allow_dash=True),
@@ -560,19 +568,22 @@ def check(**options: Any) -> None:
 def list_cases(**options: Any) -> None:
     """List the cases that the options select, a line each: the file and the case.
 
-    Files are read and validated; nothing is evaluated. Exit code 2 where a file is invalid.
+    Files are read and validated; nothing is evaluated but with --needs. Exit code 2 where a file
+    is invalid.
     """
     from torch_scenarios.pipeline.results import INVALID, NOTHING_SELECTED
     from torch_scenarios.pipeline.selection import load_all
 
     try:
-        loaded = load_all(selection_of(options))
+        selection = selection_of(options)
+        loaded = load_all(selection)
     except ScenarioError as error:
         refuse(error)
+    needs = _needs(loaded.scenarios, selection.limits) if options["needs"] else {}
     if options["as_json"]:
-        _write_list(options["as_json"], [_entry(each) for each in loaded.scenarios])
+        _write_list(options["as_json"], [_entry(each, needs) for each in loaded.scenarios])
     if options["as_json"] != STANDARD_OUTPUT:
-        lines = (_lines(each, verbose=options["verbose"]) for each in loaded.scenarios)
+        lines = (_lines(each, needs, verbose=options["verbose"]) for each in loaded.scenarios)
         click.echo("".join(f"{clean(line)}\n" for case in lines for line in case), nl=False)
     for result in loaded.invalid:
         verdict = result.verdict
@@ -584,6 +595,17 @@ def list_cases(**options: Any) -> None:
     if not loaded.scenarios:
         click.echo("nothing was selected", err=True)
         sys.exit(NOTHING_SELECTED)
+
+
+#: what each case needs, or why that is not known, by its file and its name
+Needed: TypeAlias = Mapping[tuple[str, str], tuple[str, ...] | str]
+
+
+def _needs(scenarios: Sequence[Scenario], limits: Limits) -> Needed:
+    """Return what each case needs: it is analysed for that."""
+    from torch_scenarios.pipeline.attempts import needs_of
+
+    return {(each.source.path, each.case): needs_of(each, limits) for each in scenarios}
 
 
 def _write_list(path: str, entries: list[dict[str, Any]]) -> None:
@@ -599,7 +621,9 @@ def _write_list(path: str, entries: list[dict[str, Any]]) -> None:
         sys.exit(INCONCLUSIVE_EXIT)
 
 
-def _entry(scenario: Scenario) -> dict[str, Any]:
+def _entry(scenario: Scenario, needs: Needed) -> dict[str, Any]:
+    found = needs.get((scenario.source.path, scenario.case))
+    told = {} if found is None else {"needs": None if isinstance(found, str) else list(found)}
     return {
         "file": scenario.source.path,
         "case": scenario.case,
@@ -607,11 +631,21 @@ def _entry(scenario: Scenario) -> dict[str, Any]:
         "tags": list(scenario.tags),
         "backends": None if scenario.backends is None else list(scenario.backends),
         "description": scenario.description,
+        **told,
     }
 
 
-def _lines(scenario: Scenario, *, verbose: bool) -> list[str]:
+def _lines(
+    scenario: Scenario,
+    needs: Needed,
+    *,
+    verbose: bool,
+) -> list[str]:
     lines = [f"{scenario.source.path}::{scenario.case}"]
+    found = needs.get((scenario.source.path, scenario.case))
+    if found is not None:
+        told = found if isinstance(found, str) else f"needs {', '.join(found) or 'nothing'}"
+        lines[0] += f"  {told}"
     if verbose:
         tags = f"  [{', '.join(scenario.tags)}]" if scenario.tags else ""
         lines.append(f"    {scenario.world_size} ranks{tags}")

@@ -18,6 +18,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from torch_scenarios.errors import LaunchError, ScenarioError, UnsupportedError, nearest
+from torch_scenarios.execution.lacks import Lacks, declared_lacks, lacking_words
 from torch_scenarios.expressions.values import Constant
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import Scenario, Step, steps_of
@@ -51,6 +52,16 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
     share_gpu: bool = False
     max_ranks: int = 64
     max_seconds: float = 120.0
+
+    def lacks(self, backends: Collection[str]) -> Lacks:
+        """Return what the plugins say that they lack, and what is known of some backends.
+
+        Raises ScenarioError where a plugin declares what is not a capability.
+        """
+        return Lacks(
+            declared={word: each for each in self.plugins for word in declared_lacks(each)},
+            known=frozenset().union(*(traits_of(name).lacks for name in backends)),
+        )
 
 
 # -------------------------------------------------------------------------------------------------
@@ -498,10 +509,12 @@ def resolve(
     *,
     share_gpu: bool,
     here: int,
+    needs: Collection[str] = (),
 ) -> BackendChoice:
     """Return what a scenario runs on: `auto` is NCCL where each rank has a GPU, else Gloo.
 
-    `here` is how many processes of the launch are on this machine. Raises UnsupportedError where
+    `here` is how many processes of the launch are on this machine, `needs` what the scenario uses
+    that a backend may lack. Raises UnsupportedError where
     the scenario excludes the backend, LaunchError where the machine cannot run it.
     """
     ranks = min(here, scenario.world_size)
@@ -513,6 +526,7 @@ def resolve(
     if other_version is not None:
         raise UnsupportedError(other_version)
     _require_meant(backend, scenario)
+    _require_needs(carrier(backend), needs)
     _require_read(backend, scenario)
     environment = {"torch": str(torch.__version__), "backend": backend}
     if device_type(backend) == "cpu":
@@ -569,6 +583,13 @@ def _require_meant(backend: str, scenario: Scenario) -> None:
     if not fits:
         message = f"it is meant for {', '.join(meant)}; this run is on {backend}"
         raise UnsupportedError(message)
+
+
+def _require_needs(backend: str, needs: Collection[str]) -> None:
+    """Refuse a known backend that lacks what a scenario needs."""
+    lacked = [word for word in needs if word in traits_of(backend).lacks]
+    if lacked:
+        raise UnsupportedError(lacking_words(backend, lacked))
 
 
 def _require_read(backend: str, scenario: Scenario) -> None:

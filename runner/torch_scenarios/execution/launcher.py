@@ -32,6 +32,7 @@ from torch_scenarios.execution.backends import (
 from torch_scenarios.execution.channel import Channel
 from torch_scenarios.execution.checkpoints import checkpoint_folder
 from torch_scenarios.execution.heartbeat import BeatListener, Beats
+from torch_scenarios.execution.lacks import Lacks
 from torch_scenarios.execution.protocol import Assignment, Job
 from torch_scenarios.execution.supervisor import observed, replaced_timeout, watch_for
 from torch_scenarios.limits import RAISING
@@ -212,6 +213,14 @@ class Launcher:
 
     # ------------------------------------------------------------------ scenarios
 
+    @property
+    def lacks(self) -> Lacks:
+        """What the plugins declare that they lack, and what the backends may lack that it comes to.
+
+        Raises ScenarioError where a plugin declares what is not a capability.
+        """
+        return self._options.lacks(eventual(self._options.backend))
+
     def reserve(self, world_size: int) -> None:
         """Say how many ranks a later scenario will need, so that one launch serves them all."""
         self._size = max(self._size, min(world_size, self._options.max_ranks))
@@ -242,6 +251,7 @@ class Launcher:
             backend=options.backend,
             plugins=options.plugins,
             share_gpu=options.share_gpu,
+            needs=() if predicted.needs is None else predicted.needs.words,
         )
         with checkpoint_folder(plan) as folder:
             return self._run(replace(order, folder=folder), predicted)

@@ -60,6 +60,8 @@ class Assignment(Struct, frozen=True, kw_only=True):
     #: where checkpoints lie, for every rank; None where the scenario has none
     folder: CheckpointFolder | None = None
     nonce: str = ""
+    #: the capabilities that the case needs, as far as a backend here may lack one
+    needs: tuple[str, ...] = ()
 
     def renewed(self) -> Assignment:
         """Return the same order under a place of its own."""

@@ -22,6 +22,7 @@ from torch_scenarios.execution.backends import (
     resolve,
 )
 from torch_scenarios.execution.checkpoints import checkpoint_folder
+from torch_scenarios.execution.lacks import Lacks
 from torch_scenarios.execution.protocol import (
     BEGUN,
     STOP,
@@ -815,6 +816,15 @@ class Conductor:
         self._lost: str | None = None
 
     @property
+    def lacks(self) -> Lacks:
+        """What the plugins declare that they lack, and what the backends may lack that it comes to.
+
+        Raises ScenarioError where a plugin declares what is not a capability.
+        """
+        backend = self._options.backend
+        return self._options.lacks(("nccl",) if backend == "auto" else (carrier(backend),))
+
+    @property
     def ended(self) -> str | None:
         """Why this launch can run nothing any more; None while it can."""
         return self._lost
@@ -855,6 +865,7 @@ class Conductor:
             plan.scenario,
             share_gpu=options.share_gpu,
             here=int(os.environ.get("LOCAL_WORLD_SIZE", self._size)),
+            needs=() if predicted.needs is None else predicted.needs.words,
         )
         require_no_foreign_object(plan, predicted, (carrier(choice.backend),))
         order = Assignment(

@@ -544,6 +544,36 @@ steps:
         "",
     ),
     _warning(
+        "need_refuted",
+        "`needs` names a capability that the program does not use.",
+        "The analysis finds what a case needs of a backend in what its ranks call: operations, "
+        "tags, dtypes, groups. A word that it can refute is left out, so that no case is "
+        "UNSUPPORTED on a backend that lacks what the case does without.",
+        "leave the word out, or write the step that needs it.",
+        """\
+world_size: 2
+needs: [bfloat16]
+tensors: {x: [1]}
+steps:
+  - all_reduce: {tensor: x}
+""",
+        """\
+world_size: 2
+tensors: {x: {dtype: bfloat16, value: [1]}}
+steps:
+  - all_reduce: {tensor: x}
+""",
+    ),
+    _warning(
+        "lacks_what_it_passes",
+        "A plugin declares in `LACKS` what it has after all.",
+        "A case that needs the word was run, and every value is right. It is UNSUPPORTED all the "
+        "same, because the plugin says so.",
+        "leave the word out of `LACKS`: then such cases count, and a fault in them is found.",
+        "",
+        "",
+    ),
+    _warning(
         "step_without_ranks",
         "No rank takes the step.",
         "Its `ranks:` selects no rank of this world, or its group has no member. The step then "

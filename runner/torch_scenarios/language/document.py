@@ -51,6 +51,7 @@ from torch_scenarios.language.use import all_definitions, declared_inputs, polic
 from torch_scenarios.language.validation import is_library, top_findings, validated
 from torch_scenarios.language.values import constant_value, expression, object_value
 from torch_scenarios.limits import DEFAULT, Limits, accounted, beyond
+from torch_scenarios.model.needs import StatedNeed
 from torch_scenarios.model.scenario import GroupSpec, Scenario
 from torch_scenarios.model.traits import KNOWN_BACKENDS
 from torch_scenarios.model.versions import VersionRange
@@ -253,6 +254,18 @@ def backends_of(node: Node | None, context: Context) -> tuple[str, ...] | None:
         return None
     items = node.items if isinstance(node, Sequence) else [node]
     return tuple(backend_name(item, context) for item in items)
+
+
+def needs_of(node: Node | None, context: Context) -> tuple[StatedNeed, ...]:
+    """Return the words that a file states of what it needs."""
+    items = node.items if isinstance(node, Sequence) else [node] if node else []
+    found: dict[str, StatedNeed] = {}
+    for item in items:
+        word = str(plain(item))
+        if word in found:
+            context.problems.add("duplicate_name", f"`{word}` is given twice", item.mark)
+        found[word] = StatedNeed(word=word, mark=item.mark)
+    return tuple(found.values())
 
 
 def torch_of(node: Node | None, context: Context) -> VersionRange | None:
@@ -775,6 +788,7 @@ def _scenario(
         tags=tags_of(tree.get("tags"), context),
         constants=constants,
         backends=backends,
+        needs=needs_of(tree.get("needs"), context),
         torch=torch_of(tree.get("torch"), context),
         timeout_s=timeout_of(tree, context),
         debug=debug_of(tree.get("debug"), context),

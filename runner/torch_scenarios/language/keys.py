@@ -21,6 +21,7 @@ from collections.abc import Collection
 from typing import Any
 
 from torch_scenarios.expressions.params import KINDS
+from torch_scenarios.model.needs import CAPABILITIES
 from torch_scenarios.model.traits import KNOWN_BACKENDS
 from torch_scenarios.vocabulary import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS, REDUCE_OPS
 
@@ -819,6 +820,15 @@ TOP: dict[str, Schema] = {
         ),
         "examples": [["gloo", "nccl"]],
     },
+    "needs": {
+        "description": "What of torch's semantics it uses, where the analysis cannot tell.",
+        "x-is": "needs",
+        **when(
+            (LIST, lists(ref("need"), minItems=1, **{"x-is": "needs"})),
+            otherwise=ref("need"),
+        ),
+        "examples": [["timeouts"]],
+    },
     "torch": {
         "description": "Versions of torch in which it is meaningful; UNSUPPORTED elsewhere.",
         "x-is": "versions",
@@ -892,6 +902,11 @@ def top_parts() -> dict[str, Schema]:
         "new_name": kind("string", title="a name"),
         "words": kind("string", "number", "boolean", "null", title="text"),
         "backend": kind("string", title="a name such as gloo", minLength=1),
+        "need": {
+            "description": "A capability of backends.",
+            "title": "a capability such as any_source",
+            "enum": list(CAPABILITIES),
+        },
     }
 
 

@@ -541,6 +541,13 @@ _TOLD: dict[str, dict[str, tuple[str, str, str | None]]] = {
             "leave it out for every backend",
         ),
     },
+    "needs": {
+        "minItems": (
+            "bad_value",
+            "`needs` is empty, so it says nothing",
+            "leave it out: the analysis finds what a scenario needs",
+        ),
+    },
     "matrix_key": {
         "minItems": (
             "bad_value",

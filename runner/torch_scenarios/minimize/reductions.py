@@ -40,6 +40,7 @@ KEPT = frozenset(
             "tags",
             "world_size",
             "backends",
+            "needs",
             "torch",
             "timeout",
             "debug",
@@ -190,7 +191,9 @@ def _emptied(text: str, parent: Span) -> Edit:
 # One case of the matrix, and names that are replaced by what they stand for.
 
 #: keys whose text is for people, or a word of its own
-PROSE = frozenset({"name", "description", "tags", "version", "backends", "torch", "inputs", "at"})
+PROSE = frozenset(
+    {"name", "description", "tags", "version", "backends", "needs", "torch", "inputs", "at"}
+)
 _SECTIONS = ("matrix", "cases", "parameters")
 
 

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from torch_scenarios.errors import Marked, Problem, Source
 from torch_scenarios.expressions.values import Expression, Form, PerRank, Selector
+from torch_scenarios.model.needs import StatedNeed
 from torch_scenarios.model.versions import VersionRange, release_of
 from torch_scenarios.operations.base import Issued, Operation
 from torch_scenarios.strategies import Model
@@ -240,6 +241,7 @@ class Scenario(Marked, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     constants: Mapping[str, Any] = field(default_factory=dict)
     backends: tuple[str, ...] | None = None
+    needs: tuple[StatedNeed, ...] = ()
     torch: VersionRange | None = None
     timeout_s: float = 10.0
     debug: str = "off"

@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from torch_scenarios.errors import Clause, Compared, Problem, sentence_of
+from torch_scenarios.model.needs import Needs
 from torch_scenarios.model.traffic import Traffic
 from torch_scenarios.model.traits import variant_of
 from torch_scenarios.operations.base import Issued
@@ -350,7 +351,7 @@ class Trace(Compared, frozen=True, kw_only=True):
     arrival; what they do not agree on is undefined in the trace itself.
     """
 
-    apart = ("forecasts", "drift", "orders", "traffic")
+    apart = ("forecasts", "drift", "orders", "traffic", "needs")
 
     backend: str
     outcome: str
@@ -369,6 +370,8 @@ class Trace(Compared, frozen=True, kw_only=True):
     because: tuple[str, ...] = ()
     drift: Callable[[int, tuple[int, tuple[int, ...]] | None, str], Value] | None = None
     orders: Sequence[Trace] = ()
+    #: the capabilities that the program needs (predicted only); None where no one asked for them
+    needs: Needs | None = None
     #: what went between the ranks (predicted only)
     traffic: Traffic | None = None
 

@@ -41,7 +41,8 @@ class Traits(Struct, frozen=True, kw_only=True):
     world's communicator, in a call that every rank of the world makes. `counts`: the members of a
     group look for each other under what each has counted. `carriers` are the backend's own calls
     that carry an operation: what two operations send can meet only in one that they have in common.
-    An operation that is not listed, or any of a backend without them, may meet any.
+    An operation that is not listed, or any of a backend without them, may meet any. `lacks` are
+    words of :data:`torch_scenarios.model.needs.CAPABILITIES`.
     """
 
     device: str = "cpu"
@@ -57,6 +58,7 @@ class Traits(Struct, frozen=True, kw_only=True):
     splits_world: bool = False
     counts: Counts = None
     carriers: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    lacks: frozenset[str] = frozenset()
 
     def meet(self, one: str, other: str) -> bool:
         """Return whether what one operation sends can arrive in the other, by their names."""
@@ -124,7 +126,12 @@ NCCL = Traits(
     tags=False,
     any_source=False,
     splits_world=True,
+    # torch raises in no call of NCCL's: a thread of its own finds out that one waited in vain
+    lacks=frozenset({"tags", "any_source", "crossing_messages", "monitored_barrier", "timeouts"}),
 )
+
+#: lacks that a backend's forecast shows: where the program comes to the same, it does without them
+FORECAST = frozenset({"tags", "crossing_messages"})
 
 OTHER = replace(GLOO, counts=None, carriers={})
 

@@ -27,7 +27,6 @@ class MonitoredBarrier(Barrier):
     )
     example = """\
 world_size: 2
-backends: [gloo]
 steps:
   - monitored_barrier: {timeout: 5s}
 """

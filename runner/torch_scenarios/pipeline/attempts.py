@@ -9,6 +9,7 @@ import os
 import threading
 import time
 import traceback
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -18,12 +19,18 @@ from torch_scenarios.errors import (
     ScenarioError,
     UnsupportedError,
     WorkerError,
+    warning,
 )
+from torch_scenarios.execution.lacks import Lacks, lacking_words
 from torch_scenarios.language.document import cases_as_written
 from torch_scenarios.limits import DEFAULT, Limits, OverdueError, accounted, beyond
+from torch_scenarios.model.needs import CAPABILITIES
+from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import Scenario
+from torch_scenarios.model.trace import Trace
+from torch_scenarios.model.traits import FORECAST, TRAITS, traits_of
 from torch_scenarios.pipeline.results import Analysis, Executor, Result
-from torch_scenarios.verdict import Status, Verdict, judge
+from torch_scenarios.verdict import Finding, Status, Verdict, judge
 
 #: held by whoever judges: one account is open in a process at a time, whose time is a case's own
 _JUDGES = threading.Lock()
@@ -42,18 +49,20 @@ def analyse(
     With `strict` a warning is a failure. `torch` is a version of which alone it is asked.
     """
     from torch_scenarios.model.groups import plan
-    from torch_scenarios.reference import simulate
+    from torch_scenarios.reference import derive, simulate
 
     began = time.perf_counter()
     if scenario.lacking is not None:
         verdict = Verdict(status="UNSUPPORTED", reason=scenario.lacking)
         return Analysis(scenario=scenario, plan=None, predicted=None, verdict=verdict)
-    meant = not scenario.backends or backend in scenario.backends
     try:
         with accounted(limits) as opened:
             node_size = int(os.environ.get("LOCAL_WORLD_SIZE", "0"))  # under torchrun
             resolved = plan(scenario, limits=limits, node_size=node_size)
             predicted = simulate(resolved, limits=limits)
+            if scenario.needs or (backend and traits_of(backend).lacks):
+                predicted = replace(predicted, needs=derive(resolved, predicted, limits))
+            meant = _is_meant(scenario, predicted, backend)
             verdict = judge(
                 resolved,
                 predicted,
@@ -63,6 +72,7 @@ def analyse(
                 limits=limits,
                 cases_of=cases_as_written,
             )
+        verdict = _with_refuted(predicted, verdict)
         if torch is not None:
             verdict = _meant_for(scenario, torch, verdict)
     except OverdueError as error:
@@ -88,6 +98,43 @@ def analyse(
         too_large=_too_large(opened.run_bytes, limits, scenario),
         strict=strict,
     )
+
+
+def _is_meant(scenario: Scenario, predicted: Trace, backend: str | None) -> bool:
+    """Return whether a case is for a backend, and needs nothing that this one lacks."""
+    if scenario.backends and backend not in scenario.backends:
+        return False
+    return backend is None or not lacked_by(backend, scenario, predicted)
+
+
+def lacked_by(backend: str, scenario: Scenario, predicted: Trace) -> tuple[str, ...]:
+    """Return the words that a case needs and a known backend lacks.
+
+    A file with a section for the backend says itself what comes of it there. What a backend makes
+    of tags, and of messages that cross, is forecast: where that is nothing else, it lacks neither.
+    """
+    if predicted.needs is None or backend in scenario.expect.backends:
+        return ()
+    lacked = [word for word in predicted.needs.words if word in traits_of(backend).lacks]
+    if lacked and FORECAST.issuperset(lacked) and predicted.on(backend) is predicted:
+        return ()
+    return tuple(lacked)
+
+
+def _with_refuted(predicted: Trace, verdict: Verdict) -> Verdict:
+    """Add a warning for each word that a file states and its program does not use."""
+    refuted = () if predicted.needs is None else predicted.needs.refuted
+    warned = [
+        warning(
+            "need_refuted",
+            f"`needs` names `{each.word}`, and no rank of this program uses that: "
+            f"{CAPABILITIES[each.word].means}",
+            each.mark,
+            f"leave `{each.word}` out: the analysis finds what a scenario needs",
+        )
+        for each in refuted
+    ]
+    return replace(verdict, warnings=(*verdict.warnings, *warned)) if warned else verdict
 
 
 def _too_large(held: int, limits: Limits, scenario: Scenario) -> Problem | None:
@@ -163,8 +210,15 @@ def execute(analysis: Analysis, executor: Executor, backend: str | None = None) 
         return result_of(analysis)
     began = time.perf_counter()
     ready_s = judged_s = 0.0
+    plan, predicted, lacks = analysis.plan, analysis.predicted, Lacks()
     try:
-        observed = executor.run(analysis.plan, analysis.predicted)
+        lacks = getattr(executor, "lacks", lacks)
+        if lacks:
+            predicted = with_needs(plan, predicted, lacks)
+        observed = executor.run(plan, predicted)
+    except ScenarioError as error:
+        verdict = Verdict(status="INVALID", problems=error.problems)
+        ran_s = time.perf_counter() - began
     except UnsupportedError as error:
         verdict = replace(analysis.verdict, status="UNSUPPORTED", reason=str(error))
         ran_s = time.perf_counter() - began
@@ -183,9 +237,88 @@ def execute(analysis: Analysis, executor: Executor, backend: str | None = None) 
             except Exception as error:  # noqa: BLE001 -- as in the analysis
                 verdict = our_fault("verdict", error)
             judged_s = time.perf_counter() - began
+    verdict = _with_refuted(
+        predicted, _with_lacks(analysis.scenario.case, predicted, verdict, lacks.declared)
+    )
     verdict = verdict.strict() if analysis.strict else verdict
     duration_s = max(0.0, ran_s - ready_s) + judged_s
     return replace(result_of(analysis), verdict=verdict, duration_s=duration_s, ready_s=ready_s)
+
+
+def with_needs(plan: Plan, predicted: Trace, lacks: Lacks) -> Trace:
+    """Return what is predicted, with what the case needs of that which a run may lack.
+
+    Raises ScenarioError where a bound is exceeded.
+    """
+    from torch_scenarios.reference import derive
+
+    needs = derive(plan, predicted) if predicted.needs is None else predicted.needs
+    known = replace(predicted, needs=needs)
+    spared = {
+        word
+        for name in TRAITS
+        for word in lacks.known & traits_of(name).lacks
+        if word not in lacked_by(name, plan.scenario, known)
+    }
+    spared -= lacks.declared.keys()
+    steps = {word: where for word, where in needs.steps.items() if word not in spared}
+    return replace(predicted, needs=replace(needs, steps=steps))
+
+
+def needs_of(scenario: Scenario, limits: Limits = DEFAULT) -> tuple[str, ...] | str:
+    """Return the words of what a case needs, or why they are not known."""
+    found = analyse(scenario, limits)
+    if found.plan is None or found.predicted is None:
+        problems = [problem.message for problem in found.verdict.problems]
+        return "; ".join([found.verdict.reason or found.verdict.status, *problems])
+    from torch_scenarios.reference import derive
+
+    try:
+        return (found.predicted.needs or derive(found.plan, found.predicted, limits)).words
+    except ScenarioError as error:
+        return "; ".join(problem.message for problem in error.problems)
+
+
+#: codes of findings on what a rank held
+VALUES = frozenset({"value_differs", "shape_differs", "dtype_differs", "value_missing"})
+
+
+def _with_lacks(
+    case: str, predicted: Trace, verdict: Verdict, declared: Mapping[str, str]
+) -> Verdict:
+    """Return UNSUPPORTED where a case needs what a plugin declares that it lacks.
+
+    It is run all the same: a plugin that passes is asked to declare less, and a wrong value of a
+    step that does without what is lacking is a wrong value.
+    """
+    needs = predicted.needs
+    lacked = [] if needs is None else [word for word in needs.words if word in declared]
+    if needs is None or not lacked or verdict.status == "INVALID":
+        return verdict
+    steps = frozenset().union(*(needs.steps[word] for word in lacked))
+    wrong = [each for each in verdict.findings if each.code in VALUES and each.witness == "backend"]
+    if wrong and not any(_may_follow(each, steps) for each in wrong):
+        note = f"that it lacks {', '.join(f'`{word}`' for word in lacked)} explains no wrong value"
+        return replace(verdict, notes=(*verdict.notes, f"{declared[lacked[0]]} declares {note}"))
+    module = declared[lacked[0]]
+    warnings = verdict.warnings
+    if verdict.status == "PASSED":
+        names = ", ".join(f"`{word}`" for word in lacked)
+        said = warning(
+            "lacks_what_it_passes",
+            f"the plugin {module} declares that it lacks {names}, and it passes "
+            f"{case}, which needs that",
+            None,
+            f"leave it out of `LACKS` in {module}, so that such cases count",
+        )
+        warnings = (*warnings, said)
+    reason = lacking_words(f"the plugin {module}", lacked)
+    return replace(verdict, status="UNSUPPORTED", findings=(), reason=reason, warnings=warnings)
+
+
+def _may_follow(finding: Finding, steps: frozenset[int]) -> bool:
+    """Return whether a wrong value may be that of a step which needs what is lacking, or follow."""
+    return finding.index < 0 or any(index <= finding.index for index in steps) or not steps
 
 
 def repeated(analysis: Analysis, executor: Executor, times: int) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from torch_scenarios.reference.needs import derive
 from torch_scenarios.reference.simulate import simulate
 
-__all__ = ["simulate"]
+__all__ = ["derive", "simulate"]

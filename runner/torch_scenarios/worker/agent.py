@@ -37,7 +37,9 @@ from msgspec import Struct, field
 
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.execution import LaunchOptions, backends
+from torch_scenarios.execution.backends import carrier
 from torch_scenarios.execution.heartbeat import SILENT_S
+from torch_scenarios.execution.lacks import Lacks
 from torch_scenarios.execution.letters import Secret
 from torch_scenarios.execution.nodes import FRONT, Leader
 from torch_scenarios.execution.protocol import Supervision
@@ -297,6 +299,15 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         """End the ranks; the agents stay until they have been told the exit code."""
         self._finish()
+
+    @property
+    def lacks(self) -> Lacks:
+        """What the plugins declare that they lack, and what the backends may lack that it comes to.
+
+        Raises ScenarioError where a plugin declares what is not a capability.
+        """
+        backend = self._options.backend
+        return self._options.lacks(("nccl",) if backend == "auto" else (carrier(backend),))
 
     def reserve(self, world_size: int) -> None:
         """Do nothing: the nodes have the ranks that they have."""

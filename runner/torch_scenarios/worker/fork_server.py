@@ -329,6 +329,7 @@ class Host:
             order.plan.scenario,
             share_gpu=order.share_gpu,
             here=max(job.size, 0 if job.fresh or not self._launch else self._launch.size),
+            needs=order.needs,
         )
         order = replace(order, backend=choice.backend, sharing=choice.sharing)
         launch = self._launch

@@ -1,0 +1,87 @@
+"""What of torch's semantics a program uses, as words: `needs:` of a file, `LACKS` of a plugin.
+
+A backend that lacks one of them can still be right about everything else. So a scenario names no
+brand: the analysis derives the words (:mod:`torch_scenarios.reference.needs`), a backend says which
+of them it lacks, and where the two meet the case is UNSUPPORTED.
+
+The table is the only one: the schema, the derivation, the traits of known backends and the levels
+of a certificate read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct, field
+
+from torch_scenarios.errors import Marked
+
+#: the levels of a certificate, in the order in which a backend grows
+LEVELS = ("p2p", "collectives", "groups", "async", "objects", "errors", "hangs", "dtypes")
+
+
+class Capability(Struct, frozen=True, kw_only=True):
+    """What a backend has, or lacks: `means` says it in a line.
+
+    `level` is one of :data:`LEVELS`; None where it is torch's own and no backend's.
+    """
+
+    level: str | None
+    means: str
+
+
+def _of(level: str | None, means: str) -> Capability:
+    return Capability(level=level, means=means)
+
+
+#: every word of `needs:` and `LACKS`
+CAPABILITIES: Mapping[str, Capability] = {
+    "tags": _of("p2p", "a message carries a tag other than 0"),
+    "any_source": _of("p2p", "a receive names no sender"),
+    "objects": _of("objects", "Python objects are sent, or a checkpoint is planned"),
+    "async": _of("async", "a call returns before it is done, and is waited for"),
+    "coalesced": _of("collectives", "one collective takes several tensors"),
+    "batch": _of("p2p", "`batch_isend_irecv`: messages that start as one"),
+    "crossing_messages": _of(
+        "p2p", "first messages of two ranks cross, each sent before the other is received"
+    ),
+    "subgroups": _of("groups", "a process group other than the world"),
+    "p2p": _of("p2p", "a message from one rank to another"),
+    "avg": _of("collectives", "the reduce op `avg`"),
+    "premul_sum": _of("collectives", "the reduce op `premul_sum`"),
+    "float16": _of("dtypes", "tensors of float16"),
+    "bfloat16": _of("dtypes", "tensors of bfloat16"),
+    "float8": _of("dtypes", "tensors of one of the four float8 dtypes"),
+    "complex": _of("dtypes", "tensors of complex64 or complex128"),
+    "uneven_split": _of("collectives", "a collective whose parts differ in size"),
+    "monitored_barrier": _of("errors", "`monitored_barrier`: a barrier that names who is missing"),
+    "timeouts": _of("errors", "a call that waits in vain raises: by its timeout, or for its peer"),
+    "abort": _of("hangs", "a call that blocks for good can be broken off, so that workers live on"),
+    "rpc": _of(None, "`torch.distributed.rpc`"),
+}
+
+#: the words that no analysis can refute of a program that sends messages, and of any
+OPEN_WITH_MESSAGES = frozenset({"crossing_messages", "tags"})
+OPEN = frozenset({"timeouts", "abort"})
+
+
+class StatedNeed(Marked, frozen=True, kw_only=True):
+    """One word of `needs:` in a file."""
+
+    word: str
+
+
+class Needs(Struct, frozen=True, kw_only=True):
+    """What one case needs: `steps` maps each word to the indexes of the steps that need it.
+
+    A word that the file states, or that no single step needs, has no step. `refuted` are the stated
+    words that the program does not use: they are left out of `steps`.
+    """
+
+    steps: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    refuted: tuple[StatedNeed, ...] = ()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words, in the order of the table."""
+        return tuple(word for word in CAPABILITIES if word in self.steps)

@@ -1,0 +1,99 @@
+"""A whole backend in Python that passes every call on to Gloo: plugins of tests are made of it.
+
+It is a plugin itself: importing it registers the backend `passing`. A heir that changes one method
+is a backend with one fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+#: what torch calls by another name than Gloo's, in versions that have the two
+ALIASES = {
+    "all_gather_single": "_allgather_base",
+    "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
+    "all_to_all_single": "alltoall_base",
+    "reduce_scatter_single": "_reduce_scatter_base",
+    "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
+}
+#: what torch calls of a process group, and Gloo has under the same name
+METHODS = (
+    "allreduce",
+    "allreduce_coalesced",
+    "reduce",
+    "reduce_scatter",
+    "_reduce_scatter_base",
+    "reduce_scatter_tensor_coalesced",
+    "broadcast",
+    "allgather",
+    "_allgather_base",
+    "allgather_coalesced",
+    "allgather_into_tensor_coalesced",
+    "gather",
+    "scatter",
+    "alltoall",
+    "alltoall_base",
+    "barrier",
+    "send",
+    "recv",
+    "recv_anysource",
+    "monitored_barrier",
+)
+
+
+class Passing(dist.ProcessGroup):
+    """Every call of torch's, passed on to a group of Gloo's."""
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+        """Make the group of Gloo's."""
+        super().__init__(rank, size)
+        self.gloo: Any = dist.ProcessGroupGloo(store, rank, size, timeout)
+
+    def getBackendName(self) -> str:  # noqa: N802 -- torch's name
+        """Return the name that torch shows."""
+        return "passing"
+
+    def abort(self) -> None:
+        """Break off what waits."""
+        self.gloo.abort()
+
+    def shutdown(self) -> None:
+        """End nothing: Gloo needs none."""
+
+
+def _passed_on(name: str) -> Callable[..., Any]:
+    def call(self: Passing, *arguments: Any, **options: Any) -> Any:
+        return getattr(self.gloo, name)(*arguments, **options)
+
+    call.__name__ = name
+    return call
+
+
+for _name in METHODS:
+    setattr(Passing, _name, _passed_on(_name))
+
+
+def _renamed(name: str) -> Callable[..., Any]:
+    """Return a method that is another one: of a heir, the heir's."""
+
+    def call(self: Passing, *arguments: Any, **options: Any) -> Any:
+        return getattr(self, name)(*arguments, **options)
+
+    return call
+
+
+for _alias, _name in ALIASES.items():
+    setattr(Passing, _alias, _renamed(_name))
+
+
+def register(name: str, group: type[Passing] = Passing) -> None:
+    """Register a backend of that name whose groups are of a class."""
+    dist.Backend.register_backend(name, group, devices=["cpu"])
+
+
+if "passing" not in dist.Backend.backend_list:
+    register("passing")
