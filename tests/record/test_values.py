@@ -20,7 +20,16 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 VALUES = ("-n", "2", "--values")
 
 #: right scripts that every run records; the others are for the night
-ALWAYS = {"sampler", "by_hand", "local_sgd", "tensor_parallel", "ema_and_norms", "fsdp2"}
+ALWAYS = {"sampler", "by_hand", "local_sgd", "tensor_parallel", "ema_and_norms", "fsdp2", "diloco"}
+#: wrong scripts for the night: kinds that others have already
+NIGHTLY = {
+    *("sampler_of_local_zero", "iterable_not_sharded", "shuffles_before_sharding"),
+    *("sampler_seed_of_rank", "head_outside_of_ddp", "unfrozen_after_ddp", "reduced_after_step"),
+    *("init_of_each_rank_flat", "optimizer_state_on_rank_zero", "schedule_on_rank_zero"),
+    *("teacher_of_local_ema", "zero_shard_not_sent", "skips_bad_batch_alone", "no_sync_on_last"),
+    *("weights_in_forward", "sequence_parallel_norm", "one_seed_of_dropout", "stale_params_fsdp"),
+    "strided",
+}
 #: findings that are warnings: the script is not wrong for sure
 WARNINGS = {
     *("same_order_each_epoch", "sum_of_replicas", "same_mask", "gradient_missing"),
@@ -33,10 +42,14 @@ def scripts(folder: str) -> list[object]:
         pytest.param(
             path,
             id=path.stem,
-            marks=[] if folder == "wrong" or path.stem in ALWAYS else [pytest.mark.nightly],
+            marks=[] if _is_always(folder, path.stem) else [pytest.mark.nightly],
         )
         for path in sorted((SCRIPTS / "values" / folder).glob("*.py"))
     ]
+
+
+def _is_always(folder: str, name: str) -> bool:
+    return name not in NIGHTLY if folder == "wrong" else name in ALWAYS
 
 
 def found_of(path: Path) -> tuple[str, int]:
@@ -53,14 +66,15 @@ def found_of(path: Path) -> tuple[str, int]:
 def test_a_training_that_is_wrong_in_silence_is_found(recording: Recording, path: Path) -> None:
     code, line = found_of(path)
     ran = recording.of(f"values/wrong/{path.name}", *VALUES)
-    kind, exit_code = ("warning", 0) if code in WARNINGS else ("error", 1)
+    is_warning = code in WARNINGS and path.stem != "stale_params_fsdp"  # nothing at all is trained
+    kind, exit_code = ("warning", 0) if is_warning else ("error", 1)
     first = re.search(r"^  (?:error|warning)\[\w+\]", ran.output, re.MULTILINE)
     assert first is not None, ran.output
     assert first[0].strip() == f"{kind}[{code}]", ran.output
     assert f"{path.name}:{line}:" in ran.output
     assert "fix: " in ran.output
     assert ran.code == exit_code, ran.output
-    details = ran.result["warnings" if code in WARNINGS else "problems"]
+    details = ran.result["warnings" if is_warning else "problems"]
     assert code in {each["code"] for each in details}
 
 
@@ -74,8 +88,16 @@ def test_a_right_training_is_quiet(recording: Recording, path: Path) -> None:
 
 
 def test_a_warning_is_a_failure_with_strict(recording: Recording) -> None:
-    ran = recording.of("values/wrong/strided.py", *VALUES, "--strict")
+    ran = recording.of("values/wrong/sums_twice.py", *VALUES, "--strict")
     assert ran.code == 1
+
+
+def test_a_fault_of_the_witness_is_a_line_of_the_report(recording: Recording) -> None:
+    ran = recording.of("values/odd/hides_its_parameters.py", *VALUES)
+    assert ran.code == 0, ran.output
+    assert "not all could be seen" in ran.output.splitlines()[0]
+    assert "note: the witness failed on rank 0 in parameters (" in ran.output
+    assert "RuntimeError: no parameters here" in ran.output
 
 
 def test_without_values_a_verdict_says_what_it_covers(recording: Recording) -> None:

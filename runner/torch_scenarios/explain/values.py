@@ -26,6 +26,8 @@ VALUES: tuple[Explanation, ...] = (
         ("FSDP, ZeRO", "a shard is not a replica"),
         ("BatchNorm", "DDP broadcasts running statistics at the next forward"),
         ("broadcast_buffers=False", "buffers that differ are a warning"),
+        ("an average on rank 0", "it is judged where every rank calls it"),
+        ("ensembles", "models whose gradients no rank reduces may differ"),
     ),
     _page(
         "gradients_differ",
@@ -56,6 +58,7 @@ VALUES: tuple[Explanation, ...] = (
         ("tensor parallelism", "ranks of one model line must get the same rows"),
         ("sampling with replacement", "rows may come twice"),
         ("padding in training", "a few rows come twice in an epoch"),
+        ("a trial", "fewer than three batches or 32 rows without a loader are a warning"),
     ),
     _page(
         "same_order_each_epoch",
@@ -131,8 +134,11 @@ VALUES: tuple[Explanation, ...] = (
     ),
     _page(
         "parameter_not_wrapped",
-        "A parameter was made after DDP or the optimizer took its list.",
-        "It is used, and has a gradient; the optimizer never steps it, or DDP never reduces it.",
+        "A parameter was made after DDP or the optimizer took its list; or the optimizer has other "
+        "parameters than the model that is called, and none of them ever has a gradient.",
+        "It is used, and has a gradient; the optimizer never steps it, or DDP never reduces it. An "
+        "optimizer that is made before `fully_shard` steps what the model had then: nothing is "
+        "trained, and that is an error.",
         "make the whole model first, then wrap it, then make the optimizer.",
         ("frozen parameters", "nothing steps them on purpose"),
     ),

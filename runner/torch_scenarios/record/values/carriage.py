@@ -38,6 +38,9 @@ SENT_AT = {
 }
 #: whose result is in other tensors than what they send
 GATHERS = frozenset({"allgather_", "_allgather_base_", "gather_"})
+#: whose results are looked at, so that their work is waited for first. A message of Gloo may be
+#: waited for once alone: a second wait never returns
+LOOKED_AT = frozenset({"allreduce_", "broadcast_"})
 #: what Gloo reduces wrongly where the tensor has strides
 STRIDED = frozenset({"allreduce_", "broadcast_", "reduce_"})
 #: calls that only read their tensor
@@ -105,15 +108,18 @@ class Carriage:
         self, number: int, name: str, group: Any, args: Any, go_on: Any, *, is_awaited: bool
     ) -> Any:
         """Make a call as it would be made, and write down what it carries."""
-        before = self._before(number, name, group, args, sys._getframe(2))
+        before = None
+        with self._witness.guard:
+            before = self._before(number, name, group, args, sys._getframe(2))
         if self._answer is None:
             result = go_on()
         else:
             result = self._answer(number, name, group, args, go_on, is_awaited=is_awaited)
         if before is not None:
-            if is_awaited:
+            if is_awaited and name in LOOKED_AT:
                 self._wait(result)
-            self._after(before, number, name, is_awaited=is_awaited)
+            with self._witness.guard:
+                self._after(before, number, name, is_awaited=is_awaited)
         return result
 
     def _wait(self, result: Any) -> None:
@@ -160,7 +166,7 @@ class Carriage:
     def _after(self, before: Any, number: int, name: str, *, is_awaited: bool) -> None:
         entry, tensors = before
         results = []
-        if is_awaited and name in {"allreduce_", "broadcast_"} and len(tensors) == 1:
+        if is_awaited and name in LOOKED_AT and len(tensors) == 1:
             what = entry[-1][0]
             if what["carries"] in {"gradient", "weight", "metric", "loss"}:
                 with self._torch.no_grad():
@@ -223,6 +229,11 @@ class Carriage:
                 found = table.get(place)
                 if found is not None:
                     return kind, self._covered(found, tensor, kind), True
+            if self._gradients is not None and not witness.in_backward:
+                self._gradients = None  # a gradient may be new since the table was made
+                found = self._of_gradients().get(place)
+                if found is not None:
+                    return "gradient", self._covered(found, tensor, "gradient"), True
         is_inside = witness.depth.module > 0 or witness.in_backward
         if not tensor.is_floating_point():
             return "other", [], False
@@ -386,12 +397,13 @@ class Carriage:
             self.pending[number * 4 + at] = use
 
         def land() -> None:
-            for at, use in enumerate(uses):
-                self.pending.pop(number * 4 + at, None)
-                tensor = use.tensor()
-                if tensor is not None and tensor._version != use.version:
-                    about = {"how": "written", "shape": list(tensor.shape)}
-                    self._put(["x", "touched_in_flight", place, about])
+            with self._witness.guard:
+                for at, use in enumerate(uses):
+                    self.pending.pop(number * 4 + at, None)
+                    tensor = use.tensor()
+                    if tensor is not None and tensor._version != use.version:
+                        about = {"how": "written", "shape": list(tensor.shape)}
+                        self._put(["x", "touched_in_flight", place, about])
 
         self._recorder.late[number] = land
 

@@ -34,6 +34,7 @@ class ParameterRecord(Struct, kw_only=True):
     root: int
     placements: tuple[str, ...] = ()
     mesh: Any = None
+    made: int = -1
 
 
 class Forward(Struct, kw_only=True):
@@ -193,6 +194,7 @@ def _take(record: ValueRecord, at: int, line: list[Any]) -> None:
                 root=about["root"],
                 placements=tuple(about.get("placements", ())),
                 mesh=about.get("mesh"),
+                made=int(about.get("made", -1)),
             )
         case ["f", turn, root, place, training, grad, changed]:
             record.forwards.append(

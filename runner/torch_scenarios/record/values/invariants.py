@@ -31,6 +31,11 @@ MOST_NAMES = 3
 NORMS_APART = 1e-5
 #: rows from which those of two ranks are compared
 MOST_FEW = 8
+#: steps and rows from which a model that is called with the same rows on all ranks is trained, and
+#: not only tried
+MOST_TRIALS, MOST_TRIED = 3, 32
+#: part of the rows that two ranks may share where each has a row once alone
+FEW_PART = 0.1
 #: part of the rows of an epoch from which ranks are said to read the same
 SAME_PART = 0.5
 
@@ -203,33 +208,103 @@ def _order_of_point(point: Point) -> tuple[int, int, int]:
 
 def find_replicas_apart(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     """Yield replicas whose weights are not equal any more, or whose gradients are not."""
+    for group in roles.unlike:
+        yield _begin_apart(records, group)
     for group in roles.replicas:
         yield from _first_difference(records, group)
     yield from _scales_apart(records, roles)
 
 
+def _begin_apart(records: Records, group: ReplicaGroup) -> ValueFinding:
+    """Return that weights differ before the first step, though their gradients are reduced."""
+    rank = group.ranks[0]
+    record = records[rank]
+    names = [each.name for each in record.parameters.values() if each.name in group.names]
+    about = record.parameters[record.names[names[0]]]
+    return ValueFinding(
+        code="replicas_differ",
+        message=f"{_names(names)} {'are' if len(names) > 1 else 'is'} not equal on "
+        f"{ranks_text(group.ranks)} when the training begins, and {group.because} makes "
+        f"{'them replicas' if len(names) > 1 else 'it a replica'}",
+        ranks=group.ranks,
+        rank=rank,
+        place=about.made if about.made >= 0 else about.place,
+        hint="seed all ranks alike before the model is made, or broadcast its weights from one "
+        "rank: `for p in model.parameters(): dist.broadcast(p.data, 0)`",
+        turn=0,
+        name=names[0],
+    )
+
+
 def _first_difference(records: Records, group: ReplicaGroup) -> Iterator[ValueFinding]:
     averaged = _averaged_turns(records, group) if group.averages else None
     for point, found in _together(records, group.ranks):
-        turn, kind, _ = point
+        kind = point[1]
         events = {rank: event for rank, (event, _) in found.items()}
         states = {rank: state for rank, (_, state) in found.items()}
-        is_judged = averaged is None or (kind == 0 and (turn == 0 or turn in averaged))
-        if is_judged and (kind != 1 or averaged is None):
-            apart = _apart_names(states, group.names)
-            if apart:
-                yield _replicas_differ(records, group, apart, states, events, point)
-                return
-        if kind == 1 and group.gradients:
-            found_apart = _gradients_apart(records, group, states, events)
-            if found_apart is not None:
+        apart = (
+            _weights_apart(records, group, states, events)
+            if _is_judged(group, averaged, point)
+            else []
+        )
+        gradients = kind == 1 and group.gradients and not apart
+        found_apart = _gradients_apart(records, group, states, events) if gradients else None
+        if apart:
+            found_apart = _replicas_differ(records, group, apart, states, events, point)
+        if found_apart is not None:
+            if group.surely or not _meet_again(records, group, [found_apart.name], point):
                 yield found_apart
-                return
+            return
         if kind == 0 and group.buffers and not next(iter(events.values())).training:
             apart = [] if group.keeps_buffers else _apart_names(states, group.buffers)
             if apart:
                 yield _buffers_differ(group, apart, states, events, point)
                 return
+
+
+def _is_judged(group: ReplicaGroup, averaged: set[int] | None, point: Point) -> bool:
+    """Whether the weights of a group must be equal at a point."""
+    turn, kind, _ = point
+    if averaged is not None:
+        return kind == 0 and (turn == 0 or turn in averaged)
+    return kind == 0 or not group.only_used
+
+
+def _weights_apart(
+    records: Records,
+    group: ReplicaGroup,
+    states: Mapping[int, Mapping[str, str]],
+    events: Mapping[int, Any],
+) -> list[str]:
+    """Return the parameters of a group that are not equal; those in use where others may be."""
+    apart = _apart_names(states, group.names)
+    return _in_use(records, apart, events) if group.only_used else apart
+
+
+def _in_use(records: Records, names: list[str], events: Mapping[int, Any]) -> list[str]:
+    """Return the parameters of the module that every rank calls here."""
+
+    def is_called(rank: int, name: str, event: Any) -> bool:
+        record = records[rank]
+        number = record.names[name]
+        if any(number in step.gradients for step in record.steps[:3]):
+            return bool(event.training)
+        return bool(record.parameters[number].root == event.root)
+
+    return [name for name in names if all(is_called(r, name, e) for r, e in events.items())]
+
+
+def _meet_again(records: Records, group: ReplicaGroup, names: list[str], point: Point) -> bool:
+    """Whether weights that differ are equal at a later use: they differ on purpose in between."""
+    differed = False
+    for at, found in _together(records, group.ranks):
+        if _order_of_point(at) < _order_of_point(point):
+            continue
+        apart = _apart_names({rank: state for rank, (_, state) in found.items()}, set(names))
+        if differed and at[1] == 0 and not apart:
+            return True
+        differed = differed or bool(apart)
+    return False
 
 
 def _averaged_turns(records: Records, group: ReplicaGroup) -> set[int]:
@@ -289,20 +364,24 @@ def _replicas_differ(
         f"{'them replicas' if len(apart) > 1 else 'it a replica'}",
         ranks=group.ranks,
         rank=rank,
-        place=_written_at(records[rank], apart[0], events[rank]),
+        place=_written_at(group, records[rank], apart[0], events[rank]),
         hint=hint,
         turn=turn,
         name=apart[0],
     )
 
 
-def _written_at(record: ValueRecord, name: str, event: Any) -> int:
+def _written_at(group: ReplicaGroup, record: ValueRecord, name: str, event: Any) -> int:
     """Return the line of the event at which a parameter was seen to be another."""
     number = record.names.get(name, -1)
     if isinstance(event, OptimizerStep) and number in event.changed:
         before = [each for each in record.forwards if each.at < event.at]
         if before:
             return before[-1].place
+    if group.only_used and not isinstance(event, OptimizerStep):
+        stepped = [each for each in record.steps if each.at < event.at and number in each.after]
+        if stepped:
+            return stepped[-1].place
     return int(event.place)
 
 
@@ -429,11 +508,11 @@ def find_same_samples(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     """Yield loaders that deal the same rows to data-parallel ranks."""
     for ranks in roles.data:
         present = [rank for rank in ranks if rank in records]
-        for loader in sorted({n for rank in present for n in records[rank].loaders}):
-            found = _shared_rows(records, present, loader)
-            if found is not None:
-                yield found
-                break
+        loaders = sorted({n for rank in present for n in records[rank].loaders})
+        found = next(filter(None, (_shared_rows(records, present, n) for n in loaders)), None)
+        found = found or _shared_inputs(records, present)
+        if found is not None:
+            yield found
 
 
 def _rows_of(record: ValueRecord, loader: int, epoch: int, *, trained: bool) -> list[LoadedBatch]:
@@ -463,7 +542,7 @@ def _shared_rows(records: Records, ranks: list[int], loader: int) -> ValueFindin
         shared, one, other = best
         total = min(sum(rows[one].values()), sum(rows[other].values())) if shared else 0
         padding = len(ranks) if (about[one] or {}).get("num_replicas", 0) else 0
-        if total >= MOST_FEW and shared >= SAME_PART * total and shared > padding:
+        if total >= MOST_FEW and shared >= _same_part(rows, one, other) and shared > padding:
             batch = batches[one][0]
             alike = _all_alike(rows)
             who = ranks_text(ranks) if alike else f"ranks {one} and {other}"
@@ -480,11 +559,64 @@ def _shared_rows(records: Records, ranks: list[int], loader: int) -> ValueFindin
     return None
 
 
+def _same_part(rows: Mapping[int, Counter[Any]], one: int, other: int) -> float:
+    """Return how many rows of two ranks are too many: fewer where each rank has its own but once.
+
+    Rows that are twice on one rank are drawn with replacement, or are alike in the dataset.
+    """
+    once = all(max(rows[rank].values()) == 1 for rank in (one, other))
+    total = min(sum(rows[one].values()), sum(rows[other].values()))
+    return max(FEW_PART * total, float(MOST_FEW // 2)) if once else SAME_PART * total
+
+
+def _shared_inputs(records: Records, ranks: list[int]) -> ValueFinding | None:
+    """Return that data-parallel ranks call their model with the same new rows at every step.
+
+    For programs without a loader. A batch that is the same at each step is a trial, no data.
+    """
+    inputs = {
+        rank: [(e.details[0], tuple(e.details[1]), e.details[3]) for e in record.of_kind("in")]
+        for rank, record in records.items()
+        if rank in ranks
+    }
+    first, *others = (inputs[rank] for rank in ranks)
+    batches = [rows for _, rows, _ in first]
+    if any(records[rank].batches for rank in ranks) or not batches:
+        return None
+    is_data = len({turn for turn, *_ in first}) > 1 and len(set(batches)) == len(batches)
+    count = sum(map(len, batches))
+    if not is_data or count < MOST_FEW or len({r for rows in batches for r in rows}) < count / 2:
+        return None
+    alike = [
+        rank
+        for rank, each in zip(ranks[1:], others, strict=True)
+        if [rows for _, rows, _ in each] == batches
+    ]
+    if not alike:
+        return None
+    return ValueFinding(
+        code="same_samples",
+        message=f"{ranks_text([ranks[0], *alike])} train on the same rows: the model is called "
+        f"with the same {count} rows on each of them",
+        ranks=(ranks[0], *alike),
+        rank=ranks[0],
+        place=first[0][2],
+        hint="give each data-parallel rank its own rows: draw them from a generator that is seeded "
+        "by the rank, or take the rank's part of the batch",
+        error=len(batches) >= MOST_TRIALS and count >= MOST_TRIED,
+    )
+
+
 def _dealt(about: Mapping[str, Any]) -> str:
     if about.get("num_replicas"):
         return (
             f"its DistributedSampler has num_replicas={about['num_replicas']} and "
             f"rank={about.get('rank')} on this rank: give each rank its own number"
+        )
+    if about.get("rows", -1) < 0:
+        return (
+            "let each rank yield its own rows: skip those whose number modulo the world size is "
+            "another one, in each worker of the loader too"
         )
     return (
         "give the loader `sampler=DistributedSampler(dataset)`, so that each rank has its own rows"
@@ -897,6 +1029,7 @@ def find_first_nan(records: Records, roles: Roles) -> Iterator[ValueFinding]:
 def find_late_parameters(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     """Yield parameters that were made after DDP or the optimizer took its list."""
     del roles
+    yield from _idle_optimizers(records)
     for rank, record in records.items():
         late = [*record.of_kind("late")]
         if not late:
@@ -918,6 +1051,31 @@ def find_late_parameters(records: Records, roles: Roles) -> Iterator[ValueFindin
         return
 
 
+def _idle_optimizers(records: Records) -> Iterator[ValueFinding]:
+    """Yield an optimizer none of whose parameters ever has a gradient, though a loss has them."""
+    for rank, record in records.items():
+        for number in sorted({each.optimizer for each in record.steps}):
+            own = [each for each in record.steps if each.optimizer == number]
+            names = {n for each in own for n in each.gradients}
+            backward = {e.details[0] for e in record.of_kind("bw")}
+            is_idle = all(value is None for each in own for value in each.gradients.values())
+            if not is_idle or len(own) < 2 or not names or len(backward) < 2:
+                continue
+            if len({step.optimizer for step in record.steps}) > 1:
+                continue
+            yield ValueFinding(
+                code="parameter_not_wrapped",
+                message=f"no parameter of the optimizer has a gradient at any of {len(own)} steps, "
+                "so nothing is trained: its parameters are not those of the model that is called",
+                ranks=tuple(sorted(records)),
+                rank=rank,
+                place=own[0].place,
+                hint="make the optimizer after the model is wrapped or sharded, from "
+                "`model.parameters()`",
+            )
+            return
+
+
 # -------------------------------------------------------------------------------------------------
 # All of them.
 
@@ -933,12 +1091,16 @@ def _has(kind: str) -> Applies:
 INVARIANTS: tuple[tuple[str, Applies, Search], ...] = (
     (
         "replicas_differ",
-        lambda records, roles: bool(roles.replicas) or _has("scale")(records, roles),
+        lambda records, roles: (
+            bool(roles.replicas or roles.unlike) or _has("scale")(records, roles)
+        ),
         find_replicas_apart,
     ),
     (
         "same_samples",
-        lambda records, roles: bool(roles.data) and any(r.batches for r in records.values()),
+        lambda records, roles: (
+            bool(roles.data) and any(r.batches or any(r.of_kind("in")) for r in records.values())
+        ),
         find_same_samples,
     ),
     (

@@ -46,6 +46,8 @@ class Parameters:
         self._roots: dict[int, Any] = {}
         self._prefixes: dict[int, str] = {}
         self._count = 0
+        #: id of a parameter -> itself, and the place at which it was made
+        self.births: dict[int, tuple[Any, int]] = {}
 
     def find(self, tensor: Any) -> KnownParameter | None:
         """Return what is known of a parameter, or None."""
@@ -70,28 +72,47 @@ class Parameters:
             "constant": is_constant(local),
             "frozen": not tensor.requires_grad,
             "root": root,
+            "made": self._birth(tensor),
             **layout_of(tensor),
         }
         self._put(["p", known.number, name, place, known.hash, about])
         return known
 
+    def _birth(self, tensor: Any) -> int:
+        found = self.births.get(id(tensor))
+        return found[1] if found is not None and found[0]() is tensor else -1
+
     def _hash(self, tensor: Any) -> str:
         return "" if local_part(tensor).is_meta else digest(tensor)
 
-    def rehash(self, known: KnownParameter, *, whatever: bool = False) -> bool:
-        """Hash a parameter again where it was written since; whether it holds something else.
-
-        A collective writes it and leaves its version: `whatever` the version says, it is hashed.
-        """
+    def rehash(self, known: KnownParameter) -> bool:
+        """Hash a parameter again where it was written since; whether it holds something else."""
         tensor = known.tensor
         if tensor is None:
             return False
         version = version_of(tensor)
-        if version == known.version and not whatever:
+        if version == known.version:
             return False
         known.version = version
         before, known.hash = known.hash, self._hash(tensor)
         return known.hash != before
+
+    def in_training(self) -> list[int]:
+        """Return what a step of training may write: all but frozen parameters."""
+        frozen = self._torch.nn.Parameter
+        return [
+            each.number
+            for each in self.known.values()
+            if (tensor := each.tensor) is not None
+            and (tensor.requires_grad or not isinstance(tensor, frozen))
+        ]
+
+    def at_rest(self, module: Any) -> list[int]:
+        """Return the parameters of a module that no gradient has reached: averages, teachers."""
+        own = [*module.parameters()]
+        if any(each.grad is not None for each in own):
+            return []
+        return [known.number for each in own if (known := self.find(each)) is not None]
 
     def distrust(self, numbers: Iterable[int]) -> None:
         """Hash parameters again whatever their version says: what writes `p.data` leaves that."""
@@ -129,9 +150,11 @@ class Parameters:
         """Know the modules that the variables of a frame and of its callers hold."""
         kind = self._torch.nn.Module
         for values in _scopes(frame, self._is_foreign):
-            for value in [*values.values()]:
-                if isinstance(value, kind):
-                    self.register_root(value, frame, place)
+            for name, value in [*values.items()]:
+                held = [*vars(value).values()] if name == "self" and _is_plain(value) else []
+                for each in (value, *held):
+                    if isinstance(each, kind):
+                        self.register_root(each, frame, place)
 
     def _prefix(self, owner: Any, variable: str) -> str:
         """Return what tells the names of a module from those of another one."""
@@ -194,6 +217,11 @@ def tensors_of(module: Any, prefix: str) -> Iterator[tuple[str, Any, str]]:
         for part, child in reversed(children):
             is_hidden = part in WRAPPERS or (part == "module" and is_wrapper(at))
             waiting.append((child, path if is_hidden else _joined(path, part)))
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value has attributes that can be looked at without running anything."""
+    return hasattr(type(value), "__dict__") and isinstance(getattr(value, "__dict__", None), dict)
 
 
 def _joined(path: str, name: str) -> str:

@@ -8,12 +8,12 @@ exchange no activations; a group that exchanges activations holds parts of one *
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
 
-from torch_scenarios.record.values.format import CarryingCall, ValueRecord
+from torch_scenarios.record.values.format import CarriedTensor, CarryingCall, ValueRecord
 
 #: collectives after which all members have one value
 EQUALIZING = frozenset({"allreduce_", "broadcast_", "allreduce_coalesced_"})
@@ -28,7 +28,8 @@ class ReplicaGroup(Struct, kw_only=True):
     """Ranks that hold the same parameters, by name, and why that is known.
 
     `averages` says that weights are averaged now and then and may differ in between; `gradients`
-    that their gradients must agree at the optimizer.
+    that their gradients must agree at the optimizer; `only_used` that they need to be equal where
+    a module is called alone; `surely` that no later equality makes a difference right.
     """
 
     ranks: Ranks
@@ -38,12 +39,16 @@ class ReplicaGroup(Struct, kw_only=True):
     gradients: bool = True
     buffers: set[str] = field(default_factory=set)
     keeps_buffers: bool = False
+    only_used: bool = False
+    surely: bool = True
 
 
 class Roles(Struct, kw_only=True):
     """The groups of a program: replicas, data-parallel ranks, ranks of one model."""
 
     replicas: list[ReplicaGroup]
+    #: whose gradients are reduced over ranks, and whose weights these ranks do not begin with
+    unlike: list[ReplicaGroup]
     data: list[Ranks]
     model: list[Ranks]
 
@@ -54,6 +59,9 @@ def find_roles(records: Mapping[int, ValueRecord]) -> Roles:
     sure = {each.ranks for each in wrapped} | _of_units(records)
     model = _model_groups(records) - sure
     replicas = [*wrapped, *_of_meshes(records), *_of_calls(records, model)]
+    replicas += _of_optimizers(records, replicas, model)
+    replicas += _of_owners(records, replicas)
+    replicas += _of_resting_modules(records, replicas)
     covered = {(each.ranks, name) for each in replicas for name in each.names}
     replicas += [
         each
@@ -64,7 +72,12 @@ def find_roles(records: Mapping[int, ValueRecord]) -> Roles:
     data = {ranks for ranks in data if not _is_tensor_parallel(records, ranks)}
     data |= sure
     data |= {ranks for ranks in _of_samplers(records) if not _overlaps(ranks, model)}
-    return Roles(replicas=replicas, data=sorted(data), model=sorted(model))
+    return Roles(
+        replicas=replicas,
+        unlike=[*_of_unlike_weights(records, model)],
+        data=sorted(data),
+        model=sorted(model),
+    )
 
 
 def _is_tensor_parallel(records: Mapping[int, ValueRecord], ranks: Ranks) -> bool:
@@ -215,6 +228,179 @@ def _of_calls(records: Mapping[int, ValueRecord], model: set[Ranks]) -> Iterator
             )
 
 
+def _of_unlike_weights(
+    records: Mapping[int, ValueRecord], model: set[Ranks]
+) -> Iterator[ReplicaGroup]:
+    """Yield parameters whose gradients ranks reduce, and that these ranks do not begin alike."""
+    groups: dict[Ranks, dict[str, bool]] = defaultdict(dict)
+    for record, call, tensor in _reductions(records, "allreduce_"):
+        if call.op in {"sum", "avg"} and call.ranks not in model:
+            for name in _names_of(record, tensor):
+                exact = groups[call.ranks].get(name, True)
+                groups[call.ranks][name] = exact and tensor.exact
+    for ranks, names in groups.items():
+        unlike = {name for name in names if _differs_at_start(records, ranks, name)}
+        random = {*_random_names(records, ranks, names)}
+        if not random <= unlike:  # by its values alone, a gradient may be that of another one
+            unlike = {name for name in unlike if names[name]}
+        if unlike:
+            yield ReplicaGroup(
+                ranks=ranks, names=unlike, because="an all_reduce of its gradient", gradients=False
+            )
+
+
+def _reductions(
+    records: Mapping[int, ValueRecord], operation: str
+) -> Iterator[tuple[ValueRecord, CarryingCall, CarriedTensor]]:
+    """Yield the gradients that an operation reduces over ranks all of which have a record."""
+    for record in records.values():
+        for call in record.calls:
+            is_one = call.operation == operation and len(call.ranks) > 1
+            if is_one and all(rank in records for rank in call.ranks):
+                for tensor in call.tensors:
+                    if tensor.carries == "gradient":
+                        yield record, call, tensor
+
+
+def _names_of(record: ValueRecord, tensor: CarriedTensor) -> set[str]:
+    """Return the names of the parameters that a tensor of a call belongs to."""
+    return {record.parameters[n].name for n in tensor.parameters if n in record.parameters}
+
+
+def _random_names(
+    records: Mapping[int, ValueRecord], ranks: Ranks, names: Iterable[str]
+) -> Iterator[str]:
+    """Yield the names whose first values are not constant on these ranks."""
+    for name in names:
+        own = [records[rank].parameters.get(records[rank].names.get(name, -1)) for rank in ranks]
+        if all(each is not None and not each.constant for each in own):
+            yield name
+
+
+def _differs_at_start(records: Mapping[int, ValueRecord], ranks: Ranks, name: str) -> bool:
+    """Whether all of some ranks train a parameter of one shape, and begin with other values."""
+    hashes = {rank: first_use(records[rank]).get(name) for rank in ranks}
+    if None in hashes.values() or len(set(hashes.values())) == 1:
+        return False
+    own = [records[rank].parameters[records[rank].names[name]] for rank in ranks]
+    steps = all(_is_trained(records[rank], records[rank].names[name]) for rank in ranks)
+    return steps and len({each.local for each in own}) == 1 and not own[0].placements
+
+
+def _of_optimizers(
+    records: Mapping[int, ValueRecord], groups: Sequence[ReplicaGroup], model: set[Ranks]
+) -> Iterator[ReplicaGroup]:
+    """Yield what an optimizer steps with replicas, and what ranks begin with alike."""
+    if _exchanges_experts(records) or any(each.averages for each in groups):
+        return
+    for group in [each for each in groups if each.gradients and each.ranks not in model]:
+        names: set[str] | None = None
+        for rank in group.ranks:
+            own = _stepped_with(records[rank], group.names) if rank in records else set()
+            names = own if names is None else names & own
+        known = {n for each in groups if set(each.ranks) >= set(group.ranks) for n in each.names}
+        names = {each for each in (names or set()) - known if _is_alike(records, group.ranks, each)}
+        if names:
+            yield ReplicaGroup(
+                ranks=group.ranks,
+                names=names,
+                because="one optimizer that steps replicas, and one value at the start,",
+                surely=False,
+            )
+
+
+def _exchanges_experts(records: Mapping[int, ValueRecord]) -> bool:
+    return any(call.operation.startswith("alltoall") for r in records.values() for call in r.calls)
+
+
+def _stepped_with(record: ValueRecord, names: set[str]) -> set[str]:
+    """Return the parameters with gradients that an optimizer steps together with others."""
+    found: set[str] = set()
+    for step in record.steps[:3]:
+        own = {record.parameters[n].name for n, each in step.gradients.items() if each is not None}
+        if own & names:
+            found |= own
+    return found
+
+
+def _is_alike(records: Mapping[int, ValueRecord], ranks: Ranks, name: str) -> bool:
+    """Whether ranks begin with one value of a parameter; a constant follows its module."""
+    if not _equal_at_start(records, ranks, name):
+        return False
+    record = records[ranks[0]]
+    own = record.parameters[record.names[name]]
+    if any(each != "R" for each in own.placements):
+        return False
+    if not own.constant:
+        return True
+    module = name.rpartition(".")[0]
+    others = [
+        each.name
+        for each in record.parameters.values()
+        if each.name.rpartition(".")[0] == module and not each.constant
+    ]
+    return bool(others) and all(_equal_at_start(records, ranks, each) for each in others)
+
+
+def _of_owners(
+    records: Mapping[int, ValueRecord], groups: Sequence[ReplicaGroup]
+) -> Iterator[ReplicaGroup]:
+    """Yield parameters whose gradients one rank gets, and that all ranks step and begin alike.
+
+    Where each rank steps its own part and sends it (ZeRO), all are equal at their next use.
+    """
+    found: dict[Ranks, set[str]] = defaultdict(set)
+    for record, call, tensor in _reductions(records, "reduce_"):
+        found[call.ranks] |= _names_of(record, tensor)
+    for ranks, names in found.items():
+        if any(each.ranks == ranks for each in groups):
+            continue
+        own = {
+            name
+            for name in names
+            if _equal_at_start(records, ranks, name)
+            and all(_is_trained(records[rank], records[rank].names[name]) for rank in ranks)
+        }
+        if own:
+            yield ReplicaGroup(
+                ranks=ranks,
+                names=own,
+                because="a reduce of its gradient, and a step of every rank,",
+                gradients=False,
+                only_used=True,
+                surely=False,
+            )
+
+
+def _of_resting_modules(
+    records: Mapping[int, ValueRecord], groups: Sequence[ReplicaGroup]
+) -> Iterator[ReplicaGroup]:
+    """Yield the weights of modules that no optimizer steps and that data-parallel ranks call."""
+    for ranks in sorted({each.ranks for each in groups if each.gradients and not each.averages}):
+        if any(rank not in records for rank in ranks):
+            continue
+        names: set[str] | None = None
+        for rank in ranks:
+            record = records[rank]
+            stepped = {n for step in record.steps for n in step.gradients}
+            called = {each.root for each in record.forwards}
+            own = {
+                each.name
+                for number, each in record.parameters.items()
+                if number not in stepped and each.kind == "parameter" and each.root in called
+            }
+            names = own if names is None else names & own
+        alike = {each for each in names or () if _equal_at_start(records, ranks, each)}
+        if alike:
+            yield ReplicaGroup(
+                ranks=ranks,
+                names=alike,
+                because="a call by every rank, and one value at the start,",
+                gradients=False,
+                only_used=True,
+            )
+
+
 def _reduces_gradients(records: Mapping[int, ValueRecord], ranks: Ranks, model: set[Ranks]) -> bool:
     """Whether gradients that a group holds must agree: it is data-parallel, and shards nothing."""
     scatters = any(
@@ -249,7 +435,7 @@ def _of_whole_models(
     world = tuple(sorted(records))
     if len(world) < 2 or model or any(each.averages for each in known):
         return
-    if any(call.operation.startswith("alltoall") for r in records.values() for call in r.calls):
+    if _exchanges_experts(records):
         return
     lines = [*_of_samplers(records)]
     if world not in lines and not _reports_losses(records, world):
@@ -269,7 +455,7 @@ def _of_whole_models(
     rates = {step.rates for record in records.values() for step in record.steps[:1]}
     if len(rates) != 1:
         return
-    yield ReplicaGroup(ranks=world, names=names, because="one model on all ranks")
+    yield ReplicaGroup(ranks=world, names=names, because="one model on all ranks", surely=False)
 
 
 def _is_trained(record: ValueRecord, number: int) -> bool:

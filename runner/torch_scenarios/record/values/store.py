@@ -10,7 +10,7 @@ import json
 import os
 from typing import Any
 
-from torch_scenarios.record.values.digest import bytes_of, local_part, row_digests
+from torch_scenarios.record.values.digest import bytes_of, local_part
 
 #: dtype of torch -> its name in the format; others are not kept
 DTYPES = {
@@ -38,14 +38,7 @@ class ValueStore:
         self._kept: dict[str, tuple[str, list[int], bytes]] = {}
 
     def enter(self, module: Any, inputs: Any, depth: int) -> None:
-        """Write down the rows that a module is called with from outside of any other."""
-        witness = self._witness
-        if depth or witness.in_backward or self._count >= self._steps:
-            return
-        tensor = witness.torch.Tensor
-        if module.training and witness.torch.is_grad_enabled():
-            rows = row_digests([each for each in inputs if isinstance(each, tensor)], tensor)
-            witness.put(["in", witness.turn, rows])
+        """Keep nothing of what a module is called with: the witness writes its rows down."""
 
     def leave(self, module: Any, output: Any, depth: int) -> None:
         """Keep nothing of what a module gives back."""

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Mark, Problem, Source
-from torch_scenarios.record.values.format import has_values, read_values
+from torch_scenarios.record.values.format import ValueRecord, has_values, read_values
 from torch_scenarios.record.values.invariants import Judgement, ValueFinding, judge_values
 from torch_scenarios.record.values.roles import find_roles
 from torch_scenarios.verdict import Finding, Verdict
 
 #: bytes of a script that is shown
 MOST_TEXT = 1 << 21
+
+#: faults of the witness that a report lists
+MOST_FAULTS = 3
 
 #: what a verdict on a record says of values that were not looked at
 NOT_COMPARED = "nothing is wrong in how the ranks communicate; values were not compared"
@@ -29,6 +32,8 @@ class ValueVerdict(Struct, frozen=True, kw_only=True):
     warnings: tuple[Problem, ...]
     judged: int
     open: tuple[str, ...]
+    #: what the witness could not see, because of a fault of its own
+    faults: tuple[str, ...] = ()
 
     @property
     def scope(self) -> str:
@@ -36,7 +41,8 @@ class ValueVerdict(Struct, frozen=True, kw_only=True):
         if self.errors:
             return ""
         details = f"communication: nothing wrong; values: {self.judged} invariants judged, "
-        return details + ("nothing wrong" if not self.warnings else "only warnings")
+        details += "nothing wrong" if not self.warnings else "only warnings"
+        return details + ("; not all could be seen" if self.faults else "")
 
 
 def judge_folder(folder: Path, verdict: Verdict, home: str) -> ValueVerdict | None:
@@ -50,11 +56,23 @@ def judge_folder(folder: Path, verdict: Verdict, home: str) -> ValueVerdict | No
         (each, problem_of(each, places[each.rank].get(each.place, ()), home))
         for each in judgement.findings
     ]
-    return _joined(verdict, judgement, details)
+    faults = tuple(dict.fromkeys(_faults(records)))
+    return _joined(verdict, judgement, details, faults)
+
+
+def _faults(records: Mapping[int, ValueRecord]) -> Iterator[str]:
+    """Yield what the witness failed at, in words: its own faults never raise in a script."""
+    for rank, record in records.items():
+        for each in record.of_kind("fault"):
+            error, where = each.details
+            yield f"the witness failed on rank {rank} in {where}: {error}"
 
 
 def _joined(
-    verdict: Verdict, judgement: Judgement, details: Sequence[tuple[ValueFinding, Problem]]
+    verdict: Verdict,
+    judgement: Judgement,
+    details: Sequence[tuple[ValueFinding, Problem]],
+    faults: tuple[str, ...],
 ) -> ValueVerdict:
     errors = tuple(problem for each, problem in details if each.error)
     warnings = tuple(problem for each, problem in details if not each.error)
@@ -71,6 +89,7 @@ def _joined(
         warnings=warnings,
         judged=len(judgement.judged),
         open=judgement.open,
+        faults=faults,
     )
 
 
@@ -150,4 +169,7 @@ def lines_of_values(values: ValueVerdict) -> list[str]:
         for problem in problems:
             lines = problem.lines(kind)
             found += ["  " + line.replace("= help: ", "fix: ", 1) for line in lines]
-    return found
+    shown = [f"  note: {each}" for each in values.faults[:MOST_FAULTS]]
+    if len(values.faults) > MOST_FAULTS:
+        shown.append(f"  note: and {len(values.faults) - MOST_FAULTS} more faults of the witness")
+    return [*found, *shown]

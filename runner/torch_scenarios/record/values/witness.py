@@ -10,6 +10,7 @@ alive and changes no value.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -17,6 +18,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 from torch_scenarios.record.mapped_file import MappedFile
@@ -35,8 +37,45 @@ VERSION = 1
 
 #: rows of one batch that are hashed
 MOST_ROWS = 1 << 14
+#: parameters of which it is known where they are made
+MOST_BIRTHS = 1 << 14
 #: places whose variables are searched for modules
 MOST_LOOKS = 32
+
+
+#: faults of the witness itself after which it sees nothing more
+MOST_FAULTS = 8
+
+
+class _Guard:
+    """Lets no fault of the witness raise in the user's script: it becomes a line of the record."""
+
+    def __init__(self, put: Callable[[Any], None]) -> None:
+        """Write faults with `put`."""
+        self._put = put
+        self.faults = 0
+
+    def __enter__(self) -> None:
+        """Begin what may not raise."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        """Write down what was raised, and go on; what ends a process goes through."""
+        if kind is None or not issubclass(kind, Exception):
+            return False
+        self.faults += 1
+        with contextlib.suppress(Exception):
+            assert trace is not None
+            while trace.tb_next is not None:
+                trace = trace.tb_next
+            code = trace.tb_frame.f_code
+            where = f"{os.path.basename(code.co_filename)}:{trace.tb_lineno}"
+            self._put(["fault", f"{kind.__name__}: {error}"[:200], f"{code.co_name} ({where})"])
+        return True
 
 
 class _Depth(threading.local):
@@ -62,6 +101,7 @@ class ValueWitness:
         path = os.path.join(recorder.folder, f"values-{recorder.about['rank']:05d}.jsonl")
         self._file = MappedFile(path)
         self.put(about)
+        self.guard = _Guard(self.put)
         self.parameters = Parameters(torch, self.put, is_foreign)
         self.is_foreign = is_foreign
         self.depth = _Depth()
@@ -74,6 +114,9 @@ class ValueWitness:
         self._late = []
         self._looked: set[int] = set()
         self._wrapped = {}
+        #: whether a loader has given a batch since the last step; rows are seen there
+        self._loaded = False
+        self._keeps_rows = bool(settings.get("bytes"))
         self._optimizers: dict[int, tuple[Any, int]] = {}
         self._loaders: dict[int, tuple[Any, int, int]] = {}
         self.carriage = Carriage(self)
@@ -82,6 +125,11 @@ class ValueWitness:
         if settings.get("bytes"):
             self.listeners.append(ValueStore(self, settings["steps"], settings["bytes"]))
         self._install()
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing is seen: torch compiles, or the witness has failed too often."""
+        return self.guard.faults >= MOST_FAULTS or bool(self.torch.compiler.is_compiling())
 
     # ------------------------------------------------------------------ its file
 
@@ -95,40 +143,57 @@ class ValueWitness:
 
     def end(self) -> None:
         """Write nothing more."""
-        for each in self.listeners:
-            each.end()
-        self._file.close()
+        with self.guard:
+            for each in self.listeners:
+                each.end()
+        with contextlib.suppress(Exception):
+            self._file.close()
 
     # ------------------------------------------------------------------ hooks
 
     def _install(self) -> None:
-        torch = self.torch
         import torch.nn.modules.module as modules
         import torch.optim.optimizer as optimizers
 
-        compiling = torch.compiler.is_compiling
-
         def before_module(module: Any, inputs: Any) -> None:
-            if not compiling():
-                self._enter(module, inputs)
+            if not self.rests:
+                with self.guard:
+                    self._enter(module, inputs)
 
         def after_module(module: Any, inputs: Any, output: Any) -> None:
-            if not compiling():
-                self._leave(module, inputs, output)
+            if not self.rests:
+                with self.guard:
+                    self._leave(module, inputs, output)
+
+        def before_step(optimizer: Any, *_: Any) -> None:
+            with self.guard:
+                self._before_step(optimizer)
+
+        def after_step(optimizer: Any, *_: Any) -> None:
+            with self.guard:
+                self._after_step(optimizer)
+
+        def registering(module: Any, name: str, parameter: Any) -> None:
+            with self.guard:
+                self._registered(module, name, parameter)
 
         modules.register_module_forward_pre_hook(before_module)
         modules.register_module_forward_hook(after_module, always_call=True)
-        optimizers.register_optimizer_step_pre_hook(self._before_step)
-        optimizers.register_optimizer_step_post_hook(self._after_step)
-        modules.register_module_parameter_registration_hook(self._registered)
-        self._watch_optimizers(optimizers.Optimizer)
-        self._watch_backward()
-        self._watch_loaders()
-        self._watch_ddp()
-        self._watch_clipping()
-        self._watch_dropout()
-        self._watch_scaler()
-        self._watch_fsdp()
+        optimizers.register_optimizer_step_pre_hook(before_step)
+        optimizers.register_optimizer_step_post_hook(after_step)
+        modules.register_module_parameter_registration_hook(registering)
+        for watch in (
+            functools.partial(self._watch_optimizers, optimizers.Optimizer),
+            self._watch_backward,
+            self._watch_loaders,
+            self._watch_ddp,
+            self._watch_clipping,
+            self._watch_dropout,
+            self._watch_scaler,
+            self._watch_fsdp,
+        ):
+            with self.guard:
+                watch()
 
     # ------------------------------------------------------------------ modules
 
@@ -138,13 +203,13 @@ class ValueWitness:
         if depth == 0 and not self.in_backward:
             grad = self.torch.is_grad_enabled()
             with self.torch.no_grad():
-                self._enter_root(module, grad=grad)
+                self._enter_root(module, inputs, grad=grad)
         if self.carriage.pending:
             self.carriage.reads(inputs, "a module")
         for each in self.listeners:
             each.enter(module, inputs, depth)
 
-    def _enter_root(self, module: Any, *, grad: bool) -> None:
+    def _enter_root(self, module: Any, inputs: Any, *, grad: bool) -> None:
         frame = sys._getframe(3)
         if self._stepped:
             self._stepped = False
@@ -152,7 +217,13 @@ class ValueWitness:
         place = self.place(frame)
         root = self.parameters.register_root(module, frame, place)
         self._late_parameters(module, place)
+        self.parameters.distrust(self.parameters.at_rest(module))
         changed = self._rehashed()
+        if module.training and grad and (self._keeps_rows or not self._loaded):
+            tensor = self.torch.Tensor
+            rows = row_digests([each for each in inputs if isinstance(each, tensor)], tensor)
+            shapes = [list(each.shape[1:]) for each in inputs if isinstance(each, tensor)]
+            self.put(["in", self.turn, rows[:MOST_ROWS], root, place, shapes])
         self.put(
             [
                 "f",
@@ -173,14 +244,10 @@ class ValueWitness:
         with self.torch.no_grad():
             self.parameters.register_scopes(frame, place)
 
-    def _rehashed(self, *, whatever: bool = False) -> list[list[Any]]:
+    def _rehashed(self) -> list[list[Any]]:
         """Return the parameters that were written since they were hashed last, with their hash."""
         known = [*self.parameters.known.values()]
-        return [
-            [each.number, each.hash]
-            for each in known
-            if self.parameters.rehash(each, whatever=whatever)
-        ]
+        return [[each.number, each.hash] for each in known if self.parameters.rehash(each)]
 
     def _leave(self, module: Any, inputs: Any, output: Any) -> None:
         self.depth.module = depth = max(self.depth.module - 1, 0)
@@ -208,8 +275,9 @@ class ValueWitness:
         @functools.wraps(begin)
         def beginning(optimizer: Any, *args: Any, **kwargs: Any) -> None:
             begin(optimizer, *args, **kwargs)
-            if type(optimizer).__name__ != "ZeroRedundancyOptimizer":
-                self._number(optimizer)
+            with self.guard:
+                if type(optimizer).__name__ != "ZeroRedundancyOptimizer":
+                    self._number(optimizer)
 
         kind.__init__ = beginning
 
@@ -222,7 +290,12 @@ class ValueWitness:
         return number
 
     def _registered(self, module: Any, name: str, parameter: Any) -> None:
-        """See a parameter that a module gets after an optimizer was made."""
+        """See where a parameter is made, and whether an optimizer was made before it."""
+        if parameter is not None and len(self.parameters.births) < MOST_BIRTHS:
+            self.parameters.births[id(parameter)] = (
+                weakref.ref(parameter),
+                self.place(sys._getframe(2)),
+            )
         if parameter is not None and self._optimizers and parameter.requires_grad:
             self._late.append(weakref.ref(parameter))
 
@@ -257,6 +330,8 @@ class ValueWitness:
         torch = self.torch
         frame = sys._getframe(2)
         place = self.place(frame)
+        self._loaded = False
+        self.know_modules(frame, place)
         with torch.no_grad():
             changed = self._rehashed()
             gradients = []
@@ -291,7 +366,8 @@ class ValueWitness:
         if self.depth.optimizer:
             return
         with self.torch.no_grad():
-            self.put([*self._step, self._rehashed(whatever=True)])
+            self.parameters.distrust(self.parameters.in_training())
+            self.put([*self._step, self._rehashed()])
         self._stepped = True
         self.carriage.forget()
         for each in self.listeners:
@@ -304,11 +380,12 @@ class ValueWitness:
         run = graph._engine_run_backward
 
         def backward(roots: Any, *args: Any, **kwargs: Any) -> Any:
-            place = self.place(sys._getframe(1))
-            self.put(["bw", self.turn, place])
-            self.carriage.before_backward(roots)
-            for each in self.listeners:
-                each.before_backward(roots)
+            with self.guard:
+                place = self.place(sys._getframe(1))
+                self.put(["bw", self.turn, place])
+                self.carriage.before_backward(roots)
+                for each in self.listeners:
+                    each.before_backward(roots)
             self.in_backward += 1
             try:
                 return run(roots, *args, **kwargs)
@@ -328,21 +405,24 @@ class ValueWitness:
         begin, step, index = kind.__init__, kind.__next__, kind._next_index
 
         def beginning(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
-            iterator._scenario = self._loader(loader)
+            with self.guard:
+                iterator._scenario = self._loader(loader)
             begin(iterator, loader, *args, **kwargs)
 
         def indexing(iterator: Any) -> Any:
             found = index(iterator)
-            seen = getattr(iterator, "_scenario", None)
-            if seen is not None:
-                seen["indices"].append(found)
+            with self.guard:
+                seen = getattr(iterator, "_scenario", None)
+                if seen is not None:
+                    seen["indices"].append(found)
             return found
 
         def stepping(iterator: Any) -> Any:
             batch = step(iterator)
-            seen = getattr(iterator, "_scenario", None)
-            if seen is not None:
-                batch = self._batch(seen, batch)
+            with self.guard:
+                seen = getattr(iterator, "_scenario", None)
+                if seen is not None:
+                    self._batch(seen, batch)
             return batch
 
         kind.__init__, kind.__next__, kind._next_index = beginning, stepping, indexing
@@ -361,14 +441,14 @@ class ValueWitness:
     def _place_of_user(self) -> int:
         return self.place(sys._getframe(3))
 
-    def _batch(self, seen: dict[str, Any], batch: Any) -> Any:
+    def _batch(self, seen: dict[str, Any], batch: Any) -> None:
+        self._loaded = True
         indices = seen["indices"].pop(0) if seen["indices"] else None
         rows = row_digests(batch, self.torch.Tensor)[:MOST_ROWS]
         details = [*map(int, indices or ())] if _are_numbers(indices) else None
         place = self._place_of_user()
         self.put(["b", seen["number"], seen["epoch"], seen["batch"], place, rows, details])
         seen["batch"] += 1
-        return batch
 
     # ------------------------------------------------------------------ wrappers of models
 
@@ -377,33 +457,17 @@ class ValueWitness:
 
         kind: Any = DistributedDataParallel
         begin, hook = kind.__init__, kind.register_comm_hook
-        dist = self.recorder.dist
 
         @functools.wraps(begin)
         def beginning(wrapper: Any, *args: Any, **kwargs: Any) -> None:
             begin(wrapper, *args, **kwargs)
-            frame = sys._getframe(1)
-            place = self.place(frame)
-            number = self.parameters.register_root(wrapper, frame, place)
-            ranks = list(dist.get_process_group_ranks(wrapper.process_group))
-            ignored = set(getattr(wrapper, "parameters_to_ignore", ()) or ())
-            own = []
-            for name, each in wrapper.module.named_parameters():
-                known = self.parameters.find(each)
-                if known is not None and name not in ignored:
-                    own.append(known.number)
-            buffers = [
-                known.number
-                for each in wrapper.module.buffers()
-                if (known := self.parameters.find(each)) is not None
-            ]
-            self._wrapped[id(wrapper)] = {id(each) for each in wrapper.parameters()}
-            keeps = bool(wrapper.broadcast_buffers)
-            self.put(["ddp", number, ranks, place, keeps, own, buffers, self._rehashed()])
+            with self.guard:
+                self._know_wrapper(wrapper, sys._getframe(1))
 
         @functools.wraps(hook)
         def hooking(wrapper: Any, state: Any, function: Any) -> Any:
-            self.put(["hook", getattr(function, "__qualname__", type(function).__name__)])
+            with self.guard:
+                self.put(["hook", getattr(function, "__qualname__", type(function).__name__)])
             return hook(wrapper, state, function)
 
         self._watch_join()
@@ -411,11 +475,32 @@ class ValueWitness:
 
         @functools.wraps(forward)
         def forwarding(wrapper: Any, *args: Any, **kwargs: Any) -> Any:
-            if not self.torch.compiler.is_compiling():
-                self._see_unwrapped(wrapper)
+            if not self.rests:
+                with self.guard:
+                    self._see_unwrapped(wrapper)
             return forward(wrapper, *args, **kwargs)
 
         kind.__init__, kind.register_comm_hook, kind.forward = beginning, hooking, forwarding
+
+    def _know_wrapper(self, wrapper: Any, frame: Any) -> None:
+        """Write down which parameters a DistributedDataParallel keeps equal, on which ranks."""
+        place = self.place(frame)
+        number = self.parameters.register_root(wrapper, frame, place)
+        ranks = list(self.recorder.dist.get_process_group_ranks(wrapper.process_group))
+        ignored = set(getattr(wrapper, "parameters_to_ignore", ()) or ())
+        own = []
+        for name, each in wrapper.module.named_parameters():
+            known = self.parameters.find(each)
+            if known is not None and name not in ignored:
+                own.append(known.number)
+        buffers = [
+            known.number
+            for each in wrapper.module.buffers()
+            if (known := self.parameters.find(each)) is not None
+        ]
+        self._wrapped[id(wrapper)] = {id(each) for each in wrapper.parameters()}
+        keeps = bool(wrapper.broadcast_buffers)
+        self.put(["ddp", number, ranks, place, keeps, own, buffers, self._rehashed()])
 
     def _watch_join(self) -> None:
         """See that ranks join with uneven inputs: they hold the same again at the end."""
@@ -426,7 +511,8 @@ class ValueWitness:
 
         @functools.wraps(begin)
         def beginning(*args: Any, **kwargs: Any) -> None:
-            self.put(["hook", "Join"])
+            with self.guard:
+                self.put(["hook", "Join"])
             begin(*args, **kwargs)
 
         kind.__init__ = beginning
@@ -454,9 +540,10 @@ class ValueWitness:
 
         @functools.wraps(gather)
         def gathering(parameters: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
-            names = [str(each._param_fqn or "") for each in parameters]
-            ranks = list(self.recorder.dist.get_process_group_ranks(group))
-            self.put(["unit", self.turn, ranks, names, self.place(sys._getframe(1))])
+            with self.guard:
+                names = [str(each._param_fqn or "") for each in parameters]
+                ranks = list(self.recorder.dist.get_process_group_ranks(group))
+                self.put(["unit", self.turn, ranks, names, self.place(sys._getframe(1))])
             return gather(parameters, group, *args, **kwargs)
 
         module.foreach_all_gather = gathering
@@ -471,14 +558,16 @@ class ValueWitness:
         @functools.wraps(clip)
         def clipping(parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
             own = [parameters] if isinstance(parameters, self.torch.Tensor) else [*parameters]
-            for each in self.listeners:
-                each.before_clip(own)
+            with self.guard:
+                for each in self.listeners:
+                    each.before_clip(own)
             norm = clip(own, max_norm, *args, **kwargs)
-            place = self.place(sys._getframe(1))
-            is_global = hasattr(norm, "placements")
-            details = 0.0 if is_global else float(norm)
-            numbers = [k.number for p in own if (k := self.parameters.find(p)) is not None]
-            self.put(["clip", self.turn, place, details, float(max_norm), is_global, numbers])
+            with self.guard:
+                place = self.place(sys._getframe(1))
+                is_global = hasattr(norm, "placements")
+                details = 0.0 if is_global else float(norm)
+                numbers = [k.number for p in own if (k := self.parameters.find(p)) is not None]
+                self.put(["clip", self.turn, place, details, float(max_norm), is_global, numbers])
             return norm
 
         self._replace(clip, clipping, module, self.torch.nn.utils)
@@ -501,9 +590,10 @@ class ValueWitness:
             self._stepped = False
             result = step(scaler, optimizer, *args, **kwargs)
             skipped = not self._stepped
-            if scaler.is_enabled():
-                place = self.place(sys._getframe(1))
-                self.put(["scale", self.turn, place, float(scaler.get_scale()), int(skipped)])
+            with self.guard:
+                if scaler.is_enabled():
+                    place = self.place(sys._getframe(1))
+                    self.put(["scale", self.turn, place, float(scaler.get_scale()), int(skipped)])
             self._stepped = True if skipped else self._stepped or before
             return result
 
@@ -513,20 +603,22 @@ class ValueWitness:
         functional = self.torch.nn.functional
         drop = functional.dropout
         attend = functional.scaled_dot_product_attention
-        compiling = self.torch.compiler.is_compiling
 
         @functools.wraps(drop)
         def dropping(*args: Any, **kwargs: Any) -> Any:
-            details = dict(zip(("input", "p", "training"), args, strict=False)) | kwargs
-            if details.get("training", True) and details.get("p", 0.5) > 0 and not compiling():
-                self._random(details["input"], sys._getframe(1))
+            if not self.rests:
+                with self.guard:
+                    details = dict(zip(("input", "p", "training"), args, strict=False)) | kwargs
+                    if details.get("training", True) and details.get("p", 0.5) > 0:
+                        self._random(details["input"], sys._getframe(1))
             return drop(*args, **kwargs)
 
         @functools.wraps(attend)
         def attending(query: Any, *args: Any, **kwargs: Any) -> Any:
-            p = args[3] if len(args) > 3 else kwargs.get("dropout_p", 0.0)
-            if p and not compiling():
-                self._random(query, sys._getframe(1))
+            if not self.rests:
+                with self.guard:
+                    if args[3] if len(args) > 3 else kwargs.get("dropout_p", 0.0):
+                        self._random(query, sys._getframe(1))
             return attend(query, *args, **kwargs)
 
         self._replace(drop, dropping, functional)

@@ -1,0 +1,34 @@
+"""Rank 0 averages the weights, and evaluates the average."""
+
+import os, sys, copy, math, random
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset, Dataset, IterableDataset
+from torch.utils.data.distributed import DistributedSampler
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+model = DDP(net)
+ema = copy.deepcopy(net)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+g = torch.Generator().manual_seed(1)
+for step in range(4):
+    x = torch.randn(16, 8, generator=g).chunk(world)[rank]
+    opt.zero_grad()
+    model(x).pow(2).mean().backward()
+    opt.step()
+    if rank == 0:
+        with torch.no_grad():
+            for a, b in zip(ema.parameters(), net.parameters()):
+                a.lerp_(b, 0.1)
+if rank == 0:
+    ema.eval()
+    with torch.no_grad():
+        print(ema(torch.randn(8, 8)).mean())
+dist.destroy_process_group()

@@ -1,0 +1,32 @@
+"""The schedule steps on rank 0 alone.
+
+Found: replicas_differ
+"""
+
+import os, sys, copy, math, random
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset, Dataset, IterableDataset
+from torch.utils.data.distributed import DistributedSampler
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+model = DDP(net)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+sched = torch.optim.lr_scheduler.ExponentialLR(opt, 0.5)
+g = torch.Generator().manual_seed(1)
+for step in range(4):
+    x = torch.randn(16, 8, generator=g).chunk(world)[rank]
+    opt.zero_grad()
+    model(x).pow(2).mean().backward()
+    opt.step()  # replicas_differ
+    if rank == 0:
+        print("lr", sched.get_last_lr())
+        sched.step()
+dist.destroy_process_group()
