@@ -17,8 +17,8 @@ from torch_scenarios.verdict import Finding, Verdict
 #: bytes of a script that is shown
 MOST_TEXT = 1 << 21
 
-#: faults of the witness that a report lists
-MOST_FAULTS = 3
+#: failures of the witness that a report lists
+MOST_FAILURES = 3
 
 #: what a verdict on a record says of values that were not looked at
 NOT_COMPARED = "nothing is wrong in how the ranks communicate; values were not compared"
@@ -32,8 +32,8 @@ class ValueVerdict(Struct, frozen=True, kw_only=True):
     warnings: tuple[Problem, ...]
     judged: int
     open: tuple[str, ...]
-    #: what the witness could not see, because of a fault of its own
-    faults: tuple[str, ...] = ()
+    #: what the witness could not see, because of a failure of its own
+    failures: tuple[str, ...] = ()
 
     @property
     def scope(self) -> str:
@@ -42,7 +42,7 @@ class ValueVerdict(Struct, frozen=True, kw_only=True):
             return ""
         details = f"communication: nothing wrong; values: {self.judged} invariants judged, "
         details += "nothing wrong" if not self.warnings else "only warnings"
-        return details + ("; not all could be seen" if self.faults else "")
+        return details + ("; not all could be seen" if self.failures else "")
 
 
 def judge_folder(folder: Path, verdict: Verdict, home: str) -> ValueVerdict | None:
@@ -56,14 +56,14 @@ def judge_folder(folder: Path, verdict: Verdict, home: str) -> ValueVerdict | No
         (each, problem_of(each, places[each.rank].get(each.place, ()), home))
         for each in judgement.findings
     ]
-    faults = tuple(dict.fromkeys(_faults(records)))
-    return _joined(verdict, judgement, details, faults)
+    failures = tuple(dict.fromkeys(_failures(records)))
+    return _joined(verdict, judgement, details, failures)
 
 
-def _faults(records: Mapping[int, ValueRecord]) -> Iterator[str]:
-    """Yield what the witness failed at, in words: its own faults never raise in a script."""
+def _failures(records: Mapping[int, ValueRecord]) -> Iterator[str]:
+    """Yield what the witness failed at, in words: its own failures never raise in a script."""
     for rank, record in records.items():
-        for each in record.of_kind("fault"):
+        for each in record.of_kind("failure"):
             error, where = each.details
             yield f"the witness failed on rank {rank} in {where}: {error}"
 
@@ -72,7 +72,7 @@ def _joined(
     verdict: Verdict,
     judgement: Judgement,
     details: Sequence[tuple[ValueFinding, Problem]],
-    faults: tuple[str, ...],
+    failures: tuple[str, ...],
 ) -> ValueVerdict:
     errors = tuple(problem for each, problem in details if each.error)
     warnings = tuple(problem for each, problem in details if not each.error)
@@ -89,7 +89,7 @@ def _joined(
         warnings=warnings,
         judged=len(judgement.judged),
         open=judgement.open,
-        faults=faults,
+        failures=failures,
     )
 
 
@@ -169,7 +169,9 @@ def lines_of_values(values: ValueVerdict) -> list[str]:
         for problem in problems:
             lines = problem.lines(kind)
             found += ["  " + line.replace("= help: ", "fix: ", 1) for line in lines]
-    shown = [f"  note: {each}" for each in values.faults[:MOST_FAULTS]]
-    if len(values.faults) > MOST_FAULTS:
-        shown.append(f"  note: and {len(values.faults) - MOST_FAULTS} more faults of the witness")
+    shown = [f"  note: {each}" for each in values.failures[:MOST_FAILURES]]
+    if len(values.failures) > MOST_FAILURES:
+        shown.append(
+            f"  note: and {len(values.failures) - MOST_FAILURES} more failures of the witness"
+        )
     return [*found, *shown]

@@ -43,17 +43,17 @@ MOST_BIRTHS = 1 << 14
 MOST_LOOKS = 32
 
 
-#: faults of the witness itself after which it sees nothing more
-MOST_FAULTS = 8
+#: failures of the witness itself after which it sees nothing more
+MOST_FAILURES = 8
 
 
 class _Guard:
-    """Lets no fault of the witness raise in the user's script: it becomes a line of the record."""
+    """Lets no failure of the witness raise in the user's script: it becomes a line of the record."""
 
     def __init__(self, put: Callable[[Any], None]) -> None:
-        """Write faults with `put`."""
+        """Write failures with `put`."""
         self._put = put
-        self.faults = 0
+        self.failures = 0
 
     def __enter__(self) -> None:
         """Begin what may not raise."""
@@ -67,14 +67,14 @@ class _Guard:
         """Write down what was raised, and go on; what ends a process goes through."""
         if kind is None or not issubclass(kind, Exception):
             return False
-        self.faults += 1
+        self.failures += 1
         with contextlib.suppress(Exception):
             assert trace is not None
             while trace.tb_next is not None:
                 trace = trace.tb_next
             code = trace.tb_frame.f_code
             where = f"{os.path.basename(code.co_filename)}:{trace.tb_lineno}"
-            self._put(["fault", f"{kind.__name__}: {error}"[:200], f"{code.co_name} ({where})"])
+            self._put(["failure", f"{kind.__name__}: {error}"[:200], f"{code.co_name} ({where})"])
         return True
 
 
@@ -129,7 +129,7 @@ class ValueWitness:
     @property
     def rests(self) -> bool:
         """Whether nothing is seen: torch compiles, or the witness has failed too often."""
-        return self.guard.faults >= MOST_FAULTS or bool(self.torch.compiler.is_compiling())
+        return self.guard.failures >= MOST_FAILURES or bool(self.torch.compiler.is_compiling())
 
     # ------------------------------------------------------------------ its file
 
