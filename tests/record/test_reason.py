@@ -17,8 +17,8 @@ SCRIPT = (SCRIPTS / "parts.py").read_text(encoding="utf-8").splitlines()
 KINDS = {
     "batches": ("rank 0 4 times, rank 1 3 times", "with Join([model]):"),
     "branch": ('rank 0 alone goes into `if kind == "branch" and rank == 0', "move them out of"),
-    "error": ("which `except OSError` catches", "let no error be caught"),
-    "way_out": ("rank 1 goes past", "on all ranks or on none"),
+    "error": ("in `except OSError` (parts.py:", "let no error be caught"),
+    "way_out": ("rank 1 alone takes the `return`", "on all ranks or on none"),
     "late": ("whose timeout is 2 s", "give the group a longer `timeout=`"),
 }
 

@@ -98,10 +98,15 @@ class Recording:
     def _of(self, script: str, *options: str, **variables: str) -> Ran:
         if why := lacking(script, live="--fake" not in options):
             pytest.skip(why)
+        return self.record(SCRIPTS / script, *options, **variables)
+
+    def record(self, script: Path, *options: str, **variables: str) -> Ran:
+        """Record a script, wherever it is."""
         folder = self._folder / f"record{len(list(self._folder.iterdir()))}"
         results = folder / "result.json"
         command = ["record", *options, "-o", str(folder), "--json", str(results)]
-        command += ["--max-seconds", "240", "--", str(SCRIPTS / script)]
+        limit = [] if "--max-seconds" in options else ["--max-seconds", "240"]
+        command += [*limit, "--", str(script)]
         with mock.patch("torch_scenarios.record.live.started", self._warm.start):
             done = CliRunner().invoke(
                 cli, command, env={"CHECKPOINT": str(folder / "checkpoint"), **variables}
@@ -113,6 +118,6 @@ class Recording:
             output=done.stdout,
             errors=done.stderr,
             folder=folder,
-            script=SCRIPTS / script,
+            script=script,
             result=result,
         )

@@ -20,6 +20,9 @@ Version 2, in microseconds since the file was opened::
     ["bw", us]                                         a backward pass has returned
     ["b", number, what, place, us, {...}]              another call that may block begins
     ["be", number, us, {...}, words or null]           and ends
+    ["v", number, kind, file, line, text, [names]]     a place that decides: if, while, for, except
+    ["t", [[number, yes, no, [values]], ...]]          which ways were gone since the last call
+    ["y", number, words, [[file, line, text], ...]]    an error that a place caught since then
     ["raise", words, [[file, line, text], ...], us]    what ended the program
     ["exit", [[file, line, text], ...]]                where it left by `sys.exit`
     ["end", code, us]                                  its end
@@ -59,6 +62,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -76,6 +80,8 @@ MOST_BYTES = 1 << 30
 MOST_RANKS = 65_536
 #: calls of all ranks together, and of one
 MOST_CALLS = 4_000_000
+#: ways and caught errors of a rank that are kept, the latest
+MOST_WAYS, MOST_CAUGHT = 1_000_000, 10_000
 #: characters of a file's name, of a word or a line of a script
 MOST_CHARACTERS = 512
 #: dimensions of a tensor, elements of one
@@ -151,11 +157,21 @@ class Tensor(Struct, frozen=True, kw_only=True):
         return found
 
 
+#: a line that gives a value a name, as a variable or an attribute
+_ASSIGNED = re.compile(r"(?:self\.|cls\.)?([A-Za-z_]\w*)\s*(?::[^=]+)?=[^=]")
+
+
 class ScriptPlace(Struct, frozen=True, kw_only=True):
     """Where a call stands in the user's own files: the innermost frame first."""
 
     frames: tuple[tuple[str, int, str], ...] = ()
     api: str = ""
+
+    @property
+    def assigned(self) -> str:
+        """The variable or attribute that its line assigns to; empty where it assigns to none."""
+        found = _ASSIGNED.match(self.frames[0][2]) if self.frames else None
+        return found[1] if found is not None else ""
 
     def short(self, folder: str = "") -> str:
         """Return `train.py:19`, with the function of torch and the callers where they say more."""
@@ -253,6 +269,38 @@ class Blocking(Struct, kw_only=True):
     failed: str | None = None
 
 
+class Decision(Struct, frozen=True, kw_only=True):
+    """A place of the script that decides: an `if`, a loop, an `except`."""
+
+    kind: str
+    file: str
+    line: int
+    text: str
+    names: tuple[str, ...] = ()
+
+
+class Way(Struct, frozen=True, kw_only=True):
+    """Which way a rank went at a place before it came to an item of its record.
+
+    `yes` and `no` say how often, `values` what the place read last, as Python writes it.
+    """
+
+    before: int
+    decision: Decision
+    yes: int = 0
+    no: int = 0
+    values: tuple[str | None, ...] = ()
+
+
+class Caught(Struct, frozen=True, kw_only=True):
+    """An error that the script caught before an item of its record, and where it was raised."""
+
+    before: int
+    decision: Decision
+    words: str
+    raised_at: ScriptPlace = ScriptPlace()
+
+
 class RankRecord(Struct, kw_only=True):
     """What one rank did, in order, and how it ended.
 
@@ -280,6 +328,9 @@ class RankRecord(Struct, kw_only=True):
     #: the error that is handled while its last call is made, and where it was raised
     handled: tuple[str, ScriptPlace] | None = None
     inside: bool = False
+    #: which ways its script went, and the errors that it caught, in order
+    ways: list[Way] = field(default_factory=list)
+    caught: list[Caught] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     #: whether calls before the first one that is known are missing
     wrapped: bool = False
@@ -568,7 +619,7 @@ class ImpossibleError(ValueError):
 
 
 #: lines between which what is around them is next to each other
-_ASIDE = frozenset({"s", "g", "k", "d", "p"})
+_ASIDE = frozenset({"s", "g", "k", "d", "p", "v", "t", "y"})
 
 
 class _Reader:
@@ -588,6 +639,7 @@ class _Reader:
         self._kinds: dict[int, dict[str, Any]] = {}
         self._calls: dict[int, RecordedCall] = {}
         self._blocking: dict[int, Blocking] = {}
+        self._decisions: dict[int, Decision] = {}
         self._backward: list[RecordedCall] = []
         self._before: tuple[Any, ...] = ()
         self._open: set[tuple[str, int]] = set()
@@ -620,6 +672,44 @@ class _Reader:
             message = f"rank {max(members)} is in a group, and the world has {world} ranks"
             raise ImpossibleError(message)
         self.record.groups[int(number)] = (_said(name), members, _said(described))
+
+    def _take_v(
+        self, number: int, kind: str, file: str, line: int, text: str, names: list[str]
+    ) -> None:
+        ((file, line, text),) = script_frames([[file, line, text]])
+        self._decisions[_whole(number)] = Decision(
+            kind=_said(kind), file=file, line=line, text=text, names=tuple(map(_said, names))
+        )
+
+    def _take_t(self, ways: list[list[Any]]) -> None:
+        record = self.record
+        for number, yes, no, *values in ways:
+            record.ways.append(
+                Way(
+                    before=len(record.items),
+                    decision=self._decisions[number],
+                    yes=_whole(yes),
+                    no=_whole(no),
+                    values=tuple(
+                        None if each is None else _said(each)
+                        for each in chain.from_iterable(values)
+                    ),
+                )
+            )
+        if len(record.ways) > MOST_WAYS:
+            del record.ways[: MOST_WAYS // 2]
+
+    def _take_y(self, number: int, words: str, frames: list[Any]) -> None:
+        record = self.record
+        record.caught.append(
+            Caught(
+                before=len(record.items),
+                decision=self._decisions[number],
+                words=_said(words),
+                raised_at=ScriptPlace(frames=script_frames(frames)),
+            )
+        )
+        del record.caught[:-MOST_CAUGHT]
 
     def _take_k(self, number: int, *fields: Any) -> None:
         self._kinds[number] = self._kind(*fields)

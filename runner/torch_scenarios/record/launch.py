@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from torch_scenarios.record.evidence.claim import watch_claims
-from torch_scenarios.record.recorder import Recorder
+from torch_scenarios.record.recorder import Recorder, is_foreign
 
 #: the folder in that of a record in which the files lie that fake ranks write
 SCRATCH = "scratch"
@@ -267,6 +267,7 @@ def _run(order: dict[str, Any], rank: int, port: int, board: Any, parent: int) -
 
     dist: Any = torch.distributed
     watch_claims(recorder, dist.distributed_c10d, dist, partial(_serve_itself, port))
+    recorder.decisions.install(_is_own(order))
     code = _script(order, recorder)
     import atexit
 
@@ -274,6 +275,19 @@ def _run(order: dict[str, Any], rank: int, port: int, board: Any, parent: int) -
         atexit._run_exitfuncs()
     recorder.end(code)
     return code
+
+
+def _is_own(order: dict[str, Any]) -> Callable[[str], bool]:
+    """Return what says whether a file that is imported is of the user's own program."""
+    homes = [os.getcwd()]
+    if not order["module"]:
+        homes.append(str(Path(order["command"][0]).absolute().parent))
+    within = tuple(f"{os.path.abspath(each)}{os.sep}" for each in homes)
+
+    def is_own(file: str) -> bool:
+        return os.path.abspath(file).startswith(within) and not is_foreign(file)
+
+    return is_own
 
 
 def _serve_itself(port: int, claim: dict[str, Any]) -> None:
@@ -319,7 +333,7 @@ def _script(order: dict[str, Any], recorder: Recorder) -> int:
             sys.argv = [command[0], *command[1:]]
             sys.path.insert(0, str(Path(path).parent))
             main.__dict__["__file__"] = path
-            program = compile(Path(path).read_bytes(), path, "exec")
+            program = recorder.decisions.compile(Path(path).read_bytes(), path)
             exec(program, main.__dict__)
     except SystemExit as exiting:
         code = exiting.code

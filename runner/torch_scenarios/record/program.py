@@ -195,6 +195,8 @@ class Family(Struct, kw_only=True):
 
     name: str
     parts: list[tuple[int, ...]] = field(default_factory=list)
+    #: whether they may be a dimension of a mesh, and are not groups that the script made one by one
+    is_of_mesh: bool = True
 
     def members(self) -> list[int]:
         """Return the ranks that are in one of them."""
@@ -320,7 +322,8 @@ class _ProgramWriter:
                     at = seen[ranks] = seen.get(ranks, -1) + 1
                     found = numbers.get((ranks, at))
                     if found is None:
-                        found = numbers[ranks, at] = _fresh("group", taken)
+                        word = call.place.assigned or "group"
+                        found = numbers[ranks, at] = _fresh(word, taken)
                     if call.group is not None:
                         self._named[rank, call.group] = found
             self._step_names = numbers
@@ -345,7 +348,10 @@ class _ProgramWriter:
             if not fits or family is None:
                 call = created[ranks[0]][at] if ranks and ranks[0] in created else None
                 desc = described.get((ranks[0], call.group), ((), ""))[1] if call else ""
-                family = Family(name=_fresh(_word(desc), taken))
+                word = _word(desc)
+                if word == "group" and call is not None:
+                    word = call.place.assigned or word
+                family = Family(name=_fresh(word, taken), is_of_mesh=_is_of_mesh(desc, call))
                 self._families.append(family)
             family.parts.append(ranks)
             found.append(family)
@@ -389,7 +395,11 @@ class _ProgramWriter:
         """Name families that are the dimensions of one mesh after it: `mesh.dp`."""
         names: dict[str, str] = {}
         taken = {each.name for each in self._families}
-        rest = [each for each in self._families if each.axis(self._world) is not None]
+        rest = [
+            each
+            for each in self._families
+            if each.is_of_mesh and each.axis(self._world) is not None
+        ]
         while rest:
             dims = _mesh_among(rest, self._world)
             if dims is None:
@@ -1701,6 +1711,13 @@ def quoted(words: str) -> str:
 def _creations(record: RankRecord) -> list[Blocking]:
     """Return the calls that create groups, in order."""
     return [each for each in record.items if isinstance(each, Blocking) and each.what == CREATION]
+
+
+def _is_of_mesh(described: str, creation: Blocking | None) -> bool:
+    """Whether a group is of a mesh, as far as it is known: torch says so, or the script's line."""
+    if creation is None or not creation.place.frames or "mesh" in described:
+        return True
+    return "mesh" in creation.place.frames[0][2].lower()
 
 
 def _listed(item: Blocking, world: int) -> tuple[int, ...]:

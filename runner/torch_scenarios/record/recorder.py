@@ -39,6 +39,7 @@ from operator import attrgetter, call
 from typing import Any
 
 from torch_scenarios.record.evidence.claim import claim_of, watch_claims
+from torch_scenarios.record.evidence.decision import Decisions
 from torch_scenarios.record.mapped_file import MappedFile, is_written
 
 VERSION = 2
@@ -389,6 +390,8 @@ class Recorder:
         self.late: dict[int, Callable[[], None]] = {}
         #: where an answer was a receive from anyone: its number -> the group rank that sent
         self.sources: dict[int, int] = {}
+        #: which way the script goes; it is written before each call
+        self.decisions = Decisions(lambda error: (_words(error), _raised_at(error)))
         #: what the `init_process_group` that is made now says of this rank
         self.claim: dict[str, Any] | None = None
         self._libraries: list[Any] = []
@@ -443,8 +446,11 @@ class Recorder:
         groups, clock, began = self._groups, time.perf_counter_ns, self.sink.began
         frame_of, kinds, handled = sys._getframe, self._kinds, sys.exc_info
         is_message = name in _MESSAGES
+        decided, write_decisions = self.decisions.pending, self._write_decisions
 
         def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+            if decided:
+                write_decisions()
             number = next(numbers)
             group = group_of(args[group_at])
             gid = groups.get(group.group_name)
@@ -547,6 +553,7 @@ class Recorder:
         numbers, sites, append, held = self.numbers, self.sites.of, self.sink.append, self._held
         groups, clock, began = self._straight, time.perf_counter_ns, self.sink.began
         frame_of, known, handled = sys._getframe, self._kinds.known, sys.exc_info
+        decided, write_decisions = self.decisions.pending, self._write_decisions
 
         def straight(group: Any, *args: Any, **named: Any) -> Any:
             gid = groups.get(group.group_name)
@@ -571,6 +578,7 @@ class Recorder:
                 found = self._straight_kind(key, tensor)
             if found < 0:
                 return otherwise(group, *args)
+            decided and write_decisions()
             number = next(numbers)
             batch = f",{_BATCH.number}" if options is None and _BATCH.number >= 0 else ""
             us = (clock() - began) // 1000
@@ -588,6 +596,9 @@ class Recorder:
             return work
 
         return straight
+
+    def _write_decisions(self) -> None:
+        self.decisions.write(self._put)
 
     def _straight_kind(self, key: tuple[Any, ...], tensor: Any) -> int:
         """Return twice the number of a kind, one more where it is waited for at once.
@@ -837,16 +848,19 @@ class Recorder:
 
     def raised(self, error: BaseException) -> None:
         """Write down what ended the program."""
+        self._write_decisions()
         self._put(json.dumps(["raise", _words(error), _raised_at(error), self._now()]))
 
     def left(self, error: BaseException) -> None:
         """Write down where the program leaves by `sys.exit`."""
+        self._write_decisions()
         self._put(json.dumps(["exit", _raised_at(error)]))
 
     def end(self, code: int) -> None:
         """Write down that the program came to its end; a process that it forked is not it."""
         if not self._ended and os.getpid() == self._pid:
             self._ended = True
+            self._write_decisions()
             self._put(f'["end",{int(code)},{self._now()}]')
             self.sink.close()
             if self.witness is not None:
@@ -895,6 +909,7 @@ class _Blocking:
 
     def __enter__(self) -> dict[str, Any]:
         recorder = self._recorder
+        recorder.decisions.write(recorder.sink.put)
         self._number = next(recorder.numbers)
         site = recorder.sites.of(sys._getframe(2)).number
         more = {**self._more, **_handled(), "thread": threading.get_native_id()}

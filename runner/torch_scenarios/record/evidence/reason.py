@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TypeAlias
@@ -23,7 +24,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.format import MESSAGES, RankRecord, RecordedCall, RecordedWait
+from torch_scenarios.record.format import (
+    CREATION,
+    MESSAGES,
+    Blocking,
+    Caught,
+    Decision,
+    RankRecord,
+    RecordedCall,
+    RecordedWait,
+    ScriptPlace,
+    names_lost_peer,
+)
 from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -33,13 +45,17 @@ MOST_SOURCE = 4 << 20
 PARTED = frozenset(
     {
         *("call_mismatch", "missing_participant", "dtype_mismatch", "shape_mismatch"),
-        *("op_mismatch", "root_mismatch", "split_mismatch", "circular_wait"),
+        *("op_mismatch", "root_mismatch", "split_mismatch", "circular_wait", "group_order"),
     }
 )
+#: those of ranks that wait for each other in different groups
+CROSSED = frozenset({"circular_wait", "group_order"})
 #: what backends raise where a timeout strikes, with its milliseconds
 _TIMED_OUT = re.compile(r"[Tt]imed out (?:after )?(?:waiting )?(\d+) ?ms")
 #: times its timeout by which a fake rank has to be later: its clock is that of a busy machine
 _FAKE_MARGIN = 1.2
+#: ranks whose values are told one by one
+MOST_TOLD = 4
 #: how often something is done, in words
 _TIMES = {0: "never", 1: "once", 2: "twice"}
 
@@ -53,6 +69,8 @@ class Parting(Struct, frozen=True, kw_only=True):
     at: int
     calls: Mapping[int, RecordedCall]
     missing: tuple[int, ...] = ()
+    #: the call of each rank before, in the same group
+    before: Mapping[int, RecordedCall] = {}
 
     @property
     def sides(self) -> list[tuple[list[int], _Frames]]:
@@ -71,21 +89,58 @@ def add_reasons(
     at = next((at for at, each in enumerate(told) if each.diagnosis in PARTED), None)
     if at is None:
         return tuple(told)
-    parting = find_parting(records)
+    finding = told[at]
+    crossed = finding.diagnosis in CROSSED
+    parting = find_crossing(records, finding.ranks) if crossed else find_parting(records)
     if parting is None:
         return tuple(told)
     clauses, fix = explain_parting(parting, records, folder)
     if not clauses:
         return tuple(told)
-    finding = told[at]
-    help_ = (fix, *finding.help[:1]) if fix else finding.help
     told[at] = replace(
         finding,
-        notes=(*finding.notes, *clauses),
+        notes=(*clauses, *finding.notes),
         fix=fix if fix and not (finding.fix or "").startswith("rank ") else finding.fix,
-        help=help_,
+        help=(fix, *finding.help[:1]) if fix else finding.help,
     )
     return tuple(told)
+
+
+def find_crossing(records: Mapping[int, RankRecord], ranks: Sequence[int]) -> Parting | None:
+    """Return where ranks that wait for each other part: their first calls of other lines or groups.
+
+    Their own calls are compared in order, whatever their groups are. Messages have other lines on
+    each side, so ranks that exchange them are not compared.
+    """
+    known = [rank for rank in ranks if rank in records]
+    calls = {rank: records[rank].calls for rank in known}
+    if len(known) < 2 or any(c.operation in MESSAGES for own in calls.values() for c in own):
+        return None
+    for at in range(max(map(len, calls.values()))):
+        entered = {rank: own[at] for rank, own in calls.items() if at < len(own)}
+        origins = {origin_of(records[rank], call) for rank, call in entered.items()}
+        if len({call.place.frames for call in entered.values()}) > 1 or len(origins) > 1:
+            return Parting(
+                group="",
+                at=at,
+                calls=entered,
+                missing=tuple(rank for rank in known if rank not in entered),
+                before={rank: own[at - 1] for rank, own in calls.items() if 0 < at <= len(own)},
+            )
+    return None
+
+
+def origin_of(record: RankRecord, call: RecordedCall) -> ScriptPlace | None:
+    """Return the line that made the group of a call; None where the script did not make it."""
+    number = int(call.group_name)
+    return next(
+        (
+            each.place
+            for each in record.items
+            if isinstance(each, Blocking) and each.what == CREATION and each.group == number
+        ),
+        None,
+    )
 
 
 def find_parting(records: Mapping[int, RankRecord]) -> Parting | None:
@@ -98,7 +153,8 @@ def find_parting(records: Mapping[int, RankRecord]) -> Parting | None:
             missing = tuple(r for r in members if r in records and r not in entered)
             began = max(_time(records[rank], call) for rank, call in entered.items())
             if missing or _is_apart(entered, records):
-                parting = Parting(group=group, at=at, calls=entered, missing=missing)
+                before = {rank: own[at - 1] for rank, own in calls.items() if 0 < at <= len(own)}
+                parting = Parting(group=group, at=at, calls=entered, missing=missing, before=before)
                 found.append((began, parting))
                 break
     return min(found, key=lambda each: each[0])[1] if found else None
@@ -138,6 +194,80 @@ def _is_apart(entered: Mapping[int, RecordedCall], records: Mapping[int, RankRec
 # -------------------------------------------------------------------------------------------------
 # Why.
 
+#: loops over data
+_BATCHES = re.compile(r"load|batch|data|sampler|step|epoch|iter", re.IGNORECASE)
+#: what a reason is: a clause that says it, and what to change
+_Reason: TypeAlias = tuple[Clause, str]
+#: statements that leave a block
+_JUMPS = (ast.Break, ast.Continue, ast.Return, ast.Raise)
+#: calls that leave the program
+_EXITS = frozenset({"exit", "_exit", "quit", "abort"})
+
+
+class Tally(Struct, kw_only=True):
+    """How often a rank went each way at a place, and what the place read last."""
+
+    yes: int = 0
+    no: int = 0
+    values: tuple[str | None, ...] = ()
+
+
+class _Parted:
+    """A parting with what each rank decided: since the call before it, and from the beginning."""
+
+    def __init__(self, parting: Parting, records: Mapping[int, RankRecord], folder: str) -> None:
+        self.parting, self.records, self.folder = parting, records, folder
+        self.ranks = [*parting.calls, *parting.missing]
+        self._spans = {rank: self._span(rank) for rank in self.ranks}
+        self.has_ways = any(records[rank].ways for rank in self.ranks)
+        self.sides = [*self._gone(), *((who, at) for who, at in parting.sides if at)]
+
+    def _gone(self) -> Iterator[tuple[list[int], _Frames]]:
+        """Yield the ranks that do not come, by the place at which they left."""
+        found: dict[_Frames, list[int]] = {}
+        for rank in self.parting.missing:
+            record = self.records[rank]
+            frames = record.left_at.frames
+            if not frames and len(record.items) > self._spans[rank][0] + 1:
+                frames = record.items[-1].place.frames
+            if frames:
+                found.setdefault(frames, []).append(rank)
+        yield from ((ranks, frames) for frames, ranks in found.items())
+
+    def _span(self, rank: int) -> tuple[int, int]:
+        items = self.records[rank].items
+        before, call = self.parting.before.get(rank), self.parting.calls.get(rank)
+        start = next((at for at, each in enumerate(items) if each is before), -1)
+        end = next((at for at, each in enumerate(items) if each is call), len(items))
+        return start, end
+
+    def is_within(self, rank: int, before: int, *, whole: bool) -> bool:
+        """Whether what lies before an item of a rank is in the span that is asked for."""
+        start, end = self._spans[rank]
+        return (whole or before > start) and before <= end
+
+    def tallies(self, *, whole: bool) -> dict[Decision, dict[int, Tally]]:
+        """Return what ranks decided where they do not all decide alike, in their order."""
+        found: dict[Decision, dict[int, Tally]] = {}
+        for rank in self.ranks:
+            for way in self.records[rank].ways:
+                if self.is_within(rank, way.before, whole=whole):
+                    tally = found.setdefault(way.decision, {}).setdefault(rank, Tally())
+                    tally.yes, tally.no = tally.yes + way.yes, tally.no + way.no
+                    tally.values = way.values or tally.values
+        for own in found.values():
+            for rank in self.ranks:
+                own.setdefault(rank, Tally())
+        return {
+            decision: own
+            for decision, own in found.items()
+            if len({(each.yes, each.no) for each in own.values()}) > 1
+        }
+
+    def place(self, decision: Decision) -> str:
+        """Return the place of a decision as it is shown."""
+        return _short(((decision.file, decision.line, ""),), self.folder)
+
 
 def explain_parting(
     parting: Parting, records: Mapping[int, RankRecord], folder: str
@@ -151,14 +281,306 @@ def explain_parting(
             f"{_short(frames, folder)}"
             for ranks, frames in sides
         )
-        clauses.append(Clause(f"the ranks part at operation {parting.at + 1}: {where}"))
-    turns = _turns(parting, records, folder)
-    if turns is not None:
-        return [*clauses, turns[0]], turns[1]
-    branch = _branch(parting, records, folder)
-    if branch is not None:
-        return [*clauses, branch[0]], branch[1]
-    return clauses, ""
+        what = f"operation {parting.at + 1}" if parting.group else f"their call {parting.at + 1}"
+        clauses.append(Clause(f"the ranks part at {what}: {where}"))
+    elif not parting.group and (reason := _other_group(parting, records, folder)) is not None:
+        return [reason[0]], reason[1]
+    parted = _Parted(parting, records, folder)
+    reasons: list[_Reason | None] = []
+    if parted.has_ways:
+        now, always = parted.tallies(whole=False), parted.tallies(whole=True)
+        loop = _turned_loop(parted, always)
+        reasons += [
+            _caught(parted, whole=False),
+            _condition(parted, now),
+            _way_out(parted, now, None),
+            _caught(parted, whole=True),
+            _way_out(parted, always, loop),
+            _turns(parting, records, folder) if loop is not None or not always else None,
+            _left(parted),
+            _condition(parted, always),
+            _other_way(parted, always),
+        ]
+    else:
+        reasons += [
+            _turns(parting, records, folder),
+            _branch(parting, records, folder),
+        ]
+    reasons.append(_left(parted))
+    reason = next(filter(None, reasons), None)
+    left = _left(parted)
+    if left is not None and left is not reason:
+        clauses.append(left[0])
+    if reason is None:
+        return clauses, ""
+    if not parting.group:  # what is to be changed is their order
+        return [*clauses, reason[0]], ""
+    return [*clauses, reason[0]], (left or reason)[1]
+
+
+def _other_group(
+    parting: Parting, records: Mapping[int, RankRecord], folder: str
+) -> _Reason | None:
+    """Return that ranks pass groups of different lines in one and the same line."""
+    alike: dict[str, list[int]] = {}
+    for rank, call in sorted(parting.calls.items()):
+        origin = origin_of(records[rank], call)
+        made = "the world" if origin is None else f"a group made at {_short(origin.frames, folder)}"
+        name = "" if origin is None else origin.assigned
+        alike.setdefault(f"{made} (`{name}`)" if name else made, []).append(rank)
+    if len(alike) < 2:
+        return None
+    place = _short(next(iter(parting.calls.values())).place.frames, folder)
+    told = "; ".join(
+        f"{ranks_text(ranks)} {'passes' if len(ranks) == 1 else 'pass'} {made}"
+        + (f" of ranks {_listed(parting.calls[ranks[0]].group)}" if len(ranks) == 1 else "")
+        for made, ranks in sorted(alike.items(), key=lambda each: len(each[1]))
+    )
+    fix = f"pass the same group, by its role, on every rank at {place}."
+    return Clause(f"the ranks pass groups of different kinds at {place}: {told}"), fix
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8]))
+    return f"{shown}, ..." if len(ranks) > 8 else shown
+
+
+def _caught(parted: _Parted, *, whole: bool) -> _Reason | None:
+    """Return the error that some ranks caught and others did not."""
+    found: dict[tuple[Decision, str], dict[int, Caught]] = {}
+    for rank in parted.ranks:
+        for each in parted.records[rank].caught:
+            if parted.is_within(rank, each.before, whole=whole) and not names_lost_peer(each.words):
+                found.setdefault((each.decision, each.words), {})[rank] = each
+    for (decision, words), own in reversed(found.items()):
+        if len(own) == len(parted.ranks):
+            continue
+        caught = next(iter(own.values()))
+        who, place = ranks_text([*own]), parted.place(decision)
+        raised = caught.raised_at.short(parted.folder)
+        told = f"{words} ({raised})" if raised else words
+        verb = "catches" if len(own) == 1 else "catch"
+        clause = Clause(f"{who} {verb} {told} in `{decision.text}` ({place}), and {_goes_on(own)}")
+        fix = (
+            f"let no error be caught at {place} on one rank alone: agree on it (an `all_reduce` of "
+            "a flag) before the ranks go on, or raise it."
+        )
+        return clause, fix
+    return None
+
+
+def _goes_on(ranks: Sequence[int] | Mapping[int, object]) -> str:
+    return "goes on another way" if len(ranks) == 1 else "go on another way"
+
+
+def _condition(parted: _Parted, tallies: Mapping[Decision, Mapping[int, Tally]]) -> _Reason | None:
+    """Return the outermost `if` around the calls of some ranks that others decide otherwise."""
+    for ranks, frames in parted.sides:
+        others = [rank for rank in parted.ranks if rank not in ranks]
+        around: list[tuple[Decision, str]] = []
+        for file, line, _ in frames:
+            source = _source_of(file)
+            for node, name in source.around(line) if source is not None else ():
+                around += [
+                    (decision, name)
+                    for decision in tallies
+                    if _is_of(decision, node, file) and name in {"body", "orelse", "items"}
+                ]
+        fitting = [
+            (decision, name)
+            for decision, name in around
+            if any(tallies[decision][rank].yes or tallies[decision][rank].no for rank in others)
+        ] or around
+        if fitting:
+            decision, name = fitting[-1]
+            return _decided(parted, decision, tallies[decision], ranks, name)
+    return None
+
+
+def _is_of(decision: Decision, node: ast.stmt, file: str) -> bool:
+    """Whether a decision is the condition of a statement, or in the head of a `with`."""
+    if decision.file != file or decision.kind not in {"if", "while"}:
+        return False
+    if isinstance(node, ast.If | ast.While):
+        return node.test.lineno == decision.line
+    if isinstance(node, ast.With | ast.AsyncWith):
+        last = max((each.context_expr.end_lineno or 0 for each in node.items), default=0)
+        return node.lineno <= decision.line <= last
+    return False
+
+
+def _decided(
+    parted: _Parted,
+    decision: Decision,
+    tallies: Mapping[int, Tally],
+    ranks: Sequence[int],
+    name: str,
+) -> _Reason:
+    """Return that some ranks go into a condition, with the values that it read on each."""
+    place, text = parted.place(decision), decision.text
+    verb = "goes" if len(ranks) == 1 else "go"
+    alone = " alone" if len(ranks) < len(parted.ranks) else ""
+    way = "into the `else` of" if name == "orelse" else "into"
+    words = f"{ranks_text(list(ranks))}{alone} {verb} {way} `{text}` ({place})"
+    values = _values(decision, tallies)
+    fix = (
+        f"let every rank of the group make the calls under `{text}` ({place}), or none: move them "
+        "out of the condition, or decide it alike on all ranks."
+    )
+    return Clause(words + (f", where {values}" if values else "")), fix
+
+
+def _values(decision: Decision, tallies: Mapping[int, Tally]) -> str:
+    """Return what a condition read last on each rank: `loss = 4.0 on rank 0`."""
+    alike: dict[str, list[int]] = {}
+    for rank, tally in sorted(tallies.items()):
+        told = ", ".join(
+            f"{name} has {value}"
+            if value.startswith("shape") or "item" in value
+            else f"{name} = {value}"
+            for name, value in zip(decision.names, tally.values, strict=False)
+            if value is not None and not (name.endswith("rank") and value == str(rank))
+        )
+        if told:
+            alike.setdefault(told, []).append(rank)
+    if len(alike) > MOST_TOLD or not alike:
+        return ""
+    source = _source_of(decision.file)
+    assigned = ""
+    if source is not None and len(decision.names) == 1 and decision.text.split()[-1].isidentifier():
+        assigned = source.assigned(decision.names[0], decision.line)
+    shown = "; ".join(f"{told} on {ranks_text(ranks)}" for told, ranks in alike.items())
+    return f"{shown} (`{assigned}`)" if assigned else shown
+
+
+def _way_out(
+    parted: _Parted,
+    tallies: Mapping[Decision, Mapping[int, Tally]],
+    loop: tuple[str, int, int] | None,
+) -> _Reason | None:
+    """Return the first `if` that leads some ranks out of their block, and others not.
+
+    `loop` is a file with its first and last line: what lies outside of it does not count.
+    """
+    files = {file for _, frames in parted.sides for file, _, _ in frames}
+    for decision, own in tallies.items():
+        source = _source_of(decision.file)
+        if decision.kind != "if" or source is None:
+            continue
+        if loop is not None and not (
+            decision.file == loop[0] and loop[1] <= decision.line <= loop[2]
+        ):
+            continue
+        if loop is None and files and decision.file not in files:
+            continue
+        jump = source.jump_under(decision.line)
+        if jump is None:
+            continue
+        name, word, line = jump
+        counts = {rank: (each.yes if name == "body" else each.no) for rank, each in own.items()}
+        most = max(counts.values())
+        ranks = [rank for rank, count in counts.items() if count == most]
+        if min(counts.values()) == most:
+            continue
+        verb = "takes" if len(ranks) == 1 else "take"
+        place = parted.place(decision)
+        at = f":{line}" if line != decision.line else ""
+        words = (
+            f"{ranks_text(ranks)} alone {verb} the `{word}`{at} under `{decision.text}` ({place})"
+        )
+        if most > 1 or min(counts.values()):
+            words += f", {_times(most)} ({_others(counts, most)})"
+        values = _values(decision, {rank: own[rank] for rank in ranks})
+        fix = (
+            f"take the way out at {place} on all ranks or on none: agree on its condition first "
+            "(an `all_reduce` of a flag)."
+        )
+        return Clause(words + (f", where {values}" if values else "")), fix
+    return None
+
+
+def _others(counts: Mapping[int, int], most: int) -> str:
+    alike: dict[int, list[int]] = {}
+    for rank, count in counts.items():
+        if count != most:
+            alike.setdefault(count, []).append(rank)
+    return ", ".join(f"{ranks_text(ranks)} {_times(count)}" for count, ranks in alike.items())
+
+
+def _other_way(parted: _Parted, tallies: Mapping[Decision, Mapping[int, Tally]]) -> _Reason | None:
+    """Return the last `if` of the same function that ranks decide otherwise, as a hint."""
+    for _, frames in parted.sides:
+        for file, line, _ in frames:
+            source = _source_of(file)
+            if source is None:
+                continue
+            fitting = [
+                decision
+                for decision in tallies
+                if decision.kind == "if"
+                and decision.file == file
+                and decision.line <= line
+                and source.scope(decision.line) is source.scope(line)
+            ]
+            if not fitting:
+                continue
+            decision = max(fitting, key=lambda each: each.line)
+            own = tallies[decision]
+            alike: dict[tuple[int, int], list[int]] = {}
+            for rank, each in sorted(own.items()):
+                alike.setdefault((each.yes, each.no), []).append(rank)
+            told = ", ".join(
+                f"{ranks_text(ranks)} {_times(yes)} of {yes + no}"
+                for (yes, no), ranks in alike.items()
+            )
+            place = parted.place(decision)
+            words = f"`{decision.text}` ({place}) is not true as often on all ranks: {told}"
+            values = _values(decision, own)
+            fix = f"decide `{decision.text}` ({place}) alike on all ranks."
+            return Clause(words + (f", where {values}" if values else "")), fix
+    return None
+
+
+def _left(parted: _Parted) -> _Reason | None:
+    """Return how ranks that never come have left: the line of their exit, or of their end."""
+    ended: dict[str, list[int]] = {}
+    for rank in parted.parting.missing:
+        record = parted.records[rank]
+        left = record.left_at.short(parted.folder)
+        if left:
+            text = record.left_at.frames[0][2]
+            ended.setdefault(f"`{text}` ({left})" if text else left, []).append(rank)
+            continue
+        last = record.items[-1] if record.items else None
+        if isinstance(last, Blocking) and last.what.startswith("destroy"):
+            where = last.place.short(parted.folder)
+            ended.setdefault(f"`{last.what}` ({where})", []).append(rank)
+    if not ended:
+        return None
+    told = "; ".join(
+        f"{ranks_text(ranks)} {'has' if len(ranks) == 1 else 'have'} left by {how}"
+        for how, ranks in ended.items()
+    )
+    how = next(iter(ended))
+    fix = f"let no rank leave by {how} while others still communicate with it."
+    return Clause(told), fix
+
+
+def _turned_loop(
+    parted: _Parted, tallies: Mapping[Decision, Mapping[int, Tally]]
+) -> tuple[str, int, int] | None:
+    """Return the loop that one side is in and the other is past: its file, first and last line."""
+    for _, frames in parted.parting.sides:
+        loop = _loop_of(frames, [each for _, each in parted.parting.sides if each != frames])
+        if loop is not None:
+            _, line, file = loop
+            source = _source_of(file)
+            assert source is not None
+            node = next(node for node, _ in source.around(line) if node.lineno == line)
+            inside = (file, line, node.end_lineno or line)
+            if any(each.file == file and inside[1] <= each.line <= inside[2] for each in tallies):
+                return inside
+    return None
 
 
 def _short(frames: _Frames, folder: str) -> str:
@@ -182,7 +604,7 @@ def _turns(
             for rank in (*parting.calls, *parting.missing)
         }
         own, others = counts[ranks[0]], {counts[r] for r in counts if r not in ranks}
-        if not others or min(others) < 1 or max(others) >= own:
+        if not others or max(others) >= own:
             continue
         loop = _loop_of(frames, [each for _, each in parting.sides if each != frames])
         if loop is None:
@@ -197,12 +619,18 @@ def _turns(
         is_backward = call.maker in {"bw", "cc"}
         what = "backward passes" if call.maker == "bw" else f"calls of {_short(frames, folder)}"
         clause = Clause(f"the loop `{text}` ({place}) has more turns on some ranks; {what}: {told}")
-        fix = (
-            f"give every rank as many turns of the loop at {place}: uneven batches need "
-            "`drop_last=True` (of the sampler and the loader), or one number of steps that the "
-            "ranks agree on"
-        )
-        fix += "; with DDP also `with Join([model]):` around the loop." if is_backward else "."
+        if call.maker in {"bw", "cc"} or _BATCHES.search(text):
+            fix = (
+                f"give every rank as many turns of the loop at {place}: uneven batches need "
+                "`drop_last=True` (of the sampler and the loader), or one number of steps that the "
+                "ranks agree on"
+            )
+            fix += "; with DDP also `with Join([model]):` around the loop." if is_backward else "."
+        else:
+            fix = (
+                f"give every rank as many turns of the loop at {place}: let it go over the same on "
+                "all ranks, or agree on its length first (an `all_reduce` with `op=max`)."
+            )
         return clause, fix
     return None
 
@@ -350,7 +778,12 @@ class _Source:
 
     def text(self, line: int) -> str:
         """Return a line without its indent and its colon."""
-        return self._lines[line - 1].strip().rstrip(":")[:120]
+        text = self._lines[line - 1].strip()
+        if "#" in text:
+            with suppress(SyntaxError):  # a head alone, or half a statement, is not parsed
+                body = "pass" if text.partition("#")[0].rstrip().endswith(":") else ""
+                text = ast.unparse(ast.parse(f"{text}\n {body}" if body else text)).split("\n")[0]
+        return text.rstrip(":")[:120]
 
     def around(self, line: int) -> list[tuple[ast.stmt, str]]:
         """Return the statements around a line, innermost first, with the part of each it is in."""
@@ -362,16 +795,60 @@ class _Source:
             )
             if node is None:
                 return found[::-1]
+            head = getattr(node, "items", ())
+            if head and node.lineno <= line <= (head[-1].context_expr.end_lineno or 0):
+                return [(node, "items"), *found[::-1]]
             for name, part in _parts(node):
                 if part and part[0].lineno <= line <= (part[-1].end_lineno or 0):
                     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                         found.clear()
                     else:
                         found.append((node, name))
+                        if isinstance(node, ast.With | ast.AsyncWith):
+                            found.append((node, "items"))
                     block = part
                     break
             else:
+                if isinstance(node, ast.For | ast.AsyncFor | ast.While):
+                    found.append((node, "head"))
                 return found[::-1]
+
+    def scope(self, line: int) -> ast.AST:
+        """Return the innermost function that a line is in, or the module."""
+        found: ast.AST = self._tree
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= line <= (
+                node.end_lineno or 0
+            ):
+                found = node
+        return found
+
+    def assigned(self, name: str, line: int) -> str:
+        """Return the last assignment of a name before a line of its function; or nothing."""
+        found = [
+            node
+            for node in ast.walk(self.scope(line))
+            if isinstance(node, ast.Assign)
+            and node.lineno < line
+            and any(isinstance(each, ast.Name) and each.id == name for each in node.targets)
+        ]
+        last = max(found, key=lambda each: each.lineno, default=None)
+        return "" if last is None else f"{self.text(last.lineno)}, :{last.lineno}"
+
+    def jump_under(self, line: int) -> tuple[str, str, int] | None:
+        """Return what leaves the block under the `if` whose condition stands in a line.
+
+        That is the part of it, `body` or `orelse`, the statement in a word, and its line.
+        """
+        for node in ast.walk(self._tree):
+            if not isinstance(node, ast.If) or node.test.lineno != line:
+                continue
+            for name, part in (("body", node.body), ("orelse", node.orelse)):
+                for each in part:
+                    word = _jump_word(each)
+                    if word:
+                        return name, word, each.lineno
+        return None
 
     def jump_before(self, line: int) -> ast.If | None:
         """Return the last `if` before a line whose body leaves its block, in the same function."""
@@ -402,6 +879,17 @@ def _source_of(file: str) -> _Source | None:
         return _Source(file, text, ast.parse(text))
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return None
+
+
+def _jump_word(node: ast.stmt) -> str:
+    """Return `break`, `continue`, `return`, `raise` or a call that ends the program; or nothing."""
+    if isinstance(node, _JUMPS):
+        return type(node).__name__.lower()
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        function = node.value.func
+        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        return ast.unparse(node.value) if name in _EXITS else ""
+    return ""
 
 
 def _parts(node: ast.stmt) -> Iterator[tuple[str, Sequence[ast.stmt]]]:

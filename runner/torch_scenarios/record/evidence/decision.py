@@ -1,0 +1,299 @@
+"""Which way a script goes: each `if` with its values, each turn of a loop, each error it catches.
+
+A hang begins where ranks go different ways, and calls show that too late: a rank that skipped a
+step calls from the same line, one turn on. So the user's own files are compiled with a note at each
+decision, in the process that runs them::
+
+    if loss < best:          if (loss < best if traced() else decide(7, loss < best, loss, best)):
+    for batch in loader:     for batch in loader: traced() or decide(8, True); ...
+    except OSError:          except OSError: traced() or catch(9); ...
+
+Lines, tracebacks and what `inspect` shows stay as they are. Nothing is written to `__pycache__`.
+What torch compiles is compiled without the notes. Notes are counted in memory and written before
+the next call. Values are small: numbers, strings, sizes; no tensor is kept or read. This runs in
+the user's own process: it imports the standard library alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import copy
+import importlib.machinery
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+#: set to 0, a script runs without notes
+SWITCH = "SCENARIO_RECORD_DECISIONS"
+
+#: names that the notes have among Python's own
+_TRACED, _DECIDE = "__scenario_traced__", "__scenario_decide__"
+_CATCH, _ATTRIBUTE = "__scenario_catch__", "__scenario_attribute__"
+#: bytes of a file that gets notes; values of a decision, characters of one
+MOST_SOURCE, MOST_VALUES, MOST_CHARACTERS = 1 << 21, 6, 60
+#: characters of a condition
+MOST_TEXT = 120
+#: times that one place decides between two calls from which on its values are not read
+MOST_READ = 256
+#: errors that are kept between two calls
+MOST_CAUGHT = 4
+
+_SIMPLE = (bool, int, float, str, type(None))
+_SIZED = (list, tuple, dict, set, frozenset)
+#: names of conditions that are the same on every rank
+_CONSTANT = frozenset({"__name__", "TYPE_CHECKING"})
+
+
+class DecisionPlace:
+    """A place that decides: `if`, `for` or `except`, its line, and what its condition reads."""
+
+    __slots__ = ("file", "kind", "line", "names", "text")
+
+    def __init__(self, kind: str, file: str, line: int, text: str, names: Sequence[str]) -> None:
+        """Keep what is known of the place."""
+        self.kind, self.file, self.line, self.text, self.names = kind, file, line, text, names
+
+
+class Decisions:
+    """What a process decided since its last call, by the number of the place."""
+
+    def __init__(self, describe: Callable[[BaseException], tuple[str, list[list[Any]]]]) -> None:
+        """Know no place; `describe` gives an error's words and where it was raised."""
+        self.places: list[DecisionPlace] = []
+        #: number of a place -> how often yes, how often no, what it read last
+        self.pending: dict[int, list[Any]] = {}
+        #: errors that were caught: the number of the place, words, where they were raised
+        self.caught: list[tuple[int, str, list[list[Any]]]] = []
+        self._describe = describe
+        self._written: set[int] = set()
+
+    def decide(self, number: int, test: Any, *values: Any) -> bool:
+        """Count which way a place goes; returns whether it is yes."""
+        is_true = bool(test)
+        found = self.pending.get(number)
+        if found is None:
+            found = self.pending[number] = [0, 0, ()]
+        found[not is_true] += 1
+        if values and found[0] + found[1] < MOST_READ:
+            found[2] = tuple(map(_small, values))
+        return is_true
+
+    def catch(self, number: int) -> None:
+        """Keep the error that a place catches."""
+        error = sys.exc_info()[1]
+        if error is None:
+            return
+        self.decide(number, number >= 0)
+        del self.caught[: 1 - MOST_CAUGHT]
+        self.caught.append((number, *self._describe(error)))
+
+    def write(self, put: Callable[[str], None]) -> None:
+        """Write what was decided since the last call."""
+        if not self.pending:
+            return
+        decided, caught = list(self.pending.items()), self.caught[:]
+        self.pending.clear()
+        self.caught.clear()
+        for number, _ in decided:
+            if number not in self._written:
+                self._written.add(number)
+                at = self.places[number]
+                told = ["v", number, at.kind, at.file, at.line, at.text, list(at.names)]
+                put(json.dumps(told))
+        words = ",".join(
+            f"[{number},{yes},{no}{',' + json.dumps(values) if values else ''}]"
+            for number, (yes, no, values) in decided
+        )
+        put(f'["t",[{words}]]')
+        for each in caught:
+            put(json.dumps(["y", *each]))
+
+    def compile(self, source: bytes, file: str) -> Any:
+        """Return the code of a file with notes; without any where they cannot be put in."""
+        if len(source) > MOST_SOURCE or os.environ.get(SWITCH) == "0":
+            return compile(source, file, "exec", dont_inherit=True)
+        before = len(self.places)
+        try:
+            tree = ast.parse(source, file)
+            lines = source.decode("utf-8", "replace").splitlines()
+            tree = _Notes(self.places, file, lines).visit(tree)
+            return compile(ast.fix_missing_locations(tree), file, "exec", dont_inherit=True)
+        except (RecursionError, MemoryError, TypeError, ValueError):
+            del self.places[before:]
+        return compile(source, file, "exec", dont_inherit=True)
+
+    def install(self, is_own: Callable[[str], bool]) -> None:
+        """Let the notes be known to all code, and files that are imported from now on have them."""
+        import torch
+
+        named: dict[str, Any] = {
+            _TRACED: torch.compiler.is_compiling,
+            _DECIDE: self.decide,
+            _CATCH: self.catch,
+            _ATTRIBUTE: attribute,
+        }
+        for name, function in named.items():
+            setattr(builtins, name, function)
+        loader = importlib.machinery.SourceFileLoader
+        code_of = loader.get_code
+
+        def get_code(own: Any, name: str) -> Any:
+            path = own.get_filename(name)
+            if not is_own(path):
+                return code_of(own, name)
+            return self.compile(own.get_data(path), path)
+
+        loader.get_code = get_code  # type: ignore[method-assign, assignment]
+
+
+def _small(value: Any) -> Any:
+    """Return a value as it may be written: a number, a short string, a size; else None."""
+    kind = value.__class__
+    if kind in _SIMPLE:
+        return repr(value)[:MOST_CHARACTERS]
+    if kind in _SIZED:
+        return f"{len(value)} item{'s' * (len(value) != 1)}"
+    if kind.__name__ in {"Tensor", "Parameter"}:
+        return f"shape {list(value.shape)}"[:MOST_CHARACTERS]
+    return None
+
+
+def attribute(owner: Any, name: str) -> Any:
+    """Return what an object holds under a name, without calling anything of its own."""
+    try:
+        return object.__getattribute__(owner, "__dict__").get(name)
+    except AttributeError:
+        return None
+
+
+#: expressions that decide often, for values and not for calls
+_OF_MANY_TURNS = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+class _Notes(ast.NodeTransformer):
+    """Puts a note at each decision of a file."""
+
+    def __init__(self, places: list[DecisionPlace], file: str, lines: list[str]) -> None:
+        self._places, self._file, self._lines = places, file, lines
+
+    def _text(self, node: ast.expr) -> str:
+        """Return an expression as it is written, where that is one line of plain letters."""
+        line = self._lines[node.lineno - 1]
+        if node.end_lineno == node.lineno and line.isascii():
+            return line[node.col_offset : node.end_col_offset][:MOST_TEXT]
+        return " ".join(ast.unparse(node).split())[:MOST_TEXT]
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        self.generic_visit(node)
+        node.test = self._asked(node.test, "if", f"if {self._text(node.test)}")
+        return node
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        self.generic_visit(node)
+        node.test = self._asked(node.test, "if", f"if {self._text(node.test)}")
+        return node
+
+    def visit_While(self, node: ast.While) -> ast.AST:
+        self.generic_visit(node)
+        node.test = self._asked(node.test, "while", f"while {self._text(node.test)}")
+        return node
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        self.generic_visit(node)
+        text = f"for {self._text(node.target)} in {self._text(node.iter)}"
+        node.body.insert(0, self._noted(_DECIDE, "for", node.lineno, text, node.body[0]))
+        return node
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
+        self.generic_visit(node)
+        text = f"except {self._text(node.type)}" if node.type is not None else "except"
+        node.body.insert(0, self._noted(_CATCH, "except", node.lineno, text, node.body[0]))
+        return node
+
+    def visit(self, node: ast.AST) -> Any:
+        """Put notes into a node; what is one expression of many turns has none."""
+        return node if isinstance(node, _OF_MANY_TURNS) else super().visit(node)
+
+    def _number(self, kind: str, line: int, text: str, names: Sequence[str]) -> ast.Constant:
+        self._places.append(DecisionPlace(kind, self._file, line, text, names))
+        return ast.Constant(len(self._places) - 1)
+
+    def _asked(self, test: ast.expr, kind: str, text: str) -> ast.expr:
+        if isinstance(test, ast.Constant):
+            return test
+        read = _read_by(test)
+        if any(isinstance(each, ast.Name) and each.id in _CONSTANT for each in ast.walk(test)):
+            return test
+        number = self._number(kind, test.lineno, text, [name for name, _ in read])
+        asking = _call(_DECIDE, number, copy.deepcopy(test), *(node for _, node in read))
+        found = ast.IfExp(test=_call(_TRACED), body=test, orelse=asking)
+        _place(found, test)
+        return found
+
+    def _noted(self, function: str, kind: str, line: int, text: str, at: ast.stmt) -> ast.stmt:
+        number = self._number(kind, line, text, ())
+        more = [ast.Constant(value=True)] if function == _DECIDE else []
+        asking: list[ast.expr] = [_call(_TRACED), _call(function, number, *more)]
+        found = ast.Expr(ast.BoolOp(op=ast.Or(), values=asking))
+        _place(found, at)
+        return found
+
+
+def _place(node: ast.AST, at: ast.AST) -> None:
+    """Give a node, and all that is in it, the place of another one."""
+    for each in ast.walk(node):
+        if not hasattr(each, "lineno"):
+            ast.copy_location(each, at)
+
+
+def _call(name: str, *arguments: ast.expr) -> ast.Call:
+    return ast.Call(func=ast.Name(name, ast.Load()), args=list(arguments), keywords=[])
+
+
+def _read_by(test: ast.expr) -> list[tuple[str, ast.expr]]:
+    """Return the names that a condition surely reads, each with what gives its value again."""
+    found: dict[str, ast.expr] = {}
+    waiting: list[ast.AST] = [test]
+    stored = {
+        each.id
+        for each in ast.walk(test)
+        if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)
+    }
+    while waiting and len(found) < MOST_VALUES:
+        node = waiting.pop(0)
+        if isinstance(node, ast.Name):
+            if node.id not in stored:
+                found.setdefault(node.id, ast.Name(node.id, ast.Load()))
+        elif isinstance(node, ast.Attribute):
+            if isinstance(node.value, ast.Name) and node.value.id not in stored:
+                found.setdefault(f"{node.value.id}.{node.attr}", _call_attribute(node))
+        else:
+            waiting += _surely_read(node)
+    return list(found.items())
+
+
+def _surely_read(node: ast.AST) -> list[ast.expr]:
+    """Return the parts of an expression that are read whatever comes out of the others."""
+    match node:
+        case ast.BoolOp():
+            return node.values[:1]
+        case ast.Compare():
+            return [node.left, node.comparators[0]]
+        case ast.UnaryOp():
+            return [node.operand]
+        case ast.BinOp():
+            return [node.left, node.right]
+        case ast.Subscript():
+            return [node.slice]
+        case ast.Call():
+            return node.args
+    return []
+
+
+def _call_attribute(node: ast.Attribute) -> ast.expr:
+    """Return an expression that gives an attribute that an object holds, and calls no property."""
+    owner = ast.Name(node.value.id, ast.Load())  # type: ignore[attr-defined]
+    return _call(_ATTRIBUTE, owner, ast.Constant(node.attr))

@@ -1,0 +1,92 @@
+"""Hangs and crashes that people had: the cause and its line are named, and right twins are quiet.
+
+A script's docstring says how many ranks it has and what a report must say (`Told: ...`); a line
+that ends with `# cause` is one that it must name. What follows `# right:` is the line of its right
+twin.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from recordings import SCRIPTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from recordings import Recording
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+FOLDER = SCRIPTS / "hangs"
+HOW = {"live": (), "fake": ("--fake",)}
+#: what every run records; all others are for the night
+ALWAYS = {
+    *(("bad_sample", "live"), ("nan_is_skipped", "fake"), ("group_of_another", "fake")),
+    *(("ddp_other_width", "live"), ("unused_branch", "fake"), ("leaves_without_data", "fake")),
+    *(("early_stopping", "fake"), ("mesh_of_own_shape", "fake"), ("rank_0_logs", "live")),
+}
+#: right twins that every run records
+ALWAYS_RIGHT = {("bad_sample", "fake"), ("accumulation_by_loss", "live"), ("unused_branch", "live")}
+#: scripts of which nothing is proved: their verdict is INCONCLUSIVE, with the place
+OPEN = {"waits_for_a_flag"}
+
+_MARK = re.compile(r"\s+# (?:cause|right:).*$")
+_RIGHT = re.compile(r"# right: ?(.*)$")
+
+
+def scripts(always: set[tuple[str, str]]) -> list[object]:
+    return [
+        pytest.param(
+            path,
+            how,
+            id=f"{path.stem}-{how}",
+            marks=[] if (path.stem, how) in always else [pytest.mark.nightly],
+        )
+        for path in sorted(FOLDER.glob("*.py"))
+        for how in HOW
+    ]
+
+
+def written(path: Path, folder: Path, *, right: bool) -> Path:
+    """Write a script without its marks, or its right twin; returns where."""
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        code = _MARK.sub("", line)
+        twin = _RIGHT.search(line)
+        if right and twin is not None:
+            code = code[: len(code) - len(code.lstrip())] + twin[1]
+        lines.append(code)
+    found = folder / path.name
+    found.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return found
+
+
+@pytest.mark.parametrize(("path", "how"), scripts(ALWAYS))
+def test_the_cause_of_a_hang_is_named_with_its_line(
+    recording: Recording, tmp_path: Path, path: Path, how: str
+) -> None:
+    text = path.read_text(encoding="utf-8")
+    ranks = re.search(r"^Ranks: (\d+)$", text, re.MULTILINE)
+    assert ranks is not None
+    seconds = "12" if path.stem in OPEN else "240"
+    script = written(path, tmp_path, right=False)
+    ran = recording.record(script, "-n", ranks[1], *HOW[how], "--max-seconds", seconds)
+    assert ran.code == (3 if path.stem in OPEN else 1), ran.output + ran.errors
+    for words in re.findall(r"^Told: (.+)$", text, re.MULTILINE):
+        assert words in ran.output, ran.output
+    causes = [at for at, line in enumerate(text.splitlines(), 1) if "  # cause" in line]
+    assert any(f"{path.name}:{at}" in ran.output for at in causes), ran.output
+
+
+@pytest.mark.parametrize(("path", "how"), scripts(ALWAYS_RIGHT))
+def test_the_right_twin_of_a_hang_is_quiet(
+    recording: Recording, tmp_path: Path, path: Path, how: str
+) -> None:
+    ranks = re.search(r"^Ranks: (\d+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    assert ranks is not None
+    script = written(path, tmp_path, right=True)
+    ran = recording.record(script, "-n", ranks[1], *HOW[how])
+    assert ran.code == 0, ran.output + ran.errors
