@@ -384,7 +384,7 @@ def read_launch(folder: Path) -> LaunchRecord:
     for number, entry in enumerate(lines_of(path), 1):
         try:
             over = "ended" in entry or (over and "launch" not in entry)
-            found.launcher = _said(entry.get("launcher", found.launcher))
+            found.launcher = _shown(entry.get("launcher", found.launcher))
             if "outside" in entry:
                 found.outside = tuple(map(_whole, entry["outside"][:MOST_RANKS]))
             if "rank" not in entry:
@@ -659,7 +659,7 @@ class _Reader:
             self._before = (kind, line[1])
 
     def _take_s(self, number: int, api: str, frames: list[Any]) -> None:
-        self._places[number] = ScriptPlace(frames=script_frames(frames), api=_said(api))
+        self._places[number] = ScriptPlace(frames=script_frames(frames), api=_shown(api))
 
     def _take_g(
         self, number: int, name: str, ranks: list[int], described: str, _backend: str
@@ -671,14 +671,14 @@ class _Reader:
         if max(members) >= world:
             message = f"rank {max(members)} is in a group, and the world has {world} ranks"
             raise ImpossibleError(message)
-        self.record.groups[int(number)] = (_said(name), members, _said(described))
+        self.record.groups[int(number)] = (_shown(name), members, _shown(described))
 
     def _take_v(
         self, number: int, kind: str, file: str, line: int, text: str, names: list[str]
     ) -> None:
         ((file, line, text),) = script_frames([[file, line, text]])
         self._decisions[_whole(number)] = Decision(
-            kind=_said(kind), file=file, line=line, text=text, names=tuple(map(_said, names))
+            kind=_shown(kind), file=file, line=line, text=text, names=tuple(map(_shown, names))
         )
 
     def _take_t(self, ways: list[list[Any]]) -> None:
@@ -691,7 +691,7 @@ class _Reader:
                     yes=_whole(yes),
                     no=_whole(no),
                     values=tuple(
-                        None if each is None else _said(each)
+                        None if each is None else _shown(each)
                         for each in chain.from_iterable(values)
                     ),
                 )
@@ -705,7 +705,7 @@ class _Reader:
             Caught(
                 before=len(record.items),
                 decision=self._decisions[number],
-                words=_said(words),
+                words=_shown(words),
                 raised_at=ScriptPlace(frames=script_frames(frames)),
             )
         )
@@ -777,7 +777,7 @@ class _Reader:
 
     def _handled(self, more: dict[str, Any]) -> tuple[str, ScriptPlace] | None:
         words, frames = more.get("handled", (None, ()))
-        return None if words is None else (_said(words), ScriptPlace(frames=script_frames(frames)))
+        return None if words is None else (_shown(words), ScriptPlace(frames=script_frames(frames)))
 
     def _take_r(self, number: int, us: int) -> None:
         call = self._calls[number]
@@ -789,7 +789,7 @@ class _Reader:
 
     def _take_e(self, number: int, us: int, words: str) -> None:
         call = self._calls[number]
-        call.failed = _said(words)
+        call.failed = _shown(words)
         self._open -= {("c", number), ("w", number)}
         self.record.last_us = us
 
@@ -906,7 +906,7 @@ class _Reader:
 
     def _take_be(self, number: int, us: int, done: dict[str, Any], words: str | None) -> None:
         found = self._blocking[number]
-        found.over, found.failed = words is None, None if words is None else _said(words)
+        found.over, found.failed = words is None, None if words is None else _shown(words)
         found.group = done.get("group")
         self.record.leaving = False
         self._open.discard(("b", number))
@@ -916,7 +916,7 @@ class _Reader:
         # C++ that waits, as in the constructor of DDP, raises where no call is
         failed = names_lost_peer(str(words)[:MOST_CHARACTERS])
         failed = failed or any(call.failed for call in self._calls.values())
-        self.record.error = _said(words)
+        self.record.error = _shown(words)
         self.record.raised_at = ScriptPlace(frames=script_frames(frames))
         self.record.ending = "stopped" if failed else "raised"
         self.record.last_us = us
@@ -967,7 +967,7 @@ _BACKEND_SOURCE = re.compile(r"\[/[^\]\s]*(?:gloo|nccl)[^\]\s]*\.(?:cc|cpp|h):\d
 _OBJECT = re.compile(r"<(?:\w+\.)*(\w+) object at 0x[0-9a-f]+>")
 
 
-def _said(words: object) -> str:
+def _shown(words: object) -> str:
     """Return words of a record as they may be shown, and no more of them than a person reads."""
     return clean_line(_OBJECT.sub(r"\1", _BACKEND_SOURCE.sub("", str(words)[:MOST_CHARACTERS])))
 
@@ -975,7 +975,7 @@ def _said(words: object) -> str:
 def script_frames(told: list[Any]) -> tuple[tuple[str, int, str], ...]:
     """Return frames; of a long name of a file its end. Raises ValueError where it is none."""
     return tuple(
-        (clean_line(str(file)[-MOST_CHARACTERS:]), _whole(line), _said(text))
+        (clean_line(str(file)[-MOST_CHARACTERS:]), _whole(line), _shown(text))
         for file, line, text in told
     )
 
@@ -1021,7 +1021,7 @@ def _tensor(told: list[Any]) -> Tensor:
     dtype, shape, address, size = told[:4]
     count = _whole(told[4]) if len(told) > 4 else 1
     found = Tensor(
-        dtype=_said(dtype),
+        dtype=_shown(dtype),
         shape=tuple(map(_whole, shape)),
         address=int(address),
         size=_whole(size),
