@@ -30,6 +30,8 @@ KINDS = {
     "objects": "a list of plain values: the name of one in `objects:`, or YAML data",
     "object": "one plain value: the name of one in `objects:`, or YAML data",
     "handles": "the name of a work handle (`up`, `up[t]`), or a list of them",
+    "reference": "the name of what `remote` returned",
+    "function": "the name of a function in `functions:`",
     "name": "a new name",
     "word": "one of a few fixed words",
     "text": "free text",

@@ -16,7 +16,7 @@ from torch_scenarios.expressions.signatures import FUNCTION_NAMES
 from torch_scenarios.expressions.values import Constant, Expression, Form, ListForm, PerRank, Record
 from torch_scenarios.language import values
 from torch_scenarios.language.context import Context, likely
-from torch_scenarios.language.keys import BESIDE_MESSAGE, ELSE, PEERS, PREMUL_SUM
+from torch_scenarios.language.keys import BESIDE_MESSAGE, ELSE, HANDLE, PEERS, PREMUL_SUM
 from torch_scenarios.language.names import INDEXED, police_new_name
 from torch_scenarios.language.values import FAILED, constant_value, expression, object_argument
 from torch_scenarios.operations.base import Operation, PremulSum
@@ -89,6 +89,8 @@ def reduce_op(node: Node, context: Context, param: Param) -> Form:
 def handles(node: Node, context: Context, param: Param) -> Form:
     """Return the name of a work handle, or a list of names; by rank, no other rank waits."""
     node, context = values.given(node, context, "handles")
+    if isinstance(node, Mapping) and HANDLE in node.words():
+        return _future(node, context, param)
     if isinstance(node, Mapping):
         found = values.per_rank(node, context, lambda item, there: handles(item, there, param))
         nothing = Constant(value=[], mark=node.mark)
@@ -99,6 +101,41 @@ def handles(node: Node, context: Context, param: Param) -> Form:
         return ListForm(items=tuple(items), mark=node.mark)
     kept = [item.value for item in items if isinstance(item, Constant)]
     return Constant(value=kept if isinstance(node, Sequence) else (kept or [""])[0], mark=node.mark)
+
+
+def _future(node: Mapping, context: Context, param: Param) -> Form:
+    """Return the handle of `{handle: f, output: x}`: only the work of `rpc_async` has an output."""
+    named, output = node.get(HANDLE), node.get("output")
+    assert named is not None
+    name = named.text.partition("[")[0] if isinstance(named, Scalar) else None
+    if name in context.names.handles and name not in context.names.futures:
+        context.problems.add(
+            "unknown_handle",
+            f"`{name}` is not the work of `rpc_async`, and has no output",
+            named.mark,
+            f"wait for it alone: `wait: {name}`",
+        )
+        return FAILED
+    if isinstance(output, Scalar):
+        police_new_name(output, context, what="`output`")
+    return handles(named, context, param)
+
+
+def reference(node: Node, context: Context, param: Param) -> Form:
+    """Return the handle of what `remote` started."""
+    found = handles(node, context, param)
+    name = node.text.partition("[")[0] if isinstance(node, Scalar) else None
+    if name in context.names.handles and name not in context.names.references:
+        message = f"`{name}` is not what `remote` returned"
+        hint = "name that with `as` next to the `remote` step"
+        context.problems.add("unknown_handle", message, node.mark, hint)
+    return found
+
+
+def function(node: Node, context: Context, param: Param) -> Form:
+    """Return the name of a function that a rank may ask of another."""
+    known = context.names.functions
+    return values.fixed_form(node, context, known, code="unknown_name", what="function")
 
 
 def _handle(node: Node, context: Context) -> Form | None:
@@ -613,6 +650,8 @@ READERS: dict[str, Reader] = {
     "objects": object_argument,
     "object": object_argument,
     "handles": handles,
+    "reference": reference,
+    "function": function,
     "name": new_name,
     "word": word,
     "text": text,
@@ -652,7 +691,7 @@ def _whole(operation: Operation, value: Node, context: Context) -> Param | None:
 
 def _names_it(param: Param, value: Node, context: Context) -> bool:
     """Whether a value is a mapping that names the parameter, perhaps misspelt."""
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or (param.kind == "handles" and HANDLE in value.words()):
         return False
     spelt = (param.name, *param.aliases)
     if param.kind in {"assignments", "numbers"}:  # any name may be assigned to, also this one

@@ -361,7 +361,11 @@ class DefinedNames(Struct, frozen=True, kw_only=True):
     computed: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     handles: frozenset[str] = frozenset()
-    #: those of them that are one for each value of an index
+    #: those of them that `rpc_async` and `remote` return, and the functions that these call
+    futures: frozenset[str] = frozenset()
+    references: frozenset[str] = frozenset()
+    functions: frozenset[str] = frozenset()
+    #: the handles that are one for each value of an index
     indexed: frozenset[str] = frozenset()
     #: the variables of all loops, each known only inside its own
     variables: frozenset[str] = frozenset()

@@ -41,9 +41,11 @@ from torch_scenarios.language.names import (
     HANDLES,
     NUMBER,
     distributed_names,
+    handles_of,
     named,
     police_definitions,
     police_length,
+    police_name,
     refusal_of,
 )
 from torch_scenarios.language.steps import step_list
@@ -266,6 +268,40 @@ def needs_of(node: Node | None, context: Context) -> tuple[StatedNeed, ...]:
             context.problems.add("duplicate_name", f"`{word}` is given twice", item.mark)
         found[word] = StatedNeed(word=word, mark=item.mark)
     return tuple(found.values())
+
+
+def police_functions(node: Node | None, context: Context) -> None:
+    """Note what is wrong with an entry of `functions:`: its names, and what it computes.
+
+    It sees the tensors of the rank that is called, and its arguments; it calls no other one.
+    """
+    for key, entry in node.entries if isinstance(node, Mapping) else ():
+        assert isinstance(entry, Mapping)
+        police_name(context.problems, key_text(key), key.mark, what="this function")
+        listed = entry.get("arguments")
+        given: set[str] = set()
+        for item in listed.items if isinstance(listed, Sequence) else ():
+            name = key_text(item)
+            police_name(context.problems, name, item.mark, what="this argument")
+            if name in given:
+                context.problems.add("duplicate_name", f"`{name}` is given twice", item.mark)
+            given.add(name)
+        there = context.changed(
+            names=replace(context.names, computed=context.names.computed | given)
+        )
+        sets = entry.get("sets")
+        for target, value in sets.entries if isinstance(sets, Mapping) else ():
+            name = key_text(target).partition("[")[0]
+            if name in given or name not in context.names.held:
+                what = "an argument" if name in given else "not a tensor that a rank holds"
+                message = f"`{name}` is {what}: a function sets tensors of the rank that is called"
+                context.problems.add("unknown_name", message, target.mark)
+            values.value(value, there)
+        returns, takes = entry.get("returns"), entry.get("takes")
+        if returns is not None:
+            values.value(returns, there)
+        if takes is not None:
+            values.fixed_seconds(takes, there, what="`takes`")
 
 
 def torch_of(node: Node | None, context: Context) -> VersionRange | None:
@@ -758,6 +794,9 @@ def _scenario(
         computed=named(found, "computed name"),
         groups=named(found, "group", "new group"),
         handles=named(found, *HANDLES),
+        futures=handles_of("rpc_async", tree.get("steps")),
+        references=handles_of("remote", tree.get("steps")),
+        functions=frozenset(_section(tree, "functions")),
         indexed=named(found, "indexed work handle"),
         variables=named(found, "loop variable"),
         numbers=named(found, NUMBER),
@@ -779,6 +818,7 @@ def _scenario(
     backends = backends_of(tree.get("backends"), context)
     context = context.changed(distributed=distributed_names(tree.get("steps")))
     steps = step_list(tree.get("steps"), context)
+    police_functions(tree.get("functions"), context)
     scenario = Scenario(
         source=tree.mark.source,
         name=name,

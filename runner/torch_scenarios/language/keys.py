@@ -41,6 +41,8 @@ REPEAT, INSERT, BODY = "for", "use", "steps"
 PEERS = {"isend": "dst", "irecv": "src"}
 #: in `objects:`, what is computed on each rank
 COMPUTED = "expr"
+#: `wait: {handle: f, output: x}` of what `rpc_async` started
+HANDLE = "handle"
 #: the reduce op that has a factor
 PREMUL_SUM = "premul_sum"
 
@@ -275,9 +277,22 @@ def arguments() -> dict[str, Schema]:
         ),
         "objects": ref("object_value"),
         "object": ref("object_value"),
-        "handles": or_per_rank(
-            "handles", or_listed(ref("handle")), "the name of a work handle, or a list of them"
+        "handles": when(
+            (
+                having(HANDLE),
+                closed(
+                    {HANDLE: ref("handle"), "output": kind("string", title="a name")},
+                    required=[HANDLE],
+                ),
+            ),
+            otherwise=or_per_rank(
+                "handles", or_listed(ref("handle")), "the name of a work handle, or a list of them"
+            ),
         ),
+        "reference": ref("handle"),
+        "function": {
+            **kind("string", title="the name of a function in `functions:`"),
+        },
         "text": kind("string", "number", "boolean", "null", title="text"),
         "held": or_per_rank("held", kind("string"), "the name of a tensor"),
         "mesh": or_per_rank("mesh", kind("string"), "the name of a device mesh"),
@@ -667,6 +682,18 @@ GROUP: dict[str, Schema] = {
 }
 
 
+#: the keys of an entry of `functions:`
+FUNCTION: dict[str, Schema] = {
+    "arguments": lists(WORD, description="The names of what it is given.", title="a list of names"),
+    "sets": {
+        "description": "What it stores into tensors of the rank that is called, in order.",
+        **ref("assignments"),
+    },
+    "returns": ref("value", description="What the caller gets, computed after `sets`: a copy."),
+    "takes": ref("duration", description="How long it sleeps before `sets`."),
+}
+
+
 def group() -> Schema:
     """Return the part of an entry of `groups:`."""
     long_form = closed(
@@ -874,6 +901,14 @@ TOP: dict[str, Schema] = {
         "additionalProperties": lists(_NAMED, title="a list of strategies"),
         "examples": [{"ddp": [{"DistributedDataParallel": {}}]}],
     },
+    "functions": {
+        "description": "What one rank may ask of another by `rpc_sync`, `rpc_async`, `remote`.",
+        **kind("object", title="a mapping from names to functions"),
+        "additionalProperties": ref("function_spec"),
+        "examples": [
+            {"push": {"arguments": ["g"], "sets": {"w": "w - 0.1 * g"}, "returns": "w"}},
+        ],
+    },
     "steps": lists(
         ref("step"),
         description="The program: each rank takes, in order, the steps that select it.",
@@ -902,6 +937,12 @@ def top_parts() -> dict[str, Schema]:
         "new_name": kind("string", title="a name"),
         "words": kind("string", "number", "boolean", "null", title="text"),
         "backend": kind("string", title="a name such as gloo", minLength=1),
+        "function_spec": closed(
+            FUNCTION,
+            description="A function that runs on the rank that is called.",
+            title="a mapping with `arguments`, `sets`, `returns` or `takes`",
+            minProperties=1,
+        ),
         "need": {
             "description": "A capability of backends.",
             "title": "a capability such as any_source",

@@ -7,10 +7,12 @@ import re
 from collections.abc import Iterator
 
 from torch_scenarios.errors import Mark
+from torch_scenarios.expressions.params import Param
 from torch_scenarios.expressions.signatures import FUNCTION_NAMES
 from torch_scenarios.language.context import Context, Definition, Problems
+from torch_scenarios.language.keys import HANDLE
 from torch_scenarios.operations import BY_NAME
-from torch_scenarios.operations.base import GroupCreation
+from torch_scenarios.operations.base import GroupCreation, Operation
 from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, key_text
 from torch_scenarios.vocabulary import BACKEND, DTYPES, REDUCE_OPS
 
@@ -189,6 +191,18 @@ def distributed_names(steps: Node | None) -> frozenset[str]:
     return frozenset(found)
 
 
+def handles_of(action: str, steps: Node | None) -> frozenset[str]:
+    """Return the names of the handles of all steps with an action; used parts are passed over."""
+    found: set[str] = set()
+    for step in _items(steps):
+        entries = {key_text(key): value for key, value in _entries(step)}
+        found |= handles_of(action, entries.get("steps"))
+        name = entries.get("as")
+        if action in entries and isinstance(name, Scalar):
+            found.add(name.text.partition("[")[0])
+    return frozenset(found)
+
+
 def _handle(node: Node) -> Iterator[Definition]:
     for definition in _defined("work handle", node):
         indexed = INDEXED.fullmatch(definition.name)
@@ -200,23 +214,29 @@ def _handle(node: Node) -> Iterator[Definition]:
 
 def _in_action(action: str, value: Node) -> Iterator[Definition]:
     operation = BY_NAME[action]
+    if isinstance(value, Mapping) and HANDLE in value.words():
+        yield from _defined("computed name", value.get("output"))
     for param in operation.params:
-        if param.fields:
-            listed = value.get(param.name) if isinstance(value, Mapping) else value
-            for item in _items(listed):
-                for variable, _ in _entries(item.get("for") if isinstance(item, Mapping) else None):
-                    yield from _defined("loop variable", variable)
-        if param.kind in {"assignments", "numbers"}:
-            inner = value.get(param.name) if isinstance(value, Mapping) else None
-            whole = isinstance(inner, Mapping) and len(_entries(value)) == 1
-            sort = NUMBER if param.kind == "numbers" else "computed name"
-            for key, _ in _entries(inner if whole else value):
-                if "[" not in key_text(key):  # a part of what there is
-                    yield from _defined(sort, key)
-        elif param.kind == "name" and isinstance(value, Mapping):
-            sort = "new group" if isinstance(operation, GroupCreation) else "computed name"
-            for spelling in (param.name, *param.aliases):
-                yield from _defined(sort, value.get(spelling))
+        yield from _in_argument(operation, param, value)
+
+
+def _in_argument(operation: Operation, param: Param, value: Node) -> Iterator[Definition]:
+    if param.fields:
+        listed = value.get(param.name) if isinstance(value, Mapping) else value
+        for item in _items(listed):
+            for variable, _ in _entries(item.get("for") if isinstance(item, Mapping) else None):
+                yield from _defined("loop variable", variable)
+    if param.kind in {"assignments", "numbers"}:
+        inner = value.get(param.name) if isinstance(value, Mapping) else None
+        whole = isinstance(inner, Mapping) and len(_entries(value)) == 1
+        sort = NUMBER if param.kind == "numbers" else "computed name"
+        for key, _ in _entries(inner if whole else value):
+            if "[" not in key_text(key):  # a part of what there is
+                yield from _defined(sort, key)
+    elif param.kind == "name" and isinstance(value, Mapping):
+        sort = "new group" if isinstance(operation, GroupCreation) else "computed name"
+        for spelling in (param.name, *param.aliases):
+            yield from _defined(sort, value.get(spelling))
 
 
 def _defined(sort: str, node: Node | None) -> Iterator[Definition]:

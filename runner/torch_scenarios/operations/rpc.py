@@ -1,24 +1,30 @@
-"""`torch.distributed.rpc`: known by torch's names and arguments, and left out.
+"""`torch.distributed.rpc`: read whole, and left out.
 
-A call runs a function of another rank on a thread of its own there: what it reads depends on when
-it comes, and ranks here take one step after the other.
+A call runs a function of the file on another rank, at any point between its arrival and its return:
+which orders end differently is not explored here, and no process runs it.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from torch_scenarios.expressions.params import Param, tensor, tensors
+from torch_scenarios.expressions.params import Param, tensors
 from torch_scenarios.operations.base import Operation
 
 #: why no scenario has it
 LACKING = (
-    "`{}` runs on a thread of the rank that it calls, and a rank takes one step after the other"
-    " here; what it computes is a `send` there, a `compute` and a `send` back"
+    "`{}` runs a function on the rank that it calls, next to that rank's own steps: which orders of"
+    " these end differently is not explored yet, and no process runs it; what it computes is a"
+    " `send` there, a `compute` and a `send` back"
 )
 
 TO = Param(name="to", kind="rank", required=True, description="The rank that is called.")
-FUNC = tensor("func", "What it computes: an expression over the tensors that it holds.")
+FUNC = Param(
+    name="func",
+    kind="function",
+    required=True,
+    description="The function of `functions:` that runs there.",
+)
 ARGS = tensors("args", "What it is given.", required=False)
 TIMEOUT = Param(name="timeout", kind="seconds", description="How long the call may take.")
 OUTPUT = Param(name="output", kind="name", description="The name under which the result is held.")
@@ -44,10 +50,10 @@ class RpcSync(LeftOut):
 
 
 class RpcAsync(LeftOut):
-    """Call a function on another rank; `wait` has what it returns: left out, UNSUPPORTED."""
+    """Call a function on another rank; its `wait` has the `output`: left out, UNSUPPORTED."""
 
     name = "rpc_async"
-    params = (TO, FUNC, ARGS, TIMEOUT, OUTPUT)
+    params = (TO, FUNC, ARGS, TIMEOUT)
     source = "torch.distributed.rpc.rpc_async"
     asynchronous: ClassVar[bool] = True
 
@@ -66,7 +72,7 @@ class ToHere(LeftOut):
 
     name = "to_here"
     params = (
-        Param(name="rref", kind="handles", required=True, description="What `remote` started."),
+        Param(name="rref", kind="reference", required=True, description="What `remote` returned."),
         TIMEOUT,
         OUTPUT,
     )
