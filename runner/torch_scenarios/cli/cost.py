@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from torch_scenarios.cost.picture import Point
     from torch_scenarios.cost.topology import Topology
     from torch_scenarios.model.scenario import Scenario
+    from torch_scenarios.model.traffic import Structure
     from torch_scenarios.pipeline.results import Analysis, Selection
 
 COSTS = "Costs"
@@ -39,6 +40,12 @@ TIMES = "Time on a machine"
 
 #: `--set n=8,64,1024`: a number for each point of a curve
 _SEVERAL = re.compile(r"\s*\d+\s*(,\s*\d+\s*)+")
+#: what is proved of a program that is too large for its values
+BY_SHAPES = (
+    "by shapes: order, groups, sizes and dtypes fit; values were not computed (`scenario check`)"
+)
+#: ranks of a world whose cost is counted, if no `--limit ranks` says otherwise
+MOST_RANKS = 2**20
 #: points of a curve at most
 MOST_POINTS = 1000
 
@@ -134,7 +141,7 @@ def cost(**options: Any) -> None:
     from torch_scenarios.pipeline.results import INVALID, NOTHING_SELECTED
 
     topology = _asked(options)
-    selection = selection_of(options)
+    selection = _of_any_world(selection_of(options))
     quiet = options["json_file"] == "-"
     cases: list[dict[str, Any]] = []
     points: list[Point] = []
@@ -161,6 +168,15 @@ def cost(**options: Any) -> None:
         click.echo("nothing was selected", err=True)
         sys.exit(NOTHING_SELECTED)
     sys.exit(max(codes, default=0))
+
+
+def _of_any_world(selection: Selection) -> Selection:
+    """Return a selection whose worlds may be large: no rank of them is started, nor walked."""
+    given = click.get_current_context().get_parameter_source("max_ranks")
+    if given is not None and given is not ParameterSource.DEFAULT:
+        return selection
+    limits = replace(selection.limits, max_ranks=MOST_RANKS)
+    return replace(selection, limits=limits)
 
 
 def _asked(options: Mapping[str, Any]) -> Topology | None:
@@ -237,10 +253,10 @@ def _costed(
         structure_lines,
         structure_of,
     )
-    from torch_scenarios.pipeline.attempts import analyse
+    from torch_scenarios.pipeline.attempts import weigh
     from torch_scenarios.report.text import problem_lines
 
-    analysis: Analysis = analyse(_without_time(scenario), limits)
+    analysis: Analysis = weigh(_without_time(scenario), limits)
     head = f"{scenario.source.path}::{scenario.case}"
     entry: dict[str, Any] = {"file": scenario.source.path, "case": scenario.case}
     if analysis.predicted is None or analysis.verdict.status == "INVALID":
@@ -256,7 +272,10 @@ def _costed(
         lines = [head, *(f"  {line}" for line in str(refused).splitlines())]
         names = list(dict.fromkeys(each.name for each in analysis.predicted.diagnoses))
         return [{**entry, "refused": str(refused), "diagnoses": names}], lines, 1, []
+    structure = _scaled(structure, options["scales"])
     lines = [head, *(f"  {line}" for line in structure_lines(structure))]
+    if not analysis.predicted.ranks:
+        lines.append(f"  proved    {BY_SHAPES}")
     entry |= {"ranks": scenario.world_size, **structure_json(structure)}
     if options["goal_file"] is not None:
         _write_goal(analysis, options)
@@ -283,6 +302,15 @@ def _costed(
         for point in points
     ]
     return entries, lines, 0, points
+
+
+def _scaled(structure: Structure, scales: str | None) -> Structure:
+    """Return a structure whose bytes are those that `--scale` asks for, where it asks for one."""
+    try:
+        factor = float(scales or 1)
+    except ValueError:
+        return structure  # several make a curve
+    return replace(structure, sent=tuple(each * factor for each in structure.sent))
 
 
 def _write_goal(analysis: Analysis, options: Mapping[str, Any]) -> None:
@@ -376,7 +404,8 @@ def _scales(
     """Yield sizes, and what all bytes are multiplied by for each."""
     from torch_scenarios.cost.measurements import base_size
 
-    own = base_size(scenario, analysis.predicted)
+    known = analysis.footprint.sizes if analysis.footprint is not None else None
+    own = base_size(scenario, analysis.predicted, known)
     if options["scales"] is not None:
         try:
             factors = [float(part) for part in options["scales"].split(",")]

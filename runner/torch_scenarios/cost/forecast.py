@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from torch_scenarios.cost.classes import Reduced, reduced
 from torch_scenarios.cost.collectives import CollectiveTimes, Timing
 from torch_scenarios.cost.replay import BY_LINK, BY_RECEIVER, FIELDS, Replay, ReplayEvent, replay
 from torch_scenarios.cost.structure import UNKNOWN, amount
 from torch_scenarios.cost.topology import MODELS, NcclNetwork, Network, Topology
 from torch_scenarios.errors import Problem, ScenarioError
-from torch_scenarios.model.traffic import Enter, Traffic
+from torch_scenarios.model.traffic import Enter, EnterGroups, Pause, Traffic, TrafficRow
 
 
 class Hop(Struct, frozen=True, kw_only=True):
@@ -91,11 +93,17 @@ class Forecast(Struct, frozen=True, kw_only=True):
         """Microseconds for each of many such calls in a row, of a program that is one call."""
         return max(self.host, self.time - self.host)
 
+    @property
+    def one_call(self) -> bool:
+        """Whether the program is one collective, of which nccl-tests prints a time."""
+        return len(self.replay.events) == 1 and self.path[:1] != () and self.path[0].target is None
+
     def json(self) -> dict[str, Any]:
         """Return what JSON has of it, beside the structure."""
         return {
             "topology": self.topology.name,
             "time_us": self.time,
+            **({"nccl_tests_us": self.pace} if self.one_call else {}),
             "origin": self.origin,
             "error": self.error,
             "exact": self.exact,
@@ -183,10 +191,44 @@ def forecast(
 
     only_collectives = not any(getattr(each, "sends", None) for each in traffic.entries)
     network = _Silent(topology, traffic.world_size) if only_collectives else collectives.messages
-    found = replay(traffic, network, timed, scale, collectives.launch)
+    fewer = reduced(traffic, topology)
+    played = traffic if fewer is None else fewer.traffic
+    found = replay(played, network, timed, scale, collectives.launch)
     if algorithm is not None:
         _some_takes(algorithm, [each.algorithm for each in timings], entered, collectives)
-    return _made(topology, network, found, timings, only_collectives=only_collectives)
+    made = _made(topology, network, found, timings, only_collectives=only_collectives)
+    return made if fewer is None else _of_all(made, traffic, fewer, scale)
+
+
+def _of_all(made: Forecast, traffic: Traffic, fewer: Reduced, scale: float) -> Forecast:
+    """Return a forecast of the ranks that were kept as one of all: each as its twin."""
+    steps: dict[int, list[float]] = {}
+    groups: dict[str, list[float]] = {}
+    for each in traffic.entries:
+        if not isinstance(each, Enter | EnterGroups | TrafficRow | Pause):
+            continue
+        ranks = np.size(each.ranks)
+        calls, size = float(ranks), 0.0
+        if isinstance(each, TrafficRow):
+            calls, size = (float(ranks), ranks * each.size * scale) if each.sends else (0.0, 0.0)
+        elif isinstance(each, Enter):
+            calls = ranks / len(each.members)
+        elif isinstance(each, EnterGroups):
+            calls = ranks / len(each.members[0])
+        group = "" if isinstance(each, Pause) else each.group
+        for told in (steps.setdefault(each.step, [0.0, 0.0]), groups.setdefault(group, [0.0, 0.0])):
+            told[0], told[1] = told[0] + calls, told[1] + size
+
+    def counted(part: PartCost, told: Mapping[Any, list[float]]) -> PartCost:
+        calls, size = told[part.part]
+        return replace(part, calls=round(calls), size=size)
+
+    return replace(
+        made,
+        steps=tuple(counted(each, steps) for each in made.steps),
+        groups=tuple(counted(each, groups) for each in made.groups),
+        ranks=tuple(made.ranks[int(twin)] for twin in fewer.twins),
+    )
 
 
 def _some_takes(
@@ -528,6 +570,7 @@ def forecast_lines(found: Forecast, labels: Mapping[int, str], by: str = "step")
     """
     lines = [
         f"time      {microseconds(found.time)}  (forecast)",
+        *_call_lines(found),
         f"origin    {found.origin}",
         f"error     {found.error}",
     ]
@@ -556,6 +599,18 @@ def forecast_lines(found: Forecast, labels: Mapping[int, str], by: str = "step")
         lines.append(f"busiest   {name}: {microseconds(held)}, {use:.0%} of the time")
     lines += ["critical path", *(f"  {line}" for line in _path_lines(found, labels))]
     return lines
+
+
+def _call_lines(found: Forecast) -> list[str]:
+    """Return which time nccl-tests prints, and which one is the call's."""
+    if not found.one_call or found.path[0].kind == "pause":
+        return []
+    pace = microseconds(found.pace)
+    if not found.host:
+        return [f"          {pace} is what nccl-tests prints, too: no launch is known here"]
+    launch = microseconds(found.host)
+    told = f"launch {launch} + t; nccl-tests, which makes calls in a row, prints t: {pace}"
+    return [f"          {told}"]
 
 
 def _part_lines(found: Forecast, parts: Sequence[PartCost], labels: Mapping[int, str]) -> list[str]:

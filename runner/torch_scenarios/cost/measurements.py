@@ -155,18 +155,20 @@ def _beyond(message: str, hint: str) -> ScenarioError:
 # The size of a case, and a topology of tables.
 
 
-def base_size(scenario: Scenario, predicted: Trace | None) -> float:
+def base_size(
+    scenario: Scenario, predicted: Trace | None, known: Mapping[str, float] | None = None
+) -> float:
     """Return the bytes that the size of a case means.
 
     That is the parameter `bytes`, else the largest tensor of those that the case states at its end,
-    else the largest of all.
+    else the largest of all. The bytes of each name are `known` where values were not computed.
     """
     stated = scenario.constants.get("bytes")
     if isinstance(stated, int | float) and not isinstance(stated, bool) and stated > 0:
         return float(stated)
     if predicted is None:
         return 0.0
-    sizes = {
+    sizes = known or {
         name: float(value.nbytes)
         for rank in predicted.ranks[:1]
         for name, value in rank.initial.items()

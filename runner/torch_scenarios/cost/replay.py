@@ -32,7 +32,15 @@ from numpy.typing import NDArray
 
 from torch_scenarios.cost.topology import Network, Routes
 from torch_scenarios.errors import Problem, ScenarioError
-from torch_scenarios.model.traffic import Enter, Finish, Meet, Pause, Traffic, TrafficRow
+from torch_scenarios.model.traffic import (
+    Enter,
+    EnterGroups,
+    Finish,
+    Meet,
+    Pause,
+    Traffic,
+    TrafficRow,
+)
 from torch_scenarios.model.traits import NCCL
 
 #: what made a rank, or a message, wait: nothing (the start), an event by its number
@@ -245,7 +253,7 @@ class _Unrolled:
                 self.posts[each.number] = each
             elif isinstance(each, Meet):
                 self.meet(each)
-        for each in traffic.entries:
+        for each in traffic.apart():
             if isinstance(each, TrafficRow):
                 self.post(each)
             elif isinstance(each, Finish):
@@ -310,7 +318,7 @@ class _Unrolled:
             nth = self.counts[entry.key, rank] = self.counts.get((entry.key, rank), -1) + 1
             number = self.numbers.setdefault((entry.key, nth), len(collectives))
             if number == len(collectives):
-                collectives.append((len(entry.members), entry))
+                collectives.append((entry.needed, entry))
             self.entered[entry.number, rank] = number
             if self.hosts:
                 self.program.ranks[rank].append((_CALL, 0, 0.0))
@@ -648,7 +656,7 @@ class _Sweep:
         self.entered: dict[tuple[int, str], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
     def run(self) -> Replay:
-        for each in self.traffic.entries:
+        for each in self.traffic.apart():
             if isinstance(each, TrafficRow):
                 self.post(each)
             elif isinstance(each, Meet):
@@ -831,7 +839,7 @@ class _Sweep:
             came[0] += len(mine)
             if self.clock[slowest] > came[1]:
                 came[1], came[2] = float(self.clock[slowest]), int(self.last[slowest])
-            if came[0] == len(entry.members):
+            if came[0] == entry.needed:
                 came[3] = came[1] + self.timed(entry)
                 began, ended = np.array([came[1]]), np.array([came[3]])
                 number = self.other(
@@ -911,7 +919,8 @@ def goal(traffic: Traffic) -> str:
     is kept. Each message has a tag of its own. Pauses are nanoseconds. Raises ScenarioError where a
     collective is one call.
     """
-    named = sorted({each.name for each in traffic.entries if isinstance(each, Enter)})
+    entered = (each for each in traffic.entries if isinstance(each, Enter | EnterGroups))
+    named = sorted({each.name for each in entered})
     if named or traffic.unknown:
         message = (
             f"a schedule has only messages, and {named[0] if named else 'an object'} is not one"

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.expressions.arrays import Arrays
 from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE, TypedEvaluator
+from torch_scenarios.expressions.hollow import ValueNeeded, hollow, is_hollow, picked
 from torch_scenarios.expressions.signatures import BEGIN, CHAIN, EACH, INDEX, SLICE
 from torch_scenarios.expressions.values import Selector
 from torch_scenarios.limits import BoundError
@@ -339,7 +340,7 @@ class Stack:
 
     def take(self, rows: NDArray[np.int64] | None = None) -> NDArray[Any]:
         """Return the elements `[L, *shape]`, or a copy of those of some rows."""
-        return self._values if rows is None else self._values[rows]
+        return self._values if rows is None else picked(self._values, rows)
 
     def row(self, row: int) -> NDArray[Any]:
         """Return one rank's tensor."""
@@ -347,11 +348,12 @@ class Stack:
 
     def among(self, rows: NDArray[np.int64]) -> Stack:
         """Return the tensors of some rows."""
-        return Stack(self._values[rows])
+        return Stack(picked(self._values, rows))
 
     def copied(self) -> Stack:
         """Return tensors that nothing else holds."""
-        return Stack(self.take().copy())
+        found = self.take()
+        return Stack(found if is_hollow(found) else found.copy())
 
     def indexed(self, index: tuple[Any, ...]) -> Stack:
         """Return the same part of every tensor, by integers, slices and None."""
@@ -371,6 +373,10 @@ class Stack:
 
     def joined(self, parts: Sequence[tuple[NDArray[np.int64], Any]], size: int) -> Stack:
         """Return as one what is a tensor of one shape and dtype on all of `size` rows."""
+        if any(
+            is_hollow(value.take() if isinstance(value, Stack) else value) for _, value in parts
+        ):
+            return Stack(hollow((size, *self.shape), self.dtype))
         whole = np.empty((size, *self.shape), self.dtype)
         for rows, value in parts:
             whole[rows] = value.take() if isinstance(value, Stack) else value
@@ -380,6 +386,8 @@ class Stack:
         """Return what all rows agree on; Diverge where they do not, or a tensor has no truth."""
         if prod(self.shape) != 1:
             raise Diverge
+        if is_hollow(self.take()):
+            raise ValueNeeded
         return _agreed(np.asarray(self.take().reshape(-1) != 0))
 
     def __eq__(self, other: object) -> bool:
@@ -393,6 +401,8 @@ class Stack:
 
 def gathered(values: NDArray[Any], at: NDArray[np.int64]) -> NDArray[Any]:
     """Return from each of `values` `[L or 1, n, ...]` what is at places `[L, ...]`."""
+    if is_hollow(values):
+        return hollow((*at.shape, *values.shape[2:]), values.dtype)
     if len(values) == 1:
         return np.asarray(values[0][at])
     rows = np.arange(len(values)).reshape(-1, *(1,) * (at.ndim - 1))
@@ -478,6 +488,8 @@ def _tensors_together(values: Sequence[Any]) -> Stack:
     first = values[0]
     if any(value.shape != first.shape or value.dtype != first.dtype for value in values):
         raise Diverge(_labels(values))
+    if any(map(is_hollow, values)):
+        return Stack(hollow((len(values), *first.shape), first.dtype))
     if not all(map(_is_dense, values)):
         raise Diverge
     return Stack(np.stack(values))
@@ -565,7 +577,7 @@ def _tensors_joined(
         if not isinstance(value, Stack | np.ndarray):
             raise Unlike
         same = value.shape == first.shape and value.dtype == first.dtype
-        if not same or not (isinstance(value, Stack) or _is_dense(value)):
+        if not same or not (isinstance(value, Stack) or is_hollow(value) or _is_dense(value)):
             raise Unlike
     return (stacks[0] if stacks else Stack(first[np.newaxis])).joined(parts, size)
 
@@ -641,9 +653,17 @@ def _lifted(functions: Functions, key: str) -> Callable[..., Any]:
             made = rule(functions, key, *given, **named)
             if made is not NotImplemented:
                 return made
+        if rule is None and not named and any(map(_lacks_values, given)):
+            made = _elementwise(functions, key, *given)
+            if made is not NotImplemented:
+                return made
         return rowwise(plain, *given, **named)
 
     return lifted
+
+
+def _lacks_values(value: Value) -> bool:
+    return is_hollow(value.take() if isinstance(value, Stack) else value)
 
 
 def _lifted_operator(functions: Functions, symbol: str) -> Callable[[Any, Any], Any]:
@@ -766,7 +786,7 @@ def _extreme_elements(functions: Functions, key: str, first: Value, second: Valu
     if not any(isinstance(each, Stack | np.ndarray) for each in (first, second)):
         return NotImplemented
     made = _elementwise(functions, key, first, second)
-    if made is NotImplemented or made.dtype.kind in "iub":
+    if made is NotImplemented or made.dtype.kind in "iub" or is_hollow(made.take()):
         return made
     return NotImplemented if (made.take() == 0).any() or np.isnan(made.take()).any() else made
 
@@ -822,6 +842,8 @@ def _converted(_functions: Functions, key: str, value: Value) -> Value:
     """`int`, `float` and `bool` of a number, or of a tensor's only element."""
     if isinstance(value, Stack) and prod(value.shape) == 1 and value.dtype.kind in "biuf":
         values = value.take().reshape(-1)
+        if is_hollow(values):
+            raise ValueNeeded
     elif isinstance(value, Lanes):
         values = value.values
     else:
@@ -963,6 +985,8 @@ def _cast(functions: Functions, key: str, value: Value, dtype: Value) -> Value:
     if not isinstance(value, Stack) or varies(dtype):
         return NotImplemented
     values = value.take()
+    if is_hollow(values):
+        return Stack(np.asarray(functions[key](values, dtype)))
     kind = functions["zeros()"](0, dtype).dtype
     if kind.kind in "iu" and values.dtype.kind not in "iub":
         wide = values.astype(np.float64) if values.dtype.kind != "c" else values
@@ -1073,7 +1097,7 @@ def _own_part(value: Stack, index: Value) -> Value:
     if isinstance(index, Lanes) and index.kind == "i":
         return value.gathered(_within(index, length))
     if index.__class__ is slice and index.step is None:
-        at = _run(index, length)
+        at = _run(index, length, real=not is_hollow(value.take()))
         return NotImplemented if at is None else value.gathered(at)
     return NotImplemented
 
@@ -1087,8 +1111,11 @@ def _within(index: Lanes, length: int) -> NDArray[np.int64]:
     return np.where(values < 0, values + length, values) if low < 0 else values
 
 
-def _run(index: slice, length: int) -> NDArray[np.int64] | None:
-    """Return the places `[L, count]` of a slice; Diverge where it is not as long everywhere."""
+def _run(index: slice, length: int, *, real: bool) -> NDArray[np.int64] | None:
+    """Return the places `[L, count]` of a slice; Diverge where it is not as long everywhere.
+
+    Places that are not `real` are hollow: for tensors of which no element is looked at.
+    """
     first, last = _bound(index.start, 0, length), _bound(index.stop, length, length)
     if first is None or last is None:
         return None
@@ -1096,6 +1123,8 @@ def _run(index: slice, length: int) -> NDArray[np.int64] | None:
     count = int(counts.flat[0])
     if (counts != count).any():
         raise Diverge(counts)
+    if not real:
+        return hollow((counts.size, count), np.int64)
     starts = np.broadcast_to(first, counts.shape).reshape(-1, 1)
     return starts if count == 1 else starts + np.arange(count)
 

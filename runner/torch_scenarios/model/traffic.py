@@ -7,7 +7,7 @@ machine, and (:mod:`torch_scenarios.cost`) forecasts of its time. Knows no opera
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import isnan
 from typing import Any
@@ -81,6 +81,49 @@ class Enter(Struct, frozen=True):
     step: int = -1
     parts: tuple[tuple[str, float], ...] = ()
     group: str = "world"
+    awaited: int = 0
+
+    @property
+    def needed(self) -> int:
+        """How many ranks must enter: all members, or those that are `awaited` in their place."""
+        return self.awaited or len(self.members)
+
+
+class EnterGroups(Struct, frozen=True):
+    """Ranks `[L]` that enter a collective at one stroke, each in its own of many groups `[L]`.
+
+    All groups have as many `members`, and each rank sends and is about as many bytes; the rest as
+    in :class:`Enter`.
+    """
+
+    number: int
+    ranks: Any
+    groups: Any
+    sent: float
+    name: str
+    size: float
+    members: tuple[tuple[int, ...], ...]
+    keys: tuple[str, ...]
+    step: int = -1
+    group: str = "world"
+
+    def apart(self) -> Iterator[Enter]:
+        """Yield the ranks of each group by themselves."""
+        order = np.argsort(self.groups, kind="stable")
+        numbers, firsts = np.unique(self.groups[order], return_index=True)
+        parts = np.split(self.ranks[order], firsts[1:])
+        for number, ranks in zip(numbers.tolist(), parts, strict=True):
+            yield Enter(
+                number=self.number,
+                ranks=ranks,
+                sent=np.asarray([self.sent]),
+                name=self.name,
+                key=self.keys[number],
+                size=self.size,
+                members=self.members[number],
+                step=self.step,
+                group=self.group,
+            )
 
 
 class Pause(Struct, frozen=True):
@@ -119,7 +162,7 @@ class Traffic:
     def __init__(self, world_size: int) -> None:
         """Begin with none."""
         self.world_size = world_size
-        self.entries: list[TrafficRow | Meet | Finish | Enter | Pause] = []
+        self.entries: list[TrafficRow | Meet | Finish | Enter | EnterGroups | Pause] = []
         self._posts = 0
         #: collectives of objects: their number -> their place, until all members are there
         self._unweighed: dict[int, int] = {}
@@ -180,9 +223,9 @@ class Traffic:
         self._posts += 1
         return self._posts - 1
 
-    def enter(self, entry: Enter) -> None:
+    def enter(self, entry: Enter | EnterGroups) -> None:
         """Note that ranks entered a collective."""
-        if isinstance(entry.sent, float) and isnan(entry.sent):
+        if isinstance(entry, Enter) and isinstance(entry.sent, float) and isnan(entry.sent):
             self._unweighed[entry.number] = len(self.entries)
         self.entries.append(entry)
 
@@ -201,15 +244,26 @@ class Traffic:
 
     # ------------------------------------------------------------------ what follows from it
 
+    def apart(self) -> Iterator[TrafficRow | Meet | Finish | Enter | Pause]:
+        """Yield what came about, collectives of many groups as one entry for each group."""
+        for each in self.entries:
+            if isinstance(each, EnterGroups):
+                yield from each.apart()
+            else:
+                yield each
+
     @cached_property
     def structure(self) -> Structure:
         """What the program costs on any machine."""
-        collectives = tuple(sorted({each.name for each in self.entries if isinstance(each, Enter)}))
+        entered = (each for each in self.entries if isinstance(each, Enter | EnterGroups))
+        collectives = tuple(sorted({each.name for each in entered}))
         sent = np.zeros(self.world_size, np.float64)
         messages = 0
         for each in self.entries:
             if isinstance(each, Enter):
                 np.add.at(sent, np.atleast_1d(each.ranks), each.sent)
+            elif isinstance(each, EnterGroups):
+                sent[each.ranks] += each.sent
             elif isinstance(each, TrafficRow) and each.sends:
                 ranks = np.atleast_1d(each.ranks)
                 np.add.at(sent, ranks, each.size + (each.header or 0))  # NaN: nothing tells

@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Mapping
 
+import numpy as np
 from msgspec.structs import replace
 
 from torch_scenarios.errors import (
@@ -30,6 +31,7 @@ from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.model.trace import Trace
 from torch_scenarios.model.traits import FORECAST, TRAITS, traits_of
 from torch_scenarios.pipeline.results import Analysis, Executor, Result
+from torch_scenarios.reference.footprint import Footprint
 from torch_scenarios.verdict import Finding, Status, Verdict, judge
 
 #: held by whoever judges: one account is open in a process at a time, whose time is a case's own
@@ -135,6 +137,47 @@ def _with_refuted(predicted: Trace, verdict: Verdict) -> Verdict:
         for each in refuted
     ]
     return replace(verdict, warnings=(*verdict.warnings, *warned)) if warned else verdict
+
+
+#: what a program may hold, and how many steps its ranks may take, for its values to be computed too
+PROVED_BYTES, PROVED_STEPS, PROVED_RANKS = 2**26, 20_000, 64
+
+
+def weigh(scenario: Scenario, limits: Limits = DEFAULT) -> Analysis:
+    """Analyse a case for what it costs: by shapes alone, and by its values where these are few.
+
+    Where shapes do not tell, or the program is small, the reference computes it as for a verdict.
+    """
+    from torch_scenarios.expressions.hollow import boundless
+    from torch_scenarios.model.groups import plan
+    from torch_scenarios.reference.footprint import footprint
+
+    wide = replace(limits, max_ranks=max(limits.max_ranks, scenario.world_size))
+    if scenario.lacking is not None:
+        return analyse(scenario, wide)
+    try:
+        with accounted(boundless(wide)):
+            node_size = int(os.environ.get("LOCAL_WORLD_SIZE", "0"))  # under torchrun
+            resolved = plan(scenario, limits=boundless(wide), node_size=node_size)
+            found = footprint(resolved, limits=wide)
+    except (OverdueError, ScenarioError, MemoryError):
+        found = None
+    if found is None or _few(found, scenario.world_size):
+        return replace(analyse(scenario, wide), footprint=found)
+    return Analysis(
+        scenario=scenario,
+        plan=resolved,
+        predicted=Trace(backend="shapes", outcome="completes", ranks=(), traffic=found.traffic),
+        verdict=Verdict(status="PASSED"),
+        footprint=found,
+    )
+
+
+def _few(found: Footprint, ranks: int) -> bool:
+    """Whether the values of a program are soon computed."""
+    steps = sum(np.size(each.ranks) for each in found.traffic.entries if hasattr(each, "ranks"))
+    few = ranks <= PROVED_RANKS and steps <= PROVED_STEPS
+    return few and found.held * ranks <= PROVED_BYTES
 
 
 def _too_large(held: int, limits: Limits, scenario: Scenario) -> Problem | None:

@@ -25,7 +25,7 @@ from torch_scenarios.expressions.values import Constant, Expression
 from torch_scenarios.model.groups import plan
 from torch_scenarios.model.scenario import Scenario, Step, steps_of
 from torch_scenarios.model.trace import Trace
-from torch_scenarios.model.traffic import Enter
+from torch_scenarios.model.traffic import Enter, EnterGroups
 from torch_scenarios.operations import BY_NAME
 from torch_scenarios.operations.base import PremulSum
 from torch_scenarios.pipeline.results import Analysis, Executor
@@ -264,7 +264,7 @@ def collective_of(analysis: Analysis) -> tuple[str | None, float | None]:
     """Return the one collective that a case consists of, and its bytes; None for any other."""
     traffic = None if analysis.predicted is None else analysis.predicted.traffic
     entries = [] if traffic is None else traffic.entries
-    entered = [each for each in entries if isinstance(each, Enter)]
+    entered = [each for each in entries if isinstance(each, Enter | EnterGroups)]
     names = {each.name for each in entered}
     calls = sum(np.size(each.ranks) for each in entered)
     if len(names) != 1 or any(hasattr(each, "sends") for each in entries):

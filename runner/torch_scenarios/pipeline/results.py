@@ -13,6 +13,7 @@ from torch_scenarios.limits import DEFAULT, Limits
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.model.trace import Trace
+from torch_scenarios.reference.footprint import Footprint
 from torch_scenarios.verdict import STATUSES, Status, Verdict
 
 # -------------------------------------------------------------------------------------------------
@@ -174,7 +175,8 @@ class Analysis(Struct, frozen=True, kw_only=True):
     """A case before it runs: its plan, what the reference predicts, and the static verdict.
 
     With `strict` the verdict, of the run as well, is FAILED where there is a warning. `run_bytes`
-    is what the ranks of a run hold together.
+    is what the ranks of a run hold together. `footprint` is what shapes alone tell, where that was
+    asked for.
     """
 
     scenario: Scenario
@@ -185,6 +187,7 @@ class Analysis(Struct, frozen=True, kw_only=True):
     run_bytes: int = 0
     too_large: Problem | None = None
     strict: bool = False
+    footprint: Footprint | None = None
 
 
 class Selectable(Protocol):

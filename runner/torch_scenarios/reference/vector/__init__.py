@@ -36,7 +36,7 @@ from torch_scenarios.reference.vector.engine import Sweep, Turns
 from torch_scenarios.reference.vector.record import ColumnRecord, trace_of
 from torch_scenarios.reference.vector.remainder import Remainder
 
-__all__ = ["Beyond", "Finished", "Turns", "swept", "taken"]
+__all__ = ["Beyond", "Finished", "Turns", "police", "swept", "taken"]
 
 #: how often what one cohort cannot do is left out and the sweep begun again; then all are left
 PARKED = 3
@@ -80,7 +80,7 @@ def taken(plan: Plan, limits: Limits) -> Finished | Remainder:
     Raises Beyond where they cannot be taken together at all, ScenarioError where the program is
     larger than the limits.
     """
-    _police(plan)
+    police(plan)
     opened = account()
     left = opened.bytes_left if opened else 0
     parked: set[int] = set()
@@ -116,7 +116,7 @@ def swept(plan: Plan, limits: Limits) -> Trace:
     return found.trace if isinstance(found, Finished) else leave("ranks that walk on by themselves")
 
 
-def _police(plan: Plan) -> None:
+def police(plan: Plan) -> None:
     """Raise Beyond for what can be told from the text: it costs nothing to look."""
     scenario = plan.scenario
     if scenario.objects or any(creation.refused is not None for creation in plan.creations):

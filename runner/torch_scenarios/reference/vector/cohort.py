@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from torch_scenarios.expressions.hollow import hollow, is_hollow, picked
 from torch_scenarios.expressions.lanes import (
     EXACT,
     Diverge,
@@ -233,6 +234,11 @@ class Column(Struct, eq=False):
         """The shape of one rank's tensor."""
         return self.values.shape[1:]
 
+    @property
+    def hollow(self) -> bool:
+        """Whether its values are not computed."""
+        return is_hollow(self.values)
+
     def changing(self) -> NDArray[Any]:
         """Return the array for a change in place."""
         if self.shared:
@@ -284,7 +290,11 @@ class View(Stack):
 
     def places(self) -> NDArray[np.int64]:
         """Return the offsets, of the whole as well."""
-        return counted(self.column.shape) if self.offsets is None else self.offsets
+        if self.offsets is not None:
+            return self.offsets
+        if self.column.hollow:
+            return hollow((1, *self.column.shape), np.int64)
+        return counted(self.column.shape)
 
     def part(self, offsets: NDArray[np.int64]) -> View:
         """Return a part of it, by the offsets in the whole tensor."""
@@ -298,6 +308,8 @@ class View(Stack):
         if self.guard is not None:
             self.guard(self)
         values = self.column.values
+        if self.column.hollow:
+            return hollow((self.size if rows is None else len(rows), *self.shape), self.dtype)
         if self.offsets is None:
             part: NDArray[Any] = values[
                 self.active.index if rows is None else self.active.ranks[rows]
@@ -308,6 +320,8 @@ class View(Stack):
 
     def row(self, row: int) -> NDArray[Any]:
         """Return one rank's part."""
+        if self.column.hollow:
+            return hollow(self.shape, self.dtype)
         if self.offsets is None and self.guard is None:
             return np.asarray(self.column.values[self.active.ranks[row], ...])
         return np.asarray(self.take(np.asarray([row]))[0, ...])
@@ -348,17 +362,21 @@ class View(Stack):
             return super().joined(parts, size)
         ranks = np.empty(size, np.int64)
         offsets = None
-        if any(view.offsets is not None for _, view in views):
+        if self.column.hollow:
+            offsets = None if self.whole else hollow((size, *self.shape), np.int64)
+        elif any(view.offsets is not None for _, view in views):
             offsets = np.empty((size, *self.shape), np.int64)
         for rows, view in views:
             ranks[rows] = view.active.ranks
-            if offsets is not None:
+            if offsets is not None and not self.column.hollow:
                 offsets[rows] = view.places()
         guard = next((each.guard for _, each in views if each.guard is not None), None)
         return View(self.column, Active(ranks, self.active.world_size), offsets, guard)
 
     def put(self, rows: NDArray[np.int64] | None, found: NDArray[Any]) -> None:
         """Store elements `[rows, *shape]` on the ranks of these rows; None: on all."""
+        if self.column.hollow:
+            return
         values = self.column.changing()
         if self.offsets is None:
             values[self.active.index if rows is None else self.active.ranks[rows]] = found
@@ -367,7 +385,8 @@ class View(Stack):
 
     def _offsets(self, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         assert self.offsets is not None
-        return self.offsets[rows] if rows is not None and len(self.offsets) > 1 else self.offsets
+        many = rows is not None and len(self.offsets) > 1
+        return picked(self.offsets, rows) if many else self.offsets
 
     def _at(self, offsets: NDArray[np.int64], rows: NDArray[np.int64] | None = None) -> Any:
         ranks = self.active.ranks if rows is None else self.active.ranks[rows]

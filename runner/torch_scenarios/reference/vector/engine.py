@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torch_scenarios.expressions.functions import numpy_arrays
-from torch_scenarios.expressions.lanes import Stack
+from torch_scenarios.expressions.hollow import hollow_arrays, need
+from torch_scenarios.expressions.lanes import Lanes, Stack
 from torch_scenarios.expressions.values import Form, PerRank, roots_of
 from torch_scenarios.expressions.values import Record as Assignments
 from torch_scenarios.limits import Limits
@@ -26,6 +27,7 @@ from torch_scenarios.operations.base import (
     Waiting,
 )
 from torch_scenarios.operations.compute import PARTS
+from torch_scenarios.operations.sleep import Sleep
 from torch_scenarios.reference.rules.creation import price
 from torch_scenarios.reference.rules.waiting import is_used_up
 from torch_scenarios.reference.state import PASSED_TOGETHER, Ledger
@@ -54,7 +56,7 @@ from torch_scenarios.reference.vector.matching import (
     parted,
     storing,
 )
-from torch_scenarios.reference.vector.record import ColumnRecord, Notes
+from torch_scenarios.reference.vector.record import ColumnRecord, Notes, TrafficNotes
 from torch_scenarios.reference.vector.state import Flights, Memory, check_together, put_in_place
 from torch_scenarios.vocabulary import WORLD
 
@@ -468,6 +470,9 @@ class Beginning:
 
     def _local(self, instance: Instance, scene: Scene, operation: Operation) -> None:
         assignments = next(iter(instance.step.arguments.values()), None)
+        if self._memory.hollow and isinstance(operation, Sleep):
+            self._pause(instance, scene, assignments)
+            return
         if not isinstance(assignments, Assignments):
             leave("a local operation that takes time")
         if type(operation).refuse is not Operation.refuse:
@@ -495,6 +500,16 @@ class Beginning:
             changes.append(Change(name, scene.active, None, values))
         names = tuple(sorted(assigned))
         self._notes.note(instance, scene, Said(), names, tuple(changes), before=before)
+
+    def _pause(self, instance: Instance, scene: Scene, duration: Form | None) -> None:
+        """Note that ranks are busy by themselves: there is no clock, and a replay has one."""
+        value = self._evaluation.value(duration, scene)
+        if not isinstance(value, Lanes | int | float):
+            need("a time that is not a number")
+        times = value.values if isinstance(value, Lanes) else np.full(scene.active.size, value)
+        for each in np.unique(times).tolist():
+            ranks = scene.active.ranks[times == each]
+            self._notes.traffic.pause(ranks, float(each), instance.step.index)
 
     def _store(self, target: Form, form: Form, scene: Scene) -> Change:
         """Store into a part of a tensor, in place; raises Beyond where that does not fit."""
@@ -542,7 +557,7 @@ class Beginning:
     ) -> NDArray[np.int64] | None:
         """Post the messages of ranks that all have the same items."""
         posts, arguments, group = self._envelopes.of(instance.step, operation, scene, items)
-        keys = tuple(each.key for each in self._memory.groups[group])
+        keys = self._memory.keys(group)
         numbers = self._memory.group_numbers(group)
         used: list[tuple[View, bool]] = []
         for at, post in enumerate(posts):
@@ -562,7 +577,8 @@ class Beginning:
                 used.append((post.payload, not post.sends))
                 post.target = None if post.sends else post.payload
         check_together(used)
-        self._turns.messages(group, posts)
+        if not self._memory.hollow:
+            self._turns.messages(group, posts)
         names = tuple(sorted({view.column.name for view, writes in used if writes}))
         work = WorkColumn(instance=instance, active=scene.active, posts=[*posts], names=names)
         self._ledger.keep_bytes(sum(post.peers.nbytes for post in posts), instance.step.mark)
@@ -616,14 +632,14 @@ class Beginning:
         post = Entering(active=scene.active, operation=operation, numbers=inside, arguments=found)
         names = tuple(sorted({view.column.name for view, writes in used if writes}))
         work = WorkColumn(instance=instance, active=scene.active, posts=[post], names=names)
-        keys = tuple(each.key for each in self._memory.groups[group])
+        keys = self._memory.keys(group)
         position = self.collectives.position(group, scene.active)
         plain = {name: value for name, value in found.items() if not isinstance(value, Stack)}
         said = Said(plain, group, (Link(keys, numbers, position),))
         post.number = self._notes.traffic.stroke()
         for entered in entries(self._memory, operation, group, post, instance.step):
             self._notes.traffic.enter(entered)
-        if operation.name in CONNECTING:
+        if operation.name in CONNECTING and not self._memory.hollow:
             self._turns.collective(group, operation, post)
         self._standing.start(scene, work, used, said, self._calls.named(instance.step, scene))
         for other, rows in self.collectives.enter(group, post):
@@ -699,8 +715,12 @@ class Sweep:
         *,
         parked: frozenset[int] = frozenset(),
         stop: int = -1,
+        hollow: bool = False,
     ) -> None:
-        """Bind the initial values; `watched` `[W]` are the ranks whose values are kept."""
+        """Bind the initial values; `watched` `[W]` are the ranks whose values are kept.
+
+        Where tensors are `hollow`, shapes and dtypes are known, and no value is computed.
+        """
         self._plan = plan
         self._again = watched is not None
         self._parked = parked
@@ -711,15 +731,17 @@ class Sweep:
         self.left: list[tuple[int, Active]] = []
         self.finished = np.zeros(plan.world_size, np.bool_)
         self.ledger = Ledger(limits)
-        flights = Flights(plan.world_size)
-        self.memory = Memory(plan, self.ledger, flights)
-        self._evaluation = Evaluation(plan, numpy_arrays(limits), self.memory, limits)
+        flights = Flights(plan.world_size, hollow=hollow)
+        self.memory = Memory(plan, self.ledger, flights, hollow=hollow)
+        arrays = hollow_arrays(limits) if hollow else numpy_arrays(limits)
+        self._evaluation = Evaluation(plan, arrays, self.memory, limits)
         self._calls = Calls(plan, self._evaluation, self.memory)
         self._world = Active(np.arange(plan.world_size), plan.world_size)
         self._steps = Unrolled(plan.scenario.steps, self._evaluation, self._world, self.ledger)
         self.record = ColumnRecord(plan, KEPT, watched)
         self._ready: dict[int, list[Active]] = {}
-        notes = Notes(self.memory, flights, self._calls, self.record, self.ledger)
+        kind = TrafficNotes if hollow else Notes
+        notes = kind(self.memory, flights, self._calls, self.record, self.ledger)
         self.turns = Turns(plan, self.memory)
         self.standing = Standing(plan, self._evaluation, flights, notes, self.turns, self._go)
         self._beginning = Beginning(
@@ -800,7 +822,7 @@ class Sweep:
                 value = self._evaluation.tensor(part, inner, "float32")
                 if value is not None:
                     self.memory.hold(name, active, value, form.mark)
-        for name, column in self.memory.columns.items():
+        for name, column in () if self.memory.hollow else self.memory.columns.items():
             self.ledger.keep_bytes(column.values.nbytes, None)
             self.ledger.hold(2 * column.values.nbytes)
             column.shared = True

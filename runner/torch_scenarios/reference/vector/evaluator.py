@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE, TypedEvaluator, numbers, wholes
 from torch_scenarios.expressions.functions import NumpyArrays
+from torch_scenarios.expressions.hollow import hollow, is_hollow
 from torch_scenarios.expressions.lanes import (
     ITEMS,
     Diverge,
@@ -284,7 +285,7 @@ class Evaluation:
         self._functions = arrays.functions()
         self._memory = memory
         #: elements that one expression may make at a time
-        most = min(limits.max_elements, LARGEST // 16)
+        most = 2**62 if memory.hollow else min(limits.max_elements, LARGEST // 16)
         self._bound = Names(plan, arrays, memory, most)
         self._names: dict[int, tuple[Form, frozenset[str]]] = {}
         self._kept: dict[int, Value] = {}
@@ -326,7 +327,7 @@ class Evaluation:
         def one(row: int) -> Value:
             nonlocal made
             value = run(self._bound.one(names, int(active.ranks[row]), scene))
-            made += size_of(value)
+            made += 0 if self._memory.hollow else size_of(value)
             if made > LARGEST:
                 leave("large tensors")
             return value
@@ -487,7 +488,10 @@ class Evaluation:
             leave("a tensor that is left out")
         value = self.tensor(form, scene)
         if isinstance(value, np.ndarray):
-            value = Stack(np.broadcast_to(value, (scene.active.size, *value.shape)))
+            wide = (scene.active.size, *value.shape)
+            value = Stack(
+                hollow(wide, value.dtype) if is_hollow(value) else np.broadcast_to(value, wide)
+            )
         if not isinstance(value, Stack):
             leave("a tensor with no value")
         if not isinstance(value, View) and roots_of(form):
@@ -506,7 +510,7 @@ class Evaluation:
                 return np.asarray(value)
         found = self.tensor(form, scene)
         if isinstance(found, View):
-            return Stack(np.array(found.take()))
+            return found.copied()
         if not isinstance(found, Stack | np.ndarray):
             leave("what is stored into a part")
         return found
@@ -523,6 +527,8 @@ class Evaluation:
         shape = (size, *part.shape)
         if any(one not in {1, whole} for one, whole in zip(aligned.shape, shape, strict=True)):
             leave("a value that does not fit")
+        if part.column.hollow:
+            return hollow(shape, part.dtype)
         dtype = self._arrays.dtype(np.empty(0, part.dtype))
         cast: np.ndarray[Any, Any] = np.array(
             np.broadcast_to(self._functions["astype()"](aligned, dtype), shape)

@@ -11,12 +11,13 @@ from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE, READ
+from torch_scenarios.expressions.hollow import is_hollow, need
 from torch_scenarios.expressions.lanes import Lanes, Stack, Value, copied, varies
 from torch_scenarios.expressions.params import Param
 from torch_scenarios.expressions.values import Constant, Form, ListForm, PerRank, Record, Undefined
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import Step
-from torch_scenarios.model.traffic import Enter, Traffic
+from torch_scenarios.model.traffic import Enter, EnterGroups, Traffic
 from torch_scenarios.operations.base import (
     Collective,
     Entry,
@@ -122,6 +123,8 @@ def _deliver(
     shape = receive.payload.shape
     if misfit(_content(send), _content(receive)) is not None:
         leave("a message that does not fit")
+    if is_hollow(send.payload.take(sent[:1])):
+        return
     found = send.payload.take(sent).reshape(len(sent), *shape)
     if len(got) == receive.active.size and receive.arrived is None and _ascending(got):
         receive.arrived = found
@@ -486,7 +489,9 @@ class Collectives:
     def _complete(
         self, name: str, here: _Position, whole: NDArray[np.bool_]
     ) -> Iterator[tuple[Entering, Any]]:
-        if _says_something(here.operation, here.posts):
+        if self._memory.hollow:
+            _police_agreement(self._memory, name, here, whole)
+        elif _says_something(here.operation, here.posts):
             for number in np.flatnonzero(whole).tolist():
                 self._settle(self._memory.groups[name][number], here.posts)
         for post in here.posts:
@@ -507,6 +512,46 @@ class Collectives:
                 parts.append((post, at, rows[at]))
         if not _settle_alike(group, parts):
             _settle_each(group, parts)
+
+
+def _police_agreement(memory: Memory, name: str, here: _Position, whole: NDArray[np.bool_]) -> None:
+    """Raise Beyond where torch refuses a call, or members may disagree; no value is computed."""
+    groups, first = memory.groups[name], here.posts[0]
+    told = {key: _likeness(value) for key, value in first.arguments.items()}
+    for post in here.posts[1:]:
+        if any(_likeness(value) != told[key] for key, value in post.arguments.items()):
+            need("members with arguments that differ")
+    rooted = [key for key, value in first.arguments.items() if isinstance(value, np.ndarray)]
+    for key in rooted:
+        for post in here.posts:
+            _police_roots(post, np.asarray(post.arguments[key]), key)
+    if not rooted and here.operation.rooted is None and memory.listed(name)[1] is not None:
+        return  # what one member enters with was looked at, and all enter with the same
+    looked: set[int] = set()
+    for post in here.posts:
+        numbers, rows = np.unique(post.numbers, return_index=True)
+        varied = any(isinstance(value, np.ndarray) for value in post.arguments.values())
+        for number, row in zip(numbers.tolist(), rows.tolist(), strict=True):
+            group = groups[number]
+            if not whole[number] or (group.size in looked and not varied):
+                continue
+            looked.add(group.size)
+            entry = _entry(group, int(post.active.ranks[row]), post, row, here.operation)
+            if here.operation.refuse(entry) is not None:
+                need("a call that is refused")
+
+
+def _likeness(value: Value) -> Any:
+    if isinstance(value, Stack):
+        return value.shape, value.dtype
+    return np.ndarray if isinstance(value, np.ndarray) else (value.__class__, repr(value))
+
+
+def _police_roots(post: Entering, given: NDArray[Any], name: str) -> None:
+    """Raise Beyond where members of one group give different ranks."""
+    numbers, rows, at = np.unique(post.numbers, return_index=True, return_inverse=True)
+    if len(numbers) and (given != given[rows][at]).any():
+        need(f"members that differ in {name}")
 
 
 #: some members of one group who entered together: their group ranks and rows
@@ -605,8 +650,13 @@ def _says_something(operation: Collective, posts: list[Entering]) -> bool:
 
 def entries(
     memory: Memory, operation: Collective, name: str, post: Entering, step: Step
-) -> Iterator[Enter]:
+) -> Iterator[Enter | EnterGroups]:
     """Yield who enters a collective with how many bytes: the ranks of each group apart."""
+    if memory.hollow:
+        together = _entered_together(memory, operation, name, post, step)
+        if together is not None:
+            yield together
+            return
     hollow = {
         key: np.broadcast_to(np.zeros((), value.dtype), value.shape)
         for key, value in post.arguments.items()
@@ -640,6 +690,34 @@ def entries(
                 step=step.index,
                 group=group.name,
             )
+
+
+def _entered_together(
+    memory: Memory, operation: Collective, name: str, post: Entering, step: Step
+) -> EnterGroups | None:
+    """Return who enters, for all groups at once; None where members send different bytes."""
+    groups = memory.groups[name]
+    members, keys = memory.listed(name)
+    varied = any(isinstance(value, np.ndarray) for value in post.arguments.values())
+    if varied or operation.rooted is not None or keys is None:
+        return None
+    group, rank = groups[int(post.numbers[0])], int(post.active.ranks[0])
+    entry = _entry(group, rank, post, 0, operation)
+    if operation.refuse(entry) is not None:
+        need("a call that is refused")
+    found = operation.volume(entry)
+    return EnterGroups(
+        number=post.number,
+        ranks=post.active.ranks,
+        groups=post.numbers,
+        sent=found.sent,
+        name=operation.name,
+        size=found.size,
+        members=members,
+        keys=keys,
+        step=step.index,
+        group=group.name,
+    )
 
 
 def storing(

@@ -567,3 +567,24 @@ class Notes:
             }
             batch.before = batch.after if before is None else before
         self._record.add(batch)
+
+
+class TrafficNotes(Notes):
+    """Writes down what went between ranks alone: of hollow tensors there is nothing to compare."""
+
+    def before(self, step: Step, scene: Scene, names: tuple[str, ...]) -> dict[str, Any] | None:
+        """Return nothing: no value is looked at."""
+        return None
+
+    def note(
+        self,
+        instance: Instance,
+        scene: Scene,
+        said: Said,
+        names: tuple[str, ...] = (),
+        changes: tuple[Change, ...] = (),
+        *,
+        slack: Mapping[str, Any] | None = None,
+        before: dict[str, Any] | None = None,
+    ) -> None:
+        """Note nothing: the traffic has it."""

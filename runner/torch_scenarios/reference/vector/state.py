@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from torch_scenarios.errors import Mark
+from torch_scenarios.expressions.hollow import hollow
 from torch_scenarios.expressions.lanes import Stack, Value
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.operations.base import Group
@@ -27,9 +28,12 @@ from torch_scenarios.reference.vector.cohort import LARGEST, Active, Column, Vie
 class Memory:
     """The columns of a run, charged to its ledger."""
 
-    def __init__(self, plan: Plan, ledger: Ledger, flights: Flights) -> None:
-        """Begin with nothing held."""
+    def __init__(
+        self, plan: Plan, ledger: Ledger, flights: Flights, *, hollow: bool = False
+    ) -> None:
+        """Begin with nothing held; of what is `hollow` shape and dtype alone are known."""
         self._plan = plan
+        self.hollow = hollow
         self._ledger = ledger
         self._flights = flights
         self.columns: dict[str, Column] = {}
@@ -39,6 +43,8 @@ class Memory:
         self.created: list[Group] = []
         self._group_ranks: dict[str, NDArray[np.int64]] = {}
         self._group_numbers: dict[str, NDArray[np.int64]] = {}
+        self._listed: dict[str, Any] = {}
+        self._keys: dict[str, tuple[str, ...]] = {}
 
     def view(self, name: str, active: Active) -> View:
         """Return what a name holds on these ranks. Raises Beyond where one holds nothing."""
@@ -58,14 +64,18 @@ class Memory:
             values = np.broadcast_to(value, (active.size, *value.shape))
         else:
             leave("a list of tensors")
+        if self.hollow:
+            values = hollow(values.shape, values.dtype)
         column = self._column(name, active, values, mark)
         fresh = value.__class__ is Stack and values.base is None and values.flags.c_contiguous
         if fresh and active.everyone:
             column.values, column.shared = values, True
-        else:
+        elif not self.hollow:
             column.changing()[active.index] = values
         column.held[active.index] = True
         column.whole = column.whole or bool(column.held.all())
+        if self.hollow:
+            return values
         return values.copy() if isinstance(value, View) and value.offsets is None else values
 
     def _column(self, name: str, active: Active, values: NDArray[Any], mark: Mark | None) -> Column:
@@ -79,12 +89,14 @@ class Memory:
                 leave(f"{name} has several shapes or dtypes")
         size = active.world_size
         count = size * values.dtype.itemsize * prod(values.shape[1:])
-        if count > LARGEST:
-            leave("large tensors")
-        self._ledger.keep_bytes(count, mark)
+        whole = (size, *values.shape[1:])
+        if not self.hollow:
+            if count > LARGEST:
+                leave("large tensors")
+            self._ledger.keep_bytes(count, mark)
         made = Column(
             name=name,
-            values=np.zeros((size, *values.shape[1:]), values.dtype),
+            values=hollow(whole, values.dtype) if self.hollow else np.zeros(whole, values.dtype),
             held=np.zeros(size, np.bool_),
             whole=False,
         )
@@ -105,6 +117,23 @@ class Memory:
         """Return the group of a name that a rank is in."""
         number = int(self.group_numbers(name)[rank])
         return None if number < 0 else self.groups[name][number]
+
+    def keys(self, name: str) -> tuple[str, ...]:
+        """Return the keys of the groups of a name."""
+        found = self._keys.get(name)
+        if found is None:
+            found = self._keys[name] = tuple(group.key for group in self.groups[name])
+        return found
+
+    def listed(self, name: str) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...] | None]:
+        """Return the members and keys of the groups of a name; no keys where sizes differ."""
+        found = self._listed.get(name)
+        if found is None:
+            groups = self.groups[name]
+            alike = len({group.size for group in groups}) == 1
+            keys = self.keys(name) if alike else None
+            found = self._listed[name] = tuple(group.ranks for group in groups), keys
+        return found
 
     def group_ranks(self, name: str) -> NDArray[np.int64]:
         """Return `group_rank(name)` on every rank `[W]`: -1 outside."""
@@ -163,9 +192,10 @@ class Flight(Struct, eq=False):
 class Flights:
     """The flights of all ranks, by the name of the tensor."""
 
-    def __init__(self, world_size: int) -> None:
-        """Begin with none."""
+    def __init__(self, world_size: int, *, hollow: bool = False) -> None:
+        """Begin with none; with `hollow` tensors no part is compared with another."""
         self._size = world_size
+        self._hollow = hollow
         self._by_name: dict[str, list[Flight]] = {}
 
     def writing(self, name: str, active: Active) -> list[Flight]:
@@ -209,7 +239,7 @@ class Flights:
 
     def take(self, work: WorkColumn, view: View, *, writes: bool) -> None:
         """Hand a part of a tensor over to a work."""
-        if 0 in view.shape:
+        if self._hollow or 0 in view.shape:
             return
         live = np.zeros(self._size, np.bool_)
         live[view.active.index] = True
@@ -240,6 +270,8 @@ class Flights:
 def check_together(used: Sequence[tuple[View, bool]]) -> None:
     """Raise Beyond where one call stores into a part that it uses twice; True is stored into."""
     if len(used) == 1 or not any(writes for _, writes in used):
+        return
+    if used[0][0].column.hollow:
         return
     by_name: dict[str, list[tuple[View, bool]]] = {}
     for view, writes in used:

@@ -1,0 +1,306 @@
+"""Traffic + topology -> the traffic of a few ranks in place of all: equal ranks are one class.
+
+Two ranks are equal that make the same calls in the same order, of the same sizes, in groups that
+are as large and as spread over nodes, with members and peers that are equal in turn: nothing tells
+their times apart. Classes are found by colours that are refined until they stay. One rank of each
+class is kept, with all ranks that it exchanges messages with, so that routes are what they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from torch_scenarios.cost.topology import NIC, PORT, SPINE, Network, Topology
+from torch_scenarios.model.traffic import (
+    Enter,
+    EnterGroups,
+    Finish,
+    Meet,
+    Pause,
+    Traffic,
+    TrafficRow,
+)
+
+#: ranks from which on it pays to look for classes
+MANY = 16
+#: rounds of refinement, and of joining what exchanges messages, before all ranks are kept
+ROUNDS = 64
+
+_Colours = NDArray[np.uint64]
+
+
+class Reduced(Struct, frozen=True):
+    """The traffic of the ranks that are kept; `twins` `[W]` names the kept one of each rank."""
+
+    traffic: Traffic
+    twins: NDArray[np.int64]
+
+
+def reduced(traffic: Traffic, topology: Topology) -> Reduced | None:
+    """Return the traffic of one rank of each class; None where that is no less."""
+    world = traffic.world_size
+    if world < MANY or not any(isinstance(each, EnterGroups) for each in traffic.entries):
+        return None
+    links = topology.links
+    ends = list(_ends(traffic))
+    if ends and (PORT not in links or SPINE in links or (NIC in links and links[NIC].count)):
+        return None
+    colours = _refined(traffic, topology, ends)
+    if colours is None:
+        return None
+    kept = _kept(colours, ends)
+    if kept is None or len(kept) * 2 > world:
+        return None
+    _, first = np.unique(colours[kept], return_index=True)
+    chosen = kept[first]
+    twins = chosen[np.searchsorted(colours[chosen], colours)]
+    twins[kept] = kept
+    return Reduced(_Kept(traffic, topology, colours, kept).traffic(), twins)
+
+
+# -------------------------------------------------------------------------------------------------
+# Colours.
+
+
+def _mixed(one: Any, other: Any) -> Any:
+    """Return a hash of two hashes, element by element (the finaliser of splitmix64)."""
+    with np.errstate(over="ignore"):
+        found = np.asarray(one, np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.asarray(
+            other, np.uint64
+        )
+        found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return found ^ (found >> np.uint64(31))
+
+
+def _code(*parts: Any) -> np.uint64:
+    return np.uint64(hash(parts) & (2**64 - 1))
+
+
+def _ends(traffic: Traffic) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield who sends to whom, each pair of columns once."""
+    posts = {each.number: each for each in traffic.entries if isinstance(each, TrafficRow)}
+    known = set()
+    for each in traffic.entries:
+        if isinstance(each, Meet):
+            out = np.atleast_1d(posts[each.send].ranks)[_rows(each.sent)]
+            into = np.atleast_1d(posts[each.receive].ranks)[_rows(each.received)]
+            key = (out.tobytes(), into.tobytes())
+            if key not in known:
+                known.add(key)
+                yield out, into
+
+
+def _rows(rows: Any) -> Any:
+    return slice(None) if rows is None else np.atleast_1d(rows)
+
+
+def _spread(topology: Topology, members: Sequence[int], world: int) -> Any:
+    """Return how a group is spread over nodes: which members share one."""
+    nodes = topology.nodes_of(np.asarray(members, np.int64), world)
+    _, inverse = np.unique(nodes, return_inverse=True)
+    return len(members), inverse.astype(np.int32).tobytes()
+
+
+class _Groups(Struct):
+    """The groups of one name: which one each rank is in `[W]` (-1: none), and how it is spread."""
+
+    number: NDArray[np.int64]
+    spread: _Colours
+
+    def coloured(self, colours: _Colours) -> _Colours:
+        """Return, for each group, a hash of how it is spread and of which colours its members are.
+
+        The last one is for ranks in no group.
+        """
+        inside = self.number >= 0
+        sums = np.zeros(len(self.spread) + 1, np.uint64)
+        with np.errstate(over="ignore"):
+            np.add.at(sums, self.number[inside], _mixed(colours[inside], np.uint64(7)))
+        sums[:-1] = _mixed(sums[:-1], self.spread)
+        return sums
+
+
+def _groups_of(traffic: Traffic, topology: Topology) -> dict[int, _Groups]:
+    """Return the groups of each entry, by the identity of their members."""
+    found: dict[int, _Groups] = {}
+    world = traffic.world_size
+    for each in traffic.entries:
+        if isinstance(each, Enter | EnterGroups) and id(each.members) not in found:
+            groups = each.members if isinstance(each, EnterGroups) else (each.members,)
+            number = np.full(world, -1, np.int64)
+            for at, members in enumerate(groups):
+                number[np.asarray(members)] = at
+            spread = [_code(_spread(topology, members, world)) for members in groups]
+            found[id(each.members)] = _Groups(number, np.array(spread, np.uint64))
+    return found
+
+
+def _refined(
+    traffic: Traffic,
+    topology: Topology,
+    ends: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
+) -> _Colours | None:
+    """Return a colour for each rank, the same for ranks that are equal; None where rounds end."""
+    groups = _groups_of(traffic, topology)
+    colours = _calls(traffic)
+    routes = []
+    if ends:
+        network = Network(topology, traffic.world_size)
+        for src, dst in ends:
+            found = network.routes(src, dst)
+            told = np.ascontiguousarray(found.latency).view(np.uint64)
+            routes.append(_mixed(told, np.ascontiguousarray(found.slowest).view(np.uint64)))
+    count = 0
+    for _ in range(ROUNDS):
+        new = len(np.unique(colours))
+        if new == count:
+            return colours
+        count = new
+        found_colours = colours.copy()
+        for at, each in enumerate(groups.values()):
+            mine = each.coloured(colours)[each.number]
+            found_colours = _mixed(found_colours, _mixed(mine, np.uint64(at)))
+        for (src, dst), route in zip(ends, routes, strict=True):
+            found_colours[src] = _mixed(found_colours[src], _mixed(colours[dst], route))
+            found_colours[dst] = _mixed(found_colours[dst], _mixed(colours[src], ~route))
+        colours = found_colours
+    return None
+
+
+def _calls(traffic: Traffic) -> _Colours:
+    """Return a hash of what each rank does, in order, but for its peers and members."""
+    colours = np.zeros(traffic.world_size, np.uint64)
+    for at, each in enumerate(traffic.entries):
+        if isinstance(each, Meet):
+            continue
+        ranks = np.atleast_1d(each.ranks)
+        if isinstance(each, Enter):  # each group has an entry of its own
+            sent = np.broadcast_to(np.asarray(each.sent, np.float64), ranks.shape)
+            told = _code("enter", each.step, each.name, each.size, each.group)
+            colours[ranks] = _mixed(colours[ranks], _mixed(sent.copy().view(np.uint64), told))
+            continue
+        told = _code(at)
+        if isinstance(each, Pause):
+            told = _code("pause", each.step, each.seconds)
+        elif isinstance(each, Finish):
+            told = _code("finish", each.post)
+        colours[ranks] = _mixed(colours[ranks], told)
+    return colours
+
+
+# -------------------------------------------------------------------------------------------------
+# Ranks that are kept.
+
+
+def _kept(
+    colours: _Colours, ends: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]
+) -> NDArray[np.int64] | None:
+    """Return one rank of each colour, with all that it exchanges messages with."""
+    labels = np.arange(len(colours))
+    for _ in range(ROUNDS if ends else 0):
+        before = labels.copy()
+        for src, dst in ends:
+            least = np.minimum(labels[src], labels[dst])
+            np.minimum.at(labels, src, least)
+            np.minimum.at(labels, dst, least)
+        labels = np.minimum(labels, labels[labels])
+        if (labels == before).all():
+            break
+    else:
+        if ends:
+            return None
+    order = np.argsort(labels, kind="stable")
+    parts = np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
+    covered: set[int] = set()
+    kept = []
+    for part in parts:
+        mine = set(colours[part].tolist())
+        if not mine <= covered:
+            covered |= mine
+            kept.append(part)
+    return np.sort(np.concatenate(kept))
+
+
+class _Kept:
+    """The traffic of the ranks that are kept."""
+
+    def __init__(
+        self, traffic: Traffic, topology: Topology, colours: _Colours, kept: NDArray[np.int64]
+    ) -> None:
+        self.whole = traffic
+        self.kept = kept
+        self.inside = np.zeros(traffic.world_size, np.bool_)
+        self.inside[kept] = True
+        self.classes = {
+            key: (groups, groups.coloured(colours))
+            for key, groups in _groups_of(traffic, topology).items()
+        }
+        #: (post) -> the new row of each old one, -1 for what is not kept
+        self.rows: dict[int, NDArray[np.int64]] = {}
+
+    def traffic(self) -> Traffic:
+        found = Traffic(self.whole.world_size)
+        for each in self.whole.entries:
+            found.entries += self.entries(each)
+        return found
+
+    def entries(self, each: Any) -> list[Any]:
+        if isinstance(each, Enter | EnterGroups):
+            return list(self.entered(each))
+        if isinstance(each, Meet):
+            sent, got = self.met(each)
+            return [replace(each, sent=sent, received=got)] if len(sent) else []
+        ranks = np.atleast_1d(each.ranks)
+        mine = self.inside[ranks]
+        if isinstance(each, TrafficRow):
+            new = np.full(len(ranks), -1, np.int64)
+            new[mine] = np.arange(int(mine.sum()))
+            self.rows[each.number] = new
+            if not mine.any():
+                return []
+            return [replace(each, ranks=ranks[mine], peers=np.atleast_1d(each.peers)[mine])]
+        if not mine.any():
+            return []
+        if isinstance(each, Finish) and each.post in self.rows:
+            new = self.rows[each.post]
+            rows = new if each.rows is None else new[np.atleast_1d(each.rows)]
+            return [replace(each, ranks=ranks[mine], rows=rows[mine])]
+        return [replace(each, ranks=ranks[mine])]
+
+    def met(self, each: Meet) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        sent = self.rows[each.send][_rows(each.sent)]
+        got = self.rows[each.receive][_rows(each.received)]
+        both = (sent >= 0) & (got >= 0)
+        return sent[both], got[both]
+
+    def entered(self, each: Enter | EnterGroups) -> Iterator[Enter]:
+        """Yield who of those that are kept enters, for each class of groups."""
+        groups, classes = self.classes[id(each.members)]
+        ranks = np.atleast_1d(each.ranks)
+        mine = ranks[self.inside[ranks]]
+        of_kept = classes[groups.number[self.kept]]
+        of_mine = classes[groups.number[mine]]
+        for kind in np.unique(of_mine).tolist():
+            here = mine[of_mine == kind]
+            number = int(groups.number[here[0]])
+            members = each.members[number] if isinstance(each, EnterGroups) else each.members
+            yield Enter(
+                number=each.number,
+                ranks=here,
+                sent=np.asarray([0.0]),
+                name=each.name,
+                key=f"{each.group} {kind}",
+                size=each.size,
+                members=members,
+                step=each.step,
+                parts=() if isinstance(each, EnterGroups) else each.parts,
+                group=each.group,
+                awaited=int(((of_kept == kind) & (groups.number[self.kept] >= 0)).sum()),
+            )

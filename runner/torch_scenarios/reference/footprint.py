@@ -1,0 +1,61 @@
+"""Plan -> traffic, by shapes alone: who sends whom how many bytes, where no value is computed.
+
+The engine for many ranks (:mod:`torch_scenarios.reference.vector`) on tensors of which only shape
+and dtype are known. Order, groups, sizes and dtypes are proved as there; values, and parts of
+tensors that two calls use at once, are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from msgspec import Struct
+
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.expressions.hollow import ValueNeeded, boundless
+from torch_scenarios.limits import Limits, uncollected
+from torch_scenarios.model.plan import Plan
+from torch_scenarios.model.traffic import Traffic
+from torch_scenarios.reference.matching import Forgotten
+from torch_scenarios.reference.vector import Beyond, police
+from torch_scenarios.reference.vector.engine import Sweep
+
+
+class Footprint(Struct, frozen=True):
+    """What goes between the ranks of a program that completes.
+
+    `sizes` are the bytes that each name holds on a rank that holds anything.
+    """
+
+    traffic: Traffic
+    sizes: Mapping[str, float]
+
+    @property
+    def held(self) -> float:
+        """The bytes that a rank holds in tensors."""
+        return sum(self.sizes.values())
+
+
+@uncollected()
+def footprint(plan: Plan, *, limits: Limits) -> Footprint | None:
+    """Return what goes between the ranks, by shapes alone.
+
+    None where shapes do not tell: a value decides what is sent, the program does not complete, or
+    it has what only the reference knows, as models and objects.
+    """
+    try:
+        police(plan)
+        sweep = Sweep(plan, boundless(limits), hollow=True)
+        sweep.run()
+    except (Beyond, Forgotten, ValueNeeded, ScenarioError):
+        return None
+    if not sweep.whole:
+        return None
+    return Footprint(
+        sweep.record.traffic,
+        {
+            name: float(prod(column.shape) * column.values.dtype.itemsize)
+            for name, column in sweep.memory.columns.items()
+        },
+    )
