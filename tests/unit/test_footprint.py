@@ -19,7 +19,7 @@ from torch_scenarios.model.traffic import Traffic
 from torch_scenarios.pipeline.results import Selection
 from torch_scenarios.pipeline.selection import load_all
 from torch_scenarios.reference import simulate
-from torch_scenarios.reference.footprint import Footprint, footprint
+from torch_scenarios.reference.vector.footprint import Footprint, footprint
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
 LIMITS = replace(DEFAULT, max_ranks=2**20)

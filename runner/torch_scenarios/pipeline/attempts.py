@@ -31,7 +31,7 @@ from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.model.trace import Trace
 from torch_scenarios.model.traits import FORECAST, TRAITS, traits_of
 from torch_scenarios.pipeline.results import Analysis, Executor, Result
-from torch_scenarios.reference.footprint import Footprint
+from torch_scenarios.reference.vector.footprint import Footprint
 from torch_scenarios.verdict import Finding, Status, Verdict, judge
 
 #: held by whoever judges: one account is open in a process at a time, whose time is a case's own
@@ -150,7 +150,7 @@ def weigh(scenario: Scenario, limits: Limits = DEFAULT) -> Analysis:
     """
     from torch_scenarios.expressions.hollow import boundless
     from torch_scenarios.model.groups import plan
-    from torch_scenarios.reference.footprint import footprint
+    from torch_scenarios.reference.vector.footprint import footprint
 
     wide = replace(limits, max_ranks=max(limits.max_ranks, scenario.world_size))
     if scenario.lacking is not None:

@@ -13,7 +13,7 @@ from torch_scenarios.limits import DEFAULT, Limits
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.model.trace import Trace
-from torch_scenarios.reference.footprint import Footprint
+from torch_scenarios.reference.vector.footprint import Footprint
 from torch_scenarios.verdict import STATUSES, Status, Verdict
 
 # -------------------------------------------------------------------------------------------------

@@ -502,7 +502,7 @@ class Beginning:
         self._notes.note(instance, scene, Said(), names, tuple(changes), before=before)
 
     def _pause(self, instance: Instance, scene: Scene, duration: Form | None) -> None:
-        """Note that ranks are busy by themselves: there is no clock, and a replay has one."""
+        """Note a pause of ranks: there is no clock here, and a replay has one."""
         value = self._evaluation.value(duration, scene)
         if not isinstance(value, Lanes | int | float):
             need("a time that is not a number")
