@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch_scenarios.record.recorder import _op, leave_untraced
+from torch_scenarios.record.recorder import _op, is_foreign, leave_untraced
 
 #: bytes of a tensor, or of all that one call passes in, that are exchanged
 MOST_BYTES = 4096
@@ -644,6 +644,7 @@ def install(recorder: Any, told: dict[str, Any], rank: int, board: States) -> No
         wanted.monitored_barrier(timeout or dt.timedelta(minutes=30), wait_all_ranks=False)
 
     _tell_sleeps(rank, board)
+    _share_keys(dist, FakeStore, str(Path(told["folder"]) / "store"))
     module._new_group_with_tag = new_group
     for holder in (module, dist):
         holder.init_process_group = init_process_group
@@ -652,6 +653,40 @@ def install(recorder: Any, told: dict[str, Any], rank: int, board: States) -> No
     for name in ("torch.distributed.device_mesh",):
         if name in sys.modules and hasattr(sys.modules[name], "init_process_group"):
             sys.modules[name].init_process_group = init_process_group  # type: ignore[attr-defined]
+
+
+#: what a script may ask of the store of its job
+_OF_STORE = ("set", "get", "wait", "add", "check", "delete_key", "compare_set", "num_keys")
+
+
+def _share_keys(dist: Any, fake: Any, path: str) -> None:
+    """Let the ranks share the keys that the script itself puts into the store of its job.
+
+    Torch's fake store keeps nothing, and raises where it is asked. What torch asks of it stays
+    so: a key that its barriers wait for would never come from ranks that run one by one.
+    """
+    shared: list[Any] = []
+    real = (dist.TCPStore, dist.FileStore, dist.HashStore)
+
+    def is_fake(store: Any) -> bool:
+        while isinstance(store, dist.PrefixStore):
+            store = store.underlying_store
+        return not isinstance(store, real)
+
+    def asking(name: str, otherwise: Any) -> Any:
+        def asked(store: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_foreign(sys._getframe(1).f_code.co_filename) or not is_fake(store):
+                return otherwise(store, *args, **kwargs)
+            if not shared:
+                shared.append(dist.FileStore(path, -1))
+            return getattr(shared[0], name)(*args, **kwargs)
+
+        return asked
+
+    for kind in (fake, dist.PrefixStore):
+        for name in _OF_STORE:
+            if hasattr(kind, name):
+                setattr(kind, name, asking(name, getattr(kind, name)))
 
 
 def _tell_sleeps(rank: int, board: States) -> None:

@@ -12,7 +12,7 @@ That the two differ in dtype and in shape says nothing: it is one finding, of th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -65,9 +65,13 @@ def verdict_on_records(
         if each.code != "diagnosis_undeclared" and each.code not in _ENDINGS
     ]
     told = []
-    for finding in (*_in_step(findings, records, folder), *rest):
+    for finding in (*_of_one_mistake(_in_step(findings, records, folder)), *rest):
         prose, more = finding.prose, finding.help
-        fix = _mended_ring(finding) if finding.diagnosis == "circular_wait" else finding.fix
+        fix = finding.fix
+        if finding.diagnosis == "circular_wait":
+            fix = _mended_ring(finding)
+        elif finding.diagnosis == "shape_mismatch":
+            fix = fix or _mended_shapes(finding, records)
         if finding.diagnosis is not None:
             more = (*filter(None, (fix,)), *more[:1])
         elif finding.code in _ENDINGS:
@@ -143,17 +147,21 @@ def _in_step(
     findings: Sequence[Finding], records: Mapping[int, RankRecord], folder: str
 ) -> Iterator[Finding]:
     """Yield the findings; of calls of different lines that meet one alone, and nothing after it."""
+    partings = [
+        _parting_of(each, records, folder)
+        if each.diagnosis in {*_DISAGREEMENTS, "call_mismatch"}
+        else None
+        for each in findings
+    ]
+    apart = [each for each in partings if each is not None]
     parted: list[tuple[_Parting, list[Finding]]] = []
     found: list[Finding | tuple[_Parting, list[Finding]]] = []
-    for finding in findings:
+    for finding, parting in zip(findings, partings, strict=True):
         ranks = set(finding.ranks)
         if finding.diagnosis == "missing_participant" and any(
-            ranks <= each.calls.keys() for each, _ in parted
+            ranks <= each.calls.keys() for each in apart
         ):
             continue  # who is out of step does not come to what the others do next
-        parting = None
-        if finding.diagnosis in {*_DISAGREEMENTS, "call_mismatch"}:
-            parting = _parting_of(finding, records, folder)
         same = next((names for each, names in parted if each == parting), None)
         if parting is None:
             found.append(finding)
@@ -320,6 +328,51 @@ def _line(place: str) -> str:
     return place.partition(" ")[0]
 
 
+def _of_one_mistake(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield the findings; of groups that ranks create apart the first: a wrong mesh has many."""
+    found = list(findings)
+    groups = [each for each in found if each.diagnosis == "group_creation"]
+    for each in found:
+        if each.diagnosis != "group_creation" or len(groups) == 1:
+            yield each
+        elif each is groups[0]:
+            more = len(groups) - 1
+            words = f"{more} more group{'s differ' if more > 1 else ' differs'} after it"
+            yield replace(each, notes=(*each.notes, Clause(words)))
+
+
+#: what a shape that differs is due to, by what moves it: the words to find it by, and the advice
+_SHAPES = (
+    (
+        re.compile(r"split sizes"),
+        (
+            "what a rank passes as `input_split_sizes` for another one, that one has to pass as "
+            "`output_split_sizes` for it: exchange the sizes first (an `all_to_all_single`)."
+        ),
+    ),
+    (re.compile(r"object_list"), "pass a list of as many objects on every rank."),
+    (
+        re.compile(r"backward\(|\.step\("),
+        (
+            "let every rank use the same parameters, of the same sizes, in its forward pass: what "
+            "depends on the batch or the rank must not choose a layer."
+        ),
+    ),
+)
+
+
+def _mended_shapes(finding: Finding, records: Mapping[int, RankRecord]) -> str | None:
+    """Return what mends shapes that differ, by what passes them; None where that is the shape."""
+    words = " ".join(finding.because)
+    places = {each.mark.at for each in finding.notes if each.mark is not None and each.mark.at}
+    for rank in finding.ranks:
+        record = records.get(rank)
+        for call in record.calls[-4:] if record is not None else ():
+            if call.place.short().partition(" ")[0] in {_line(str(at)) for at in places}:
+                words += " ".join(text for _, _, text in call.place.frames[:1])
+    return next((advice for pattern, advice in _SHAPES if pattern.search(words)), None)
+
+
 def _mended_ring(finding: Finding) -> str | None:
     """Return what mends a ring of a message and something else; None for any other ring."""
     waits = [found for each in finding.notes if (found := _WAITS.match(each.words))]
@@ -352,13 +405,11 @@ def _endings(
     for rank, record in sorted(records.items()):
         ended = _ended(record, folder, torn=torn)
         if ended is not None:
-            is_result = (
-                record.died is not None
-                and record.inside
-                and any(
-                    rank in each.ranks and each.diagnosis in {*_DISAGREEMENTS, "call_mismatch"}
-                    for each in told
-                )
+            # what a fake rank gets where calls do not fit is no data
+            fake = record.about.get("mode") == "fake"
+            is_result = (fake or (record.died is not None and record.inside)) and any(
+                rank in each.ranks and each.diagnosis in {*_DISAGREEMENTS, "call_mismatch"}
+                for each in told
             )
             fix = _mended_rank(record) if ended[0] == "raise" else ""
             alike.setdefault((*ended, fix, is_result), []).append(rank)
@@ -399,7 +450,7 @@ def _mended_rank(record: RankRecord) -> str:
     """
     refused = _NOT_A_MEMBER.search(record.error or "")
     if refused is None:
-        return ""
+        return _mended_model(record.error or "")
     text = record.raised_at.frames[0][2] if record.raised_at.frames else ""
     named = _ARGUMENT.search(text)
     name = named[1] if named is not None and named[1] != "global_rank" else "dst"
@@ -413,6 +464,26 @@ def _mended_rank(record: RankRecord) -> str:
             f"`{name}={members[at]}`, or `{inside}={at}`."
         )
     return f"{fix}: pass a rank that is in it, or its number in the group as `{inside}`."
+
+
+#: the names of parameters that the recorder adds to an error of DDP
+_NAMED = re.compile(r"\[of the model's parameters, (.+)\]")
+
+
+def _mended_model(error: str) -> str:
+    """Return what mends a model that DDP refuses, with the names of its parameters; or nothing."""
+    named = _NAMED.search(error)
+    names = ", ".join(re.findall(r"is ([\w.]+)", named[1])) if named is not None else ""
+    if "to have finished reduction in the prior iteration" in error:
+        which = f"the parameters {names}" if names else "some parameters"
+        return (
+            f"{which} had no part in the loss of this rank: let every rank use them in each "
+            "forward pass, or pass `find_unused_parameters=True` to DDP."
+        )
+    if "appears not to match" in error:
+        which = f"`{names}`" if names else "the parameter"
+        return f"give {which} the same shape on every rank: the model must not depend on the rank."
+    return ""
 
 
 def position(record: RankRecord, folder: str = "") -> str:

@@ -84,6 +84,8 @@ MOST_CALLS = 4_000_000
 MOST_WAYS, MOST_CAUGHT = 1_000_000, 10_000
 #: characters of a file's name, of a word or a line of a script
 MOST_CHARACTERS = 512
+#: characters of an error, whose end may say which parameters it is about
+MOST_OF_AN_ERROR = 5000
 #: dimensions of a tensor, elements of one
 MOST_DIMENSIONS, MOST_ELEMENTS = 64, 1 << 62
 
@@ -916,7 +918,7 @@ class _Reader:
         # C++ that waits, as in the constructor of DDP, raises where no call is
         failed = names_lost_peer(str(words)[:MOST_CHARACTERS])
         failed = failed or any(call.failed for call in self._calls.values())
-        self.record.error = _shown(words)
+        self.record.error = _shown(words, MOST_OF_AN_ERROR)
         self.record.raised_at = ScriptPlace(frames=script_frames(frames))
         self.record.ending = "stopped" if failed else "raised"
         self.record.last_us = us
@@ -967,9 +969,9 @@ _BACKEND_SOURCE = re.compile(r"\[/[^\]\s]*(?:gloo|nccl)[^\]\s]*\.(?:cc|cpp|h):\d
 _OBJECT = re.compile(r"<(?:\w+\.)*(\w+) object at 0x[0-9a-f]+>")
 
 
-def _shown(words: object) -> str:
+def _shown(words: object, most: int = MOST_CHARACTERS) -> str:
     """Return words of a record as they may be shown, and no more of them than a person reads."""
-    return clean_line(_OBJECT.sub(r"\1", _BACKEND_SOURCE.sub("", str(words)[:MOST_CHARACTERS])))
+    return clean_line(_OBJECT.sub(r"\1", _BACKEND_SOURCE.sub("", str(words)[:most])))
 
 
 def script_frames(told: list[Any]) -> tuple[tuple[str, int, str], ...]:

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct, field
 
-from torch_scenarios.errors import LaunchError
+from torch_scenarios.errors import LaunchError, ScenarioError
 from torch_scenarios.record.evidence.initialization import read_claims, waiting_claims
 from torch_scenarios.record.fake import wanted_s
 from torch_scenarios.record.format import (
@@ -59,6 +59,8 @@ JOINED = "fake"
 JOIN_S = 120.0
 #: seconds in which a launcher that says nothing of its ranks is looked at
 IDLE_S = 1.5
+#: seconds without a movement after which the ranks outside of any call are named, live
+OUTSIDE_S = 20.0
 #: seconds between two analyses of one and the same standstill
 AGAIN_S = 5.0
 
@@ -365,7 +367,7 @@ class _Watch:
         self._sizes: dict[Path, int] = {}
         self._moved = time.monotonic()
         self._analysed: tuple[float, float] = (0.0, 0.0)
-        self._said = False
+        self._said = self._named = False
         self._launch = LaunchRecord()
         self._ended = False
 
@@ -392,6 +394,8 @@ class _Watch:
                 return self._end(Ran(stuck=True))
             if now - self._moved < QUIET_S:
                 continue
+            if now - self._moved > OUTSIDE_S:
+                self._tell_outside()
             moved, asked = self._analysed
             if moved == self._moved and now - asked < AGAIN_S:
                 continue
@@ -419,7 +423,7 @@ class _Watch:
                     if not before:
                         self._know(path)
                     self._sizes[path] = written
-                    self._moved = time.monotonic()
+                    self._moved, self._named = time.monotonic(), False
         path = self._order.folder / LAUNCH
         if path.exists() and self._sizes.get(path) != path.stat().st_size:
             self._sizes[path] = path.stat().st_size
@@ -488,21 +492,51 @@ class _Watch:
             )
         return "stuck"
 
-    def _end(self, ran: Ran) -> Ran:
-        """Write the stacks down, end every rank, and return how it was."""
-        live = self._live()
-        pids = self._launch.pids
-        paths = {rank: self._order.folder / f"rank-{rank:05d}.stack" for rank in live}
-        asked = [rank for rank in live if paths[rank].exists()]
+    def _tell_outside(self) -> None:
+        """Say once where the ranks are that are outside of any call while nothing moves."""
+        if self._named or self._order.fake or not is_record(self._order.folder):
+            return
+        self._named = True
+        try:
+            records = read(self._order.folder)
+        except ScenarioError:  # half a record
+            return
+        names = ranks_of_processes(records, self._launch)
+        pids = {names[rank]: self._launch.pids[rank] for rank in self._live()}
+        outside = [r for r in pids if r in records and not _inside(records[r], pids[r])]
+        if not outside or len(outside) == len(pids):
+            return
+        stacks = self._stacks({names[rank]: rank for rank in self._live()})
+        told = [
+            f"rank {rank} is outside of any call"
+            + (f", at {place}" if (place := place_of(stacks.get(rank, ""))) else "")
+            for rank in outside[:4]
+        ]
+        self._notice(
+            f"nothing has moved for {OUTSIDE_S:.0f} s: {'; '.join(told)}; the others wait in calls "
+            "(Ctrl-C ends the run with its verdict)"
+        )
+
+    def _stacks(self, started: Mapping[int, int]) -> dict[int, str]:
+        """Return the Python stacks of ranks that live, by the rank that they are recorded as."""
+        paths = {r: self._order.folder / f"rank-{at:05d}.stack" for r, at in started.items()}
+        asked = [rank for rank, path in paths.items() if path.exists()]
+        before = {rank: paths[rank].stat().st_size for rank in asked}
         for rank in asked:
             with suppress(ProcessLookupError):
-                os.kill(pids[rank], signal.SIGUSR1)
+                os.kill(self._launch.pids[started[rank]], signal.SIGUSR1)
         if asked:
             time.sleep(STACK_S)
+        found = {}
         for rank in asked:
             with suppress(OSError):
-                text = paths[rank].read_text(encoding="utf-8", errors="replace")
-                ran.stacks[rank] = text[:8000]
+                text = paths[rank].read_bytes()[before[rank] :].decode("utf-8", "replace")
+                found[rank] = text[:8000]
+        return found
+
+    def _end(self, ran: Ran) -> Ran:
+        """Write the stacks down, end every rank, and return how it was."""
+        ran.stacks.update(self._stacks({rank: rank for rank in self._live()}))
         ran.launch = self._launch
         self.end_all(gently=not ran.interrupted)
         return ran

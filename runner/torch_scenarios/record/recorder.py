@@ -22,11 +22,13 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import hashlib
 import itertools
 import json
 import linecache
 import os
+import re
 import sys
 import sysconfig
 import threading
@@ -849,7 +851,9 @@ class Recorder:
     def raised(self, error: BaseException) -> None:
         """Write down what ended the program."""
         self._write_decisions()
-        self._put(json.dumps(["raise", _words(error), _raised_at(error), self._now()]))
+        words = _words(error)
+        words += _named_parameters(words)
+        self._put(json.dumps(["raise", words, _raised_at(error), self._now()]))
 
     def left(self, error: BaseException) -> None:
         """Write down where the program leaves by `sys.exit`."""
@@ -927,9 +931,37 @@ class _Blocking:
 # What a call passes: its tensors by dtype, shape and place in memory, and what else tells it.
 
 
+#: characters of an error: torch's longest says at its end which parameters it is about
+MOST_WORDS = 4000
+
+
 def _words(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0] if text else ''}"[:500]
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:MOST_WORDS]
+
+
+#: where DDP names parameters by their numbers
+_NUMBERED = re.compile(
+    r"params\[(\d+)\]|Parameter at index (\d+)|did not receive grad for rank \d+: ([\d ]+)"
+)
+
+
+def _named_parameters(words: str) -> str:
+    """Return which parameters an error of DDP is about, by their names in the model; or nothing."""
+    numbers = [int(each) for found in _NUMBERED.findall(words) for each in " ".join(found).split()]
+    if not numbers:
+        return ""
+    for model in gc.get_objects():
+        if type(model).__name__ == "DistributedDataParallel" and hasattr(model, "module"):
+            left_out = set(getattr(model, "parameters_to_ignore", ()))
+            names = [
+                name
+                for name, each in model.module.named_parameters()
+                if each.requires_grad and name not in left_out
+            ]
+            known = {at: names[at] for at in numbers if at < len(names)}
+            told = ", ".join(f"{at} is {name}" for at, name in known.items())
+            return f" [of the model's parameters, {told}]" if told else ""
+    return ""
 
 
 def _raised_at(error: BaseException) -> list[list[Any]]:

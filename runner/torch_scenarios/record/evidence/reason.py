@@ -46,6 +46,7 @@ PARTED = frozenset(
     {
         *("call_mismatch", "missing_participant", "dtype_mismatch", "shape_mismatch"),
         *("op_mismatch", "root_mismatch", "split_mismatch", "circular_wait", "group_order"),
+        "group_creation",
     }
 )
 #: those of ranks that wait for each other in different groups
@@ -67,10 +68,10 @@ class Parting(Struct, frozen=True, kw_only=True):
 
     group: str
     at: int
-    calls: Mapping[int, RecordedCall]
+    calls: Mapping[int, RecordedCall | Blocking]
     missing: tuple[int, ...] = ()
     #: the call of each rank before, in the same group
-    before: Mapping[int, RecordedCall] = {}
+    before: Mapping[int, RecordedCall | Blocking] = {}
 
     @property
     def sides(self) -> list[tuple[list[int], _Frames]]:
@@ -91,7 +92,10 @@ def add_reasons(
         return tuple(told)
     finding = told[at]
     crossed = finding.diagnosis in CROSSED
-    parting = find_crossing(records, finding.ranks) if crossed else find_parting(records)
+    if finding.diagnosis == "group_creation":
+        parting = find_creation(records)
+    else:
+        parting = find_crossing(records, finding.ranks) if crossed else find_parting(records)
     if parting is None:
         return tuple(told)
     clauses, fix = explain_parting(parting, records, folder)
@@ -127,6 +131,25 @@ def find_crossing(records: Mapping[int, RankRecord], ranks: Sequence[int]) -> Pa
                 missing=tuple(rank for rank in known if rank not in entered),
                 before={rank: own[at - 1] for rank, own in calls.items() if 0 < at <= len(own)},
             )
+    return None
+
+
+def find_creation(records: Mapping[int, RankRecord]) -> Parting | None:
+    """Return where ranks first create groups of other lines or members, or some create none."""
+    made = {
+        rank: [
+            each
+            for each in record.items
+            if isinstance(each, Blocking) and each.what == CREATION and not each.local
+        ]
+        for rank, record in records.items()
+    }
+    for at in range(max(map(len, made.values()), default=0)):
+        entered = {rank: own[at] for rank, own in made.items() if at < len(own)}
+        missing = tuple(rank for rank in made if rank not in entered)
+        if missing or len({(each.place.frames, each.ranks) for each in entered.values()}) > 1:
+            before = {rank: own[at - 1] for rank, own in made.items() if 0 < at <= len(own)}
+            return Parting(group="", at=at, calls=entered, missing=missing, before=before)
     return None
 
 
@@ -323,8 +346,12 @@ def _other_group(
 ) -> _Reason | None:
     """Return that ranks pass groups of different lines in one and the same line."""
     alike: dict[str, list[int]] = {}
+    members: dict[int, str] = {}
     for rank, call in sorted(parting.calls.items()):
+        if isinstance(call, Blocking):
+            return None
         origin = origin_of(records[rank], call)
+        members[rank] = _listed(call.group)
         made = "the world" if origin is None else f"a group made at {_short(origin.frames, folder)}"
         name = "" if origin is None else origin.assigned
         alike.setdefault(f"{made} (`{name}`)" if name else made, []).append(rank)
@@ -333,7 +360,7 @@ def _other_group(
     place = _short(next(iter(parting.calls.values())).place.frames, folder)
     told = "; ".join(
         f"{ranks_text(ranks)} {'passes' if len(ranks) == 1 else 'pass'} {made}"
-        + (f" of ranks {_listed(parting.calls[ranks[0]].group)}" if len(ranks) == 1 else "")
+        + (f" of ranks {members[ranks[0]]}" if len(ranks) == 1 else "")
         for made, ranks in sorted(alike.items(), key=lambda each: len(each[1]))
     )
     fix = f"pass the same group, by its role, on every rank at {place}."
@@ -526,19 +553,25 @@ def _other_way(parted: _Parted, tallies: Mapping[Decision, Mapping[int, Tally]])
                 continue
             decision = max(fitting, key=lambda each: each.line)
             own = tallies[decision]
-            alike: dict[tuple[int, int], list[int]] = {}
-            for rank, each in sorted(own.items()):
-                alike.setdefault((each.yes, each.no), []).append(rank)
-            told = ", ".join(
-                f"{ranks_text(ranks)} {_times(yes)} of {yes + no}"
-                for (yes, no), ranks in alike.items()
-            )
-            place = parted.place(decision)
-            words = f"`{decision.text}` ({place}) is not true as often on all ranks: {told}"
             values = _values(decision, own)
-            fix = f"decide `{decision.text}` ({place}) alike on all ranks."
-            return Clause(words + (f", where {values}" if values else "")), fix
+            words = f"{_counted(parted, decision, own)}" + (f", where {values}" if values else "")
+            return Clause(words), ""
     return None
+
+
+def _counted(parted: _Parted, decision: Decision, own: Mapping[int, Tally]) -> str:
+    """Return on which ranks a condition is true, or how often where it is so on several."""
+    where = f"`{decision.text}` ({parted.place(decision)})"
+    if all(not each.yes or not each.no for each in own.values()):
+        ranks = [rank for rank, each in sorted(own.items()) if each.yes]
+        return f"{where} is true on {ranks_text(ranks)} alone"
+    alike: dict[tuple[int, int], list[int]] = {}
+    for rank, each in sorted(own.items()):
+        alike.setdefault((each.yes, each.no), []).append(rank)
+    told = ", ".join(
+        f"{ranks_text(ranks)} {_times(yes)} of {yes + no}" for (yes, no), ranks in alike.items()
+    )
+    return f"{where} is not true as often on all ranks: {told}"
 
 
 def _left(parted: _Parted) -> _Reason | None:
@@ -598,7 +631,10 @@ def _turns(
     for ranks, frames in parting.sides:
         if not frames:
             continue
-        maker = parting.calls[ranks[0]].maker
+        call = parting.calls[ranks[0]]
+        if isinstance(call, Blocking):
+            return None
+        maker = call.maker
         counts = {
             rank: _passes(records[rank], frames, maker, parting.calls.get(rank))
             for rank in (*parting.calls, *parting.missing)
@@ -615,7 +651,6 @@ def _turns(
             alike.setdefault(count, []).append(rank)
         told = ", ".join(f"{ranks_text(who)} {_times(count)}" for count, who in alike.items())
         place = _short(((file, line, ""),), folder)
-        call = parting.calls[ranks[0]]
         is_backward = call.maker in {"bw", "cc"}
         what = "backward passes" if call.maker == "bw" else f"calls of {_short(frames, folder)}"
         clause = Clause(f"the loop `{text}` ({place}) has more turns on some ranks; {what}: {told}")
@@ -639,7 +674,9 @@ def _times(count: int) -> str:
     return _TIMES.get(count, f"{count} times")
 
 
-def _passes(record: RankRecord, frames: _Frames, maker: str, until: RecordedCall | None) -> int:
+def _passes(
+    record: RankRecord, frames: _Frames, maker: str, until: RecordedCall | Blocking | None
+) -> int:
     """Return how often a rank comes to a place, up to a call; the buckets of a backward are one."""
     count, is_open = 0, False
     for item in record.items:

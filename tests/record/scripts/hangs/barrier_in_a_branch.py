@@ -12,9 +12,9 @@ import torch.distributed as dist
 
 dist.init_process_group("gloo")
 rank = dist.get_rank()
-cache = (
-    os.path.join(tempfile.gettempdir(), "no-such-cache") if rank else os.devnull
-)  # right: cache = os.devnull
+cache = os.devnull
+if rank == 1:  # right: if rank == 700:
+    cache = os.path.join(tempfile.gettempdir(), "no-such-cache")
 if not os.path.exists(cache):  # cause
     dist.barrier()
 x = torch.ones(3)

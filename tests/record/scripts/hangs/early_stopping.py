@@ -20,9 +20,9 @@ class EarlyStopping:
 
 dist.init_process_group("gloo")
 rank = dist.get_rank()
-losses = (
-    [5.0, 4.0, 4.5, 4.6, 3.0] if rank == 1 else [5.0, 4.0, 3.0, 2.0, 1.0]
-)  # right: losses = [5.0, 4.0, 3.0, 2.0, 1.0]
+losses = [5.0, 4.0, 3.0, 2.0, 1.0]
+if rank == 1:  # right: if rank == 700:
+    losses = [5.0, 4.0, 4.5, 4.6, 3.0]
 stopper = EarlyStopping(patience=2)
 for loss in losses:
     gradient = torch.full((3,), loss)

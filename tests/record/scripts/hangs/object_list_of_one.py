@@ -1,16 +1,16 @@
 """Rank 0 sends a list of two objects, the others take one.
 
 Ranks: 2
-Told: broadcast_object_list
+Told: as many objects on every rank
 """
 
 import torch.distributed as dist
 
 dist.init_process_group("gloo")
 rank = dist.get_rank()
-objects = (
-    ["config", "vocabulary"] if rank == 0 else [None]
-)  # right: objects = ["config", "vocabulary"] if rank == 0 else [None, None]
+objects: list[object] = [None]  # right: objects = [None, None]
+if rank == 0:
+    objects = ["config", "vocabulary"]
 dist.broadcast_object_list(objects, src=0)  # cause
 dist.barrier()
 dist.destroy_process_group()

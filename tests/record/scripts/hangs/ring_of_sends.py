@@ -11,10 +11,9 @@ dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
 block = torch.full((1 << 20,), float(rank))
 other = torch.empty_like(block)
+following = (rank + 1) % world
 for _ in range(world - 1):
-    dist.send(
-        block, (rank + 1) % world
-    )  # cause # right: sending = dist.isend(block, (rank + 1) % world)
+    dist.send(block, following)  # cause # right: sending = dist.isend(block, following)
     dist.recv(other, (rank - 1) % world)
     block = block.clone()  # right: sending.wait()
     block, other = other, block

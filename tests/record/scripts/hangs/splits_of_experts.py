@@ -1,7 +1,7 @@
 """The tokens that a rank sends are not those that the other one expects.
 
 Ranks: 2
-Told: split_mismatch
+Told: output_split_sizes
 """
 
 import torch

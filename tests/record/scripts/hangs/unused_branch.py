@@ -26,7 +26,7 @@ rank = dist.get_rank()
 model = DDP(Model())  # right: model = DDP(Model(), find_unused_parameters=True)
 for step in range(3):
     more = rank == 0 or step == 0
-    loss = model(torch.ones(2, 4), more).sum()
+    loss = model(torch.ones(2, 4), more).sum()  # cause
     loss.backward()  # cause
 dist.barrier()
 dist.destroy_process_group()
