@@ -78,8 +78,11 @@ class Pipeline(Strategy, frozen=True, kw_only=True):
 
     @property
     def broken(self) -> Mapping[str, str]:
-        """Releases before the schedule."""
-        return {"<2.9": f"it has no {DUAL_V}"} if self.schedule == DUAL_V else {}
+        """Releases before the schedule, and before the messages that the reference knows."""
+        before = {"<2.9": f"it has no {DUAL_V}"} if self.schedule == DUAL_V else {}
+        return before | {
+            "<2.13": "its schedules begin with messages of one element between neighbouring stages"
+        }
 
     @property
     def where(self) -> str | None:

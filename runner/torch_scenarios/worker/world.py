@@ -461,6 +461,14 @@ class Reaper:
             del world, groups, works
 
 
+#: what empties DTensor's caches: torch 2.13 has one for both, torch 2.10 one for each
+CACHES_OF_LAYOUTS = (
+    "_clear_sharding_prop_cache",
+    "_clear_python_sharding_prop_cache",
+    "_clear_fast_path_sharding_prop_cache",
+)
+
+
 def forget_layouts() -> None:
     """Let DTensor forget what it has derived on meshes that are gone.
 
@@ -469,6 +477,7 @@ def forget_layouts() -> None:
     """
     if "torch.distributed.tensor" in sys.modules:
         debug = import_module("torch.distributed.tensor.debug")
-        clear = getattr(debug, "_clear_sharding_prop_cache", None)
-        if clear is not None:
-            clear()
+        for name in CACHES_OF_LAYOUTS:
+            clear = getattr(debug, name, None)
+            if clear is not None:
+                clear()

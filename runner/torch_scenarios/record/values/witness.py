@@ -48,7 +48,7 @@ MOST_FAILURES = 8
 
 
 class _Guard:
-    """Lets no failure of the witness raise in the user's script: it becomes a line of the record."""
+    """Lets no failure of the witness raise in the user's script: the record gets a line of it."""
 
     def __init__(self, put: Callable[[Any], None]) -> None:
         """Write failures with `put`."""
