@@ -77,6 +77,7 @@ SEAMS = {
     "record.fake": "all ranks in one process of the user's",
     "record.launch": "the user's process before his script",
     "record.values.carriage": "what runs in the user's process",
+    "record.values.deal": "the same",
     "record.values.parameters": "the same",
     "record.values.store": "the same",
     "record.values.witness": "the same",

@@ -8,6 +8,9 @@ The pipeline, one stage a function, for a notebook, a test or another tool::
         observed = torch_scenarios.launch(prepared, predicted)
         print(torch_scenarios.judge(prepared, predicted, observed).status)
 
+`batch(x, y)` returns its arguments and names them as a batch of a training, which
+`scenario record --redeal` deals to other ranks.
+
 Importing this package imports nothing: :mod:`torch_scenarios.stages`, which holds the functions, is
 imported when one of them is first asked for.
 """
@@ -16,16 +19,21 @@ imported when one of them is first asked for.
 # imports this package before it can handle Ctrl-C (`torch_scenarios.entry`).
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from torch_scenarios.record.values.deal import batch
     from torch_scenarios.stages import judge, launch, load, plan, simulate
 
-__all__ = ["judge", "launch", "load", "plan", "simulate"]
+__all__ = ["batch", "judge", "launch", "load", "plan", "simulate"]
 
 
 def __getattr__(name: str) -> object:
-    """Return a function of the pipeline, by its name."""
+    """Return a function of the package, by its name."""
     if name not in __all__:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
+    if name == "batch":
+        from torch_scenarios.record.values.deal import batch
+
+        return batch
     from torch_scenarios import stages
 
     return getattr(stages, name)

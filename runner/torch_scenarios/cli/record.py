@@ -68,6 +68,18 @@ MOST_POSITIONS = 16
 @option(
     HOW, "--values", is_flag=True, help="Compare what the ranks hold: weights, gradients, rows."
 )
+@option(
+    HOW,
+    "--redeal",
+    type=click.Choice(["rows", "ranks"]),
+    is_flag=False,
+    flag_value="rows",
+    default=None,
+    help="Deal the same batches to other ranks in further runs: gradients must not change.",
+)
+@option(HOW, "--allow", multiple=True, help="With --redeal: a module that may make a difference.")
+@option(HOW, "--batch", default="", help="With --redeal: the line that makes a batch, FILE:LINE.")
+@option(HOW, "--no-dropout", is_flag=True, help="With values: let every dropout keep all.")
 @option(HOW, "--cuda-as-cpu", is_flag=True, help="Take the CPU for every CUDA device.")
 @option(
     HOW, "--max-seconds", type=click.FloatRange(0), default=0.0, help="End the run after so long."
@@ -121,8 +133,7 @@ def record(**options: Any) -> None:
     command = tuple(options["command"])
     if not command:
         refuse_usage("there is nothing to record: write `scenario record -n 4 -- train.py`")
-    if options["fake"] and options["values"]:
-        refuse_usage("`--values` compares what real ranks hold: leave `--fake` out")
+    _require_values(options, command)
     world = options["world_size"] or (2 if not options["fake"] else 8)
     order = Order(
         command=command,
@@ -155,9 +166,35 @@ def record(**options: Any) -> None:
 
 def _values(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return how the ranks see their values; nothing where they are not asked to."""
-    from torch_scenarios.record.live import SEEN
+    from torch_scenarios.record.live import KEPT_FOR_PARITY, SEEN
 
-    return dict(SEEN) if options["values"] else {}
+    more = {"no_dropout": True} if options["no_dropout"] else {}
+    if options["redeal"]:
+        line = options["batch"].rpartition(":")[2]
+        batch = {"batch": int(line)} if line else {}
+        return {**KEPT_FOR_PARITY, "redeal": True, **batch, **more}
+    return {**SEEN, **more} if options["values"] else {}
+
+
+def _require_values(options: Mapping[str, Any], command: tuple[str, ...]) -> None:
+    """End the command where options of values do not fit each other, or the script."""
+    if options["fake"] and (options["values"] or options["redeal"]):
+        refuse_usage("`--values` compares what real ranks hold: leave `--fake` out")
+    if (options["allow"] or options["batch"]) and not options["redeal"]:
+        refuse_usage("`--allow` and `--batch` are for `--redeal`")
+    if options["batch"]:
+        file, _, line = options["batch"].rpartition(":")
+        if not line.isdigit() or Path(file).name != Path(command[0]).name:
+            refuse_usage(
+                f"`--batch {options['batch']}` names no line of the script: write "
+                f"`--batch {command[0]}:31`"
+            )
+        from torch_scenarios.record.values.deal import with_batch
+
+        try:
+            with_batch(Path(command[0]).read_text(encoding="utf-8"), command[0], int(line))
+        except (OSError, ValueError) as error:
+            refuse_usage(str(error))
 
 
 def _show(line: str) -> None:
@@ -209,7 +246,22 @@ def _recorded(order: Order, options: Mapping[str, Any]) -> NoReturn:
         sys.exit(error.code or INCONCLUSIVE)
     from torch_scenarios.record.values.verdict import judge_folder
 
-    values = judge_folder(order.folder, found.judged.result.verdict, found.home)
+    verdict = found.judged.result.verdict
+    if options["redeal"] and found.is_whole:
+        from torch_scenarios.record.values.redeal import deal_again
+
+        click.echo("scenario: two more runs deal the same batches to other ranks", err=True)
+        again = deal_again(order, options["redeal"], options["allow"])
+        values = judge_folder(
+            order.folder,
+            verdict,
+            found.home,
+            more=again.findings,
+            scope="" if again.reason else again.words,
+            reason=again.reason and again.words,
+        )
+    else:
+        values = judge_folder(order.folder, verdict, found.home)
     if values is not None:
         found = replace(found, judged=with_verdict(found.judged, values.verdict))
     if options["as_json"] != "-":

@@ -143,6 +143,18 @@ VALUES: tuple[Explanation, ...] = (
         ("frozen parameters", "nothing steps them on purpose"),
     ),
     _page(
+        "depends_on_dealing",
+        "The gradient depends on which rank gets which rows of one and the same global batch.",
+        "A data-parallel step computes what one process does only where that is not so. A mean "
+        "over a rank's own tokens weighs those of a rank with few of them more; BatchNorm "
+        "normalises by the rows that happen to be together; a gradient that nothing reduces is "
+        "that of one rank's rows. `scenario record --redeal` runs the script twice more.",
+        "divide by what all ranks have together; let a norm see the rows of all ranks.",
+        ("dropout", "masks belong to places: turn it off by `--no-dropout`"),
+        ("BatchNorm on purpose", "accept it by `--allow BatchNorm1d`"),
+        ("a contrastive loss", "accept the module by its name, or gather with the gradient"),
+    ),
+    _page(
         "first_nan",
         "The first NaN or infinity: its rank, its module, its step and its line.",
         "After the next reduction every rank has it, and no rank shows where it came from. Where "

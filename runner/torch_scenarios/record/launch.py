@@ -333,7 +333,7 @@ def _script(order: dict[str, Any], recorder: Recorder) -> int:
             sys.argv = [command[0], *command[1:]]
             sys.path.insert(0, str(Path(path).parent))
             main.__dict__["__file__"] = path
-            program = recorder.decisions.compile(Path(path).read_bytes(), path)
+            program = _program(path, main, recorder)
             exec(program, main.__dict__)
     except SystemExit as exiting:
         code = exiting.code
@@ -346,6 +346,21 @@ def _script(order: dict[str, Any], recorder: Recorder) -> int:
         _print_error(error)
         return 1
     return 0
+
+
+def _program(path: str, main: types.ModuleType, recorder: Recorder) -> types.CodeType:
+    """Return a script as code; where one of its lines is named as a batch, with that in it."""
+    from torch_scenarios.record.recorder import VALUES
+
+    named = json.loads(os.environ.get(VALUES) or "{}").get("batch")
+    if not named:
+        code: types.CodeType = recorder.decisions.compile(Path(path).read_bytes(), path)
+        return code
+    from torch_scenarios.record.values import deal
+
+    main.__dict__[deal.CALLED] = deal.batch
+    text = Path(path).read_text(encoding="utf-8")
+    return compile(deal.with_batch(text, path, int(named)), path, "exec")
 
 
 def _print_error(error: BaseException) -> None:

@@ -44,7 +44,7 @@ from torch_scenarios.record.recorder import STACKS, VALUES, append_line, is_fore
 
 #: how values are seen: steps of an optimizer whose values are kept, and bytes of a rank's
 SEEN: Mapping[str, Any] = {"steps": 3, "bytes": 1 << 26}
-KEPT_FOR_PARITY: Mapping[str, Any] = {"steps": 3, "bytes": 1 << 32}
+KEPT_FOR_PARITY: Mapping[str, Any] = {"steps": 3, "bytes": 1 << 32, "outputs": True}
 #: seconds between two looks at the ranks
 LOOK_S = 0.1
 #: seconds without a movement after which the record is analysed

@@ -43,8 +43,8 @@ SAME_PART = 0.5
 class ValueFinding(Struct, frozen=True, kw_only=True):
     """One invariant that does not hold: what is wrong, on which ranks, at which line, what to do.
 
-    `rank` and `place` name the line; `turn` the step of training; `error` whether the program is
-    wrong, or should be looked at.
+    `rank` and `place` name the line, `frames` where the record has none for it; `turn` the step of
+    training; `error` whether the program is wrong, or should be looked at.
     """
 
     code: str
@@ -56,6 +56,7 @@ class ValueFinding(Struct, frozen=True, kw_only=True):
     turn: int = 0
     error: bool = True
     name: str = ""
+    frames: tuple[tuple[str, int, str], ...] = ()
 
 
 class Judgement(Struct, frozen=True, kw_only=True):

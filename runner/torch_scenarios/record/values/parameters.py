@@ -45,6 +45,7 @@ class Parameters:
         self._names: set[str] = set()
         self._roots: dict[int, Any] = {}
         self._prefixes: dict[int, str] = {}
+        self._modules: dict[int, tuple[Any, str]] = {}
         self._count = 0
         #: id of a parameter -> itself, and the place at which it was made
         self.births: dict[int, tuple[Any, int]] = {}
@@ -140,11 +141,19 @@ class Parameters:
             self._roots[id(module)] = (self._weak(module), number, self._weak(owner))
             self._prefixes.setdefault(id(owner), self._prefix(owner, variable))
         prefix = self._prefixes.get(id(owner), "")
+        if known is None:
+            for name, each in modules_of(owner, prefix):
+                self._modules[id(each)] = (self._weak(each), name)
         for name, tensor, kind in tensors_of(owner, prefix):
             if self.find(tensor) is None:
                 self._names.add(name)
                 self.register(tensor, name, kind, place, number)
         return int(number)
+
+    def name_module(self, module: Any) -> str | None:
+        """Return the name of a module, or None where it is not known."""
+        found = self._modules.get(id(module))
+        return found[1] if found is not None and found[0]() is module else None
 
     def register_scopes(self, frame: Any, place: int) -> None:
         """Know the modules that the variables of a frame and of its callers hold."""
@@ -200,12 +209,7 @@ def version_of(tensor: Any) -> Any:
 def tensors_of(module: Any, prefix: str) -> Iterator[tuple[str, Any, str]]:
     """Yield the parameters and float buffers of a module, by names without those of wrappers."""
     seen: set[int] = set()
-    waiting = [(module, prefix)]
-    while waiting:
-        at, path = waiting.pop()
-        if id(at) in seen:
-            continue
-        seen.add(id(at))
+    for path, at in modules_of(module, prefix):
         for kind, named in (("parameter", at._parameters), ("buffer", at._buffers)):
             for name, tensor in named.items():
                 if tensor is None or id(tensor) in seen:
@@ -213,6 +217,18 @@ def tensors_of(module: Any, prefix: str) -> Iterator[tuple[str, Any, str]]:
                 seen.add(id(tensor))
                 if kind == "parameter" or tensor.is_floating_point():
                     yield _joined(path, name), tensor, kind
+
+
+def modules_of(module: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """Yield a module and those in it, each once, by names without those of wrappers."""
+    seen: set[int] = set()
+    waiting = [(module, prefix)]
+    while waiting:
+        at, path = waiting.pop()
+        if id(at) in seen:
+            continue
+        seen.add(id(at))
+        yield path, at
         children = [(part, each) for part, each in at._modules.items() if each is not None]
         for part, child in reversed(children):
             is_hidden = part in WRAPPERS or (part == "module" and is_wrapper(at))

@@ -8,7 +8,7 @@ an optimizer and every weight after it is then held against that part of the ref
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch_scenarios.record.format import refusal
 from torch_scenarios.record.values.format import ValueRecord, read_values
 from torch_scenarios.record.values.invariants import Judgement, ValueFinding
+from torch_scenarios.record.values.source import frames_of_loss
 from torch_scenarios.verdict.finding import ranks_text
 
 Array = NDArray[Any]
@@ -29,6 +30,9 @@ Values = dict[int, dict[str, Array]]
 #: times the unit roundoff and the root of the fan-in that a value may be off; times that, from
 #: which it is wrong for sure
 SLACK, SURE = 16.0, 100.0
+#: part of the largest gradient of a step below which one is compared with that part: a bias before
+#: a norm, whose gradient is zero but for rounding
+CANCELLED = 1e-2
 #: how much more may be off a step later
 LATER = 4.0
 #: names of the format -> dtypes
@@ -73,24 +77,28 @@ class Parity(Struct, frozen=True, kw_only=True):
 
 def read_tensors(folder: Path, rank: int) -> Values:
     """Return what a rank kept of each step. Raises ScenarioError where a file cannot be read."""
+    return {
+        int(path.stem.rpartition("-")[2]): read_tensor_file(path)
+        for path in folder.glob(f"values-{rank:05d}-step-*.safetensors")
+    }
+
+
+def read_tensor_file(path: Path) -> dict[str, Array]:
+    """Return the tensors of a file. Raises ScenarioError where it cannot be read."""
     import ml_dtypes
     from safetensors import SafetensorError, deserialize
 
-    found: Values = {}
-    for path in folder.glob(f"values-{rank:05d}-step-*.safetensors"):
-        step = int(path.stem.rpartition("-")[2])
-        try:
-            read: Any = deserialize
-            entries = read(path.read_bytes())
-        except (OSError, SafetensorError) as error:
-            raise refusal(path, "bad_record", f"it cannot be read: {error}") from None
-        found[step] = {}
-        for name, entry in entries:
-            kind = DTYPES.get(entry["dtype"])
-            if kind is not None:
-                dtype = np.dtype(ml_dtypes.bfloat16) if kind == "bfloat16" else np.dtype(kind)
-                value = np.frombuffer(entry["data"], dtype=dtype).reshape(entry["shape"])
-                found[step][name] = value
+    try:
+        read: Any = deserialize
+        entries = read(path.read_bytes())
+    except (OSError, SafetensorError) as error:
+        raise refusal(path, "bad_record", f"it cannot be read: {error}") from None
+    found = {}
+    for name, entry in entries:
+        kind = DTYPES.get(entry["dtype"])
+        if kind is not None:
+            dtype = np.dtype(ml_dtypes.bfloat16) if kind == "bfloat16" else np.dtype(kind)
+            found[name] = np.frombuffer(entry["data"], dtype=dtype).reshape(entry["shape"])
     return found
 
 
@@ -410,19 +418,33 @@ def _deviations(
                         )
 
 
+def bound_of(value: Array, step: int) -> float:
+    """Return how far a value may be off, relative to its largest element, by rounding alone."""
+    root = float(max(max(value.shape, default=1), 16)) ** 0.5
+    return float(SLACK * EPS.get(str(value.dtype), 2.0**-24) * root * LATER**step)
+
+
+def size_of_gradients(sides: Iterable[Values], step: int) -> float:
+    """Return the size below which a gradient is what cancels out of larger ones."""
+    largest = [
+        float(np.abs(each.astype(float)).max(initial=0.0))
+        for values in sides
+        for each in arrays_by_name(values, step, "gradient").values()
+    ]
+    return CANCELLED * max(largest, default=0.0)
+
+
 def _distance(
     kind: str, step: int, got: Array, whole: Array, at: Arrangement, where: Any
 ) -> tuple[float, float]:
     """Return how far a value is off, relative to the largest of its whole, and the bound."""
-    bound = (
-        SLACK * EPS.get(str(whole.dtype), 2.0**-24) * max(max(whole.shape, default=1), 16) ** 0.5
-    )
-    bound *= LATER**step
+    bound = bound_of(whole, step)
     wanted = at.part_of(whole).astype(float)
     if got.shape != wanted.shape:
         return float("inf"), bound
     if kind == "gradient":
         size = float(np.abs(whole.astype(float)).max(initial=0.0))
+        size = max(size, size_of_gradients([where[0]], step))
         apart = float(np.abs(got.astype(float) - wanted).max(initial=0.0))
         return (apart / size if size else apart), bound
     reference, values, name = where
@@ -474,10 +496,26 @@ def _finding(
         ranks=(first.rank,),
         rank=first.rank,
         place=step.place,
+        frames=_frames_to_blame(first, records[first.rank], words),
         hint=hint,
         turn=first.step,
         name=first.name,
     )
+
+
+def _frames_to_blame(
+    first: _Deviation, record: ValueRecord, words: str
+) -> tuple[tuple[str, int, str], ...]:
+    """Return where a wrong gradient comes from: its reduction, or the loss; else nowhere."""
+    if first.kind != "gradient" or "nothing computes it" in words:
+        return ()
+    number = record.names.get(first.name, -1)
+    for call in record.calls:
+        is_own = any(e.carries == "gradient" and number in e.parameters for e in call.tensors)
+        if call.turn == first.step and is_own:
+            return record.places.get(call.place, ())
+    passes = [e.details[1] for e in record.of_kind("bw") if e.details[0] == first.step]
+    return frames_of_loss(record, passes[0]) if passes else ()
 
 
 def _explained(

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from typing import Any
 
-from torch_scenarios.record.values.digest import bytes_of, local_part
+from torch_scenarios.record.values.digest import bytes_of, local_part, tensors_in
 
+#: elements of a module's output at most that are kept
+MOST_OUTPUT = 1 << 20
 #: dtype of torch -> its name in the format; others are not kept
 DTYPES = {
     "float64": "F64",
@@ -33,22 +36,39 @@ class ValueStore:
     def __init__(self, witness: Any, steps: int, most: int) -> None:
         """Keep the values of so many steps, and so many bytes at most."""
         self._witness, self._steps, self._most = witness, steps, most
-        self._count = 0
+        self.count = 0
         self._size = 0
-        self._kept: dict[str, tuple[str, list[int], bytes]] = {}
+        self._outputs = bool(witness.settings.get("outputs"))
+        self._calls: dict[str, int] = {}
+        self._kept: dict[str, Any] = {}
 
     def enter(self, module: Any, inputs: Any, depth: int) -> None:
         """Keep nothing of what a module is called with: the witness writes its rows down."""
 
     def leave(self, module: Any, output: Any, depth: int) -> None:
-        """Keep nothing of what a module gives back."""
+        """Keep what a module gives back in training: `out/NAME#K` at its call K since a step."""
+        witness = self._witness
+        if not self._outputs or self.count >= self._steps or witness.in_backward:
+            return
+        name = witness.parameters.name_module(module)
+        if name is None or not module.training or not witness.torch.is_grad_enabled():
+            return
+        tensor = next(tensors_in(output, witness.torch.Tensor), None)
+        if tensor is None or not tensor.is_floating_point() or tensor.numel() > MOST_OUTPUT:
+            return
+        call = self._calls.get(name, 0)
+        self._calls[name] = call + 1
+        self._keep(f"out/{name}#{call}", tensor)
+        if f"out/{name}#{call}" in self._kept:
+            place = witness.place(sys._getframe(1))
+            witness.put(["out", witness.turn, f"{name}#{call}", type(module).__name__, place])
 
     def before_backward(self, roots: Any) -> None:
         """Write down the losses."""
         tensor = self._witness.torch.Tensor  # a root may be an edge of a graph
         tensors = [each for each in roots if isinstance(each, tensor)]
         values = [float(each.detach().double()) for each in tensors if each.numel() == 1]
-        if values and self._count < self._steps:
+        if values and self.count < self._steps:
             self._witness.put(["loss", self._witness.turn, values])
 
     def before_clip(self, parameters: Any) -> None:
@@ -56,22 +76,22 @@ class ValueStore:
 
     def before_step(self, optimizer: Any) -> None:
         """Keep gradients, and at the first step the weights."""
-        if self._count >= self._steps:
+        if self.count >= self._steps:
             return
         for known, tensor in self._parameters(optimizer):
-            if self._count == 0:
+            if self.count == 0:
                 self._keep(f"before/{known.name}", tensor)
             if tensor.grad is not None:
                 self._keep(f"gradient/{known.name}", tensor.grad)
 
     def after_step(self, optimizer: Any) -> None:
         """Keep weights, and write the file of this step."""
-        if self._count >= self._steps:
+        if self.count >= self._steps:
             return
         for known, tensor in self._parameters(optimizer):
             self._keep(f"after/{known.name}", tensor)
         self._write()
-        self._count += 1
+        self.count += 1
 
     def end(self) -> None:
         """Forget what no step has written."""
@@ -93,23 +113,53 @@ class ValueStore:
             return
         self._size += local.numel() * local.element_size()
         if self._size <= self._most:
-            self._kept[name] = (dtype, list(local.shape), bytes_of(local))
+            self._kept[name] = local.clone()
 
     def _write(self) -> None:
-        """Write what is kept: eight bytes with the size of a header, the header, the values."""
-        header: dict[str, Any] = {}
-        place = 0
-        for name, (dtype, shape, content) in self._kept.items():
-            end = place + len(content)
-            header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [place, end]}
-            place = end
-        text = json.dumps(header).encode()
-        text += b" " * (-len(text) % 8)
+        """Write what is kept."""
         rank = self._witness.recorder.about["rank"]
-        name = f"values-{rank:05d}-step-{self._count}.safetensors"
-        with open(os.path.join(self._witness.recorder.folder, name), "wb") as file:
-            file.write(len(text).to_bytes(8, "little"))
-            file.write(text)
-            for _, _, content in self._kept.values():
-                file.write(content)
+        name = f"values-{rank:05d}-step-{self.count}.safetensors"
+        write_tensors(os.path.join(self._witness.recorder.folder, name), self._kept)
         self._kept.clear()
+        self._calls.clear()
+
+
+def write_tensors(path: str, tensors: dict[str, Any]) -> None:
+    """Write tensors: eight bytes with the size of a header, the header, the values."""
+    header: dict[str, Any] = {}
+    contents = []
+    place = 0
+    for name, tensor in tensors.items():
+        dtype = DTYPES.get(str(tensor.dtype)[6:])
+        if dtype is None:
+            continue
+        contents.append(bytes_of(tensor))
+        end = place + len(contents[-1])
+        header[name] = {
+            "dtype": dtype,
+            "shape": list(tensor.shape),
+            "data_offsets": [place, end],
+        }
+        place = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little"))
+        file.write(text)
+        file.writelines(contents)
+
+
+def read_tensors(path: str, torch: Any) -> dict[str, Any]:
+    """Return the tensors of a file."""
+    names = {kind: name for name, kind in DTYPES.items()}
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        content = bytearray(file.read())
+    found = {}
+    for name, about in header.items():
+        start, end = about["data_offsets"]
+        dtype = getattr(torch, names[about["dtype"]])
+        part = torch.frombuffer(content[start:end], dtype=dtype) if end > start else torch.empty(0)
+        found[name] = part.to(dtype).reshape(about["shape"]).clone()
+    return found

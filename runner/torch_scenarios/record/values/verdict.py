@@ -34,6 +34,8 @@ class ValueVerdict(Struct, frozen=True, kw_only=True):
     open: tuple[str, ...]
     #: what the witness could not see, because of a failure of its own
     failures: tuple[str, ...] = ()
+    #: what further runs compared, in words
+    further: str = ""
 
     @property
     def scope(self) -> str:
@@ -42,22 +44,40 @@ class ValueVerdict(Struct, frozen=True, kw_only=True):
             return ""
         details = f"communication: nothing wrong; values: {self.judged} invariants judged, "
         details += "nothing wrong" if not self.warnings else "only warnings"
+        details += f"; {self.further}" if self.further else ""
         return details + ("; not all could be seen" if self.failures else "")
 
 
-def judge_folder(folder: Path, verdict: Verdict, home: str) -> ValueVerdict | None:
-    """Return a verdict with what the values of a record say; None where it has none."""
+def judge_folder(
+    folder: Path,
+    verdict: Verdict,
+    home: str,
+    *,
+    more: Sequence[ValueFinding] = (),
+    scope: str = "",
+    reason: str = "",
+) -> ValueVerdict | None:
+    """Return a verdict with what the values of a record say; None where it has none.
+
+    `more` are findings of further runs, `scope` says what these compared, and `reason` why that is
+    not known: then a verdict without an error is INCONCLUSIVE.
+    """
     if not has_values(folder):
         return None
     records = read_values(folder)
     judgement = judge_values(records, find_roles(records))
+    judgement = replace(judgement, findings=(*judgement.findings, *more))
     places = {rank: record.places for rank, record in records.items()}
     details = [
         (each, problem_of(each, places[each.rank].get(each.place, ()), home))
         for each in judgement.findings
     ]
     failures = tuple(dict.fromkeys(_failures(records)))
-    return _joined(verdict, judgement, details, failures)
+    found = replace(_joined(verdict, judgement, details, failures), further=scope)
+    if reason and found.verdict.status == "PASSED":
+        unknown = replace(found.verdict, status="INCONCLUSIVE", reason=reason)
+        return replace(found, verdict=unknown)
+    return found
 
 
 def _failures(records: Mapping[int, ValueRecord]) -> Iterator[str]:
@@ -123,7 +143,7 @@ def problem_of(finding: ValueFinding, frames: Sequence[tuple[str, int, str]], ho
     return Problem(
         code=finding.code,
         message=finding.message,
-        mark=mark_of(frames, home),
+        mark=mark_of(finding.frames or frames, home),
         hint=finding.hint,
     )
 

@@ -16,6 +16,7 @@ import json
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from types import TracebackType
@@ -37,6 +38,10 @@ VERSION = 1
 
 #: rows of one batch that are hashed
 MOST_ROWS = 1 << 14
+#: what drops elements, by `p`
+DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
+#: seconds that a rank waits for the others before it ends a run that is only compared
+STOP_S = 10.0
 #: parameters of which it is known where they are made
 MOST_BIRTHS = 1 << 14
 #: places whose variables are searched for modules
@@ -124,7 +129,44 @@ class ValueWitness:
         self.listeners: list[Any] = []
         if settings.get("bytes"):
             self.listeners.append(ValueStore(self, settings["steps"], settings["bytes"]))
+        self.dealing: Any = None
+        if settings.get("redeal"):
+            from torch_scenarios.record.values.deal import Dealing
+
+            plan = settings.get("plan", "")
+            self.dealing = Dealing(self, recorder.folder, recorder.about["rank"], plan)
+        if settings.get("stop"):
+            self._keep_files()
         self._install()
+
+    def _keep_files(self) -> None:
+        """Keep what the script writes aside: it runs once more, for a comparison."""
+        from torch_scenarios.record.scratch import Scratch
+
+        folder = self.recorder.folder
+        own = (os.getcwd(), os.path.dirname(os.path.abspath(sys.argv[0])))
+        Scratch(os.path.join(folder, "scratch"), free=(folder,), own=own).install()
+
+    @property
+    def is_past(self) -> bool:
+        """Whether the steps are over whose values are kept."""
+        return any(each.count >= self.settings["steps"] for each in self.listeners)
+
+    def _stop(self) -> None:
+        """End the process, once all ranks have come so far or some time has gone by."""
+        folder, world = self.recorder.folder, int(self.recorder.about["world_size"])
+        name = f"values-{self.recorder.about['rank']:05d}.stopped"
+        with open(os.path.join(folder, name), "w", encoding="ascii"):
+            pass
+        until = time.monotonic() + STOP_S
+        while time.monotonic() < until:
+            if sum(each.endswith(".stopped") for each in os.listdir(folder)) >= world:
+                break
+            time.sleep(0.02)
+        self.recorder.end(0)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
     @property
     def rests(self) -> bool:
@@ -210,6 +252,8 @@ class ValueWitness:
             each.enter(module, inputs, depth)
 
     def _enter_root(self, module: Any, inputs: Any, *, grad: bool) -> None:
+        if self.settings.get("stop") and self.is_past:
+            self._stop()
         frame = sys._getframe(3)
         if self._stepped:
             self._stepped = False
@@ -413,7 +457,11 @@ class ValueWitness:
             found = index(iterator)
             with self.guard:
                 seen = getattr(iterator, "_scenario", None)
+                if seen is not None and self.dealing is not None and _are_numbers(found):
+                    at = seen["number"], seen["epoch"], seen["drawn"]
+                    found = self.dealing.indices(*at, found)
                 if seen is not None:
+                    seen["drawn"] += 1
                     seen["indices"].append(found)
             return found
 
@@ -422,7 +470,7 @@ class ValueWitness:
             with self.guard:
                 seen = getattr(iterator, "_scenario", None)
                 if seen is not None:
-                    self._batch(seen, batch)
+                    batch = self._batch(seen, batch)
             return batch
 
         kind.__init__, kind.__next__, kind._next_index = beginning, stepping, indexing
@@ -436,19 +484,35 @@ class ValueWitness:
         else:
             number, epoch = known[1], known[2] + 1
         self._loaders[id(loader)] = (weakref.ref(loader), number, epoch)
-        return {"number": number, "epoch": epoch, "batch": 0, "indices": []}
+        return {"number": number, "epoch": epoch, "batch": 0, "drawn": 0, "indices": []}
 
     def _place_of_user(self) -> int:
         return self.place(sys._getframe(3))
 
-    def _batch(self, seen: dict[str, Any], batch: Any) -> None:
+    def _batch(self, seen: dict[str, Any], batch: Any) -> Any:
         self._loaded = True
         indices = seen["indices"].pop(0) if seen["indices"] else None
-        rows = row_digests(batch, self.torch.Tensor)[:MOST_ROWS]
         details = [*map(int, indices or ())] if _are_numbers(indices) else None
+        if self.dealing is not None and details is None:
+            at = seen["number"], seen["epoch"], seen["batch"]
+            batch = self.dealing.batch(*at, batch)
+        rows = row_digests(batch, self.torch.Tensor)[:MOST_ROWS]
         place = self._place_of_user()
         self.put(["b", seen["number"], seen["epoch"], seen["batch"], place, rows, details])
         seen["batch"] += 1
+        return batch
+
+    def see_batch(self, loader: int, number: int, place: int, batch: list[Any]) -> list[Any]:
+        """Return a batch that the script names itself, and write down its rows."""
+        self._loaded = True
+        if number == 0:
+            about = {"sampler": "", "dataset": "", "rows": -1, "batch_size": None}
+            self.put(["l", loader, place, {**about, "replacement": False, "shuffle": False}])
+        if self.dealing is not None:
+            batch = self.dealing.batch(loader, 0, number, batch)
+        rows = row_digests(batch, self.torch.Tensor)[:MOST_ROWS]
+        self.put(["b", loader, 0, number, place, rows, None])
+        return batch
 
     # ------------------------------------------------------------------ wrappers of models
 
@@ -601,6 +665,9 @@ class ValueWitness:
 
     def _watch_dropout(self) -> None:
         functional = self.torch.nn.functional
+        if self.settings.get("no_dropout"):
+            self._leave_dropout_out(functional)
+            return
         drop = functional.dropout
         attend = functional.scaled_dot_product_attention
 
@@ -623,6 +690,27 @@ class ValueWitness:
 
         self._replace(drop, dropping, functional)
         self._replace(attend, attending, functional)
+
+    def _leave_dropout_out(self, functional: Any) -> None:
+        """Let every dropout keep all elements, so that runs can be compared."""
+
+        def off(function: Any, at: int, name: str) -> Any:
+            @functools.wraps(function)
+            def keeping(*args: Any, **kwargs: Any) -> Any:
+                own = [*args]
+                if len(own) > at:
+                    own[at] = 0.0
+                else:
+                    kwargs[name] = 0.0
+                return function(*own, **kwargs)
+
+            return keeping
+
+        for name in DROPOUTS:
+            function = getattr(functional, name)
+            self._replace(function, off(function, 1, "p"), functional)
+        attend = functional.scaled_dot_product_attention
+        self._replace(attend, off(attend, 3, "dropout_p"), functional)
 
     def _random(self, tensor: Any, frame: Any) -> None:
         """Write down the state of the generator and the input of a random call."""

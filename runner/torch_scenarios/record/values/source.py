@@ -1,0 +1,59 @@
+"""Lines of a recorded script that are to blame, found around a line that is known."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from torch_scenarios.record.values.format import ValueRecord
+
+#: bytes of a script that is parsed
+MOST_TEXT = 1 << 21
+
+
+def frames_of_loss(record: ValueRecord, place: int) -> tuple[tuple[str, int, str], ...]:
+    """Return the frames at which the loss of a backward pass is assigned; else of the pass."""
+    frames = record.places.get(place, ())
+    if not frames:
+        return ()
+    file, line, _ = frames[0]
+    found = _assignment(Path(file), line)
+    return frames if found is None else ((file, *found), *frames[1:])
+
+
+def _assignment(path: Path, line: int) -> tuple[int, str] | None:
+    """Return the line that assigned last, above, what `.backward()` is called on at a line."""
+    try:
+        if path.stat().st_size > MOST_TEXT:
+            return None
+        text = path.read_text(encoding="utf-8", errors="replace")
+        tree = ast.parse(text)
+    except (OSError, SyntaxError, ValueError):
+        return None
+    name = _receiver(tree, line)
+    before = [
+        each.lineno
+        for each in ast.walk(tree)
+        if isinstance(each, ast.Assign)
+        and each.lineno < line
+        and any(isinstance(part, ast.Name) and part.id == name for part in each.targets)
+    ]
+    if not name or not before:
+        return None
+    return max(before), text.splitlines()[max(before) - 1].strip()
+
+
+def _receiver(tree: ast.Module, line: int) -> str:
+    """Return the variable in what `.backward()` is called on: `loss` of `(loss / n).backward()`."""
+    for each in ast.walk(tree):
+        if (
+            isinstance(each, ast.Call)
+            and isinstance(each.func, ast.Attribute)
+            and each.func.attr == "backward"
+            and each.lineno <= line <= (each.end_lineno or each.lineno)
+        ):
+            if isinstance(each.func.value, ast.Name):
+                return each.func.value.id
+            names = {part.id for part in ast.walk(each.func.value) if isinstance(part, ast.Name)}
+            return "loss" if "loss" in names else ""
+    return ""

@@ -1,0 +1,149 @@
+"""The same batches dealt to other ranks: which trainings depend on that, and which do not."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+from recordings import SCRIPTS
+
+import torch_scenarios
+from torch_scenarios.cli import cli
+from torch_scenarios.record.values.deal import with_batch
+from torch_scenarios.record.values.format import ValueRecord
+from torch_scenarios.record.values.source import frames_of_loss
+
+if TYPE_CHECKING:
+    from recordings import Recording
+
+FOLDER = SCRIPTS / "values" / "redeal"
+REDEAL = ("-n", "2", "--redeal")
+
+
+def line_of(script: str, mark: str) -> int:
+    text = (FOLDER / script).read_text(encoding="utf-8")
+    (found,) = [n for n, line in enumerate(text.splitlines(), 1) if line.endswith(f"# {mark}")]
+    return found
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("norm_of_own_rows.py", "`1` (BatchNorm1d) is the first module whose rows depend on"),
+        ("mean_of_own_tokens.py", "the forward pass of each row is the same"),
+        ("lines_of_own_tokens.py", "the forward pass of each row is the same"),
+    ],
+)
+def test_a_gradient_that_depends_on_the_dealing_is_found(
+    recording: Recording, script: str, words: str
+) -> None:
+    ran = recording.of(f"values/redeal/{script}", *REDEAL)
+    assert ran.code == 1, ran.output
+    assert "error[depends_on_dealing]" in ran.output
+    assert f"{script}:{line_of(script, 'depends_on_dealing')}:" in ran.output
+    assert words in " ".join(ran.output.split())
+    assert [each["code"] for each in ran.result["problems"]] == ["depends_on_dealing"]
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["rows", "ranks"])
+def test_a_right_gradient_does_not_depend_on_it(recording: Recording, kind: str) -> None:
+    ran = recording.of("values/redeal/norm_of_each_row.py", "-n", "2", "--redeal", kind)
+    assert ran.code == 0, ran.output
+    assert "36 gradients do not depend on the dealing" in ran.output
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_a_line_names_the_batch_where_there_is_no_loader(recording: Recording) -> None:
+    script = "tokens_of_all.py"
+    ran = recording.of(f"values/redeal/{script}", *REDEAL)
+    assert ran.code == 3, ran.output
+    assert "`--batch train.py:31`" in ran.output
+    line = f"{script}:{line_of(script, 'batch')}"
+    ran = recording.of(f"values/redeal/{script}", *REDEAL, "--batch", line)
+    assert ran.code == 0, ran.output
+    assert "18 gradients do not depend on the dealing" in ran.output
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_a_module_may_be_allowed_to_make_the_difference(recording: Recording) -> None:
+    ran = recording.of("values/redeal/norm_of_own_rows.py", *REDEAL, "--allow", "BatchNorm1d")
+    assert ran.code == 0, ran.output
+    assert "only `1` makes a difference, which is allowed" in ran.output
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_random_masks_are_not_a_mistake(recording: Recording) -> None:
+    ran = recording.of("values/redeal/draws_masks.py", *REDEAL)
+    assert ran.code == 3, ran.output
+    assert "random_in_forward" in ran.output
+    ran = recording.of("values/redeal/draws_masks.py", *REDEAL, "--no-dropout")
+    assert ran.code == 0, ran.output
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--redeal", "--batch", "other.py:3"], "names no line of the script"),
+        (["--redeal", "--batch", "train.py:1"], "assigns no variables"),
+        (["--allow", "BatchNorm1d"], "are for `--redeal`"),
+        (["--redeal", "--fake"], "leave `--fake` out"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    tmp_path: Path, options: list[str], words: str
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print()\n", encoding="utf-8")
+    done = CliRunner().invoke(cli, ["record", *options, "--", str(script)])
+    assert done.exit_code == 2
+    assert words in done.output
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "then"),
+    [
+        ("x = f()\ny = x\n", 1, "x = f()\nx = __scenario_batch__(x)\ny = x"),
+        (
+            "if a:\n    x, y = f()\n",
+            2,
+            "if a:\n    x, y = f()\n    x, y = __scenario_batch__(x, y)",
+        ),
+        ("for x, y in z:\n    g(x)\n", 1, "for x, y in z:\n    x, y = __scenario_batch__(x, y)\n"),
+    ],
+)
+def test_a_line_becomes_a_batch(text: str, line: int, then: str) -> None:
+    assert ast.unparse(with_batch(text, "train.py", line)).startswith(then)
+
+
+def test_without_a_record_a_batch_is_what_it_was() -> None:
+    x, y = object(), object()
+    assert torch_scenarios.batch(x) is x
+    assert torch_scenarios.batch(x, y) == (x, y)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("loss = f(x)\nother = 1\nloss.backward()\n", 1),
+        ("loss = f(x)\n(loss / 2).backward()\n", 1),
+        ("f(x).backward()\n", 1),
+        ("total = f(x)\ntotal.backward()\n", 1),
+    ],
+)
+def test_the_line_of_a_loss_is_found(tmp_path: Path, text: str, line: int) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(text, encoding="utf-8")
+    last = len(text.splitlines())
+    record = ValueRecord(rank=0, settings={}, places={4: ((str(script), last, ""),)})
+    assert frames_of_loss(record, 4)[0][1] == line
+    assert frames_of_loss(record, 5) == ()
