@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
@@ -17,6 +17,8 @@ from torch_scenarios.record.values.format import ValueRecord
 from torch_scenarios.record.values.source import frames_of_loss
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from recordings import Recording
 
 FOLDER = SCRIPTS / "values" / "redeal"
@@ -88,6 +90,35 @@ def test_random_masks_are_not_a_mistake(recording: Recording) -> None:
     assert "random_in_forward" in ran.output
     ran = recording.of("values/redeal/draws_masks.py", *REDEAL, "--no-dropout")
     assert ran.code == 0, ran.output
+
+
+def train_on_tokens(rank: int, world_size: int) -> None:
+    """Train on rows of uneven weight, averaged on each rank by itself."""
+    import torch
+    import torch.distributed as dist
+
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    rows, weights = torch.randn(8, 4), torch.arange(8.0)
+    for _ in range(2):
+        own = torch_scenarios.batch(rows[rank::world_size], weights[rank::world_size])
+        optimizer.zero_grad()
+        loss = (layer(own[0]).pow(2).sum(1) * own[1]).sum() / own[1].sum()
+        loss.backward()
+        for parameter in layer.parameters():
+            assert parameter.grad is not None
+            dist.all_reduce(parameter.grad)
+            parameter.grad.div_(world_size)
+        optimizer.step()
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_a_function_is_dealt_anew(record_program: Callable[..., Any]) -> None:
+    found = record_program(train_on_tokens, world_size=2, redeal="rows")
+    assert found.status == "FAILED"
+    assert found.diagnoses == ("depends_on_dealing",)
 
 
 @pytest.mark.parametrize(

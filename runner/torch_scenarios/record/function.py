@@ -13,6 +13,7 @@ from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.record.analysis import NothingRecordedError, Recorded, recorded
 from torch_scenarios.record.difference import as_scenario, difference_words, differences
 from torch_scenarios.record.live import KEPT_FOR_PARITY, SEEN, Order, WarmLaunch
+from torch_scenarios.record.values.redeal import Redeal, deal_again
 from torch_scenarios.record.values.verdict import judge_folder, problems_of
 from torch_scenarios.verdict import Verdict
 from torch_scenarios.verdict.finding import ranks_text
@@ -92,19 +93,27 @@ class ProgramRecorder:
         fake: bool = True,
         cuda_as_cpu: bool = False,
         values: bool = False,
+        redeal: str = "",
     ) -> RecordedFunction:
         """Record a function on every rank of a world, in processes of their own.
 
         The default process group is there when it is called; an `init_process_group` of its own is
         taken for that one. It gets `rank` and `world_size` where it has parameters of these names.
         With `values` the ranks are real, and what they hold is compared: weights, gradients, rows.
+        With `redeal` (`rows` or `ranks`) two more runs deal the same batches to other ranks.
         Raises ValueError where other processes cannot find the function.
         """
-        found, folder = self._record(
-            function, world_size, fake=fake, cuda_as_cpu=cuda_as_cpu, values=SEEN if values else {}
+        how = {**KEPT_FOR_PARITY, "redeal": True} if redeal else SEEN if values else {}
+        found, order = self._record(
+            function, world_size, fake=fake, cuda_as_cpu=cuda_as_cpu, values=how
         )
-        verdict = found.judged.result.verdict
-        seen = judge_folder(folder, verdict, found.home)
+        folder, verdict = order.folder, found.judged.result.verdict
+        again = Redeal()
+        if redeal and found.is_whole:
+            again = deal_again(order, redeal, start=self._warm.start)
+        seen = judge_folder(
+            folder, verdict, found.home, more=again.findings, reason=again.reason and again.words
+        )
         verdict = verdict if seen is None else seen.verdict
         assert found.judged.scenario is not None
         return RecordedFunction(
@@ -126,8 +135,8 @@ class ProgramRecorder:
         fake: bool,
         cuda_as_cpu: bool,
         values: Mapping[str, Any],
-    ) -> tuple[Recorded, Path]:
-        """Record a function; return what came of it, and the folder of its record."""
+    ) -> tuple[Recorded, Order]:
+        """Record a function; return what came of it, and what was ordered."""
         name, file = _found(function)
         folder = self._folder()
         order = Order(
@@ -143,7 +152,7 @@ class ProgramRecorder:
             values=values,
         )
         try:
-            return recorded(order, start=self._warm.start), folder
+            return recorded(order, start=self._warm.start), order
         except NothingRecordedError as error:
             log = (folder / "output.log").read_text(encoding="utf-8", errors="replace")
             message = f"{error}\n{log}"
@@ -165,9 +174,10 @@ class ProgramRecorder:
 
         folders = []
         for each, world in ((reference or function, 1), (function, world_size)):
-            found, folder = self._record(
+            found, order = self._record(
                 each, world, fake=False, cuda_as_cpu=False, values=KEPT_FOR_PARITY
             )
+            folder = order.folder
             if not found.is_whole:
                 output = (folder / "output.log").read_text(encoding="utf-8", errors="replace")
                 ended = f"`{each.__name__}` on {world} ranks does not end well: {found.reason}"

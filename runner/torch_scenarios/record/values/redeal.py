@@ -39,7 +39,7 @@ Key = tuple[int, int, int]
 KINDS = ("rows", "ranks")
 #: times of what rounding was measured to do that a gradient may change; times the bound, from which
 #: the change is a mistake
-SLACK, SURE = 8.0, 10.0
+TIMES, SURE = 8.0, 10.0
 #: change of a gradient by another order of the same rows that no rounding makes
 ORDER_APART = 1e-3
 #: relative change of a module's rows from which the module makes the difference
@@ -316,7 +316,7 @@ def _changes(
                 size = max(_largest(own), largest) or 1.0
                 off = _apart(own, others[name]) / size
                 measured = _apart(own, third[name]) / size if name in third else 0.0
-                bound = max(SLACK * measured, bound_of(own, step))
+                bound = max(TIMES * measured, bound_of(own, step))
                 yield _Change(step=step, rank=rank, name=name, off=off, bound=bound, order=measured)
 
 
