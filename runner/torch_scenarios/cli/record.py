@@ -447,7 +447,10 @@ def finding_lines(result: Judged) -> list[str]:
     help="Write the result as `check` does.",
 )
 def import_records(**options: Any) -> None:
-    """Judge a record, of ours or torch's flight recorder: the content shows which.
+    """Judge a record of ours, dumps of torch's flight recorder, or what a job has printed.
+
+    The content shows which. Of a log, lines of NCCL's watchdog, torchrun's table of errors,
+    tracebacks of ranks, stacks of py-spy and the JSON of NCCL's RAS are read.
 
     Exit codes: 0 nothing is wrong, 1 something is, 2 it is not a record, 3 it is not whole.
     """
@@ -467,6 +470,8 @@ def import_records(**options: Any) -> None:
     )
 
     folder, launch = Path(options["folder"]), LaunchRecord()
+    if folder.is_file() and not _is_dump(folder):
+        _import_log(folder, quiet=options["quiet"])
     wrong: list[Finding] = []
     try:
         if folder.is_dir() and is_record(folder):
@@ -510,6 +515,37 @@ def import_records(**options: Any) -> None:
         click.echo(clean(line))
     _write(result, options)
     sys.exit(exit_code(result, 0))
+
+
+def _is_dump(path: Path) -> bool:
+    """Whether a file may be a dump of the flight recorder: a pickle, or JSON with its entries."""
+    with path.open("rb") as file:
+        head = file.read(1 << 16).lstrip()
+    return head[:1] == b"\x80" or (head[:1] == b"{" and b'"communicators"' not in head)
+
+
+def _import_log(path: Path, *, quiet: bool) -> NoReturn:
+    """Judge what a job has printed, and leave with the exit code."""
+    from torch_scenarios.record.evidence.job_log import find_in_log, log_lines, read_job_log
+
+    try:
+        log = read_job_log(path)
+    except ScenarioError as error:
+        refuse(error)
+    found = find_in_log(log)
+    click.echo(
+        clean(f"{'FAILED' if found else 'INCONCLUSIVE':12} {path}  of {len(log.ranks)} ranks")
+    )
+    for line in () if quiet else log_lines(log):
+        click.echo(clean(f"  {line}"))
+    for each in () if quiet else found:
+        name = "" if each.code == "outcome_differs" else f"{each.code}: "
+        _show(f"  {name}{each.prose}")
+        for clause in each.because:
+            _show(f"    {clause}")
+        if each.fix:
+            _show(f"    fix: {each.fix}")
+    sys.exit(FOUND if found else INCONCLUSIVE)
 
 
 def _notes_of(records: Mapping[int, RankRecord]) -> list[str]:

@@ -372,6 +372,30 @@ def _listed(ranks: Sequence[int]) -> str:
     return f"{shown}, ..." if len(ranks) > 8 else shown
 
 
+def explain_places(sides: Sequence[tuple[list[int], _Frames]], folder: str) -> _Reason | None:
+    """Return why ranks are at different places of a script, by its text alone.
+
+    How often they came there is not known: the loop that some are still in, or the `if` that some
+    have taken.
+    """
+    for ranks, frames in sides:
+        loop = _loop_of(frames, [each for _, each in sides if each != frames])
+        if loop is not None and len(sides) > 1:
+            text, line, file = loop
+            place = _short(((file, line, ""),), folder)
+            verb = "is" if len(ranks) == 1 else "are"
+            branch = _branch_of(sides, folder)
+            if branch is not None and "rank" in str(branch[0]):
+                return branch
+            words = f"{ranks_text(ranks)} {verb} still in the loop `{text}` ({place})"
+            fix = (
+                f"give every rank as many turns of the loop at {place}, or leave it on all ranks "
+                "at once."
+            )
+            return Clause(words), fix
+    return _branch_of(sides, folder)
+
+
 def _caught(parted: _Parted, *, whole: bool) -> _Reason | None:
     """Return the error that some ranks caught and others did not."""
     found: dict[tuple[Decision, str], dict[int, Caught]] = {}
@@ -721,6 +745,13 @@ def _branch(
             for rank in parting.missing
         }
         sides.append((list(parting.missing), last[parting.missing[0]]))
+    return _branch_of(sides, folder)
+
+
+def _branch_of(
+    sides: Sequence[tuple[list[int], _Frames]], folder: str
+) -> tuple[Clause, str] | None:
+    """Return the `if` or `except` that leads some ranks to their place, by the script's text."""
     for ranks, frames in sides:
         others = [each for who, each in sides if who is not ranks]
         for file, line, _ in frames:
@@ -743,7 +774,7 @@ def _branch(
                 tries = [each for each in apart if isinstance(each[0], ast.Try)]
                 asks_rank = "rank" in source.text(apart[-1][0].lineno)
                 chosen = tries[0] if tries and not asks_rank else apart[-1]
-                return _decision(*chosen, source, ranks, folder, records)
+                return _decision(*chosen, source, ranks, folder, sum(len(who) for who, _ in sides))
     return _jump(sides, folder)
 
 
@@ -753,12 +784,12 @@ def _decision(
     source: _Source,
     ranks: list[int],
     folder: str,
-    records: Mapping[int, RankRecord],
+    among: int,
 ) -> tuple[Clause, str]:
     place = _short(((source.file, node.lineno, ""),), folder)
     who = ranks_text(ranks)
     verb = "goes" if len(ranks) == 1 else "go"
-    alone = " alone" if 0 < len(ranks) < len(records) else ""
+    alone = " alone" if 0 < len(ranks) < among else ""
     if isinstance(node, ast.Try):
         caught = next((each for each in node.handlers), None)
         handler = "" if caught is None else f", which `{source.text(caught.lineno)}` catches"

@@ -1,0 +1,208 @@
+"""`scenario hang`: the job that hangs now, looked at from outside; nothing is ended."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from torch_scenarios.cli.options import HOW, REPORTS, GroupedCommand, option, refuse_usage
+from torch_scenarios.display import clean
+from torch_scenarios.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from torch_scenarios.record.evidence.process import RunningRank
+    from torch_scenarios.record.evidence.stack import RankStack
+    from torch_scenarios.verdict import Finding
+
+FOUND, INCONCLUSIVE, NOTHING = 1, 3, 5
+#: ranks of which more than a line is shown
+MOST_RANKS = 8
+
+
+@click.command("hang", cls=GroupedCommand)
+@option(HOW, "--job", default="", help="Which job: a part of its variables, as they are listed.")
+@option(
+    HOW,
+    "--seconds",
+    type=click.FloatRange(0),
+    default=1.0,
+    show_default=True,
+    help="Look twice, so far apart.",
+)
+@option(
+    REPORTS,
+    "-o",
+    "--output",
+    "file",
+    type=click.Path(dir_okay=False),
+    default=None,
+    help="Write the stacks as text, for `scenario import` on another machine.",
+)
+def hang(**options: Any) -> None:
+    """Find the ranks of a job on this machine, and say which of them keeps the others waiting.
+
+    Their stacks come from py-spy (`pip install 'torch-scenarios[hang]'`), what they called before
+    from the flight recorder, where TORCH_NCCL_DEBUG_INFO_PIPE_FILE is set. Nothing is ended. Of a
+    job on several nodes, run it on each with `-o`, and `scenario import` the files in one.
+
+    Exit codes: 1 something is wrong, 3 nothing is seen to be, 5 no job is found.
+    """
+    from torch_scenarios.record.evidence.process import find_ranks, py_spy
+
+    ranks = _of_one_job(find_ranks(), options["job"])
+    program = py_spy()
+    first, failures = _stacks(program, ranks)
+    time.sleep(options["seconds"])
+    second, _ = _stacks(program, ranks)
+    if options["file"]:
+        _write(options["file"], second or first)
+    world = ranks[0].world_size
+    head = f"{len(ranks)} of {world} ranks on this machine"
+    found = _dumped(ranks)
+    moving = sorted(
+        rank for rank in second if rank in first and first[rank].frames != second[rank].frames
+    )
+    lines = _report(ranks, second, found, moving)
+    verdict = "FAILED" if lines[0] else "INCONCLUSIVE"
+    click.echo(f"{verdict:12} {head}")
+    for line in (*lines[1], *_notes(ranks, second, failures, moving)):
+        click.echo(clean(f"  {line}"))
+    sys.exit(FOUND if lines[0] else INCONCLUSIVE)
+
+
+def _of_one_job(found: Sequence[RunningRank], wanted: str) -> list[RunningRank]:
+    """Return the ranks of the job that is meant; ends where there is none, or which is not said."""
+    jobs = sorted({each.job for each in found if wanted in each.job})
+    if not jobs:
+        click.echo(
+            "no process of yours on this machine has RANK and WORLD_SIZE in its environment: run "
+            "it on a node of the job, as the same user (in a container: inside of it)",
+            err=True,
+        )
+        sys.exit(NOTHING)
+    if len(jobs) > 1:
+        listed = "\n".join(f"  {job} ({sum(x.job == job for x in found)} ranks)" for job in jobs)
+        refuse_usage(clean(f"several jobs run here: choose one by --job\n{listed}"))
+    return [each for each in found if each.job == jobs[0]]
+
+
+def _stacks(
+    program: str | None, ranks: Sequence[RunningRank]
+) -> tuple[dict[int, RankStack], dict[int, str]]:
+    from torch_scenarios.record.evidence.process import read_stack
+
+    found, failures = {}, {}
+    for each in ranks if program is not None else ():
+        assert program is not None
+        stack, why = read_stack(program, each)
+        if stack is None:
+            failures[each.rank] = why
+        else:
+            found[each.rank] = stack
+    return found, failures
+
+
+def _dumped(ranks: Sequence[RunningRank]) -> list[Finding]:
+    """Return what dumps of the flight recorder say, of the ranks that write one now."""
+    from torch_scenarios.record.analysis import judged, recorded_script
+    from torch_scenarios.record.evidence.flight_recorder import read_dumps
+    from torch_scenarios.record.evidence.process import ask_for_dumps
+
+    with tempfile.TemporaryDirectory(prefix="scenario-hang-") as kept:
+        folder = Path(kept)
+        names = [shutil.copy(path, folder / f"rank{rank}") for rank, path in ask_for_dumps(ranks)]
+        if not names:
+            return []
+        try:
+            records = read_dumps(folder)
+            script, home = recorded_script(records, str(folder))
+            result = judged(records, folder / "scenario.yaml", script=script, folder=home)
+        except ScenarioError:
+            return []
+    return list(result.result.verdict.findings) if result.found else []
+
+
+def _report(
+    ranks: Sequence[RunningRank],
+    stacks: Mapping[int, RankStack],
+    dumped: Sequence[Finding],
+    moving: Sequence[int],
+) -> tuple[bool, list[str]]:
+    """Return whether something is wrong, and where the ranks are with what that means."""
+    from torch_scenarios.record.evidence.process import kernel_word
+    from torch_scenarios.record.evidence.stack import find_in_stacks, position_lines
+
+    home = _home(ranks)
+    lines = position_lines(stacks, home)
+    lines += [
+        f"rank {each.rank}: process {each.pid} {kernel_word(each.pid)}"
+        for each in ranks
+        if each.rank not in stacks
+    ][:MOST_RANKS]
+    found = [*dumped, *find_in_stacks(stacks, home)]
+    if moving and not dumped:
+        found = [each for each in found if not set(each.ranks) & set(moving)]
+    for each in found:
+        name = each.diagnosis or each.code
+        lines.append(f"{name}: {each.prose}" if name != "outcome_differs" else each.prose)
+        lines += [f"  {clause}" for clause in each.because]
+        if each.fix:
+            lines.append(f"  fix: {each.fix}")
+    return bool(found), lines
+
+
+def _home(ranks: Sequence[RunningRank]) -> str:
+    """Return the folder that places are relative to: the one that the job runs in."""
+    try:
+        return str(Path(f"/proc/{ranks[0].pid}/cwd").readlink())
+    except OSError:
+        return ""
+
+
+def _notes(
+    ranks: Sequence[RunningRank],
+    stacks: Mapping[int, RankStack],
+    failures: Mapping[int, str],
+    moving: Sequence[int],
+) -> list[str]:
+    from torch_scenarios.record.evidence.process import py_spy
+    from torch_scenarios.verdict.finding import ranks_text
+
+    notes = []
+    if py_spy() is None:
+        notes.append("py-spy is not installed: `pip install 'torch-scenarios[hang]'` shows stacks")
+    for rank, why in [*failures.items()][:MOST_RANKS]:
+        more = "; it needs the same user with CAP_SYS_PTRACE, or root" if "erm" in why else ""
+        notes.append(f"rank {rank} has no stack: {why}{more}")
+    if moving:
+        words = "moves" if len(moving) == 1 else "move"
+        notes.append(f"{ranks_text(list(moving))} {words}: the job may be slow, and not hang")
+    elif len(stacks) == len(ranks) and len({each.place for each in stacks.values()}) == 1:
+        notes.append("all of them are at one line: look at ranks of other nodes, or the network")
+    missing = sorted(set(range(ranks[0].world_size)) - {each.rank for each in ranks})
+    if missing:
+        notes.append(
+            f"{ranks_text(missing)} {'is' if len(missing) == 1 else 'are'} not on this machine: "
+            "they are on another node, or have ended; `-o FILE` on each node, then `scenario "
+            "import` of the files in one, gives one verdict"
+        )
+    recorded = {each.record for each in ranks} - {""}
+    notes += [f"it records itself: `scenario import {each}` says more" for each in recorded]
+    return [f"note: {each}" for each in notes]
+
+
+def _write(file: str, stacks: Mapping[int, RankStack]) -> None:
+    from torch_scenarios.record.evidence.stack import printed
+
+    lines = [line for stack in stacks.values() for line in (*printed(stack), "")]
+    try:
+        Path(file).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    except OSError as error:
+        refuse_usage(f"{file}: it cannot be written: {error.strerror or error}")

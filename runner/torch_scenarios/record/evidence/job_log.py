@@ -1,0 +1,395 @@
+"""What a job printed -> one verdict: NCCL's watchdog, torchrun's table of errors, stacks, RAS.
+
+Each of these says a part::
+
+    [rank1]: ... WorkNCCL(SeqNum=1174, OpType=BROADCAST, ...) ran for 600061 ms    how far a rank is
+    ... last enqueued NCCL work: 1176, last completed NCCL work: 1173              and what it did
+    Root Cause (first observed failure): rank : 2  exitcode : -9                   who died first
+    Process 4711: python train.py                                                  where it is
+    {"communicators": [{"ranks": [...], "missing_ranks": [...]}]}                  NCCL's own view
+
+A log is data of a stranger: it is read with a bound, as text of any bytes, and nothing that it
+names is opened.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, field
+
+from torch_scenarios.display import clean_line
+from torch_scenarios.errors import Clause
+from torch_scenarios.record.evidence.stack import (
+    RankStack,
+    find_in_stacks,
+    position_lines,
+    read_stacks,
+)
+from torch_scenarios.record.format import refusal, signal_name
+from torch_scenarios.source.documents import DocumentError, decode_json, read_document
+from torch_scenarios.verdict import Finding
+from torch_scenarios.verdict.finding import ranks_text
+
+#: bytes of a log
+MOST_BYTES = 1 << 28
+#: ranks that a log may name
+MOST_RANKS = 65_536
+#: characters of a line that are read
+MOST_LINE = 20_000
+
+_WORLD_RANK = re.compile(r"\[rank(\d+)\]:")
+_GROUP = re.compile(
+    r"\[(?:PG (?:ID )?(?P<id>\d+)(?: PG GUID (?P<guid>[^\s(\]]+)(?:\((?P<name>[^)]*)\))?)? )?"
+    r"Rank (?P<rank>\d+)\]"
+)
+_WORK = re.compile(
+    r"WorkNCCL\(SeqNum=(?P<number>\d+), OpType=(?P<kind>\w+)(?:, [^)]*?NumelIn=(?P<ins>\d+), "
+    r"NumelOut=(?P<outs>\d+))?[^)]*?Timeout\(ms\)=(?P<limit>\d+)\)(?: ran for (?P<ran>\d+))?"
+)
+_DONE = re.compile(
+    r"last enqueued (?:NCCL )?work: (?P<begun>-?\d+), "
+    r"last completed (?:NCCL )?work: (?P<done>-?\d+)"
+)
+_FAILED_RANK = re.compile(r"^\s*rank\s*: (\d+) \(local_rank: \d+\)")
+_EXIT_CODE = re.compile(r"^\s*exitcode\s*: (-?\d+)")
+_ROOT_CAUSE = re.compile(r"Root Cause \(first observed failure\)")
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):")
+_PLACE = re.compile(r'^\s*File "([^"]+)", line (\d+)')
+_ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b.*)$")
+
+
+class WatchedWork(Struct, frozen=True, kw_only=True):
+    """A collective that NCCL's watchdog gave up, as one rank tells it; sizes are in elements."""
+
+    number: int
+    kind: str
+    sizes: tuple[int, int] | None = None
+    limit_s: float = 0.0
+
+
+class RankLog(Struct, kw_only=True):
+    """What a log says of one rank in one group."""
+
+    works: list[WatchedWork] = field(default_factory=list)
+    begun: int | None = None
+    done: int | None = None
+
+
+class JobLog(Struct, kw_only=True):
+    """What a log says: of ranks in groups, of errors, ends, stacks, and NCCL's communicators."""
+
+    groups: dict[str, dict[int, RankLog]] = field(default_factory=dict)
+    errors: dict[int, str] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+    first_end: int | None = None
+    stacks: dict[int, RankStack] = field(default_factory=dict)
+    communicators: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing that is known was in it."""
+        return not (self.groups or self.errors or self.ends or self.stacks or self.communicators)
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks that are named."""
+        found = {*self.errors, *self.ends, *self.stacks}
+        found |= {rank for own in self.groups.values() for rank in own}
+        found |= {rank for each in self.communicators for rank in each["counts"]}
+        return sorted(found)
+
+
+def read_job_log(path: Path) -> JobLog:
+    """Return what a log says. Raises ScenarioError where nothing that is known is in it."""
+    try:
+        content = read_document(path, most=MOST_BYTES)
+    except OSError as error:
+        raise refusal(path, "bad_record", f"it cannot be read: {error.strerror}") from None
+    except DocumentError as error:
+        raise refusal(path, "bad_record", f"it cannot be read: {error}") from None
+    lines = [each[:MOST_LINE] for each in content.decode("utf-8", "replace").splitlines()]
+    found = JobLog(stacks=read_stacks(lines))
+    _read_watchdog(lines, found)
+    _read_table(lines, found)
+    _read_errors(lines, found)
+    found.communicators = list(_communicators(content, lines))
+    if found.is_empty:
+        words = (
+            "nothing that is known is in it: no line of NCCL's watchdog, table of torchrun, stack "
+            "of py-spy, traceback of a rank, or JSON of NCCL's RAS"
+        )
+        raise refusal(path, "bad_record", words)
+    return found
+
+
+def _rank_of(text: str) -> int | None:
+    number = int(text[:9])
+    return number if number < MOST_RANKS else None
+
+
+def _read_watchdog(lines: Sequence[str], found: JobLog) -> None:
+    names: dict[int, str] = {}
+    waiting: list[tuple[int, WatchedWork]] = []
+    for line in lines:
+        work, done = _WORK.search(line), _DONE.search(line)
+        if work is None and done is None:
+            continue
+        group = _GROUP.search(line)
+        world = _WORLD_RANK.search(line)
+        told = world[1] if world is not None else group["rank"] if group is not None else None
+        rank = None if told is None else _rank_of(told)
+        if rank is None:
+            continue
+        if done is not None and group is not None:
+            name = group["name"] or (f"group {group['id']}" if group["id"] else "")
+            names.setdefault(rank, name)
+            own = found.groups.setdefault(name, {}).setdefault(rank, RankLog())
+            own.begun, own.done = int(done["begun"][:12]), int(done["done"][:12])
+        if work is not None:
+            sizes = (int(work["ins"][:15]), int(work["outs"][:15])) if work["ins"] else None
+            waiting.append(
+                (
+                    rank,
+                    WatchedWork(
+                        number=int(work["number"][:15]),
+                        kind=clean_line(work["kind"][:40]),
+                        sizes=sizes,
+                        limit_s=int(work["limit"][:12]) / 1000,
+                    ),
+                )
+            )
+    named = set(found.groups) - {""}
+    only = next(iter(named)) if len(named) == 1 else ""
+    for rank, each in waiting:  # the line of a work does not name its group; one after it does
+        own = found.groups.setdefault(names.get(rank, only), {}).setdefault(rank, RankLog())
+        if each not in own.works:
+            own.works.append(each)
+
+
+def _read_table(lines: Sequence[str], found: JobLog) -> None:
+    rank, is_root = None, False
+    for line in lines:
+        is_root = is_root or _ROOT_CAUSE.search(line) is not None
+        named, code = _FAILED_RANK.match(line), _EXIT_CODE.match(line)
+        if named is not None:
+            rank = _rank_of(named[1])
+        elif code is not None and rank is not None:
+            found.ends[rank] = int(code[1][:6])
+            if is_root and found.first_end is None:
+                found.first_end = rank
+            rank = None
+
+
+def _read_errors(lines: Sequence[str], found: JobLog) -> None:
+    """Read the tracebacks that a rank's prefix stands before; the first of each rank counts."""
+    places: dict[int, str] = {}
+    for line in lines:
+        world = _WORLD_RANK.match(line)
+        rank = None if world is None else _rank_of(world[1])
+        if world is None or rank is None or rank in found.errors:
+            continue
+        text = line[world.end() :].removeprefix(" ")
+        place = _PLACE.match(text)
+        error = _ERROR.match(text)
+        if _TRACEBACK.search(text):
+            places[rank] = ""
+        elif place is not None and rank in places:
+            if "/torch/" not in place[1] and "/site-packages/" not in place[1]:
+                places[rank] = f"{Path(place[1]).name}:{place[2]}"
+        elif error is not None and rank in places:
+            where = f" ({places[rank]})" if places[rank] else ""
+            found.errors[rank] = clean_line(f"{error[1][:2000]}{where}")
+
+
+def _communicators(content: bytes, lines: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield what NCCL's RAS says of each communicator: counts by rank, and who is missing."""
+    texts: list[bytes | str] = [content] if content.lstrip()[:1] == b"{" else []
+    texts += [each for each in lines if '"communicators"' in each and each.lstrip()[:1] == "{"]
+    known = set()
+    for text in texts:
+        try:
+            document = decode_json(text)
+        except DocumentError:
+            continue
+        if repr(document) in known:  # the whole file is one line
+            continue
+        known.add(repr(document))
+        given = document.get("communicators") if isinstance(document, dict) else None
+        for each in given if isinstance(given, list) else ():
+            if isinstance(each, dict) and isinstance(each.get("ranks"), list):
+                yield _communicator(each)
+
+
+def _communicator(given: Mapping[str, Any]) -> dict[str, Any]:
+    counts: dict[int, dict[str, int]] = {}
+    for each in given["ranks"]:
+        if not isinstance(each, dict) or not _is_rank(each.get("rank")):
+            continue
+        told = each.get("collective_counts")
+        counts[each["rank"]] = {
+            clean_line(str(kind)[:40]): number
+            for kind, number in (told.items() if isinstance(told, dict) else ())
+            if isinstance(number, int)
+        }
+    missing = given.get("missing_ranks")
+    lost = [each.get("rank") if isinstance(each, dict) else each for each in missing or ()]
+    return {
+        "hash": clean_line(str(given.get("hash", ""))[:40]),
+        "counts": counts,
+        "missing": [each for each in lost if _is_rank(each)],
+    }
+
+
+def _is_rank(number: object) -> bool:
+    return isinstance(number, int) and 0 <= number < MOST_RANKS
+
+
+# -------------------------------------------------------------------------------------------------
+# What is found.
+
+
+def find_in_log(log: JobLog) -> list[Finding]:
+    """Return what is wrong, the nearest to the cause first: ends, errors, works, counts, stacks."""
+    found = [*_ends(log), *_works(log), *_counts(log), *find_in_stacks(log.stacks, parses=False)]
+    return found or [*_lost(log)]
+
+
+def log_lines(log: JobLog) -> list[str]:
+    """Return where the ranks are by the stacks of a log."""
+    return position_lines(log.stacks)
+
+
+_LOST = re.compile(
+    r"DistBackendError|DistNetworkError|Connection (?:closed|reset)|NCCL|timed? ?out", re.IGNORECASE
+)
+
+
+def _ends(log: JobLog) -> Iterator[Finding]:
+    own = {rank: words for rank, words in log.errors.items() if not _LOST.search(words)}
+    for rank, words in sorted(own.items()):
+        yield _finding("outcome_differs", f"rank {rank} raises {words}", [rank])
+    first = log.first_end
+    if first is not None and first not in own:
+        code = log.ends[first]
+        how = f"dies by {signal_name(-code)}" if code < 0 else f"exits with code {code}"
+        fix = ""
+        if code == -9:
+            fix = (
+                "SIGKILL most often comes from the kernel where memory ran out: `dmesg -T | tail`."
+            )
+        more = f"; it raised {log.errors[first]}" if first in log.errors else ""
+        words = f"rank {first} {how} before all others{more}"
+        yield _finding("outcome_differs", words, [first], fix=fix)
+
+
+def _lost(log: JobLog) -> Iterator[Finding]:
+    for rank, words in sorted(log.errors.items())[:1]:
+        yield _finding("outcome_differs", f"rank {rank} raises {words}", [rank])
+
+
+def _works(log: JobLog) -> Iterator[Finding]:
+    """Yield, for each group, which ranks are behind, by the first collective that each is in."""
+    for group, ranks in log.groups.items():
+        at = {rank: each.works[0] for rank, each in ranks.items() if each.works}
+        for rank, own in ranks.items():
+            at.setdefault(rank, WatchedWork(number=(own.done or 0) + 1, kind="collective"))
+        if not at:
+            continue
+        where = _of_group(group)
+        numbers = {each.number for each in at.values()}
+        first = min(numbers)
+        behind = sorted(rank for rank, each in at.items() if each.number == first)
+        alike: dict[str, list[int]] = {}
+        for rank, each in sorted(at.items()):
+            size = (
+                "" if each.sizes is None else f", {each.sizes[0]} elements in, {each.sizes[1]} out"
+            )
+            alike.setdefault(f"{each.kind} {each.number}{size}", []).append(rank)
+        notes = [
+            Clause(f"{ranks_text(who)} {'is' if len(who) == 1 else 'are'} in {words}")
+            for words, who in alike.items()
+        ]
+        kinds = {(each.kind, each.sizes) for each in at.values() if each.number == first}
+        if len(numbers) > 1:
+            words = (
+                f"{ranks_text(behind)} {'is' if len(behind) == 1 else 'are'} behind{where}: in "
+                f"{at[behind[0]].kind} {first}, which the others have passed"
+            )
+            fix = (
+                f"find what {ranks_text(behind)} did otherwise before collective {first}{where}: a "
+                "collective of its own, or one that it left out. `scenario record --attach` names "
+                "the line of the next run, TORCH_FR_BUFFER_SIZE=2000 keeps what a dump needs."
+            )
+            yield _finding("call_mismatch", words, behind, notes, fix)
+        elif len(kinds) > 1:
+            words = f"the ranks meet with different calls in collective {first}{where}"
+            fix = "let every rank make the same calls of a group, of the same sizes."
+            yield _finding("call_mismatch", words, sorted(at), notes, fix)
+        else:
+            yield _alone(log, group, at, notes)
+
+
+def _of_group(name: str) -> str:
+    return f" of {name}" if name and name != "default_pg" else ""
+
+
+def _alone(
+    log: JobLog, group: str, at: Mapping[int, WatchedWork], notes: Sequence[Clause]
+) -> Finding:
+    """Return that ranks wait in one collective, and which of those that the log names do not."""
+    where = _of_group(group)
+    work = next(iter(at.values()))
+    silent = [rank for rank in range(max(log.ranks) + 1) if rank not in at]
+    words = (
+        f"{ranks_text(sorted(at))} wait{'s' * (len(at) == 1)} in {work.kind} {work.number}{where}"
+    )
+    if silent:
+        words += f"; of {ranks_text(silent)} the watchdog says nothing"
+        fix = (
+            f"look at {ranks_text(silent)}: one that never came to {work.kind} {work.number}, died "
+            "or is slow; `scenario hang` on its machine shows where it is."
+        )
+    else:
+        fix = (
+            f"all ranks came to {work.kind} {work.number} with the same sizes: look at the network "
+            "and the devices, or at a device that still computes what was before."
+        )
+    return _finding("missing_participant", words, silent or sorted(at), notes, fix)
+
+
+def _counts(log: JobLog) -> Iterator[Finding]:
+    for each in log.communicators:
+        name = f" of communicator {each['hash']}" if each["hash"] else ""
+        if each["missing"]:
+            words = f"{ranks_text(each['missing'])} of NCCL's communicator cannot be reached"
+            fix = "look at their processes and machines: NCCL's RAS lost its connection to them."
+            yield _finding("missing_participant", words, each["missing"], fix=fix)
+        kinds = sorted({kind for own in each["counts"].values() for kind in own})
+        for kind in kinds:
+            alike: dict[int, list[int]] = {}
+            for rank, own in sorted(each["counts"].items()):
+                alike.setdefault(own.get(kind, 0), []).append(rank)
+            if len(alike) < 2:
+                continue
+            behind = alike[min(alike)]
+            notes = [Clause(f"{ranks_text(who)}: {n} times") for n, who in sorted(alike.items())]
+            words = f"{ranks_text(behind)} called {kind}{name} less often than the others"
+            fix = f"find the {kind} that {ranks_text(behind)} left out, or has not come to yet."
+            yield _finding("call_mismatch", words, behind, notes, fix)
+
+
+def _finding(
+    code: str, words: str, ranks: Sequence[int], notes: Sequence[Clause] = (), fix: str = ""
+) -> Finding:
+    return Finding(
+        witness="program",
+        code=code,
+        prose=words,
+        notes=tuple(notes),
+        ranks=tuple(ranks),
+        fix=fix or None,
+    )

@@ -1,0 +1,210 @@
+"""The ranks of jobs that run on this machine, and what can be asked of them; it ends nothing.
+
+A launcher tells each rank what it is by its environment, which `/proc` shows to the same user. Its
+stack is what py-spy reads from outside; a dump of the flight recorder comes through torch's pipe.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from torch_scenarios.record.evidence.stack import PrintedThread, RankStack, StackFrame, main_thread
+from torch_scenarios.source.documents import DocumentError, decode_json, read_document
+
+#: bytes of an environment that are read
+MOST_ENVIRONMENT = 1 << 20
+#: bytes of a script
+MOST_SOURCE = 1 << 22
+#: seconds that py-spy gets for one process, and torch for its dumps
+PY_SPY_S, DUMP_S = 30.0, 5.0
+
+#: names of rank and world size, by launcher
+_RANKS = (
+    ("RANK", "WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+)
+#: variables that are the same on the ranks of one job, and others in another one
+_JOB = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT")
+#: names of the pipe by which torch is asked for a dump, and of the files that it writes
+_PIPES = ("TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
+_DUMPS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+
+
+class RunningRank(Struct, frozen=True, kw_only=True):
+    """A process that is a rank of a job; `job` tells one job from another."""
+
+    rank: int
+    world_size: int
+    pid: int
+    job: str
+    environment: Mapping[str, str]
+
+    @property
+    def record(self) -> str:
+        """The folder in which it records itself; empty where it does not."""
+        return self.environment.get("SCENARIO_RECORD", "")
+
+
+def find_ranks(proc: Path = Path("/proc")) -> list[RunningRank]:
+    """Return the ranks of all jobs of this machine that may be looked at, in order."""
+    found: dict[tuple[str, int], RunningRank] = {}
+    for folder in sorted(proc.glob("[0-9]*"), key=lambda each: int(each.name)):
+        environment = _environment(folder)
+        told = _rank(environment)
+        if told is None or not _is_python(folder) or int(folder.name) == os.getpid():
+            continue
+        job = " ".join(f"{key}={environment[key]}" for key in _JOB if key in environment)
+        rank = RunningRank(
+            rank=told[0], world_size=told[1], pid=int(folder.name), job=job, environment=environment
+        )
+        if not _is_child_of_rank(folder, proc, told[0], job):
+            found.setdefault((job, told[0]), rank)
+    return sorted(found.values(), key=lambda each: (each.job, each.rank))
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    try:
+        with (folder / "environ").open("rb") as file:
+            text = file.read(MOST_ENVIRONMENT).decode("utf-8", "replace")
+    except OSError:
+        return {}
+    pairs = (each.partition("=") for each in text.split("\0"))
+    return {name: value for name, equals, value in pairs if equals}
+
+
+def _rank(environment: Mapping[str, str]) -> tuple[int, int] | None:
+    for rank, world in _RANKS:
+        try:
+            found = int(environment[rank]), int(environment[world])
+        except (KeyError, ValueError):
+            continue
+        return found if 0 <= found[0] < found[1] else None
+    return None
+
+
+def _is_python(folder: Path) -> bool:
+    try:
+        return (folder / "exe").readlink().name.startswith(("python", "pypy"))
+    except OSError:
+        return False
+
+
+def _is_child_of_rank(folder: Path, proc: Path, rank: int, job: str) -> bool:
+    """Whether the process was started by one that is the same rank: a loader's worker."""
+    try:
+        text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
+        parent = proc / text.rpartition(")")[2].split()[1]
+    except (OSError, IndexError):
+        return False
+    environment = _environment(parent)
+    told = _rank(environment)
+    same = " ".join(f"{key}={environment[key]}" for key in _JOB if key in environment) == job
+    return told is not None and told[0] == rank and same and _is_python(parent)
+
+
+# -------------------------------------------------------------------------------------------------
+# What is asked of them.
+
+
+def py_spy() -> str | None:
+    """Return the program that reads stacks; None where it is not installed."""
+    beside = Path(sys.executable).parent / "py-spy"
+    return str(beside) if beside.exists() else shutil.which("py-spy")
+
+
+def read_stack(program: str, rank: RunningRank) -> tuple[RankStack | None, str]:
+    """Return the stack of a rank, or why there is none."""
+    command = [program, "dump", "--json", "--pid", str(rank.pid)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, timeout=PY_SPY_S, check=False, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return None, f"py-spy: {error}"
+    if done.returncode:
+        words = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        return None, f"py-spy: {words[-1] if words else f'exit code {done.returncode}'}"
+    try:
+        threads = decode_json(done.stdout, tuple[PrintedThread, ...])
+    except DocumentError as error:
+        return None, f"py-spy: {error}"
+    main = main_thread(threads)
+    if main is None:
+        return None, "py-spy: the process has no thread of Python"
+    found = RankStack(
+        rank=rank.rank,
+        frames=tuple(StackFrame(each.name, each.filename, each.line) for each in main.frames),
+        world_size=rank.world_size,
+        host=socket.gethostname(),
+        pid=rank.pid,
+        is_active=main.active,
+    )
+    return replace(found, text=_text_of(found)), ""
+
+
+def _text_of(stack: RankStack) -> str:
+    """Return the innermost line of the script, as it is in its file now; or nothing."""
+    for frame in stack.own[:1]:
+        with suppress(OSError, ValueError, IndexError):
+            content = read_document(frame.filename, most=MOST_SOURCE).decode("utf-8", "replace")
+            return content.splitlines()[frame.line - 1]
+    return ""
+
+
+def kernel_word(pid: int) -> str:
+    """Return what a process does as far as the kernel says it: where it waits, or that it runs."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        state = text.rpartition(")")[2].split()[0]
+        waits = Path(f"/proc/{pid}/wchan").read_text(encoding="ascii", errors="replace")
+    except (OSError, IndexError):
+        return "ended"
+    if state == "R":
+        return "runs"
+    return f"waits in the kernel ({waits})" if waits not in {"", "0"} else "waits"
+
+
+def ask_for_dumps(ranks: Sequence[RunningRank]) -> Iterator[tuple[int, Path]]:
+    """Yield the dump of each rank that has torch's pipe, once it is written anew."""
+    asked: dict[int, tuple[Path, float]] = {}
+    for each in ranks:
+        pipe = next(filter(None, map(each.environment.get, _PIPES)), "")
+        file = next(filter(None, map(each.environment.get, _DUMPS)), "/tmp/nccl_trace_rank_")  # noqa: S108 - torch's own default
+        if not pipe or not _write_to(Path(f"{pipe}{each.rank}.pipe")):
+            continue
+        asked[each.rank] = (Path(f"{file}{each.rank}"), time.time())
+    until = time.monotonic() + DUMP_S
+    while asked and time.monotonic() < until:
+        for rank, (path, since) in [*asked.items()]:
+            if path.exists() and path.stat().st_mtime >= since - 1:
+                del asked[rank]
+                yield rank, path
+        time.sleep(0.1)
+
+
+def _write_to(pipe: Path) -> bool:
+    """Write to a pipe that is read; whether it was."""
+    try:
+        if not pipe.is_fifo():
+            return False
+        opened = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        os.write(opened, b"1\n")
+    finally:
+        os.close(opened)
+    return True

@@ -1,0 +1,277 @@
+"""Python stacks of ranks that hang -> which call each is in, and who is not where the others wait.
+
+A stack says where a rank is now, and nothing of what it did before. So what is found is about
+places: ranks of one job that wait in different calls, or a rank that is in none::
+
+    rank 0   barrier (train.py:21)
+    rank 1   all_reduce (train.py:14)   <- still in the loop at train.py:12
+    rank 2   time.sleep (data.py:88)    <- in no call of torch.distributed
+
+Stacks are read as py-spy writes them, as text or JSON. They are data of a stranger.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
+
+from msgspec import Struct
+
+from torch_scenarios.display import clean_line
+from torch_scenarios.errors import Clause
+from torch_scenarios.record.format import MESSAGES, ScriptPlace
+from torch_scenarios.record.recorder import is_foreign
+from torch_scenarios.verdict import Finding
+from torch_scenarios.verdict.finding import ranks_text
+
+#: frames of a stack that are kept, characters of a name
+MOST_FRAMES, MOST_NAME = 200, 300
+#: stacks of one reading
+MOST_STACKS = 65_536
+
+#: functions of torch that stand around a call, and are not it
+_WRAPPERS = re.compile(r"wrapper|_exception_logger|_time_logger|<lambda>|inner")
+#: what a line of the script waits in where no frame of torch is above it
+_WAITS = (
+    (re.compile(r"\.wait\("), "wait"),
+    (re.compile(r"\.backward\("), "backward"),
+    (re.compile(r"\.(?:item|cpu|tolist|numpy)\(|synchronize\("), "a wait for the device"),
+)
+
+
+class StackFrame(Struct, frozen=True):
+    """A function, its file and its line; the innermost of a stack comes first."""
+
+    name: str
+    filename: str
+    line: int = 0
+
+
+class PrintedThread(Struct, frozen=True):
+    """A thread as py-spy prints it in JSON."""
+
+    frames: tuple[StackFrame, ...] = ()
+    thread_name: str | None = None
+    pid: int = 0
+    active: bool = False
+
+
+class RankStack(Struct, frozen=True, kw_only=True):
+    """Where a rank is: the frames of its main thread, the innermost first."""
+
+    rank: int
+    frames: tuple[StackFrame, ...]
+    world_size: int = 0
+    host: str = ""
+    pid: int = 0
+    is_active: bool = False
+    #: the text of its innermost line of the user's own, where that file is of this machine
+    text: str = ""
+
+    @property
+    def own(self) -> tuple[StackFrame, ...]:
+        """The frames of the user's own files."""
+        return tuple(each for each in self.frames if not _is_foreign(each.filename))
+
+    @property
+    def place(self) -> ScriptPlace:
+        """Where the user's own code is."""
+        return ScriptPlace(frames=tuple((each.filename, each.line, "") for each in self.own[:3]))
+
+    @property
+    def call(self) -> str:
+        """The call of torch.distributed that it is in, in a word; empty where it is in none."""
+        found, last = "", ""
+        for each in self.frames:
+            if not _is_foreign(each.filename):
+                break
+            last = each.filename
+            name = each.name.rpartition(".")[2]
+            if "torch/distributed/" in last and not _WRAPPERS.search(name):
+                found = name
+            if name == "_engine_run_backward":
+                return "backward"
+        if found or last.endswith("torch/nn/parallel/distributed.py"):
+            return found or "the constructor of DDP"
+        return next(
+            (what for pattern, what in _WAITS if not last and pattern.search(self.text)), ""
+        )
+
+
+def _is_foreign(file: str) -> bool:
+    """Whether a file is not the user's own; py-spy may show a short name of it."""
+    if is_foreign(file) or file.startswith("torch/"):
+        return True
+    head = PurePath(file).parts[0] if file else ""
+    return not file.startswith("/") and head.removesuffix(".py") in sys.stdlib_module_names
+
+
+def main_thread(threads: Sequence[PrintedThread]) -> PrintedThread | None:
+    """Return the main thread of a process; the first where none says that it is."""
+    named = (each for each in threads if each.thread_name == "MainThread")
+    return next(named, threads[0] if threads else None)
+
+
+# -------------------------------------------------------------------------------------------------
+# Text that py-spy prints.
+
+#: the head of a stack as `scenario hang -o` writes it; then that of py-spy's
+_RANK = re.compile(r"rank (\d+) of (\d+) on (\S+), process (\d+)")
+_PROCESS = re.compile(r"Process (\d+): ")
+_THREAD = re.compile(r'Thread (?:0x)?[0-9A-Fa-f]+ \(([^)]*)\)(?:: "(.*)")?')
+_FRAME = re.compile(r"\s{2,}(\S.*?) \(([^()]+):(\d+)\)\s*$")
+#: what a launcher puts before each line of a rank: `[rank1]:`, `[default1]:`, `1: `
+_PREFIX = re.compile(r"^(?:\[(?:rank|default)(\d+)\]:|(\d+): )\s?")
+
+
+def read_stacks(lines: Iterable[str]) -> dict[int, RankStack]:
+    """Return the stacks in a text by rank; a process without a rank counts as the next one."""
+    found: dict[int, RankStack] = {}
+    head: tuple[int, int, str, int] | None = None
+    frames: list[StackFrame] = []
+    rank, is_main, active, pid = -1, False, False, 0
+
+    def keep() -> None:
+        if frames and rank >= 0 and rank not in found and len(found) < MOST_STACKS:
+            world, host = (head[1], head[2]) if head is not None else (0, "")
+            found[rank] = RankStack(
+                rank=rank,
+                frames=tuple(frames[:MOST_FRAMES]),
+                world_size=world,
+                host=host,
+                pid=pid,
+                is_active=active,
+            )
+        frames.clear()
+
+    for raw in lines:
+        prefix = _PREFIX.match(raw)
+        line = raw[prefix.end() :] if prefix is not None else raw
+        named = _RANK.search(line)
+        if named is not None:
+            keep()
+            head = (int(named[1]), int(named[2]), clean_line(named[3]), int(named[4]))
+            continue
+        process = _PROCESS.match(line)
+        if process is not None:
+            keep()
+            pid, is_main = int(process[1]), False
+            if head is not None and head[3] == pid:
+                rank = head[0]
+            else:
+                head = None
+                said = prefix[1] or prefix[2] if prefix is not None else None
+                rank = int(said) if said else max(found, default=-1) + 1
+            continue
+        thread = _THREAD.match(line)
+        if thread is not None:
+            keep()
+            is_main = thread[2] in {None, "MainThread"}
+            active = thread[1].startswith("active")
+            continue
+        frame = _FRAME.match(line)
+        if frame is not None and is_main:
+            name, file = (clean_line(each[-MOST_NAME:]) for each in (frame[1], frame[2]))
+            frames.append(StackFrame(name, file, int(frame[3][:9])))
+        elif line.strip():
+            keep()
+            is_main = False
+    keep()
+    return found
+
+
+def printed(stack: RankStack) -> Iterator[str]:
+    """Yield a stack as it is read again."""
+    host = stack.host or "this-machine"
+    yield f"rank {stack.rank} of {stack.world_size} on {host}, process {stack.pid}"
+    yield f"Process {stack.pid}: python"
+    yield f'Thread {stack.pid} ({"active" if stack.is_active else "idle"}): "MainThread"'
+    for each in stack.frames:
+        yield f"    {each.name} ({each.filename}:{each.line})"
+
+
+# -------------------------------------------------------------------------------------------------
+# What is found.
+
+
+def position_lines(stacks: Mapping[int, RankStack], folder: str = "") -> list[str]:
+    """Return where the ranks are; ranks at one place are one line."""
+    alike: dict[str, list[int]] = {}
+    for rank, stack in sorted(stacks.items()):
+        alike.setdefault(_position(stack, folder), []).append(rank)
+    return [f"{ranks_text(ranks)}: {words}" for words, ranks in alike.items()]
+
+
+def _position(stack: RankStack, folder: str) -> str:
+    where = stack.place.short(folder) or "no line of the script"
+    if stack.call:
+        return f"in {stack.call} ({where})"
+    inner = stack.frames[0]
+    if inner in stack.own:
+        return f"in no call of torch.distributed, at {where}"
+    name = f"{inner.name}, {PurePath(inner.filename).name}:{inner.line}"
+    return f"in no call of torch.distributed, at {where} (in {name})"
+
+
+def find_in_stacks(
+    stacks: Mapping[int, RankStack], folder: str = "", *, parses: bool = True
+) -> list[Finding]:
+    """Return what is wrong by where ranks are: one is in no call, or they are in different ones.
+
+    `parses` says whether the files that they name are of this machine and may be read.
+    """
+    waiting = {rank: each for rank, each in stacks.items() if each.call}
+    outside = [rank for rank in stacks if rank not in waiting]
+    if waiting and outside:
+        return [_outside(stacks, waiting, outside, folder)]
+    places = {(each.call, each.place.frames[:1]) for each in waiting.values()}
+    if len(places) < 2 or any(each.call in MESSAGES for each in waiting.values()):
+        return []
+    return [_apart(waiting, folder, parses=parses)]
+
+
+def _outside(
+    stacks: Mapping[int, RankStack],
+    waiting: Mapping[int, RankStack],
+    outside: Sequence[int],
+    folder: str,
+) -> Finding:
+    notes = [
+        Clause(f"{ranks_text([rank])} is {_position(stacks[rank], folder)}") for rank in outside[:8]
+    ]
+    notes += [Clause(f"others wait: {line}") for line in position_lines(waiting, folder)[:8]]
+    verb = "is" if len(outside) == 1 else "are"
+    return Finding(
+        witness="program",
+        code="missing_participant",
+        prose=f"{ranks_text(list(outside))} {verb} in no call, and the others wait",
+        notes=tuple(notes),
+        ranks=tuple(outside),
+        fix=(
+            f"look at what keeps {ranks_text(list(outside))} there: the others go on once it comes "
+            "to the same call."
+        ),
+    )
+
+
+def _apart(waiting: Mapping[int, RankStack], folder: str, *, parses: bool) -> Finding:
+    from torch_scenarios.record.evidence.reason import explain_places
+
+    sides: dict[tuple[tuple[str, int, str], ...], list[int]] = {}
+    for rank, each in sorted(waiting.items()):
+        sides.setdefault(each.place.frames, []).append(rank)
+    ordered = sorted(((who, at) for at, who in sides.items()), key=lambda each: len(each[0]))
+    reason = explain_places(ordered, folder) if parses else None
+    notes = [Clause(line) for line in position_lines(waiting, folder)[:8]]
+    return Finding(
+        witness="program",
+        code="call_mismatch",
+        prose="ranks wait in different calls, and none of them can go on",
+        notes=(*((reason[0],) if reason is not None else ()), *notes),
+        ranks=tuple(sorted(waiting)),
+        fix=reason[1]
+        if reason is not None
+        else "let every rank make the same calls of a group in the same order.",
+    )

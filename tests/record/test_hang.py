@@ -1,0 +1,121 @@
+"""`scenario hang`: the ranks of a job that hangs are found and told apart; it ends nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from torch_scenarios.cli import cli
+from torch_scenarios.record.evidence.process import find_ranks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SCRIPT = """\
+import sys, time
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+x = torch.ones(3)
+dist.all_reduce(x)
+if dist.get_rank() == 0:
+    dist.all_reduce(x)
+if dist.get_rank() == 1 and sys.argv[1:] == ["sleeps"]:
+    time.sleep(600)
+dist.barrier()
+"""
+
+
+def ran(*options: str) -> tuple[int, str]:
+    """Look at the job, and return the exit code with what is said."""
+    done = CliRunner().invoke(cli, ["hang", *options])
+    return done.exit_code, done.output
+
+
+@pytest.fixture(params=[(), ("sleeps",)], ids=["calls", "sleeps"])
+def job(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A job of two ranks under torchrun that hangs; its name."""
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    name = f"hangs-{os.getpid()}-{time.monotonic_ns()}"
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--rdzv-id", name]
+    running = subprocess.Popen(
+        [*command, str(script), *request.param],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield name
+        assert running.poll() is None  # nothing was ended
+        assert len(_ranks(name)) == 2
+    finally:
+        running.terminate()
+        running.wait(60)
+        until = time.monotonic() + 60
+        while _ranks(name) and time.monotonic() < until:
+            time.sleep(0.1)
+
+
+def _ranks(name: str) -> list[int]:
+    return [each.rank for each in find_ranks() if name in each.job]
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_a_job_that_hangs_is_told_with_its_lines(
+    job: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    until = time.monotonic() + 240
+    code, said = -1, ""
+    while time.monotonic() < until and not (code == 1 and "train.py:9" in said):
+        code, said = ran("--job", job, "--seconds", "0.2", "-o", str(tmp_path / "stacks.txt"))
+    assert code == 1, said
+    assert said.startswith("FAILED       2 of 2 ranks on this machine")
+    assert "rank 0: in all_reduce (train.py:9)" in said
+    imported = CliRunner().invoke(cli, ["import", str(tmp_path / "stacks.txt")])
+    if request.node.callspec.id == "sleeps":
+        assert "rank 1 is in no call, and the others wait" in said
+        assert "at train.py:11" in said
+        assert "rank 1 is in no call, and the others wait" in imported.output
+    else:
+        assert "rank 1: in barrier (train.py:12)" in said
+        assert "rank 0 alone goes into `if dist.get_rank() == 0` (train.py:8)" in said
+        assert imported.exit_code == 1
+
+
+def test_no_job_is_no_finding() -> None:
+    code, said = ran("--job", "no-such-job")
+    assert code == 5
+    assert "RANK and WORLD_SIZE" in said
+
+
+def process(proc: Path, pid: int, parent: int, **environment: str) -> None:
+    """Write what `/proc` has of a process."""
+    folder = proc / str(pid)
+    folder.mkdir()
+    text = "\0".join(f"{name}={value}" for name, value in environment.items())
+    (folder / "environ").write_text(text)
+    (folder / "stat").write_text(f"{pid} (python) S {parent} 1 1")
+    (folder / "exe").symlink_to("/usr/bin/python3.11")
+
+
+def test_workers_of_a_loader_are_not_ranks(tmp_path: Path) -> None:
+    job = {"WORLD_SIZE": "2", "MASTER_ADDR": "n1", "MASTER_PORT": "5"}
+    process(tmp_path, 10, 1, RANK="0", **job)
+    process(tmp_path, 11, 1, RANK="1", **job)
+    process(tmp_path, 12, 10, RANK="0", **job)
+    process(tmp_path, 13, 1, SLURM_PROCID="3", SLURM_NTASKS="4", SLURM_JOB_ID="77")
+    process(tmp_path, 14, 1, RANK="9", WORLD_SIZE="2")
+    found = [(each.pid, each.rank, each.world_size) for each in find_ranks(tmp_path)]
+    assert found == [(10, 0, 2), (11, 1, 2), (13, 3, 4)]

@@ -1,0 +1,202 @@
+"""`scenario import job.log`: what people paste, in one verdict."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner, Result
+
+from torch_scenarios.cli import cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def judged(folder: Path, text: str | bytes, name: str = "job.log") -> Result:
+    """Import a log."""
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return CliRunner().invoke(cli, ["import", str(path)])
+
+
+def watchdog(rank: int, number: int, kind: str, elements: int = 4, *, prefix: bool = True) -> str:
+    """Return a line of NCCL's watchdog as torch 2.5 prints it; older ones have no prefix."""
+    head = f"[rank{rank}]:[E321 02:07:08.408271257 ProcessGroupNCCL.cpp:607] " if prefix else ""
+    return (
+        f"{head}[Rank {rank}] Watchdog caught collective operation timeout: "
+        f"WorkNCCL(SeqNum={number}, OpType={kind}, NumelIn={elements}, NumelOut={elements}, "
+        "Timeout(ms)=600000) ran for 600060 milliseconds before timing out.\n"
+    )
+
+
+def exception(rank: int, number: int, done: int, group: str) -> str:
+    """Return the line behind it, which names the group."""
+    return (
+        f"[rank{rank}]:[E321 02:07:08 ProcessGroupNCCL.cpp:1785] [{group} Rank {rank}] Exception "
+        f"(either an error or timeout) detected by watchdog at work: {number}, last enqueued NCCL "
+        f"work: {number + 2}, last completed NCCL work: {done}.\n"
+    )
+
+
+def test_the_rank_that_is_behind_is_named(tmp_path: Path) -> None:
+    log = watchdog(0, 1173, "ALLREDUCE", 466)
+    log += "".join(watchdog(rank, 1174, "BROADCAST") for rank in (1, 2, 3))
+    found = judged(tmp_path, log)
+    assert found.exit_code == 1
+    assert "rank 0 is behind: in ALLREDUCE 1173, which the others have passed" in found.output
+    assert "ranks 1, 2 and 3 are in BROADCAST 1174" in found.output
+
+
+def test_lines_without_a_prefix_and_without_sizes_are_read(tmp_path: Path) -> None:
+    log = "".join(
+        f"[E ProcessGroupNCCL.cpp:458] [Rank {rank}] Watchdog caught collective operation timeout:"
+        f" WorkNCCL(SeqNum={number}, OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 25624887 "
+        "milliseconds before timing out.\n"
+        for rank, number in ((0, 96117), (7, 64088))
+    )
+    assert "rank 7 is behind: in ALLREDUCE 64088" in judged(tmp_path, log).output
+
+
+def test_groups_are_told_apart(tmp_path: Path) -> None:
+    log = ""
+    for rank, number, group in ((0, 7, "0"), (1, 7, "0"), (2, 9, "1"), (3, 8, "1")):
+        pg = f"PG ID {group} PG GUID {group}(mesh_{group})"
+        log += watchdog(rank, number, "ALLREDUCE") + exception(rank, number, number - 1, pg)
+    found = judged(tmp_path, log).output
+    assert "rank 3 is behind of mesh_1: in ALLREDUCE 8" in found
+    assert "ranks 0 and 1 wait in ALLREDUCE 7 of mesh_0" in found
+
+
+def test_sizes_that_differ_in_one_collective(tmp_path: Path) -> None:
+    found = judged(tmp_path, watchdog(0, 5, "ALLREDUCE", 4) + watchdog(1, 5, "ALLREDUCE", 8))
+    assert "the ranks meet with different calls in collective 5" in found.output
+    assert "rank 1 is in ALLREDUCE 5, 8 elements in, 8 out" in found.output
+
+
+def test_a_rank_of_which_the_watchdog_says_nothing(tmp_path: Path) -> None:
+    log = "".join(watchdog(rank, 5, "ALLREDUCE") for rank in (0, 1, 3))
+    found = judged(tmp_path, log).output
+    assert "ranks 0, 1 and 3 wait in ALLREDUCE 5; of rank 2 the watchdog says nothing" in found
+
+
+TABLE = """\
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/home/u/train.py", line 88, in main
+[rank1]:     loss = model(batch)
+[rank1]:   File "/opt/site-packages/torch/nn/modules/module.py", line 1532, in _call
+[rank1]: {error}
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "/home/u/train.py", line 90, in main
+[rank0]: torch.distributed.DistBackendError: NCCL error in: remote process exited
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 4711)
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-02_09:59:59
+  rank      : {first} (local_rank: 1)
+  exitcode  : {code} (pid: 4712)
+============================================================
+"""
+
+
+def test_the_error_of_the_script_comes_before_those_that_it_caused(tmp_path: Path) -> None:
+    log = TABLE.format(error="ValueError: empty batch", first=1, code=1)
+    found = judged(tmp_path, log)
+    assert found.exit_code == 1
+    assert "rank 1 raises ValueError: empty batch (train.py:88)" in found.output
+    assert "DistBackendError" not in found.output
+
+
+def test_a_rank_that_is_killed_is_the_root_cause(tmp_path: Path) -> None:
+    log = TABLE.format(error="RuntimeError: NCCL timed out", first=3, code=-9)
+    found = judged(tmp_path, log).output
+    assert "rank 3 dies by SIGKILL before all others" in found
+    assert "dmesg" in found
+
+
+STACKS = """\
+rank {rank} of 2 on n1, process {pid}
+Process {pid}: python train.py
+Python v3.11.7 (/usr/bin/python3.11)
+
+Thread {pid} (idle): "MainThread"
+{frames}
+Thread 0x7F (idle): "QueueFeeder"
+    wait (threading.py:320)
+"""
+WAITS = """\
+    barrier (torch/distributed/distributed_c10d.py:4635)
+    _exception_logger.<locals>.wrapper (torch/distributed/c10d_logger.py:83)
+    main (train.py:21)
+"""
+READS = """\
+    read (codecs.py:320)
+    load (data.py:9)
+    main (train.py:12)
+"""
+
+
+def test_the_rank_that_is_in_no_call_keeps_the_others_waiting(tmp_path: Path) -> None:
+    log = STACKS.format(rank=0, pid=10, frames=WAITS) + STACKS.format(rank=1, pid=11, frames=READS)
+    found = judged(tmp_path, log)
+    assert found.exit_code == 1
+    assert "rank 1 is in no call, and the others wait" in found.output
+    assert "at data.py:9 called from train.py:12 (in read, codecs.py:320)" in found.output
+    assert "rank 0: in barrier (train.py:21)" in found.output
+
+
+def test_ranks_in_different_calls(tmp_path: Path) -> None:
+    other = WAITS.replace("barrier", "all_reduce").replace("train.py:21", "train.py:14")
+    log = STACKS.format(rank=0, pid=10, frames=WAITS) + STACKS.format(rank=1, pid=11, frames=other)
+    found = judged(tmp_path, log)
+    assert found.exit_code == 1
+    assert "rank 1: in all_reduce (train.py:14)" in found.output
+
+
+def test_what_nccl_itself_counts(tmp_path: Path) -> None:
+    counts = ((0, 200), (1, 199), (2, 200))
+    ranks = [{"rank": rank, "collective_counts": {"AllReduce": n}} for rank, n in counts]
+    missing = [{"rank": 3, "host": "n2", "pid": 7}]
+    document = {"communicators": [{"hash": "0xab", "ranks": ranks, "missing_ranks": missing}]}
+    found = judged(tmp_path, json.dumps(document), "ras.json")
+    assert found.exit_code == 1
+    assert "rank 3 of NCCL's communicator cannot be reached" in found.output
+    assert "rank 1 called AllReduce of communicator 0xab less often" in found.output
+
+
+HOSTILE = {
+    "nothing": b"epoch 1 loss 0.3\n",
+    "bytes": bytes(range(256)) * 40,
+    "numbers": watchdog(0, 10**60, "ALLREDUCE").encode() + b"[rank999999999999]: x\n",
+    "nested": b'{"communicators": ' + b"[" * 5000,
+    "wrong": b'{"communicators": [{"ranks": [{"rank": -1}, 7, {"rank": "x"}]}, 3]}',
+    "endless": b"[rank0]: " + b"Traceback (most recent call last):" * 100_000,
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_foreign_bytes_end_in_one_line(tmp_path: Path, kind: str) -> None:
+    found = judged(tmp_path, HOSTILE[kind])
+    assert found.exit_code in {1, 2, 3}, found.output
+    assert found.exception is None or isinstance(found.exception, SystemExit)
+    assert all(ord(each) >= 32 or each == "\n" for each in found.output)
+
+
+def test_no_file_that_a_log_names_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret.py"
+    secret.write_text("for each in 'secret':\n    wait()\nstop()\n")
+    frames = WAITS.replace("train.py:21", f"{secret}:2")
+    other = WAITS.replace("barrier", "all_reduce").replace("train.py:21", f"{secret}:3")
+    log = STACKS.format(rank=0, pid=10, frames=frames) + STACKS.format(rank=1, pid=11, frames=other)
+    monkeypatch.chdir(tmp_path)
+    assert "for each" not in judged(tmp_path, log).output
