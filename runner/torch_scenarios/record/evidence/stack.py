@@ -250,8 +250,8 @@ def _outside(
         notes=tuple(notes),
         ranks=tuple(outside),
         fix=(
-            f"look at what {ranks_text(list(outside))} does there: the others go on after it enters "
-            "the same call."
+            f"look at what {ranks_text(list(outside))} does there: the others go on after it "
+            "enters the same call."
         ),
     )
 
