@@ -29,6 +29,8 @@ WRONG = [
     ("data_parallel.py", "uneven", "not_equivalent", "step 0: the gradient of"),
     ("data_parallel.py", "sched", "not_equivalent", "the learning rate is"),
     ("tensor_parallel.py", "back", "not_equivalent", "the sum over ranks 0 and 1"),
+    ("tensor_parallel.py", "front", "not_equivalent", "forward: the output of `0` (Block) on rank"),
+    ("data_parallel.py", "norm", "not_equivalent", "the output of `1` (BatchNorm1d) on rank 0"),
     ("tensor_parallel.py", "slice", "wrong_arrangement", "8 of 16 rows of"),
 ]
 
@@ -41,12 +43,12 @@ def warm() -> Iterator[WarmLaunch]:
 
 
 def parity_of(
-    warm: WarmLaunch, folder: Path, script: str, mistake: str = ""
+    warm: WarmLaunch, folder: Path, script: str, mistake: str = "", *more: str
 ) -> tuple[int, str, dict[str, Any]]:
     """Return the exit code, what is printed, and the JSON of two ranks against one."""
     words = [str(FOLDER / script), *filter(None, [mistake])]
     results = folder / "result.json"
-    command = ["parity", "-n", "2", "-o", str(folder / "records"), "--json", str(results)]
+    command = ["parity", *more, "-n", "2", "-o", str(folder / "records"), "--json", str(results)]
     command += ["--reference", " ".join(words), "--", *words]
     with mock.patch("torch_scenarios.record.live.started", warm.start):
         done = CliRunner().invoke(cli, command)
@@ -75,6 +77,47 @@ def test_the_first_deviation_is_named_with_what_it_is(
     assert words in " ".join(output.split())
     assert problem["file"].endswith(script)
     assert problem["line"] > 0
+
+
+@pytest.mark.nightly
+def test_the_line_is_where_the_module_gives_its_output_back(
+    warm: WarmLaunch, tmp_path: Path
+) -> None:
+    _, output, result = parity_of(warm, tmp_path, "tensor_parallel.py", "front")
+    text = (FOLDER / "tensor_parallel.py").read_text(encoding="utf-8").splitlines()
+    line = next(n for n, each in enumerate(text, 1) if "return x + FromAll" in each)
+    assert result["problems"][0]["line"] == line, output
+
+
+def test_what_rounding_does_is_measured_where_it_decides(warm: WarmLaunch, tmp_path: Path) -> None:
+    code, output, result = parity_of(warm, tmp_path, "cancels.py")
+    assert code == 0, output
+    assert result["verdict"] == "PASSED"
+    records = tmp_path / "records"
+    assert len([*records.glob("disturbed-*")]) == 3
+    stated = CliRunner().invoke(cli, ["parity", str(records / "one"), str(records / "many")])
+    # a bound that is only stated says that it is a mistake
+    assert stated.exit_code == 1, stated.output
+
+
+@pytest.mark.nightly
+def test_ranks_may_begin_with_the_weights_of_the_reference(
+    warm: WarmLaunch, tmp_path: Path
+) -> None:
+    code, output, _ = parity_of(warm, tmp_path, "data_parallel.py", "unlike")
+    assert code == 3, output
+    assert "not_initialised_alike" in output
+    code, output, _ = parity_of(warm, tmp_path, "data_parallel.py", "unlike", "--init", "reference")
+    assert code == 0, output
+
+
+@pytest.mark.nightly
+def test_dropout_is_left_out_of_both(warm: WarmLaunch, tmp_path: Path) -> None:
+    code, output, _ = parity_of(warm, tmp_path, "data_parallel.py", "drop")
+    assert code == 3, output
+    assert "`--no-dropout`" in output
+    code, output, _ = parity_of(warm, tmp_path, "data_parallel.py", "drop", "--no-dropout")
+    assert code == 0, output
 
 
 def test_two_records_are_compared_without_a_run(warm: WarmLaunch, tmp_path: Path) -> None:

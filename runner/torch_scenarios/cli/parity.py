@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -25,6 +26,8 @@ from torch_scenarios.errors import LaunchError, ScenarioError
 from torch_scenarios.pipeline.interruption import interrupt_on_termination
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from torch_scenarios.errors import Problem
     from torch_scenarios.record.values.parity import Parity
 
@@ -38,6 +41,14 @@ EXITS = {"PASSED": 0, "FAILED": 1, "INCONCLUSIVE": 3}
     HOW, "-n", "--world-size", type=click.IntRange(2, 65_536), default=2, help="How many ranks."
 )
 @option(HOW, "--reference", default="", help="The script with its arguments that one process runs.")
+@option(HOW, "--no-dropout", is_flag=True, help="Let every dropout keep all, in both.")
+@option(
+    HOW,
+    "--init",
+    type=click.Choice(["own", "reference"]),
+    default="own",
+    help="`reference`: begin with its weights, where names and shapes are equal.",
+)
 @option(
     HOW, "--max-seconds", type=click.FloatRange(0), default=600.0, help="End a run after so long."
 )
@@ -70,14 +81,15 @@ def parity(**options: Any) -> None:
     try:
         if options["reference"]:
             one, many = _record_both(command, options)
+            _tell(one, many, options, partial(_disturb, one, options))
         elif len(command) == 2 and all(Path(each).is_dir() for each in command):
             one, many = map(Path, command)
+            _tell(one, many, options)
         else:
             refuse_usage(
                 "write `scenario parity -n 4 --reference train.py -- train.py`, or name the "
                 "folders of two records"
             )
-        _tell(one, many, options)
     except ScenarioError as error:
         refuse(error)
     except LaunchError as error:
@@ -96,17 +108,37 @@ def _record_both(command: tuple[str, ...], options: dict[str, Any]) -> tuple[Pat
         refuse_usage("there is nothing to compare: write the script behind `--`")
     one, many = home / "one", home / "many"
     _record(reference, one, 1, options)
-    _record(command, many, options["world_size"], options)
+    more = {}
+    if options["init"] == "reference":
+        more["init"] = str((one / "values-00000-step-0.safetensors").absolute())
+    _record(command, many, options["world_size"], options, more)
     return one, many
 
 
-def _record(command: tuple[str, ...], folder: Path, world: int, options: dict[str, Any]) -> None:
+def _disturb(one: Path, options: dict[str, Any]) -> list[Path]:
+    """Record the reference three times more, its modules rounding otherwise."""
+    reference = tuple(shlex.split(options["reference"]))
+    folders = [one.with_name(f"disturbed-{seed}") for seed in range(3)]
+    for seed, folder in enumerate(folders):
+        _record(reference, folder, 1, options, {"disturb": seed, "stop": True, "outputs": False})
+    return folders
+
+
+def _record(
+    command: tuple[str, ...],
+    folder: Path,
+    world: int,
+    options: dict[str, Any],
+    more: Mapping[str, Any] | None = None,
+) -> None:
     """Record a script with its values; end the command where it does not come to its end."""
     from torch_scenarios.record.analysis import NothingRecordedError, recorded
     from torch_scenarios.record.live import KEPT_FOR_PARITY, Order
 
     if command and command[0].endswith(".py") and not Path(command[0]).is_file():
         refuse_usage(f"there is no script `{command[0]}`")
+    how = {"no_dropout": True} if options["no_dropout"] else {}
+    is_again = bool(more and more.get("stop"))
     order = Order(
         command=command,
         folder=folder,
@@ -114,26 +146,37 @@ def _record(command: tuple[str, ...], folder: Path, world: int, options: dict[st
         ranks=tuple(range(world)),
         max_seconds=options["max_seconds"],
         aside=options["as_json"] == "-",
-        values=KEPT_FOR_PARITY,
+        values={**KEPT_FOR_PARITY, **how, **(more or {})},
+        silent=is_again,
     )
     try:
         found = recorded(order, notice=lambda words: click.echo(f"scenario: {words}", err=True))
     except NothingRecordedError as error:
         click.echo(clean(str(error)), err=True)
         sys.exit(EXITS["INCONCLUSIVE"])
-    if not found.is_whole:
+    if not found.is_whole and not is_again:
         of = "one process" if world == 1 else f"{world} ranks"
         words = f"the script of {of} does not finish: {found.reason}"
         click.echo(clean(f"INCONCLUSIVE {words}; `scenario import {folder}` has all of it"))
         sys.exit(EXITS["INCONCLUSIVE"])
 
 
-def _tell(one: Path, many: Path, options: dict[str, Any]) -> NoReturn:
-    """Compare, print the verdict and its finding, and leave with the exit code."""
+def _tell(
+    one: Path,
+    many: Path,
+    options: dict[str, Any],
+    disturb: Callable[[], list[Path]] = list,
+) -> NoReturn:
+    """Compare, print the verdict and its finding, and leave with the exit code.
+
+    `disturb` records the reference with other roundings, where what rounding does decides.
+    """
     from torch_scenarios.record.values.parity import compare
     from torch_scenarios.record.values.verdict import problems_of
 
     found = compare(one, many)
+    if found.is_close and (disturbed := disturb()):
+        found = compare(one, many, disturbed)
     problems = problems_of(found.judgement.findings, many)
     if options["as_json"] != "-":
         for line in _lines(found, problems, one, many):

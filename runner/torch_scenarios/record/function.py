@@ -184,7 +184,8 @@ class ProgramRecorder:
                 message = f"{ended}\n{output}"
                 raise AssertionError(message)
             folders.append(folder)
-        parity = compare(*folders)
+        one, many = folders
+        parity = compare(one, many)
         if parity.status != "PASSED":
             problems = problems_of(parity.judgement.findings, folders[1])
             lines = [line for problem in problems for line in problem.lines("error")]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from torch_scenarios.record.values.digest import digest, is_constant, local_part
+from torch_scenarios.record.values.store import read_tensors
 
 #: parts of a name that wrappers put there
 WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
@@ -45,6 +46,9 @@ class Parameters:
         self._names: set[str] = set()
         self._roots: dict[int, Any] = {}
         self._prefixes: dict[int, str] = {}
+        #: a reference's first weights, and the parameters that have them
+        self._given: dict[str, Any] = {}
+        self._loaded: set[int] = set()
         self._modules: dict[int, tuple[Any, str]] = {}
         self._count = 0
         #: id of a parameter -> itself, and the place at which it was made
@@ -85,6 +89,20 @@ class Parameters:
 
     def _hash(self, tensor: Any) -> str:
         return "" if local_part(tensor).is_meta else digest(tensor)
+
+    def load(self, path: str) -> None:
+        """Write a reference's first weights into parameters of its names, each rank its part."""
+        with self._torch.no_grad():
+            if not self._given:
+                self._given = read_tensors(path, self._torch)
+            for known in self.known.values():
+                whole = self._given.get(f"before/{known.name}")
+                tensor = known.tensor
+                if whole is None or tensor is None or known.number in self._loaded:
+                    continue
+                if tuple(whole.shape) == tuple(tensor.shape):
+                    local_part(tensor).copy_(part_of(whole, tensor))
+                    self._loaded.add(known.number)
 
     def rehash(self, known: KnownParameter) -> bool:
         """Hash a parameter again where it was written since; whether it holds something else."""
@@ -242,6 +260,20 @@ def _is_plain(value: Any) -> bool:
 
 def _joined(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
+
+
+def part_of(whole: Any, tensor: Any) -> Any:
+    """Return this rank's part of a value that is laid out as a DTensor is; else the value."""
+    placements = getattr(tensor, "placements", None)
+    if placements is None:
+        return whole
+    mesh = tensor.device_mesh
+    for dimension, each in enumerate(placements):
+        if each.is_shard():
+            parts = whole.chunk(mesh.size(dimension), each.dim)
+            at = mesh.get_local_rank(dimension)
+            whole = parts[at] if at < len(parts) else whole.narrow(each.dim, 0, 0)
+    return whole
 
 
 def layout_of(tensor: Any) -> dict[str, Any]:

@@ -8,18 +8,19 @@ an optimizer and every weight after it is then held against that part of the ref
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from torch_scenarios.record.format import refusal
 from torch_scenarios.record.values.format import ValueRecord, read_values
 from torch_scenarios.record.values.invariants import Judgement, ValueFinding
-from torch_scenarios.record.values.source import frames_of_loss
+from torch_scenarios.record.values.source import frames_of_loss, frames_of_return, is_in_forward
 from torch_scenarios.verdict.finding import ranks_text
 
 Array = NDArray[Any]
@@ -33,6 +34,10 @@ SLACK, SURE = 16.0, 100.0
 #: part of the largest gradient of a step below which one is compared with that part: a bias before
 #: a norm, whose gradient is zero but for rounding
 CANCELLED = 1e-2
+#: times of what disturbed runs of the reference change that a value may be off
+MEASURED = 8.0
+#: relative distance from which an output is not that of one process
+OUTPUTS_APART = 1e-3
 #: how much more may be off a step later
 LATER = 4.0
 #: names of the format -> dtypes
@@ -73,6 +78,8 @@ class Parity(Struct, frozen=True, kw_only=True):
     reason: str = ""
     compared: int = 0
     later: int = 0
+    #: whether what rounding does decides: it is worth to be measured
+    is_close: bool = False
 
 
 def read_tensors(folder: Path, rank: int) -> Values:
@@ -102,8 +109,12 @@ def read_tensor_file(path: Path) -> dict[str, Array]:
     return found
 
 
-def compare(one: Path, many: Path) -> Parity:
-    """Compare a record of one process with one of several. Raises ScenarioError."""
+def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
+    """Compare a record of one process with one of several. Raises ScenarioError.
+
+    `disturbed` are records of the reference whose modules rounded otherwise: what they change is
+    what rounding does.
+    """
     alone, together = read_values(one), read_values(many)
     if not alone or not together:
         folder = many if alone else one
@@ -122,26 +133,30 @@ def compare(one: Path, many: Path) -> Parity:
             return _failed(found)
         return _open(str(error), code="not_initialised_alike")
     found += _wrong_arrangement(reference, layout, together)
-    deviations = [*_deviations(reference, held, layout, together)]
+    noise = _noise(reference, [read_tensors(each, min(alone)) for each in disturbed])
+    deviations = [*_deviations(reference, held, layout, together, noise)]
     sure = [each for each in deviations if each.sure]
     compared = sum(len(values) for rank in held for values in held[rank].values())
     if sure and not found:
-        found.append(_finding(_telling(sure, reference, layout), reference, held, layout, together))
+        output = _first_output(first, reference, held, together, sure[0].step)
+        telling = _telling(sure, reference, layout)
+        found.append(output or _finding(telling, reference, held, layout, together))
     found = [*rates, *found]
     random = any(True for r in (*together.values(), first) for _ in r.of_kind("rand"))
     if found and random and found[0].code == "not_equivalent":
         return _open(
             "random numbers are drawn in the forward pass (random_in_forward): one process and "
-            "several draw others; turn dropout off in both",
+            "several draw others; turn dropout off in both by `--no-dropout`",
             code="random_in_forward",
         )
     if found:
         return _failed(sorted(found, key=lambda each: each.turn), compared, len(sure) - 1)
     if deviations:
-        return _open(
+        reason = (
             f"{len(deviations)} of {compared} values are off by more than rounding should make, "
             "and by less than a mistake does"
         )
+        return replace(_open(reason), is_close=True)
     if not compared or not reference:
         return _open("no optimizer has stepped: there is nothing to compare")
     judgement = Judgement(findings=(), judged=("not_equivalent",), open=())
@@ -155,7 +170,13 @@ def _open(reason: str, code: str = "") -> Parity:
 
 def _failed(found: list[ValueFinding], compared: int = 0, later: int = 0) -> Parity:
     judgement = Judgement(findings=tuple(found[:1]), judged=("not_equivalent",), open=())
-    return Parity(status="FAILED", judgement=judgement, compared=compared, later=max(later, 0))
+    return Parity(
+        status="FAILED",
+        judgement=judgement,
+        compared=compared,
+        later=max(later, 0),
+        is_close=any("times what rounding does" in each.message for each in found[:1]),
+    )
 
 
 # -------------------------------------------------------------------------------------------------
@@ -179,6 +200,14 @@ def _another_batch(first: ValueRecord, together: Records) -> str:
     union = {row for each in rows.values() for row in each}
     if not own or not union or own == union:
         return ""
+    if (sizes := _other_shapes(first, together)) is not None:
+        alone, several = sizes
+        if alone == several:
+            return ""  # parts of a sequence, which have no rows in common
+        return (
+            f"the global batch is another one: one process calls its model with {alone} elements "
+            f"before its first step, {len(together)} ranks with {several}"
+        )
     if union < own and len(_rows_before_step(first)) == sum(map(len, rows.values())):
         return ""
     return (
@@ -187,12 +216,34 @@ def _another_batch(first: ValueRecord, together: Records) -> str:
     )
 
 
+def _other_shapes(first: ValueRecord, together: Records) -> tuple[int, int] | None:
+    """Return the elements of the inputs of one process and of all ranks, where rows are longer."""
+    if first.batches or any(record.batches for record in together.values()):
+        return None
+    shapes = {rank: _inputs_before_step(record) for rank, record in together.items()}
+    own = _inputs_before_step(first)
+    if not own or {each for _, each in own} == {e for each in shapes.values() for _, e in each}:
+        return None
+
+    def count(inputs: list[tuple[int, tuple[int, ...]]]) -> int:
+        return sum(rows * int(np.prod(shape)) for rows, shape in inputs)
+
+    return count(own), sum(count(each) for each in shapes.values())
+
+
+def _inputs_before_step(record: ValueRecord) -> list[tuple[int, tuple[int, ...]]]:
+    """Return the rows and the shape of a row of each call of a model before the first step."""
+    until = record.steps[0].at if record.steps else 0
+    found = [each.details for each in record.of_kind("in") if each.at < until]
+    return [(len(rows), tuple(shapes[0])) for _, rows, _, _, shapes in found if shapes]
+
+
 def _missing_rows(first: ValueRecord, together: Records) -> Iterator[ValueFinding]:
     """Yield rows of the reference's batch that no rank has, where ranks have others twice."""
     own = set(_rows_before_step(first))
     rows = {rank: _rows_before_step(record) for rank, record in together.items()}
     union = {row for each in rows.values() for row in each}
-    if not own or not union or own == union:
+    if not own or not union or own == union or _other_shapes(first, together):
         return
     counts = Counter(row for each in rows.values() for row in set(each))
     twice = sum(1 for count in counts.values() if count > 1)
@@ -282,8 +333,8 @@ def _match(name: str, part: Array, wholes: Mapping[str, Array], rank: int) -> Ar
             return found
     message = (
         f"`{name}` of rank {rank} is not a part of any parameter of one process "
-        "(not_initialised_alike): load one checkpoint in both, or draw the whole model from one "
-        "seed and take each rank's part of it"
+        "(not_initialised_alike): load one checkpoint in both, draw the whole model from one seed "
+        "and take each rank's part of it, or give the ranks its weights by `--init reference`"
     )
     raise _UnlikeError(message)
 
@@ -372,6 +423,134 @@ def _wrong_arrangement(
 # Values.
 
 
+def _first_output(
+    first: ValueRecord,
+    reference: Values,
+    held: Mapping[int, Values],
+    records: Records,
+    step: int,
+) -> ValueFinding | None:
+    """Return the first module, in the order of computing, whose output no arrangement explains."""
+    seen = set()
+    for event in first.of_kind("out"):
+        turn, call, kind, _ = event.details
+        name = call.partition("#")[0]
+        if turn != step or name in seen:
+            continue
+        seen.add(name)
+        whole = _output_of(reference, step, name)
+        parts = {rank: _output_of(values, step, name) for rank, values in held.items()}
+        present = {rank: part for rank, part in parts.items() if part is not None}
+        if whole is None or len(present) < len(parts) or _is_arranged(whole, [*present.values()]):
+            continue
+        rank = next(
+            (r for r, part in present.items() if not _is_arranged(whole, [part])), min(present)
+        )
+        record = records[rank]
+        own = next(e for e in record.of_kind("out") if e.details[1].partition("#")[0] == name)
+        frames = record.places.get(own.details[3], ())
+        shown = f"`{name}` ({kind})" if name else f"the model ({kind})"
+        return ValueFinding(
+            code="not_equivalent",
+            message=f"step {step}, forward: the output of {shown} on {ranks_text((rank,))} "
+            f"{_what_it_is(whole, present[rank])}; the modules before it are right",
+            ranks=(rank,),
+            rank=rank,
+            place=own.details[3],
+            frames=frames_of_return(frames, kind),
+            hint="look at what this module sums, splits or normalises over: the same over all "
+            "ranks as in one process, and once",
+            turn=step,
+            name=name,
+        )
+    return None
+
+
+def _output_of(values: Values, step: int, name: str) -> Array | None:
+    """Return what a module gave back in a step, the rows of all its calls in order."""
+    own = arrays_by_name(values, step, "out")
+    calls: list[Array] = []
+    while f"{name}#{len(calls)}" in own:
+        calls.append(np.atleast_1d(own[f"{name}#{len(calls)}"]))
+    if not calls or len({each.shape[1:] for each in calls}) > 1:
+        return None
+    return np.concatenate(calls).astype(float)
+
+
+def _is_arranged(whole: Array, parts: Sequence[Array]) -> bool:
+    """Whether parts are the whole, its slices along a dimension, or sums of these to come.
+
+    What no arrangement of these kinds can be is not known, and counts as arranged.
+    """
+    suits = False
+    for some in _sums(parts):
+        if all(each.shape == whole.shape for each in some):
+            suits = True
+            if all(_is_near(each, whole) for each in some):
+                return True
+        for dimension in range(whole.ndim):
+            if all(_suits(each, whole, dimension) for each in some):
+                suits = True
+                if all(_has_rows(each, whole, dimension) for each in some):
+                    return True
+    return not suits
+
+
+def _sums(parts: Sequence[Array]) -> Iterator[list[Array]]:
+    """Yield the parts, and their sums over sets of ranks of one size, in blocks and in strides."""
+    yield [*parts]
+    count = len(parts)
+    if len({each.shape for each in parts}) > 1:
+        return
+    for size in (size for size in range(2, count + 1) if count % size == 0):
+        yield [np.sum(parts[at : at + size], axis=0) for at in range(0, count, size)]
+        if size < count:
+            yield [np.sum(parts[at :: count // size], axis=0) for at in range(count // size)]
+
+
+def _is_near(one: Array, other: Array) -> bool:
+    size = float(np.abs(other).max(initial=0.0)) or 1.0
+    return float(np.abs(one - other).max(initial=0.0)) <= OUTPUTS_APART * size
+
+
+def _suits(part: Array, whole: Array, dimension: int) -> bool:
+    """Whether a part differs from a whole in the size of one dimension alone."""
+    if part.ndim != whole.ndim or part.shape[dimension] >= whole.shape[dimension]:
+        return False
+    return all(
+        a == b
+        for at, (a, b) in enumerate(zip(part.shape, whole.shape, strict=True))
+        if at != dimension
+    )
+
+
+def _has_rows(part: Array, whole: Array, dimension: int) -> bool:
+    """Whether each slice of a part is a slice of the whole, in any order."""
+    rows = np.moveaxis(whole, dimension, 0).reshape(whole.shape[dimension], -1)
+    own = np.moveaxis(part, dimension, 0).reshape(part.shape[dimension], -1)
+    draw = np.random.default_rng(rows.shape[1]).normal(size=rows.shape[1])
+    order = np.argsort(rows @ draw)
+    sketches = (rows @ draw)[order]
+    size = (float(np.abs(whole).max(initial=0.0)) or 1.0) * OUTPUTS_APART
+    for each in own:
+        at = int(np.searchsorted(sketches, float(each @ draw)))
+        near = order[max(at - 2, 0) : at + 2]
+        if not any(float(np.abs(rows[n] - each).max(initial=0.0)) <= size for n in near):
+            return False
+    return True
+
+
+def _what_it_is(whole: Array, part: Array) -> str:
+    """Say what an output is in place of that of one process."""
+    power = float((whole * whole).sum())
+    if part.shape == whole.shape and power:
+        ratio = float((part * whole).sum()) / power
+        if abs(ratio) > OUTPUTS_APART and _is_near(part / ratio, whole):
+            known = f"{ratio:.4g}" if ratio >= 1 else f"1/{1 / ratio:.4g}"
+            return f"is {known} times what one process has"
+    return "is not what one process has, nor a part of it, and no sum over ranks is"
+
+
 def _number_in(numbers: Mapping[str, int]) -> Callable[[tuple[str, Array]], int]:
     return lambda each: numbers.get(each[0], 0)
 
@@ -390,7 +569,11 @@ class _Deviation(Struct, frozen=True, kw_only=True):
 
 
 def _deviations(
-    reference: Values, held: Mapping[int, Values], layout: Layout, records: Records
+    reference: Values,
+    held: Mapping[int, Values],
+    layout: Layout,
+    records: Records,
+    noise: Mapping[tuple[int, str, str], float],
 ) -> Iterator[_Deviation]:
     """Yield values that are not the reference's: step by step, gradients before weights.
 
@@ -412,10 +595,26 @@ def _deviations(
                     if at is None or whole is None:
                         continue
                     off, bound = _distance(kind, step, got, whole, at, (reference, values, name))
+                    bound = max(bound, MEASURED * noise.get((step, kind, at.name), 0.0))
                     if off > bound:
                         yield _Deviation(
                             step=step, kind=kind, rank=rank, name=name, off=off, bound=bound
                         )
+
+
+def _noise(reference: Values, disturbed: Sequence[Values]) -> dict[tuple[int, str, str], float]:
+    """Return how far each gradient and weight is off where modules round otherwise."""
+    found: dict[tuple[int, str, str], float] = {}
+    for step in reference:
+        for kind in ("gradient", "after"):
+            for name, whole in arrays_by_name(reference, step, kind).items():
+                at = Arrangement(name=name)
+                for other in disturbed:
+                    got = arrays_by_name(other, step, kind).get(name)
+                    if got is not None:
+                        off, _ = _distance(kind, step, got, whole, at, (reference, other, name))
+                        found[step, kind, name] = max(found.get((step, kind, name), 0.0), off)
+    return found
 
 
 def bound_of(value: Array, step: int) -> float:
@@ -507,12 +706,19 @@ def _frames_to_blame(
     first: _Deviation, record: ValueRecord, words: str
 ) -> tuple[tuple[str, int, str], ...]:
     """Return where a wrong gradient comes from: its reduction, or the loss; else nowhere."""
-    if first.kind != "gradient" or "nothing computes it" in words:
+    if first.kind != "gradient":
+        return ()
+    if "nothing computes it" in words:
+        module = first.name.rpartition(".")[0]
+        for event in record.of_kind("out"):
+            frames = record.places.get(event.details[3], ())
+            if event.details[1].partition("#")[0] == module and is_in_forward(frames):
+                return frames
         return ()
     number = record.names.get(first.name, -1)
     for call in record.calls:
         is_own = any(e.carries == "gradient" and number in e.parameters for e in call.tensors)
-        if call.turn == first.step and is_own:
+        if call.turn == first.step and is_own and "times what one process has" in words:
             return record.places.get(call.place, ())
     passes = [e.details[1] for e in record.of_kind("bw") if e.details[0] == first.step]
     return frames_of_loss(record, passes[0]) if passes else ()

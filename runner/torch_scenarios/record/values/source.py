@@ -21,15 +21,55 @@ def frames_of_loss(record: ValueRecord, place: int) -> tuple[tuple[str, int, str
     return frames if found is None else ((file, *found), *frames[1:])
 
 
+def frames_of_return(
+    frames: tuple[tuple[str, int, str], ...], kind: str
+) -> tuple[tuple[str, int, str], ...]:
+    """Return the last line of a module's `forward`, where its class is in a file of the frames."""
+    for file, *_ in frames:
+        tree, text = _parse(Path(file))
+        for each in ast.walk(tree):
+            if not isinstance(each, ast.ClassDef) or each.name != kind:
+                continue
+            lines = [
+                part.lineno
+                for method in each.body
+                if isinstance(method, ast.FunctionDef) and method.name == "forward"
+                for part in ast.walk(method)
+                if isinstance(part, ast.Return)
+            ]
+            if lines:
+                return ((file, max(lines), text.splitlines()[max(lines) - 1].strip()),)
+    return frames
+
+
+def is_in_forward(frames: tuple[tuple[str, int, str], ...]) -> bool:
+    """Whether the innermost frame is in the `forward` of a module of the script's own."""
+    if not frames:
+        return False
+    file, line, _ = frames[0]
+    tree, _ = _parse(Path(file))
+    return any(
+        isinstance(each, ast.FunctionDef)
+        and each.name == "forward"
+        and each.lineno <= line <= (each.end_lineno or each.lineno)
+        for each in ast.walk(tree)
+    )
+
+
+def _parse(path: Path) -> tuple[ast.Module, str]:
+    """Return a file's tree and text; an empty tree where it cannot be read as Python."""
+    try:
+        if path.stat().st_size <= MOST_TEXT:
+            text = path.read_text(encoding="utf-8", errors="replace")
+            return ast.parse(text), text
+    except (OSError, SyntaxError, ValueError):
+        pass
+    return ast.Module(body=[], type_ignores=[]), ""
+
+
 def _assignment(path: Path, line: int) -> tuple[int, str] | None:
     """Return the line that assigned last, above, what `.backward()` is called on at a line."""
-    try:
-        if path.stat().st_size > MOST_TEXT:
-            return None
-        text = path.read_text(encoding="utf-8", errors="replace")
-        tree = ast.parse(text)
-    except (OSError, SyntaxError, ValueError):
-        return None
+    tree, text = _parse(path)
     name = _receiver(tree, line)
     before = [
         each.lineno

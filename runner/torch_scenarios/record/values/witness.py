@@ -202,10 +202,13 @@ class ValueWitness:
                 with self.guard:
                     self._enter(module, inputs)
 
-        def after_module(module: Any, inputs: Any, output: Any) -> None:
-            if not self.rests:
-                with self.guard:
-                    self._leave(module, inputs, output)
+        def after_module(module: Any, inputs: Any, output: Any) -> Any:
+            if self.rests:
+                return None
+            with self.guard:
+                self._leave(module, inputs, output)
+                return self._disturb(module, output)
+            return None
 
         def before_step(optimizer: Any, *_: Any) -> None:
             with self.guard:
@@ -258,6 +261,9 @@ class ValueWitness:
         if self._stepped:
             self._stepped = False
             self.turn += 1
+        if self.turn == 0 and self.settings.get("init"):
+            self.parameters.register_root(module, frame, self.place(frame))
+            self.parameters.load(self.settings["init"])
         place = self.place(frame)
         root = self.parameters.register_root(module, frame, place)
         self._late_parameters(module, place)
@@ -299,6 +305,20 @@ class ValueWitness:
             self._look_for_nan(module, output)
         for each in self.listeners:
             each.leave(module, output, depth)
+
+    def _disturb(self, module: Any, output: Any) -> Any:
+        """Return a module's output as another rounding would leave it, where that is measured."""
+        seed = self.settings.get("disturb")
+        is_one = isinstance(output, self.torch.Tensor) and not module._modules
+        if seed is None or not is_one or not output.is_floating_point():
+            return None
+        if self._noise is None:
+            self._noise = self.torch.Generator().manual_seed(int(seed))
+        draw = self.torch.rand(output.shape, generator=self._noise).to(output.device)
+        eps = self.torch.finfo(output.dtype).eps
+        return output * (1 + eps * (draw.to(output.dtype) - 0.5))
+
+    _noise: Any = None
 
     def _look_for_nan(self, module: Any, output: Any) -> None:
         for tensor in tensors_in(output, self.torch.Tensor):

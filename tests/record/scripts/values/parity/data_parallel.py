@@ -9,7 +9,10 @@ how = sys.argv[1] if len(sys.argv) > 1 else ""
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(0)
-net = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
+if how == "unlike":
+    torch.manual_seed(world)
+middle = {"norm": nn.BatchNorm1d(8), "drop": nn.Dropout(0.5)}.get(how, nn.Tanh())
+net = nn.Sequential(nn.Linear(8, 8), middle, nn.Linear(8, 1))
 model = DDP(net)
 opt = torch.optim.AdamW(model.parameters(), lr=0.01)
 sched = torch.optim.lr_scheduler.StepLR(opt, 1, 0.5)
