@@ -16,7 +16,7 @@ pytestmark = pytest.mark.torch
 HEAD = """\
 import torch
 from datetime import timedelta
-from tests.shared.passing_backend import Passing, register
+from plugins.passing_backend import Passing, register
 
 
 """

@@ -39,6 +39,11 @@ COMMANDS = {
         "conformance",
         "Run the corpus and every call on what is installed; compare two versions.",
     ),
+    "certify": (
+        "certify",
+        "certify",
+        "Run the corpus on a backend of your own; say which levels it passes.",
+    ),
     "bench": ("cost", "bench", "Measure how long programs take here; compare with before."),
     "topology": (
         "cost",

@@ -439,6 +439,9 @@ def known_lacks(
         from torch_scenarios.execution.lacks import declared_lacks
 
         for module in value:
+            if module.endswith(".py") and not Path(module).is_file():
+                message = f"there is no file {module!r}"
+                raise click.BadParameter(message, ctx=ctx, param=param)
             try:
                 declared_lacks(module)
             except ScenarioError as error:
@@ -461,7 +464,8 @@ def executing(command: CommandF) -> CommandF:
             is_eager=True,  # what may register a backend is read before --backend
             callback=known_lacks,
             metavar="MODULE",
-            help="Import this module in every worker first; it may register a backend. Repeatable.",
+            help="Import this module (or file.py) in every worker first; it may register a "
+            "backend. Repeatable.",
         ),
         option(
             HOW,

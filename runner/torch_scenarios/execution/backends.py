@@ -284,6 +284,7 @@ TORCH = (
     (r"invalid tensor type at index|same dtype|scalar type|Tensor dtypes", "dtype_mismatch"),
     (r"unexpected keyword argument|has no attribute '(all|reduce|new)_", "unsupported"),
     (r"Mesh should not be bigger than", "invalid_argument"),
+    (r"monitored_barrier is only implemented for GLOO", "unsupported"),
     (r"Split sizes|invalid tensor size|incorrect size|must have the same size", "shape_mismatch"),
 )
 

@@ -60,7 +60,9 @@ def declared_lacks(module: str) -> tuple[str, ...]:
 
 
 def _source_of(module: str) -> Path | None:
-    """Return the file of a module that is installed, or lies in the current folder."""
+    """Return the file of a module that is installed, or lies in the current folder; or a file."""
+    if module.endswith(".py"):
+        return Path(module)
     for folder in (*sys.path, str(Path.cwd())):
         base = Path(folder, *module.split("."))
         for path in (base / "__init__.py", base.parent / f"{base.name}.py"):

@@ -14,6 +14,7 @@ import atexit
 import gc
 import hashlib
 import importlib
+import importlib.util
 import os
 import signal
 import socket
@@ -338,7 +339,10 @@ def arrays_on(device: torch.device) -> TorchArrays:
 
 
 def _import_plugin(module: str) -> None:
-    """Import a module that may register a backend: installed, or in the current folder."""
+    """Import a module that may register a backend: installed, in the current folder, or a file."""
+    if module.endswith(".py"):
+        _import_file(Path(module))
+        return
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
@@ -349,6 +353,21 @@ def _import_plugin(module: str) -> None:
             f"the plugin {module!r} cannot be imported: {error}. A plugin is a module that is "
             "installed, or lies in the current folder."
         )
+        raise LaunchError(message) from error
+
+
+def _import_file(path: Path) -> None:
+    """Import a plugin by its path; it is known under the name of the file."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        message = f"the plugin {str(path)!r} is not a file that can be read"
+        raise LaunchError(message)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except (ImportError, SyntaxError) as error:
+        message = f"the plugin {str(path)!r} cannot be imported: {error}"
         raise LaunchError(message) from error
 
 

@@ -1,7 +1,8 @@
-"""A whole backend in Python that passes every call on to Gloo: plugins of tests are made of it.
+"""A whole backend in Python: every call of torch's is passed on to Gloo.
 
-It is a plugin itself: importing it registers the backend `passing`. A heir that changes one method
-is a backend with one fault.
+Importing it registers the backend `passing`. To begin a backend of your own, replace one method
+after the other. An heir that changes one method wrongly is a backend with one fault
+(benchmarks/mutants.py).
 """
 
 from __future__ import annotations
@@ -52,10 +53,20 @@ class Passing(dist.ProcessGroup):
         """Make the group of Gloo's."""
         super().__init__(rank, size)  # type: ignore[call-arg]  # torch has both
         self.gloo: Any = dist.ProcessGroupGloo(store, rank, size, timeout)
+        self.known_as = ""
 
     def getBackendName(self) -> str:  # noqa: N802 -- torch's name
         """Return the name that torch shows."""
         return "passing"
+
+    def getGroupName(self) -> str:  # noqa: N802 -- torch's name
+        """Return what torch calls this group; a mesh, and DDP, ask for it."""
+        return self.known_as
+
+    @property
+    def group_name(self) -> str:
+        """What torch calls this group."""
+        return self.known_as
 
     def abort(self) -> None:
         """Break off what waits."""
@@ -92,7 +103,13 @@ for _alias, _name in ALIASES.items():
 
 def register(name: str, group: type[Passing] = Passing) -> None:
     """Register a backend of that name whose groups are of a class."""
-    dist.Backend.register_backend(name, group, devices=["cpu"])
+
+    def create(options: Any, _group_options: Any = None) -> Passing:
+        made = group(options.store, options.group_rank, options.group_size, options.timeout)
+        made.known_as = options.group_id
+        return made
+
+    dist.Backend.register_backend(name, create, extended_api=True, devices=["cpu"])
 
 
 if "passing" not in dist.Backend.backend_list:

@@ -1,0 +1,116 @@
+"""`scenario certify`: levels, what is lacking, what it writes, and backends with a fault."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from torch_scenarios.cli import cli
+
+pytestmark = pytest.mark.torch
+
+ROOT = Path(__file__).parents[2]
+PLUGIN = """\
+import sys
+
+sys.path.insert(0, {root!r})
+from benchmarks.mutants import MUTANTS, group_of
+from plugins.passing_backend import Passing, register
+
+LACKS = {lacks!r}
+register("mine", group_of(MUTANTS[{mutant!r}][1]) if {mutant!r} else Passing)
+"""
+FILES = (
+    "p2p/send_recv",
+    "p2p/tags_out_of_order",
+    "collectives/all_reduce_sum",
+    "collectives/broadcast",
+    "groups/groups_even",
+    "async/work_and_wait",
+    "objects/all_gather_object",
+    "p2p/both_send_first",
+)
+
+
+def certified(
+    folder: Path, *arguments: str, mutant: str = "", lacks: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run the command in a folder, on a plugin that it has as a file."""
+    plugin = folder / "my_backend.py"
+    plugin.write_text(PLUGIN.format(root=str(ROOT), lacks=list(lacks), mutant=mutant))
+    command = [sys.executable, "-m", "torch_scenarios.cli", "certify", "--plugin", str(plugin)]
+    files = [str(ROOT / "scenarios" / f"{name}.yaml") for name in FILES]
+    return subprocess.run(
+        [*command, "--backend", "mine", *arguments, *files],
+        cwd=folder,
+        env={**os.environ, "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def levels(folder: Path) -> dict[str, dict[str, object]]:
+    document = json.loads((folder / "out" / "certificate.json").read_text())
+    found: dict[str, dict[str, object]] = document["levels"]
+    return found
+
+
+def test_a_right_backend_passes_each_level_that_is_asked_for(tmp_path: Path) -> None:
+    done = certified(tmp_path, "-o", "out")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "mine passes 6 of 6 levels: p2p, collectives, groups, async, objects, hangs" in (
+        done.stdout
+    )
+    assert all(each["passes"] for each in levels(tmp_path).values())
+    page = (tmp_path / "out" / "certificate.md").read_text()
+    assert "| p2p | 1 | 1 | 0 | 0 |  |" in page
+    badge = (tmp_path / "out" / "badge.svg").read_text()
+    assert 'aria-label="torch-scenarios: mine 6/6 levels"' in badge
+
+
+def test_what_a_plugin_lacks_is_counted_apart(tmp_path: Path) -> None:
+    done = certified(tmp_path, "-o", "out", lacks=("tags",), mutant="ignores_tags")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = levels(tmp_path)["async"]
+    assert (found["passes"], found["lacking"], found["lacks"]) == (True, 1, ["tags"])
+
+
+@pytest.mark.parametrize(
+    ("mutant", "level"),
+    [
+        ("ignores_tags", "async"),
+        ("all_reduce_keeps_the_last", "collectives"),
+    ],
+)
+def test_a_backend_with_a_fault_loses_the_level(tmp_path: Path, mutant: str, level: str) -> None:
+    done = certified(tmp_path, "-o", "out", mutant=mutant)
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = levels(tmp_path)
+    assert not found[level]["passes"]
+    assert found["p2p"]["passes"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--backend", "auto"), "name the backend"),
+        (("--first", "some.yaml"), "leave PATHS out"),
+        (("--plugin", "no_such_file.py"), "there is no file"),
+    ],
+)
+def test_a_wrong_command_line_is_refused(
+    tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    plugin = tmp_path / "my_backend.py"
+    plugin.write_text("")
+    command = ["certify", "--plugin", str(plugin), "--backend", "mine", *arguments]
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 2
+    assert words in done.output

@@ -1,0 +1,87 @@
+"""Certificates: which level a case belongs to, and what is counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from torch_scenarios.conformance.certificate import (
+    FIRST,
+    Certificate,
+    Tally,
+    badge_of,
+    lines_of,
+    places_of,
+    summary_of,
+)
+from torch_scenarios.files import corpus_folder
+from torch_scenarios.language import load
+from torch_scenarios.limits import DEFAULT
+
+X = "world_size: 2\ntensors: {x: [1], y: [0]}\n"
+SEND = "  - {ranks: 0, send: {tensor: x, dst: 1}}\n  - {ranks: 1, recv: {tensor: y, src: 0}}\n"
+PROGRAMS = {
+    "p2p": f"{X}steps:\n{SEND}",
+    "collectives": f"{X}steps: [{{all_reduce: {{tensor: x}}}}]\n",
+    "groups": f"{X}groups: {{g: [0, 1]}}\nsteps:\n{SEND}  - all_reduce: {{tensor: x, group: g}}\n",
+    "async": f"{X}steps:\n  - all_reduce: {{tensor: x, async_op: true}}\n    as: h\n  - wait: h\n",
+    "objects": "world_size: 2\nobjects: {o: [1]}\n"
+    "steps: [{broadcast_object_list: {object_list: o, src: 0}}]\n",
+    "errors": f"{X}steps:\n  - broadcast: {{tensor: x, src: 7}}\n"
+    "    expect: {raises: invalid_argument}\nexpect: {diagnosis: invalid_argument}\n",
+    "hangs": f"{X}steps:\n  - {{ranks: 0, all_reduce: {{tensor: x}}}}\n"
+    "expect: {outcome: deadlock, diagnosis: missing_participant}\n",
+    "dtypes": "world_size: 2\ntensors: {x: {dtype: bfloat16, value: [1]}}\n"
+    "steps: [{all_reduce: {tensor: x, async_op: true}, as: h}, {wait: h}]\n",
+}
+
+
+@pytest.mark.parametrize("level", PROGRAMS)
+def test_a_case_belongs_to_the_last_level_that_it_needs(tmp_path: Path, level: str) -> None:
+    path = tmp_path / "it.yaml"
+    path.write_text(PROGRAMS[level])
+    (place,) = places_of(load(path), DEFAULT, backend="mine", torch="2.13.0").values()
+    assert place.level == level
+
+
+@pytest.mark.parametrize("line", ["backends: [gloo]\n", 'torch: "<2.0"\n', "rpc"])
+def test_a_case_that_is_not_for_the_backend_has_no_place(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "it.yaml"
+    if line == "rpc":
+        line = "functions: {f: {returns: x}}\n"
+        program = f"{X}{line}steps: [{{ranks: 0, rpc_sync: {{to: 1, func: f}}}}]\n"
+    else:
+        program = line + PROGRAMS["p2p"]
+    path.write_text(program)
+    assert places_of(load(path), DEFAULT, backend="mine", torch="2.13.0") == {}
+
+
+def test_the_twenty_first_files_are_there() -> None:
+    assert len(set(FIRST)) == 20
+    assert [name for name in FIRST if not (corpus_folder() / f"{name}.yaml").is_file()] == []
+
+
+def test_a_level_without_a_case_that_passed_is_not_passed() -> None:
+    found = Certificate(
+        backend="<mine>",
+        plugin="p",
+        torch="2.13.0",
+        levels={
+            "p2p": Tally(run=2, passed=2, lacking=1, words=("tags",)),
+            "groups": Tally(lacking=3, words=("subgroups",)),
+            "async": Tally(run=9, passed=2, failed=tuple(f"f.yaml::{n}" for n in range(7))),
+        },
+    )
+    assert found.passed == ("p2p",)
+    assert summary_of(found) == "<mine> passes 1 of 3 levels: p2p"
+    assert lines_of(found) == [
+        "level   run  passed  lacking  failed",
+        "p2p       2       2        1       0  without tags",
+        "groups    0       0        3       0  without subgroups",
+        "async     9       2        0       7",
+        *(f"  async: f.yaml::{number}" for number in range(5)),
+        "  async: and 2 more",
+        "<mine> passes 1 of 3 levels: p2p",
+    ]
+    assert "<mine>" not in badge_of(found)
