@@ -9,7 +9,7 @@ import pytest
 from torch_scenarios.conformance.certificate import (
     FIRST,
     Certificate,
-    Tally,
+    LevelCount,
     badge_of,
     lines_of,
     places_of,
@@ -68,9 +68,9 @@ def test_a_level_without_a_case_that_passed_is_not_passed() -> None:
         plugin="p",
         torch="2.13.0",
         levels={
-            "p2p": Tally(run=2, passed=2, lacking=1, words=("tags",)),
-            "groups": Tally(lacking=3, words=("subgroups",)),
-            "async": Tally(run=9, passed=2, failed=tuple(f"f.yaml::{n}" for n in range(7))),
+            "p2p": LevelCount(run=2, passed=2, lacking=1, words=("tags",)),
+            "groups": LevelCount(lacking=3, words=("subgroups",)),
+            "async": LevelCount(run=9, passed=2, failed=tuple(f"f.yaml::{n}" for n in range(7))),
         },
     )
     assert found.passed == ("p2p",)

@@ -41,7 +41,7 @@ AS_EVER: dict[str, Any] = {"tags": (), "sets": {}, **asdict(DEFAULT)}
     WHICH,
     "--first",
     is_flag=True,
-    help="Only the twenty files that find most faults soonest.",
+    help="Only the twenty files that say most, soonest.",
 )
 @option(WHICH, "-k", "keyword", metavar="EXPR", help="Only cases whose path or name holds this.")
 @option(

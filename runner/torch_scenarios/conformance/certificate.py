@@ -27,7 +27,7 @@ VERSION = 1
 #: files of a level that did not pass which a line names
 SHOWN = 5
 
-#: the twenty files that find most faults soonest: what a backend's author runs first
+#: the twenty files that say most, soonest: what a backend's author runs first
 FIRST = (
     "collectives/all_reduce_sum",
     "collectives/all_reduce_ops",
@@ -55,14 +55,14 @@ FIRST = (
 Key = tuple[str, str]
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class CaseLevel(Struct, frozen=True, kw_only=True):
     """Where one case belongs: its level, and all that it needs."""
 
     level: str
     needs: tuple[str, ...]
 
 
-class Tally(Struct, frozen=True, kw_only=True):
+class LevelCount(Struct, frozen=True, kw_only=True):
     """One level: how many cases ran and passed, how many need what is lacking, and which failed.
 
     `words` are what the backend lacks of it. A case that was not judged counts as failed.
@@ -86,7 +86,7 @@ class Certificate(Struct, frozen=True, kw_only=True):
     backend: str
     plugin: str
     torch: str
-    levels: Mapping[str, Tally] = field(default_factory=dict)
+    levels: Mapping[str, LevelCount] = field(default_factory=dict)
 
     @property
     def passed(self) -> tuple[str, ...]:
@@ -100,12 +100,12 @@ class Certificate(Struct, frozen=True, kw_only=True):
 
 def places_of(
     scenarios: Iterable[Scenario], limits: Limits, *, backend: str, torch: str
-) -> dict[Key, Place]:
+) -> dict[Key, CaseLevel]:
     """Return where each case belongs; those for other backends, or versions of torch, are left out.
 
     So are cases that the analysis does not pass: no backend is asked for them.
     """
-    found: dict[Key, Place] = {}
+    found: dict[Key, CaseLevel] = {}
     for scenario in scenarios:
         if (scenario.backends and backend not in scenario.backends) or scenario.not_for(torch):
             continue
@@ -114,7 +114,7 @@ def places_of(
         if plan is None or predicted is None or analysis.verdict.status != "PASSED":
             continue
         needs = predicted.needs or derive(plan, predicted, limits)
-        found[scenario.source.path, scenario.case] = Place(
+        found[scenario.source.path, scenario.case] = CaseLevel(
             level=_level(needs.words, predicted), needs=needs.words
         )
     return found
@@ -140,7 +140,7 @@ def _raises(predicted: Trace) -> bool:
 
 
 def certificate(
-    outcome: Outcome, places: Mapping[Key, Place], *, backend: str, plugin: str, torch: str
+    outcome: Outcome, places: Mapping[Key, CaseLevel], *, backend: str, plugin: str, torch: str
 ) -> Certificate:
     """Count what came of the cases, level by level."""
     counts: dict[str, dict[str, list[str]]] = {level: {} for level in LEVELS}
@@ -162,7 +162,7 @@ def certificate(
     )
 
 
-def _tally(by_status: Mapping[str, list[str]], words: set[str]) -> Tally:
+def _tally(by_status: Mapping[str, list[str]], words: set[str]) -> LevelCount:
     failed = [
         name
         for status, names in by_status.items()
@@ -170,7 +170,7 @@ def _tally(by_status: Mapping[str, list[str]], words: set[str]) -> Tally:
         for name in names
     ]
     passed = len(by_status.get("PASSED", ()))
-    return Tally(
+    return LevelCount(
         run=passed + len(failed),
         passed=passed,
         lacking=len(by_status.get("UNSUPPORTED", ())),
@@ -204,7 +204,7 @@ def summary_of(found: Certificate) -> str:
     return f"{found.backend} passes {len(passed)} of {levels} levels: {told}"
 
 
-def _row(level: str, tally: Tally) -> tuple[str, ...]:
+def _row(level: str, tally: LevelCount) -> tuple[str, ...]:
     lacks = f"without {', '.join(tally.words)}" if tally.words else ""
     numbers = (tally.run, tally.passed, tally.lacking, len(tally.failed))
     return (level, *map(str, numbers), lacks)
