@@ -91,7 +91,7 @@ def with_op(name: str, other: Mapping[Any, Any]) -> Method:
     return call
 
 
-def nothing(_: Passing, *__: Any) -> Any:
+def nothing(_: Passing, *__: Any, **___: Any) -> Any:
     """Do nothing, and say that it is done."""
     return finish([])
 
@@ -249,14 +249,6 @@ def saturate(self: Passing, tensors: Any, *options: Any) -> Any:
     return finish(tensors)
 
 
-def drop_imaginary(self: Passing, tensors: Any, *_: Any) -> None:
-    """Let complex numbers be real."""
-    del self
-    for tensor in tensors:
-        if tensor.is_complex():
-            tensor.imag.zero_()
-
-
 def first_element_only(self: Passing, tensors: Any, peer: int, tag: int) -> Any:
     """Receive into the first element alone."""
     (tensor,) = tensors
@@ -294,7 +286,10 @@ MUTANTS: dict[str, tuple[str, dict[str, Method]]] = {
     "recv_is_early": ("the work of a receive is done at once", {"recv": early("recv")}),
     "recv_is_late": ("a receive begins when it is waited for", {"recv": late("recv")}),
     "send_is_late": ("a send begins when it is waited for", {"send": late("send")}),
-    "recv_is_quiet": ("a receive that fails raises nothing", {"recv": quiet("recv")}),
+    "recv_is_quiet": (
+        "a receive waits inside of its call, and raises nothing",
+        {"recv": quiet("recv")},
+    ),
     "all_reduce_keeps_the_last": (
         "the last element is not reduced",
         {"allreduce": keep("allreduce", lambda _, __: LAST)},
@@ -323,10 +318,6 @@ MUTANTS: dict[str, tuple[str, dict[str, Method]]] = {
     "all_reduce_in_halves": ("it is computed in float16", {"allreduce": by_way_of(torch.float16)}),
     "all_reduce_in_floats": ("it is computed in float32", {"allreduce": by_way_of(torch.float32)}),
     "all_reduce_saturates": ("integers stop at their largest value", {"allreduce": saturate}),
-    "all_reduce_is_real": (
-        "complex numbers lose their imaginary part",
-        {"allreduce": after("allreduce", drop_imaginary)},
-    ),
     "all_reduce_is_early": ("its work is done at once", {"allreduce": early("allreduce")}),
     "all_reduce_is_late": ("it begins when it is waited for", {"allreduce": late("allreduce")}),
     "all_reduce_is_quiet": (
@@ -467,9 +458,8 @@ def killer(name: str, cases: Iterable[Any]) -> tuple[str, str] | None:
     with Launcher(options) as launcher:
         for case in cases:
             verdict = execute(case, launcher).verdict
-            if verdict.status in {"FAILED", "INCONCLUSIVE"}:
-                found = verdict.findings[0].code if verdict.findings else verdict.status
-                return case.scenario.file.partition("scenarios/")[2], found
+            if verdict.status == "FAILED":  # a machine under load may leave a case INCONCLUSIVE
+                return case.scenario.file.partition("scenarios/")[2], verdict.findings[0].code
     return None
 
 
@@ -489,6 +479,7 @@ of [the twenty files to run first](../how-to/backend.md#certify-it) and then of 
 """
 #: why a mutant that no case finds is right
 ALLOWED = {
+    "monitored_barrier_does_nothing": "torch itself refuses the call of all but Gloo",
     "reduce_writes_everywhere": "torch leaves open what a reduce leaves off its root",
 }
 
