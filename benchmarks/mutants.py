@@ -363,7 +363,7 @@ MUTANTS: dict[str, tuple[str, dict[str, Method]]] = {
     ),
     "gather_to_the_first": ("the root is rank 0", {"gather": rooted("gather", lambda *_: 0)}),
     "gather_is_reversed": (
-        "what is gathered stands in the opposite order",
+        "the parts come in the opposite order",
         {"gather": after("gather", reverse_lists)},
     ),
     "gather_without_the_root": (
@@ -376,7 +376,7 @@ MUTANTS: dict[str, tuple[str, dict[str, Method]]] = {
         {"scatter": after("scatter", zero_last)},
     ),
     "all_gather_is_reversed": (
-        "what is gathered stands in the opposite order",
+        "the parts come in the opposite order",
         {"allgather": after("allgather", reverse_lists)},
     ),
     "all_gather_without_own": (
@@ -384,7 +384,7 @@ MUTANTS: dict[str, tuple[str, dict[str, Method]]] = {
         {"allgather": after("allgather", leave_own)},
     ),
     "all_gather_single_is_reversed": (
-        "what is gathered stands in the opposite order",
+        "the parts come in the opposite order",
         {"_allgather_base": after("_allgather_base", flip)},
     ),
     "reduce_scatter_is_max": (
@@ -401,7 +401,7 @@ MUTANTS: dict[str, tuple[str, dict[str, Method]]] = {
     ),
     "all_to_all_gives_own": ("each rank gets what it has itself", {"alltoall": own_part}),
     "all_to_all_single_is_reversed": (
-        "the parts stand in the opposite order",
+        "the parts come in the opposite order",
         {"alltoall_base": after("alltoall_base", flip)},
     ),
     "barrier_does_nothing": ("a barrier waits for no rank", {"barrier": nothing}),
