@@ -138,7 +138,7 @@ def _but_times_and_hosts(result: dict[str, Any]) -> dict[str, Any]:
     if observed is not None:
         same["observed"] = {**observed, "duration_s": 0.0}
         same["observed"].pop("hosts", None)
-        if not same["predicted"]["sure"]:
+        if not same["predicted"]["sure"] or "message_race" in same["predicted"]["diagnoses"]:
             same["observed"] = {"backend": observed["backend"]}
             same["compared"] = same["silently_wrong"] = None
     return same

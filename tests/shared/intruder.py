@@ -2,8 +2,10 @@
 
 `python intruder.py FILE HOW` says `ready`, reads the number of a process, becomes user 65534,
 connects to the ports and sockets of that process and its children, and prints in JSON what he could
-read. A pickle that makes FILE is planted wherever something can be written. HOW is `look` (he reads
-and plants, and changes nothing that is there) or `disturb` (he overwrites every key that he finds).
+read, and what he did. A pickle that makes FILE is planted wherever something can be written. HOW is
+`look` (he reads and plants, and changes nothing that is there) or `disturb` (he overwrites every
+key that he finds); or one of WAYS, each of which is one thing that he does to torch's own store or
+to Gloo's ports.
 """
 
 from __future__ import annotations
@@ -14,9 +16,12 @@ import pickle
 import re
 import socket
 import sys
+import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -94,19 +99,139 @@ def host_of(family: int, address: str) -> str:
     return "127.0.0.1" if text in {"0.0.0.0", "::"} else text  # noqa: S104 -- it is compared
 
 
-def main() -> None:
-    """Be the intruder."""
+def store_at(host: str, port: int) -> Any:
+    """Connect as torch does. Raises RuntimeError or OSError where no store of torch's is there."""
     import torch.distributed
 
     dist: Any = torch.distributed
+    return dist.TCPStore(
+        host, port, is_master=False, timeout=timedelta(seconds=1), wait_for_workers=False
+    )
+
+
+Ports = list[tuple[int, str, int]]
+
+
+def read_keys(ports: Ports) -> str:
+    """List the keys of torch's store and read their values."""
+    return each_key(ports, lambda store, key: store.get(key))
+
+
+def overwrite_keys(ports: Ports) -> str:
+    """Write something else to every key."""
+    return each_key(ports, lambda store, key: store.set(key, b"x" * 100))
+
+
+def delete_keys(ports: Ports) -> str:
+    """Delete every key."""
+    return each_key(ports, lambda store, key: store.delete_key(key))
+
+
+def count_on_keys(ports: Ports) -> str:
+    """Add to every key as if it were a counter."""
+    return each_key(ports, lambda store, key: store.add(key, 1))
+
+
+def each_key(ports: Ports, do: Any) -> str:
+    count = 0
+    for number, address, port in ports:
+        with suppress(RuntimeError, OSError, ValueError):
+            store = store_at(host_of(number, address), port)
+            for key in store.list_keys():
+                with suppress(RuntimeError):
+                    do(store, key)
+                    count += 1
+    return f"{count} keys"
+
+
+def fill_store(ports: Ports) -> str:
+    """Store 256 MiB."""
+    count = 0
+    for number, address, port in ports[:1]:
+        with suppress(RuntimeError, OSError, ValueError):
+            store = store_at(host_of(number, address), port)
+            for each in range(32):
+                store.set(f"filled/{each}", b"x" * (8 << 20))
+                count += 8
+    return f"{count} MiB"
+
+
+def write_to_store(ports: Ports) -> str:
+    """Send bytes to the store's port that its protocol does not have."""
+    return write(ports[:1])
+
+
+def write_to_gloo(ports: Ports) -> str:
+    """Send bytes to each of Gloo's ports."""
+    return write(ports[1:])
+
+
+def write(ports: Ports) -> str:
+    count = 0
+    for number, address, port in ports:
+        host = host_of(number, address)
+        with line_to(host) as line, suppress(OSError):
+            line.connect((host, port))
+            talk(line, bytes(range(256)) * 16)
+            count += 1
+    return f"{count} ports"
+
+
+def hold_ports(ports: Ports) -> str:
+    """Connect to every port 100 times, and say nothing for as long as the run takes."""
+    lines = []
+    for number, address, port in ports:
+        for _ in range(100):
+            host = host_of(number, address)
+            lines.append(line_to(host))
+            with suppress(OSError):
+                lines[-1].connect((host, port))
+    time.sleep(HOLDS_S)
+    for line in lines:
+        line.close()
+    return f"{len(lines)} connections"
+
+
+def line_to(host: str) -> socket.socket:
+    """Return a socket that can connect to a host of either kind of address."""
+    line = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    line.settimeout(0.3)
+    return line
+
+
+#: seconds that an intruder holds the ports: longer than the case sleeps
+HOLDS_S = 12.0
+WAYS: dict[str, Callable[[Ports], str]] = {
+    "reads every key of torch's store": read_keys,
+    "overwrites every key": overwrite_keys,
+    "deletes every key": delete_keys,
+    "adds to every key": count_on_keys,
+    "stores 256 MiB": fill_store,
+    "writes 4 KiB to the store's port": write_to_store,
+    "writes 4 KiB to each of Gloo's ports": write_to_gloo,
+    "holds 100 connections to every port": hold_ports,
+}
+
+
+def become_another() -> None:
+    """Be another user from now on."""
+    os.setgroups([])
+    os.setgid(OTHER_USER)
+    os.setuid(OTHER_USER)
+
+
+def main() -> None:
+    """Be the intruder."""
+    import_module("torch.distributed")  # before he is ready: it takes seconds
     path, how = sys.argv[1:]
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     session = int(sys.stdin.readline())
     ports, sockets = opens(processes(session))  # he finds them as well by trying each
-    os.setgroups([])
-    os.setgid(OTHER_USER)
-    os.setuid(OTHER_USER)
+    become_another()
+    if how in WAYS:
+        json.dump({"ports": len(ports), "did": WAYS[how](ports)}, sys.stdout)
+        return
     pickled = pickle.dumps(Planted(path))
     read: dict[str, str] = {}
     for name in sockets:
@@ -116,9 +241,7 @@ def main() -> None:
     for number, address, port in ports:
         host = host_of(number, address)
         with suppress(RuntimeError, OSError, ValueError):
-            store = dist.TCPStore(
-                host, port, is_master=False, timeout=timedelta(seconds=1), wait_for_workers=False
-            )
+            store = store_at(host, port)
             for key in store.list_keys():
                 with suppress(RuntimeError):
                     value = store.get(key)
@@ -128,8 +251,7 @@ def main() -> None:
             for key in ("mail/1", "mail/2", "order/1", "turn/0/1", "scenario/1/mail/1"):
                 for prefix in (f"launch-{session}-1", "torch_scenarios/run/0", "/default_pg"):
                     store.set(f"{prefix}/{key}", pickled)
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with socket.socket(family) as line, suppress(OSError):
+        with line_to(host) as line, suppress(OSError):
             line.connect((host, port))
             read[f"port {port} of {address}"] = talk(line, pickled + bytes(100)).decode("latin-1")
     json.dump({"ports": len(ports), "sockets": len(sockets), "read": read}, sys.stdout)

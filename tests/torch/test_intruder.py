@@ -14,7 +14,7 @@ import intruder
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 pytestmark = [
     pytest.mark.torch,
@@ -38,24 +38,30 @@ steps:
   - all_reduce: {{tensor: {WORD}}}
     expect: {{{WORD}: [42]}}
 """
-#: what its backend does is not what it says: it takes the other ending of two
+#: a backend that is wrong: only a run can find that out
 WRONG = """\
-world_size: 2
-timeout: 5s
-tensors: {x: [1]}
-steps:
-  - barrier: {}
-  - sleep: 20s
-  - recv: {tensor: x, src: "(rank + 1) % 2"}
-expect: {outcome: completes}
+import torch.distributed as dist
+
+right = dist.all_reduce
+
+
+def all_reduce(tensor, *words, **more):
+    work = right(tensor, *words, **more)
+    tensor += 1
+    return work
+
+
+dist.all_reduce = all_reduce
 """
 
 
-def started(words: Sequence[str], folder: Path) -> subprocess.Popen[str]:
+def started(
+    words: Sequence[str], folder: Path, more: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         words,
         cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", **(more or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -95,32 +101,117 @@ TORCHRUN = [
 ]
 
 
+#: the page that says what he can do, whose table is held to what is seen here
+SAFETY = Path(__file__).parents[2] / "docs" / "explanation" / "safety.md"
+BRIEF = RIGHT.replace("20s", "8s")
+
+
+def rows() -> dict[str, tuple[set[str], set[str]]]:
+    """Return what the page says of each way: verdicts with a right backend, and with a wrong one.
+
+    A cell is a verdict, or several: `PASSED or INCONCLUSIVE`.
+    """
+    text = SAFETY.read_text(encoding="utf-8")
+    table = text.partition("<!-- intruder -->")[2].partition("<!-- intruder: end -->")[0]
+    found = {}
+    for line in table.strip().splitlines()[2:]:
+        way, right, wrong = (cell.strip() for cell in line.strip().strip("|").split("|"))
+        found[way.removeprefix("he ")] = set(right.split(" or ")), set(wrong.split(" or "))
+    return found
+
+
+def test_the_page_has_each_way() -> None:
+    assert rows().keys() == intruder.WAYS.keys()
+    assert all("PASSED" not in wrong for _, wrong in rows().values())
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("wrong", [False, True], ids=["right", "wrong"])
+@pytest.mark.parametrize("way", intruder.WAYS)
+def test_what_he_does_to_torchs_own_store_and_ports_never_lets_a_wrong_backend_pass(
+    way: str, tmp_path: Path, *, wrong: bool
+) -> None:
+    (tmp_path / "case.yaml").write_text(BRIEF, encoding="utf-8")
+    made = Path("/tmp") / f"planted-{os.getpid()}"  # noqa: S108 -- where any user may write
+    command = with_a_wrong_backend(tmp_path) if wrong else RUN
+    found, output = intrude(command, tmp_path, made, way)
+    (verdict,) = verdicts(tmp_path)
+    program = "a wrong backend" if wrong else "a right one"
+    sys.stdout.write(f"he {way} ({found['did']}) | {program} | {verdict}\n")  # `pytest -rP`
+    assert found["ports"] >= 3, output
+    assert not found["did"].startswith("0 "), found
+    assert verdict in rows()[way][wrong], output
+    assert "Traceback" not in output
+
+
+def test_every_port_of_a_run_of_ours_is_of_the_loopback_interface(tmp_path: Path) -> None:
+    """Where another launcher started the ranks on one machine as well, but for torchrun's own."""
+    (tmp_path / "case.yaml").write_text(BRIEF, encoding="utf-8")
+    for rank_by_hand in (False, True):
+        runs = by_hand(tmp_path) if rank_by_hand else [started(RUN, tmp_path)]
+        until_ranks_sleep(runs[0], 2)
+        pids = [pid for run in runs for pid in intruder.processes(run.pid)]
+        ports = intruder.opens(pids)[0]
+        hosts = {intruder.host_of(number, address) for number, address, _ in ports}
+        everywhere = [each for each in ports if set(each[1]) == {"0"}]
+        outputs = [run.communicate(timeout=ENDS_S)[0] for run in runs]
+        assert len(ports) >= 3, outputs
+        assert not everywhere, outputs
+        assert hosts == {"127.0.0.1"}
+        assert verdicts(tmp_path) == ["PASSED"], outputs
+
+
+def by_hand(folder: Path) -> list[subprocess.Popen[str]]:
+    """Start two ranks with the variables of Open MPI, which opens no store."""
+    words = [sys.executable, "-m", "torch_scenarios.worker", "--json", "results.json", "case.yaml"]
+    found = []
+    for rank in range(2):
+        more = {
+            "OMPI_COMM_WORLD_RANK": str(rank),
+            "OMPI_COMM_WORLD_SIZE": "2",
+            "OMPI_COMM_WORLD_LOCAL_RANK": str(rank),
+            "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+            "PMIX_NAMESPACE": f"{os.getpid()}",
+        }
+        found.append(started(words, folder, more))
+    return found
+
+
 def verdicts(folder: Path) -> list[str]:
     text = (folder / "results.json").read_text(encoding="utf-8")
     return [each["verdict"] for each in json.loads(text)["results"]]
 
 
-@pytest.mark.parametrize(
-    ("words", "hidden"), [(RUN, True), (TORCHRUN, False)], ids=["scenario run", "torchrun"]
-)
-def test_he_runs_nothing_and_reads_what_is_in_the_store_of_torchrun_alone(
-    words: list[str], *, hidden: bool, tmp_path: Path
-) -> None:
-    """Under torchrun our sealed messages are in torch's store: he reads them, and writes none."""
+@pytest.mark.parametrize("words", [RUN, TORCHRUN], ids=["scenario run", "torchrun"])
+def test_he_runs_nothing_and_reads_nothing_of_ours(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "case.yaml").write_text(RIGHT, encoding="utf-8")
     made = Path("/tmp") / f"planted-{os.getpid()}"  # noqa: S108 -- where any user may write
     found, output = intrude(words, tmp_path, made, "look")
     assert found["ports"] >= 1, output
     assert found["sockets"] >= 1, output
     assert any(name.startswith("key ") for name in found["read"]), found
-    assert hidden == (WORD not in json.dumps(found))
+    assert WORD not in json.dumps(found)
     assert not made.exists()
     assert verdicts(tmp_path) == ["PASSED"], output
 
 
+def with_a_wrong_backend(folder: Path) -> list[str]:
+    """Return the command of a run whose backend adds one to each sum."""
+    (folder / "wrongly.py").write_text(WRONG, encoding="utf-8")
+    return [*RUN[:2], "--plugin", "wrongly", *RUN[2:]]
+
+
+def test_a_wrong_backend_is_found_out_where_he_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "case.yaml").write_text(RIGHT.replace("  - sleep: 20s\n", ""), encoding="utf-8")
+    run = started(with_a_wrong_backend(tmp_path), tmp_path)
+    output = run.communicate(timeout=ENDS_S)[0]
+    assert verdicts(tmp_path) == ["FAILED"], output
+
+
 def test_what_he_disturbs_ends_and_never_passes(tmp_path: Path) -> None:
-    (tmp_path / "case.yaml").write_text(WRONG, encoding="utf-8")
+    (tmp_path / "case.yaml").write_text(RIGHT, encoding="utf-8")
     made = Path("/tmp") / f"planted-{os.getpid()}"  # noqa: S108 -- where any user may write
-    _, output = intrude([*RUN[:2], "--confirm", "timeout", *RUN[2:]], tmp_path, made, "disturb")
+    found, output = intrude(with_a_wrong_backend(tmp_path), tmp_path, made, "disturb")
+    assert found["ports"] >= 3, output
     assert not made.exists()
     assert verdicts(tmp_path) != ["PASSED"], output

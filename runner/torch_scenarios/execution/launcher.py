@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -359,9 +359,13 @@ def environment() -> dict[str, str]:
     # the host must find this very package, also where it is not installed
     path = [*own.get("PYTHONPATH", "").split(os.pathsep), str(Path(__file__).parents[2])]
     own["PYTHONPATH"] = os.pathsep.join(filter(None, path))
-    if "GLOO_SOCKET_IFNAME" not in own:
-        names = {name for _, name in socket.if_nameindex()}
-        loopback = next((name for name in LOOPBACK if name in names), None)
-        if loopback is not None:
-            own["GLOO_SOCKET_IFNAME"] = loopback
+    keep_to_loopback(own)
     return own
+
+
+def keep_to_loopback(environment: MutableMapping[str, str]) -> None:
+    """Let Gloo listen where no other host reaches it, unless the user names an interface."""
+    names = {name for _, name in socket.if_nameindex()}
+    loopback = next((name for name in LOOPBACK if name in names), None)
+    if loopback is not None:
+        environment.setdefault("GLOO_SOCKET_IFNAME", loopback)

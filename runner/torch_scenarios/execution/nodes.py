@@ -41,7 +41,7 @@ from torch_scenarios.display import short
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.execution.heartbeat import BEAT_S, SILENT_S, STOPPED_S, is_stopped
 from torch_scenarios.execution.letters import ForgedError, Secret
-from torch_scenarios.execution.office import is_ours, peer_of
+from torch_scenarios.execution.office import Office, OfficeAddress, is_ours, peer_of
 from torch_scenarios.execution.protocol import Hello, SealedStore, Store, arrives
 
 #: seconds without a beat of a node, or without an answer of the store, after which it is lost
@@ -58,6 +58,8 @@ AGENT_S = 8.0
 
 #: stands for the command line where a rank's number is asked for
 FRONT = -1
+#: said where what ranks say is in torch's store
+NO_OFFICE = "-"
 BEAT, GOODBYE, LOST, TOLD = b".", b",", b"!", b"t"
 #: said of a process that was sent SIGTERM, as agents do to all when one has ended
 TOLD_TO_END = "its process received SIGTERM"
@@ -77,6 +79,7 @@ HOW = (
     "On one machine `scenario run scenarios/p2p` does that for you."
 )
 TORCH_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+THIS_HOST = "127.0.0.1"
 #: ports of launches whose launcher names none: below those that the system gives to clients
 FIRST_PORT, PORTS = 20_000, 12_000
 
@@ -169,7 +172,10 @@ def placement(environment: Mapping[str, str]) -> ProcessPlace:
             "`srun python -m torch_scenarios.worker ...` in the script"
         )
         raise LaunchError(message)
+    alone = _is_alone(launcher, environment)
     address = environment.get("MASTER_ADDR") or _first_host(launcher, environment)
+    if alone and not agent_has_store(environment):
+        address = THIS_HOST  # the store is rank 0's, and no other host has to reach it
     port = environment.get("MASTER_PORT") or _port(launcher, environment)
     missing = [
         name
@@ -197,8 +203,13 @@ def placement(environment: Mapping[str, str]) -> ProcessPlace:
         ),
         address=address,
         port=_number("MASTER_PORT", {"MASTER_PORT": port}),
-        is_alone=_is_alone(launcher, environment),
+        is_alone=alone,
     )
+
+
+def agent_has_store(environment: Mapping[str, str]) -> bool:
+    """Return whether torchrun's agent has opened the store of this launch."""
+    return environment.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
 
 
 def _is_alone(launcher: LauncherVariables, environment: Mapping[str, str]) -> bool:
@@ -225,7 +236,7 @@ def _first_host(launcher: LauncherVariables, environment: Mapping[str, str]) -> 
         names = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")
         return first_host(names)
     if launcher.name == "Open MPI":
-        return "127.0.0.1" if _is_alone(launcher, environment) else ""
+        return THIS_HOST if _is_alone(launcher, environment) else ""
     return ""
 
 
@@ -464,18 +475,21 @@ class Leader:
         name: str,
         *,
         lost: Callable[[str], None],
+        office: Office | None = None,
     ) -> None:
         """Use `doors`, a connection to torch's store of its own, under the prefix `place`.
 
         The command line (FRONT) reads all beats, which `secret` seals. A process of this node and
-        of this user that knocks is handed the secret.
+        of this user that knocks is handed the secret. Where all ranks are on this host `office` has
+        what they say: whoever knocks is sent there, and the beats stay there as well.
 
         `lost` is called once, in a thread, with what is wrong, where the store or rank 0 is gone.
         """
         self.nodes = Nodes()
         self.secret = secret
         self._doors = doors
-        self._store: BeatStore = SealedStore(doors, place, secret)
+        self._store: BeatStore = SealedStore(doors, place, secret) if office is None else office
+        self._office = b"" if office is None else office.address.name
         self._rank = rank
         self._name = name
         self._lose = lost
@@ -550,7 +564,8 @@ class Leader:
         line.settimeout(BEAT_S)
         try:
             rank = int(line.recv(64).partition(b"\n")[0])
-            line.send(f"{self._rank} {self.secret.key.hex()}\n".encode())
+            words = f"{self._rank} {self.secret.key.hex()} {self._office.hex() or NO_OFFICE}\n"
+            line.send(words.encode())
         except (OSError, ValueError):
             line.close()
             return
@@ -675,6 +690,8 @@ class Follower:
         """
         #: the secret of the launch, once it is known
         self.secret = secret
+        #: where the store of the launch is, where all its ranks are on this host
+        self.office: OfficeAddress | None = None
         self._doors = doors
         self._place = place
         self._rank = rank
@@ -695,9 +712,12 @@ class Follower:
                 self._lose("the door of its node is another user's")
                 return
             self._line.send(f"{self._rank}\n".encode())
-            rank, key = self._line.recv(4096).partition(b"\n")[0].split()
+            rank, key, office = self._line.recv(4096).decode().partition("\n")[0].split()
             self._leader = int(rank)
-            self.secret = self.secret or Secret(bytes.fromhex(key.decode()))
+            self.secret = self.secret or Secret(bytes.fromhex(key))
+            if office != NO_OFFICE:
+                name, key_of_all = bytes.fromhex(office), self.secret.key
+                self.office = OfficeAddress(name=name, key=key_of_all)
         except (OSError, ValueError) as error:
             self._lose(f"the first process of its node does not answer ({error})")
             return
@@ -741,6 +761,8 @@ class Follower:
             lost={self._leader: "its process ended"},
         )
         assert self.secret is not None
+        if self.office is not None:
+            return  # it ended with the command line, which alone would read it
         with suppress(RuntimeError):
             sealed = SealedStore(self._doors, self._place, self.secret)
             sealed.set(_beat(self._name), beat.encoded())

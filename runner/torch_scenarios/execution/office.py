@@ -150,6 +150,10 @@ class Office:
             self._changed.wait_for(lambda: key in self._values)
             return self._values[key]
 
+    def multi_get(self, keys: list[str], /) -> list[bytes]:
+        """Wait for several values, and return them."""
+        return [self.get(key) for key in keys]
+
     def add(self, key: str, amount: int, /) -> int:
         """Add to a counter and return it."""
         with self._changed:

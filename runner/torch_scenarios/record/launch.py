@@ -14,6 +14,7 @@ import json
 import os
 import runpy
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -27,6 +28,8 @@ from typing import Any, NoReturn
 from torch_scenarios.record.evidence.claim import watch_claims
 from torch_scenarios.record.recorder import Recorder, is_foreign
 
+#: where the ranks of a run meet: no other host reaches it
+ADDRESS = "127.0.0.1"
 #: the folder in that of a record in which the files lie that fake ranks write
 SCRATCH = "scratch"
 
@@ -140,7 +143,7 @@ def _launch(order: dict[str, Any]) -> None:
     fake = bool(order["fake"])
     store = None
     if not fake:
-        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        store = _open_store(dist)
     port = store.port if store is not None else 29500
     log = os.open(
         str(Path(folder) / "launch.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC
@@ -152,6 +155,24 @@ def _launch(order: dict[str, Any]) -> None:
     put({"launch": 1, "pid": os.getpid(), "world_size": world, "ranks": ranks, "fake": fake})
     _forked(order, port, put)
     put({"over": True})
+
+
+def _open_store(dist: Any) -> Any:
+    """Return a store of torch's at the loopback interface alone: all ranks are on this machine."""
+    listener = socket.create_server((ADDRESS, 0), backlog=512)
+    make = partial(
+        dist.TCPStore,
+        ADDRESS,
+        listener.getsockname()[1],
+        is_master=True,
+        wait_for_workers=False,
+        multi_tenant=True,
+        master_listen_fd=listener.detach(),
+    )
+    try:
+        return make()
+    except NotImplementedError:  # up to torch 2.6 only the older of its two servers takes a socket
+        return make(use_libuv=False)
 
 
 def _forked(order: dict[str, Any], port: int, put: Callable[[dict[str, Any]], None]) -> None:
@@ -218,7 +239,7 @@ def environment(order: dict[str, Any], rank: int, port: int) -> dict[str, str]:
         "ROLE_RANK": str(rank),
         "ROLE_NAME": "default",
         "ROLE_WORLD_SIZE": world,
-        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_ADDR": ADDRESS,
         "MASTER_PORT": str(port),
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from torch_scenarios.cli.run import plugins, read, spmd
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.execution import LaunchOptions
+from torch_scenarios.execution.launcher import keep_to_loopback
 from torch_scenarios.execution.letters import Secret
 from torch_scenarios.execution.nodes import placement
 from torch_scenarios.execution.supervisor import Conductor
@@ -28,6 +29,8 @@ def main() -> None:
     except LaunchError as error:
         sys.exit(str(error))
     os.environ.update(place.variables())
+    if place.is_alone:
+        keep_to_loopback(os.environ)
     # a rank that comes before rank 0 waits for its store without a word
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from torch_scenarios.worker import serve
@@ -37,7 +40,7 @@ def main() -> None:
         if place.rank == 0:
             sys.stderr.write(UNPROTECTED.format(address=place.address, port=place.port))
     command_line = CommandLine(read=read, plugins=plugins, run=_run)
-    serve.main(place.rank, place.world_size, command_line, secret)
+    serve.main(place, command_line, secret)
 
 
 def _run(arguments: Sequence[str], conduct: Callable[[LaunchOptions], Conductor]) -> None:

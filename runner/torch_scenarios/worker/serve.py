@@ -37,8 +37,16 @@ from torch_scenarios.execution import backends
 from torch_scenarios.execution.backends import carrier, device_type, lack_of, require_known
 from torch_scenarios.execution.heartbeat import Beats
 from torch_scenarios.execution.letters import ForgedError, Secret
-from torch_scenarios.execution.nodes import FRONT, Follower, Leader, end_agent, name_of_node
-from torch_scenarios.execution.office import OfficeAddress
+from torch_scenarios.execution.nodes import (
+    FRONT,
+    Follower,
+    Leader,
+    ProcessPlace,
+    agent_has_store,
+    end_agent,
+    name_of_node,
+)
+from torch_scenarios.execution.office import Office, OfficeAddress
 from torch_scenarios.execution.protocol import (
     STOP,
     Assignment,
@@ -63,6 +71,7 @@ from torch_scenarios.worker.frontend import BYE, BYE_S, INCONCLUSIVE, CommandLin
 from torch_scenarios.worker.program import Broken, Pending, Program, plain_only
 from torch_scenarios.worker.watcher import (
     LAST_S,
+    OPENS_S,
     Connection,
     LastWords,
     Running,
@@ -70,6 +79,7 @@ from torch_scenarios.worker.watcher import (
     TorchLine,
     Watcher,
     die_with_parent,
+    open_store,
 )
 from torch_scenarios.worker.world import ATTEMPTS, Reaper, Start, World, is_unconnected
 
@@ -416,23 +426,22 @@ def serve_launch(
 # ---------------------------------------------------------------------------- by hand
 
 
-def main(rank: int, size: int, command_line: CommandLine, secret: Secret | None) -> None:
+def main(place: ProcessPlace, command_line: CommandLine, secret: Secret | None) -> None:
     """Be one rank of a launch that others started; rank 0 also reads, judges and reports.
 
     Without a `secret` all ranks are on this host, and the first process hands one to the others.
-    torchrun's variables are set, whatever the launcher
-    (`torch_scenarios.execution.nodes.placement`).
+    torchrun's variables are set, whatever the launcher.
     """
     for name, value in backends.ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     launch = f"{os.environ.get('TORCHELASTIC_RUN_ID', 'run')}/"
     launch += os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     die_with_parent()
-    prefix = f"torch_scenarios/{launch}"
+    prefix, rank = f"torch_scenarios/{launch}", place.rank
     if rank == 0:
         own = os.getpid()
         if member := os.fork():
-            Command(size, prefix, member, command_line, secret or Secret.random()).run()
+            Command(place, prefix, member, command_line, secret or Secret.random()).run()
         die_with_parent()
         if os.getppid() != own:
             os._exit(INCONCLUSIVE)  # it ended before it could take this process with it
@@ -447,20 +456,37 @@ class Command:
     """
 
     def __init__(
-        self, size: int, prefix: str, member: int, command_line: CommandLine, secret: Secret
+        self,
+        place: ProcessPlace,
+        prefix: str,
+        member: int,
+        command_line: CommandLine,
+        secret: Secret,
     ) -> None:
         """Connect to the store of the launch, which is opened here where no agent has.
 
-        `member` is the process of rank 0; `secret` seals what is said.
+        `member` is the process of rank 0; `secret` seals what is said. Where all ranks are on this
+        host this process has what they say in an office, and torch's store has nothing of it.
         """
         self._member = member
-        self._server = _own_store()
+        self._server = None if agent_has_store(os.environ) else _own_store(place)
         sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
-        beats, orders = TorchLine(dist, prefix), Connection.sealed(dist, prefix, secret)
-        self._lines = (beats, orders)
-        node = name_of_node()
-        self._leader = Leader(beats.store, prefix, secret, FRONT, node, lost=self._lose)
-        self._frontend = Frontend(torch, orders.store, size, self._leader, command_line, self._join)
+        beats = TorchLine(dist, prefix)
+        self._lines: list[TorchLine | Connection] = [beats]
+        office = Office(secret) if place.is_alone else None
+        store: Any = office
+        if office is None:
+            orders = Connection.sealed(dist, prefix, secret)
+            self._lines.append(orders)
+            store = orders.store
+        else:
+            office.start()
+        self._leader = Leader(
+            beats.store, prefix, secret, FRONT, name_of_node(), lost=self._lose, office=office
+        )
+        self._frontend = Frontend(
+            torch, store, place.world_size, self._leader, command_line, self._join
+        )
 
     def run(self) -> NoReturn:
         """Let the command line run in a thread, which ends this process."""
@@ -523,6 +549,9 @@ class Member:
             self._lose("the first process of its node did not come up")
             raise SystemExit  # the line before has ended the process
         connect = partial(Connection.sealed, dist, self._prefix, secret)
+        office = self._node.office if isinstance(self._node, Follower) else None
+        if office is not None:
+            connect = partial(Connection.local, dist, self._prefix, office)
         worker = Worker(self._rank, connect, alone=self._alone, told=self._node.tell_told)
         leads = isinstance(self._node, Leader)
         # what a plugin starts may wait for all ranks of the launch, also for idle ones (MPI does)
@@ -580,13 +609,13 @@ class Member:
             os._exit(INCONCLUSIVE)
 
 
-def _own_store() -> Any:
-    """Open the store of a launch where no torchrun agent has (Slurm, Kubernetes)."""
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True):
-        return None
-    return dist.TCPStore(
-        os.environ["MASTER_ADDR"],
-        int(os.environ["MASTER_PORT"]),
-        is_master=True,
-        wait_for_workers=False,
-    )
+def _own_store(place: ProcessPlace) -> Any:
+    """Open the store of a launch where no torchrun agent has (Slurm, Open MPI).
+
+    It listens at the loopback interface where all ranks are on this host. Over several hosts it
+    listens at every address, because the name of the first may lead to 127.0.1.1 on itself.
+    """
+    if place.is_alone:
+        listener = socket.create_server((place.address, place.port), backlog=place.world_size + 8)
+        return open_store(dist, place.address, listener, OPENS_S)
+    return dist.TCPStore(place.address, place.port, is_master=True, wait_for_workers=False)
