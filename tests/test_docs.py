@@ -25,7 +25,8 @@ from torch_scenarios.vocabulary import DIAGNOSES, DTYPES
 
 pytest_plugins = ["pytester"]
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 PAGES = sorted(
     page
     for page in DOCS.rglob("*.md")
@@ -227,3 +228,33 @@ def test_the_sections_of_the_nightly_run_are_documented() -> None:
     page = (DOCS / "how-to" / "contribute.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \|", page.partition("`.ci/nightly` takes")[2], re.MULTILINE)
     assert rows == sections
+
+
+def documents() -> list[Path]:
+    """Return every page of this repository, those of its root and its decisions included."""
+    return [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+
+
+#: files that a user or a run has, and documents of others
+FOREIGN = frozenset({"README.md", "CONTRIBUTING.md", "all.md", "report.md", "summary.md"})
+
+
+@pytest.mark.parametrize("page", documents(), ids=name)
+def test_a_page_refers_to_files_that_are_there(page: Path) -> None:
+    """By a link, by its path from the root, or by the name of a page in capitals alone."""
+    text = re.sub(r"(?ms)^```.*?^```", "", page.read_text(encoding="utf-8"))
+    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
+    absent = [
+        target
+        for target in targets
+        if not re.match(r"[a-z]+:", target) and not (page.parent / target).exists()
+    ]
+    known = {path.name for path in documents()} | FOREIGN
+    absent += [each for each in re.findall(r"\b[A-Z][A-Z_]+\.md\b", text) if each not in known]
+    paths = re.findall(r"`((?:docs|tests|scenarios|schemas|benchmarks|plugins)/[\w./-]+)`", text)
+    absent += [each for each in paths if not (ROOT / each).exists() and page.name not in PAST]
+    assert absent == []
+
+
+#: pages about what was: a file that they name may be gone
+PAST = frozenset({"CHANGELOG.md", *(path.name for path in (DOCS / "decisions").glob("*.md"))})

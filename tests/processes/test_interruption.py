@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -263,3 +264,102 @@ def test_a_signal_ends_a_worker_from_its_first_moment(number: signal.Signals) ->
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
     assert int(done.stdout) == -number
+
+
+# ---------------------------------------------------------------------------- a machine in the way
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        ("check good0.yaml", 0, ""),
+        ("check good0.yaml --json r.json", 3, "the report --json r.json cannot be written"),
+        ("record -- s.py", 3, "no temporary file can be written: let TMPDIR name a folder"),
+        ("parity --reference s.py -- s.py", 3, "no temporary file can be written"),
+    ],
+)
+def test_no_file_may_be_written_is_one_line(folder: Path, words: str, code: int, line: str) -> None:
+    (folder / "s.py").write_text("print(1)\n", encoding="utf-8")
+    limited = ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *COMMAND, *words.split()]
+    found, said = ended(subprocess.Popen(limited, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+    assert found == code, said
+    assert said.startswith(line)
+    assert len(said.splitlines()) == (1 if line else 0), said
+
+
+@pytest.mark.parametrize("words", ["check", "run", "list", "record -- s.py", "doctor"])
+def test_a_folder_that_is_gone_is_one_line(folder: Path, words: str) -> None:
+    (folder / "gone").mkdir()
+    line = f"cd gone; rmdir ../gone; exec {' '.join(COMMAND)} {words}"
+    started_there = subprocess.Popen(["sh", "-c", line], stderr=subprocess.PIPE, cwd=folder)  # noqa: S607
+    code, said = ended(started_there)
+    assert code == 3
+    assert said == "the current folder is not there any more: change into another one\n"
+
+
+#: what is imported before a script is recorded, NumPy among it
+OF_A_RECORD = (
+    *("torch_scenarios.cli.record", "torch_scenarios.record.live", "torch_scenarios.record"),
+    *("numpy", "numpy._core.multiarray", "msgspec", "torch_scenarios.record.launch"),
+)
+
+
+@pytest.mark.parametrize("words", ["record -- s.py", "record --fake -- s.py"])
+@pytest.mark.parametrize("module", OF_A_RECORD)
+def test_ctrl_c_while_record_imports_something_is_no_traceback(
+    folder: Path, module: str, words: str
+) -> None:
+    (folder / "s.py").write_text("import time\ntime.sleep(60)\n", encoding="utf-8")
+    program = ON_IMPORT.format(module=module, times=1)
+    program = program.replace("import torch_scenarios.entry", ALARM, 1)
+    command = [sys.executable, "-c", program, *words.split()]
+    code, said = ended(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+    assert code == 130, said
+
+
+#: a module that this process never imports is not waited for: the interrupt comes by itself then
+ALARM = """\
+import threading
+threading.Timer(8.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+import torch_scenarios.entry"""
+
+
+@pytest.mark.parametrize("words", ["record -- s.py", "record --fake -- s.py", "check good0.yaml"])
+@pytest.mark.parametrize("after_ms", [50, 100, 200, 400, 700, 1000])
+def test_ctrl_c_in_the_first_second_is_no_traceback_and_leaves_no_process(
+    folder: Path, after_ms: int, words: str
+) -> None:
+    """As a terminal sends it: to all that a command has begun."""
+    (folder / "s.py").write_text("import time\ntime.sleep(60)\n", encoding="utf-8")
+    process = subprocess.Popen(
+        [sys.executable, "-c", FROM_OUR_FIRST_LINE, *words.split()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.read(1) == b"."
+    time.sleep(after_ms / 1000)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGINT)
+    code, said = ended(process)
+    assert code in {130, *({0} if "check" in words else set())}, said  # a check may be done by then
+    with pytest.raises(ProcessLookupError):
+        until_gone(process.pid)
+
+
+#: what Python itself does before is not ours: it may end by the signal, with lines of its own
+FROM_OUR_FIRST_LINE = """\
+import os
+import torch_scenarios.entry
+os.write(1, b".")
+torch_scenarios.entry.main()
+"""
+
+
+def until_gone(session: int) -> None:
+    """Wait until no process of a group is left, which raises ProcessLookupError."""
+    deadline_s = time.monotonic() + 30.0
+    while time.monotonic() < deadline_s:
+        os.killpg(session, 0)
+        time.sleep(0.02)

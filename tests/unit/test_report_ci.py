@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from outcomes import every_kind, invalid, told
 from tap.parser import Parser
 
+from torch_scenarios.errors import Problem
 from torch_scenarios.pipeline.results import Outcome, Result
 from torch_scenarios.report import markdown
 from torch_scenarios.report.github import GithubReport, annotation
@@ -255,6 +257,38 @@ def test_markdown_lets_no_file_write_markup() -> None:
     assert "a.yaml::a&lt;b&gt;" in text
     assert "`````text\n" in text
     assert text.rstrip().endswith("`````\n\n</details>")
+
+
+HOSTILE = (
+    "[text](https://host/?q) ![image](https://host/x.png) https://host www.host.example "
+    "**bold** `code` @everybody #1 <a href=x>"
+)
+
+
+@pytest.mark.parametrize("status", ["FAILED", "UNSUPPORTED"])
+def test_in_markdown_a_name_a_reason_and_a_description_are_words_alone(status: Any) -> None:
+    verdict = Verdict(status=status, reason=HOSTILE if status == "UNSUPPORTED" else None)
+    text = markdown.text(alone(verdict, case=HOSTILE, description=HOSTILE))
+    outside = re.sub(r"(?s)^(`{3,})text\n.*?^\1$", "", text, flags=re.MULTILINE)
+    assert "image" in outside
+    for mark in ("](", "![", "://", "www.", "**", "`code`", "@everybody", "#1", "<a href"):
+        assert mark not in outside, outside
+
+
+def test_in_markdown_a_warning_is_words_alone() -> None:
+    warning = Problem(code="empty_slice", message=HOSTILE)
+    outcome = Outcome(results=(), warnings=(warning,))
+    text = markdown.text(outcome)
+    assert "image" in text
+    assert "](" not in text
+    assert "://" not in text
+
+
+def test_an_annotation_says_a_name_and_no_command_of_its_own() -> None:
+    name = "a\n::error::b,title=c::"
+    line = annotation(alone(Verdict(status="FAILED"), case=name).results[0])
+    assert "\n" not in line
+    assert line.count("::") == 2, line
 
 
 def test_markdown_of_a_pass_an_interrupt_and_nothing() -> None:

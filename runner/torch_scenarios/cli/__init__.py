@@ -78,6 +78,8 @@ INTERRUPTED = 130
 ENVIRONMENT = 3
 #: what a standard output that is full, closed or broken raises
 _OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EBADF, errno.EIO, errno.EDQUOT, errno.EFBIG})
+#: what the module tempfile says where no folder can be written
+_NO_FOLDER = "No usable temporary directory found"
 
 #: objects made before the collector of circles looks: importing the analysis makes 60,000, none of
 #: which are to go, and what is read stays until it is analysed
@@ -210,9 +212,10 @@ def _called() -> int:
     except BrokenPipeError:  # the reader of the output has left; what was asked for is not done
         code = ENVIRONMENT
     except OSError as error:
-        if error.errno not in _OUTPUT_ERRORS:
+        words = _refusal_of_the_machine(error)
+        if not words:
             raise
-        _say(f"the output cannot be written: {error.strerror}")
+        _say(words)
         code = ENVIRONMENT
     except Exception as error:
         if not _is_overdue(error):
@@ -220,6 +223,18 @@ def _called() -> int:
         _say(str(error))
         code = ENVIRONMENT
     return code if isinstance(code, int) else 0
+
+
+def _refusal_of_the_machine(error: OSError) -> str:
+    """Return what this machine does not let a command write; nothing where it is another error."""
+    if error.errno in _OUTPUT_ERRORS:
+        return f"the output cannot be written: {error.strerror}"
+    if str(error.strerror).startswith(_NO_FOLDER):
+        return (
+            "no temporary file can be written: let TMPDIR name a folder with room, or "
+            "`ulimit -f unlimited`"
+        )
+    return ""
 
 
 def _is_overdue(error: Exception) -> bool:

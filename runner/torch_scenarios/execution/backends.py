@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from torch_scenarios.errors import LaunchError, ScenarioError, UnsupportedError, nearest
 from torch_scenarios.execution.lacks import Lacks, declared_lacks, lacking_words
@@ -25,7 +26,7 @@ from torch_scenarios.model.scenario import Scenario, Step, steps_of
 from torch_scenarios.model.trace import Failure, Trace
 from torch_scenarios.model.traits import KNOWN_BACKENDS, traits_of
 from torch_scenarios.operations.base import Compound, Operation
-from torch_scenarios.vocabulary import BACKEND, WORLD
+from torch_scenarios.vocabulary import BACKEND, FUNCTIONS, WORLD
 
 # -------------------------------------------------------------------------------------------------
 # How scenarios are executed: what the command line chose, and no scenario can.
@@ -384,6 +385,10 @@ MACHINE = (
             "container may have a limit of its own)"
         ),
     ),
+    (
+        r"Errno 27\b|File too large",
+        "a process may not write files as large as it needs (`ulimit -f unlimited` raises that)",
+    ),
     (r"Errno 12\b|Cannot allocate memory", "there is not enough memory for another process"),
     (
         (
@@ -458,6 +463,34 @@ def failure_of(error: BaseException) -> Failure:
     if cause is not error:
         words = f"{words.partition(chr(10))[0]} {str(cause).strip()}"
     return Failure(kinds=(kind,), message=words[:LENGTH])
+
+
+#: what torch says where a process group that is written in Python lacks the method of a call
+_NO_METHOD = "No backend type associated with device type"
+
+
+def name_absent_method(failure: Failure, function: str, group: type) -> Failure:
+    """Say which method a plugin's process group lacks, where that is what a call raised.
+
+    torch asks the class for a method of c10d. Where there is none its own, of the base, looks for a
+    backend of the tensor's device instead, and says that there is none. `group` is the class of the
+    process group, of which torch's own has each method.
+    """
+    if _NO_METHOD not in failure.message or group.__module__.startswith("torch."):
+        return failure
+    wanted = [name.removesuffix("_") for name, public in FUNCTIONS.items() if public == function]
+    absent = [
+        name
+        for name in wanted
+        if getattr(group, name, None) is getattr(group.__mro__[1], name, None)
+    ]
+    if not absent:
+        return failure
+    message = (
+        f"the process group {group.__module__}.{group.__qualname__} has no method "
+        f"`{absent[0]}`, which torch calls for {function}"
+    )
+    return replace(failure, message=message)
 
 
 # -------------------------------------------------------------------------------------------------

@@ -29,9 +29,11 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
+from torch_scenarios.display import short
 from torch_scenarios.errors import Marked
 from torch_scenarios.expressions.params import Param
 from torch_scenarios.expressions.values import Expression, Form, PerRank, Record
+from torch_scenarios.vocabulary import WORLD
 
 # -------------------------------------------------------------------------------------------------
 # A process group, as operations and plans know it.
@@ -545,10 +547,7 @@ class Collective(Operation):
                     message=f"group_{role} {inside} is not a rank of a group of {entry.size}",
                 )
         elif entry.group.group_rank(world) < 0:
-            message = f"{role} {world} (a rank of the world) is not in group {entry.group.name}"
-            if entry.group.name == "world":
-                message = f"{role} {world} is not a rank of the world, which has {entry.size} ranks"
-            return Refusal(kind="invalid_argument", message=message)
+            return Refusal(kind="invalid_argument", message=name_outsider(entry, role, world))
         return None
 
     def needs(self, entry: Entry) -> frozenset[int]:
@@ -667,6 +666,17 @@ class Waiting(Operation):
     @abstractmethod
     def handles(self, entry: Entry) -> tuple[str, ...]:
         """Return the names of the handles that are waited for, in order."""
+
+
+def name_outsider(entry: Entry, role: str, rank: int) -> str:
+    """Say that a rank which `src` or `dst` names is not in the group, and what the number means."""
+    if entry.group.name == WORLD:
+        return f"{role} {rank} is not a rank of the world, which has {entry.size} ranks"
+    ranks = short(", ".join(map(str, entry.group.ranks)))
+    return (
+        f"{role} {rank} is not in group {entry.group.name}, which has of the world the ranks "
+        f"{ranks}: `{role}` is a rank of the world, `group_{role}` a rank inside of the group"
+    )
 
 
 class GroupCreation(Operation):

@@ -7,7 +7,13 @@ from types import ModuleType
 from typing import Any
 
 from torch_scenarios.expressions.params import GROUP, TAG, root, tensor
-from torch_scenarios.operations.base import Entry, Message, PointToPoint, Refusal
+from torch_scenarios.operations.base import (
+    Entry,
+    Message,
+    PointToPoint,
+    Refusal,
+    name_outsider,
+)
 from torch_scenarios.operations.checks import invalid, valueless
 
 # -------------------------------------------------------------------------------------------------
@@ -67,7 +73,7 @@ def refuse_peer(
     if inside is not None and peer < 0:
         return invalid(f"group_{role} {inside} is not a rank of a group of {entry.size}")
     if peer not in entry.group.ranks:
-        return invalid(f"{role} {peer} is not a rank of group {entry.group.name}")
+        return invalid(name_outsider(entry, role, peer))
     if peer == entry.rank:
         return invalid(f"{role} is the rank itself")
     return None

@@ -72,6 +72,7 @@ from torch_scenarios.display import clean_line
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.files import open_regular, read_open
 from torch_scenarios.source.documents import DocumentError, decode_json, police
+from torch_scenarios.vocabulary import FUNCTIONS
 
 VERSION = 2
 #: bytes of a record's file that are read
@@ -100,29 +101,6 @@ BROKEN = (
     RecursionError,
 )
 
-#: operation of c10d -> the function of torch.distributed that a person knows
-PUBLIC = {
-    "allreduce_": "all_reduce",
-    "allreduce_coalesced_": "all_reduce_coalesced",
-    "broadcast_": "broadcast",
-    "reduce_": "reduce",
-    "allgather_": "all_gather",
-    "allgather_coalesced_": "all_gather_coalesced",
-    "_allgather_base_": "all_gather_single",
-    "allgather_into_tensor_coalesced_": "all_gather_single",
-    "gather_": "gather",
-    "scatter_": "scatter",
-    "reduce_scatter_": "reduce_scatter",
-    "_reduce_scatter_base_": "reduce_scatter_single",
-    "reduce_scatter_tensor_coalesced_": "reduce_scatter_single",
-    "alltoall_": "all_to_all",
-    "alltoall_base_": "all_to_all_single",
-    "barrier": "barrier",
-    "monitored_barrier_": "monitored_barrier",
-    "send": "send",
-    "recv_": "recv",
-    "recv_any_source_": "recv",
-}
 #: the call of Python's that creates a group
 CREATION = "new_group"
 #: the call of Python's that waits until every rank has come
@@ -755,7 +733,7 @@ class _Reader:
         ins, outs = tuple(map(_tensor, inputs)), tuple(map(_tensor, outputs))
         _require_tensors(operation, ins, outs)
         return {
-            "operation": PUBLIC[operation],
+            "operation": FUNCTIONS[operation],
             "group": ranks,
             "group_name": str(group),
             "place": self._places[place],
@@ -1004,7 +982,7 @@ def _require_tensors(
     operation: str, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]
 ) -> None:
     """Raise ImpossibleError where a call lacks the tensors without which it is none."""
-    name = PUBLIC[operation]
+    name = FUNCTIONS[operation]
     both = "coalesced" in operation and name.endswith("single")
     if both and len(inputs) != len(outputs):
         message = f"{operation} has {len(inputs)} tensors in, and {len(outputs)} out"

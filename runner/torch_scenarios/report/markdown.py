@@ -78,13 +78,14 @@ def _sections(results: list[Result]) -> list[str]:
     return parts
 
 
-#: what begins a link or an image in Markdown, or is made one by itself
-_LINKING = re.compile(r"[\[\]]|(?<=:)//|(?<=www)\.")
+#: what begins a link, an image, code or emphasis in Markdown, mentions a person or an issue, or is
+#: made a link by itself
+_MARKING = re.compile(r"[\[\]`*_~|\\@#]|(?<=:)//|(?<=www)\.")
 
 
 def inert(text: str) -> str:
-    """Return words of a file for a page of Markdown, in which they link to nothing."""
-    return _LINKING.sub(lambda found: "".join(f"&#{ord(c)};" for c in found[0]), escape(text))
+    """Return words of a file for a page of Markdown, in which they are words and no more."""
+    return _MARKING.sub(lambda found: "".join(f"&#{ord(c)};" for c in found[0]), escape(text))
 
 
 def _section(result: Result, *, opened: bool) -> str:
@@ -110,7 +111,7 @@ def _warnings(outcome: Outcome) -> list[str]:
     found = outcome.all_warnings
     if not found:
         return []
-    lines = "\n".join(f"<li>{escape(e.line('warning'))}</li>" for e in found[:MOST_ITEMS])
+    lines = "\n".join(f"<li>{inert(e.line('warning'))}</li>" for e in found[:MOST_ITEMS])
     return [_folded(counted(len(found)), lines, len(found))]
 
 
@@ -120,7 +121,7 @@ def _folded(title: str, lines: str, number: int) -> str:
 
 
 def _name(result: Result) -> str:
-    return escape(clean_line(result.name))
+    return inert(clean_line(result.name))
 
 
 def _unsupported(outcome: Outcome) -> list[str]:
@@ -128,7 +129,7 @@ def _unsupported(outcome: Outcome) -> list[str]:
     if not found:
         return []
     lines = "\n".join(
-        f"<li><code>{_name(each)}</code>: {escape(each.verdict.reason or '')}</li>"
+        f"<li><code>{_name(each)}</code>: {inert(each.verdict.reason or '')}</li>"
         for each in found[:MOST_ITEMS]
     )
     return [_folded(f"{len(found)} not run, because they are unsupported here", lines, len(found))]

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from torch_scenarios.errors import ScenarioError
-from torch_scenarios.execution.backends import failure_of
+from torch_scenarios.execution.backends import failure_of, name_absent_method
 from torch_scenarios.execution.pickles import CheckpointUnpickler, ExactUnpickler, PlainUnpickler
 from torch_scenarios.expressions.arrays import Arrays
 from torch_scenarios.expressions.params import Param
@@ -58,14 +58,20 @@ class Broken(Exception):
 class Failures:
     """What went wrong on one rank."""
 
-    def __init__(self, broken: Callable[[], bool], mend: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        broken: Callable[[], bool],
+        mend: Callable[[BaseException], None],
+        kind_of_group: Callable[[], type],
+    ) -> None:
         """Know of nothing.
 
         `broken` tells whether the supervisor broke a call; `mend` takes back what a call that
-        raised left behind in the backend.
+        raised left behind in the backend; `kind_of_group` gives the class of the world's group.
         """
         self.broken = broken
         self._mend = mend
+        self._kind_of_group = kind_of_group
         #: a call failed in a way that closed connections: the peers cannot go on either
         self.lost = False
 
@@ -75,7 +81,11 @@ class Failures:
             self._mend(error)
             if self.broken():
                 raise Broken from error
-        record.failure = failure = failure_of(error)
+        failure = failure_of(error)
+        if record.site.communicates:
+            function, _, _ = record.site.label.partition(" ")
+            failure = name_absent_method(failure, function, self._kind_of_group())
+        record.failure = failure
         self.lost = self.lost or failure.kinds[0] in CLOSING
         return failure
 
@@ -722,7 +732,7 @@ class Program:
         self._arrays = arrays
         self._board = board
         self._completion = completion
-        self._failures = Failures(broken, world.mend)
+        self._failures = Failures(broken, world.mend, lambda: type(world.handle(WORLD)))
         #: the work that a name keeps
         self.pending: dict[str, Pending] = {}
         self._ready: tuple[Process, Copies, dict[str, Any]] | None = None
