@@ -228,6 +228,7 @@ WARNING_CODES = (
     "empty_slice",
     "need_refuted",
     "lacks_what_it_passes",
+    "backend_lacks",
 )
 
 

@@ -121,7 +121,7 @@ def test_groups_along_the_dimensions_of_a_mesh_are_a_mesh(order: list[str], line
     assert "partition" not in program.text
 
 
-def test_dimensions_without_a_name_are_numbered() -> None:
+def test_groups_that_a_script_makes_one_by_one_are_no_mesh() -> None:
     program = written(
         in_groups(
             8,
@@ -130,7 +130,8 @@ def test_dimensions_without_a_name_are_numbered() -> None:
             mesh=False,
         )
     )
-    assert "mesh: {shape: [2, 4], dims: [dim_0, dim_1]}" in program.text
+    assert "group: {size: 4}\n" in program.text
+    assert "mesh" not in program.text
 
 
 def test_a_dimension_of_one_rank_is_kept() -> None:

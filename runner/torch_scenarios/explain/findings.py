@@ -574,6 +574,18 @@ steps:
         "",
     ),
     _warning(
+        "backend_lacks",
+        "The backend that `check` is asked for lacks what the program needs.",
+        "A run there is UNSUPPORTED, because the scenario states what the semantics say and the "
+        "backend does not have them. Where it is known what it makes of the program, the warning "
+        "says so: a ring in which each rank receives before its message is sent completes on Gloo, "
+        "and hangs on NCCL, which carries the messages of two ranks in the order of their calls.",
+        "write the program without it (on NCCL: `batch_isend_irecv`), state under the backend's "
+        "name in `expect` what it does, or list under `backends` those that the file is for.",
+        "",
+        "",
+    ),
+    _warning(
         "step_without_ranks",
         "No rank takes the step.",
         "Its `ranks:` selects no rank of this world, or its group has no member. The step then "

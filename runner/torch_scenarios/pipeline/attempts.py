@@ -33,6 +33,7 @@ from torch_scenarios.model.traits import FORECAST, TRAITS, traits_of
 from torch_scenarios.pipeline.results import Analysis, Executor, Result
 from torch_scenarios.reference.vector.footprint import Footprint
 from torch_scenarios.verdict import Finding, Status, Verdict, judge
+from torch_scenarios.verdict.conduct import ENDS
 
 #: held by whoever judges: one account is open in a process at a time, whose time is a case's own
 _JUDGES = threading.Lock()
@@ -64,17 +65,20 @@ def analyse(
             predicted = simulate(resolved, limits=limits)
             if scenario.needs or (backend and traits_of(backend).lacks):
                 predicted = replace(predicted, needs=derive(resolved, predicted, limits))
-            meant = _is_meant(scenario, predicted, backend)
+            asked = backend if not scenario.backends or backend in scenario.backends else None
+            lacked = lacked_by(asked, scenario, predicted) if asked else ()
             verdict = judge(
                 resolved,
                 predicted,
                 None,
-                backend if meant else None,
+                None if lacked else asked,
                 torch=torch,
                 limits=limits,
                 cases_of=cases_as_written,
             )
         verdict = _with_refuted(predicted, verdict)
+        if asked and lacked:
+            verdict = _with_lacking(asked, lacked, scenario, predicted, verdict)
         if torch is not None:
             verdict = _meant_for(scenario, torch, verdict)
     except OverdueError as error:
@@ -102,13 +106,6 @@ def analyse(
     )
 
 
-def _is_meant(scenario: Scenario, predicted: Trace, backend: str | None) -> bool:
-    """Return whether a case is for a backend, and needs nothing that this one lacks."""
-    if scenario.backends and backend not in scenario.backends:
-        return False
-    return backend is None or not lacked_by(backend, scenario, predicted)
-
-
 def lacked_by(backend: str, scenario: Scenario, predicted: Trace) -> tuple[str, ...]:
     """Return the words that a case needs and a known backend lacks.
 
@@ -121,6 +118,25 @@ def lacked_by(backend: str, scenario: Scenario, predicted: Trace) -> tuple[str, 
     if lacked and FORECAST.issuperset(lacked) and predicted.on(backend) is predicted:
         return ()
     return tuple(lacked)
+
+
+def _with_lacking(
+    backend: str, lacked: tuple[str, ...], scenario: Scenario, predicted: Trace, verdict: Verdict
+) -> Verdict:
+    """Add a warning that a backend lacks what a case needs, with what it makes of the program."""
+    forecast = predicted.on(backend)
+    ends = ""
+    if forecast.outcome != predicted.outcome:
+        because = f", because {forecast.because[0]}" if forecast.because else ""
+        ends = f"; there it is predicted to {ENDS[forecast.outcome]}{because}"
+    warned = warning(
+        "backend_lacks",
+        f"{lacking_words(backend, lacked)}: a run on {backend} is UNSUPPORTED{ends}",
+        scenario.mark,
+        f"state under `{backend}:` in `expect` what it does, or list the backends that the file is "
+        f"for under `backends`",
+    )
+    return replace(verdict, warnings=(*verdict.warnings, warned))
 
 
 def _with_refuted(predicted: Trace, verdict: Verdict) -> Verdict:
