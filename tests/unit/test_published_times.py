@@ -105,6 +105,8 @@ def told(errors: tuple[float, float]) -> str:
     return f"{errors[0]:.1%}, {errors[1]:.0%}".replace("%", " %")
 
 
+#: a machine without what was fitted to measurements
+BARE: dict[str, Any] = {"launch": 0.0, "factor": 1.0, "factors": {}, "hop": 0.0, "peer": 0.0}
 #: what the figures ask of clusters that they call healthy: one node, whose rows have no outlier
 HEALTHY = ("dgx_h100", "h200", "h200_by_torch", "polaris_node")
 
@@ -143,8 +145,8 @@ def test_6_a_table_of_one_cluster_tells_another() -> None:
 
 
 @pytest.mark.parametrize(("name", "calls"), [("dgx_h100", 20), ("h200", 20), ("h200_by_torch", 1)])
-def test_6_the_tuner_tells_what_it_was_not_fitted_to(name: str, calls: int, tmp_path: Path) -> None:
-    """As it is, and with the two constants of the preset, from 64 MiB up and below.
+def test_6_the_tuner_tells_times_from_64_mib_up(name: str, calls: int, tmp_path: Path) -> None:
+    """As it is, and with the constants of the preset, from 64 MiB up and below.
 
     nccl-tests makes 20 calls and waits then; the times from torch are of one call each.
     """
@@ -156,7 +158,7 @@ def test_6_the_tuner_tells_what_it_was_not_fitted_to(name: str, calls: int, tmp_
     assert found[3][0] < 0.30
 
 
-def test_6_on_two_nodes_the_tuner_wants_its_two_constants(tmp_path: Path) -> None:
+def test_6_on_two_nodes_the_tuner_wants_its_constants(tmp_path: Path) -> None:
     """As it is, its mean is beyond 15 % and its worst beyond 35 %: of 64 MiB it is too quick."""
     found = of_the_preset("nebius", 20, tmp_path)
     assert found[0] > (0.15, 0.35)
@@ -169,7 +171,7 @@ def test_6_on_two_nodes_the_tuner_wants_its_two_constants(tmp_path: Path) -> Non
     ("name", "constants", "smallest", "least", "most"),
     [
         ("nebius", False, 2.0**29, 1.0, 1.17),
-        ("nebius", True, 2.0**29, 1 / 1.07, 1.02),
+        ("nebius", True, 2.0**29, 1 / 1.18, 1.02),
         ("a3mega", False, LARGE, 1.5, 4.1),
         ("polaris", False, LARGE, 13.5, 18),
     ],
@@ -180,7 +182,7 @@ def test_the_preset_is_for_machines_of_its_kind(
     """How many times longer large sums took than is forecast."""
     machine = topology("h100-8x400g")
     if not constants:
-        machine = replace(machine, launch=0.0, factor=1.0)
+        machine = replace(machine, **BARE)
     traffic = sums(tmp_path, 20, PUBLISHED[name]["ranks"])
     ratios = [
         20 * time / forecast(traffic, machine, scale=size / 1024).time
@@ -200,7 +202,7 @@ def of_the_preset(name: str, calls: int, folder: Path) -> list[tuple[float, floa
     found = [
         by_tuner(name, each, traffic, calls, sizes)
         for sizes in (large, small)
-        for each in (replace(preset, launch=0.0, factor=1.0), preset)
+        for each in (replace(preset, **BARE), preset)
     ]
     row = f"{PUBLISHED[name]['machine']} | {' | '.join(map(told, found))} |"
     assert row in PAGE.read_text(encoding="utf-8")

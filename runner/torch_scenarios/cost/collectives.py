@@ -16,16 +16,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from torch_scenarios.cost.intervals import TABLE, Interval, interval
 from torch_scenarios.cost.measurements import TABLED, Tables, Taken, time_in
 from torch_scenarios.cost.nccl import (
     ALL_GATHER,
     ALL_REDUCE,
     COLLECTIVES,
+    NVLS_TREE,
     REDUCE_SCATTER,
+    TREE,
     Tuner,
     TunerChoice,
 )
-from torch_scenarios.cost.topology import MODELS, NcclNetwork, Network, Topology
+from torch_scenarios.cost.topology import NcclNetwork, Network, Topology
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.model.traffic import Enter
 
@@ -237,16 +240,22 @@ def torch_time(collective: str, gib: float, ranks: int, host_ranks: int) -> floa
 
 
 class Timing(Struct, frozen=True):
-    """A time of a collective: microseconds, by which model, and by which algorithm."""
+    """A time of a collective: microseconds, by which model, and by which algorithm.
+
+    `interval` is where measurements of such a case were; None where there is none.
+    """
 
     time: float
     model: str
     algorithm: str = ""
+    interval: Interval | None = None
 
-    @property
-    def error(self) -> str:
-        """How far off such times were where they could be compared."""
-        return MODELS[self.model]
+
+def hops(collective: str, algorithm: str, nodes: int) -> int:
+    """Return how often the bytes of a collective go from node to node, one after the other."""
+    if algorithm in {TREE, NVLS_TREE}:
+        return 2 * (nodes - 1).bit_length()
+    return (nodes - 1) * (2 if collective == ALL_REDUCE else 1)
 
 
 class CollectiveTimes:
@@ -308,8 +317,19 @@ class CollectiveTimes:
         size = 0.0 if isnan(entry.size) else entry.size * self.scale
         asked = (entry.name, size, entry.members)
         if asked not in self._known:
-            self._known[asked] = self._timed(entry.name, size, np.array(entry.members))
+            members = np.array(entry.members)
+            found = self._timed(entry.name, size, members)
+            self._known[asked] = replace(found, interval=self._compared(found, *asked[:2], members))
         return self._known[asked]
+
+    def _compared(self, found: Timing, name: str, size: float, ranks: Ranks) -> Interval | None:
+        """Return how far off such times were, of this collective on such a machine."""
+        plain = COLLECTIVES.get(name, "all_to_all" if name in _MESSAGES else name)
+        nodes = self.topology.node_count(ranks, self.world_size)
+        kind = {"table": TABLE, "table and tuner": TABLE, "steps": "", "torch": ""}.get(
+            found.model, self.topology.kind
+        )
+        return interval(kind, plain, nodes, size) if kind and size > 0 else None
 
     def _together(self, entry: Enter) -> Timing:
         """Return the time of collectives one after the other, as one of objects makes them.
@@ -320,7 +340,7 @@ class CollectiveTimes:
             self.of(replace(entry, name=name, size=size, parts=())) for name, size in entry.parts
         ]
         total = sum(each.time for each in found) + (len(found) - 1) * self.launch
-        return Timing(total, found[0].model, found[0].algorithm)
+        return Timing(total, found[0].model, found[0].algorithm, found[-1].interval)
 
     def _timed(self, name: str, size: float, ranks: Ranks) -> Timing:
         if len(ranks) < 2:
@@ -360,14 +380,17 @@ class CollectiveTimes:
         tuner = self.topology.tuner
         if name in _MESSAGES and self.topology.links:
             time = together_time(self.messages, _MESSAGES[name](ranks, size))
+            time += self.topology.peer * (len(ranks) - 1)
             return Timing(time, "nccl messages", "one batch")
         if tuner is None or name not in COLLECTIVES:
             return None
         choices = self._choices(tuner, name, size, ranks)
         asked = [each for each in choices if each.algorithm == self.algorithm]
         best = min(asked or choices, key=lambda each: each.time)
-        fitted = self.topology.launch != 0 or self.topology.factor != 1
-        time = self.topology.factor * best.time
+        fitted = self.topology.launch != 0 or self.topology.factor != 1 or self.topology.factors
+        nodes = self.topology.node_count(ranks, self.world_size)
+        time = self.topology.factor_of(best.algorithm) * best.time
+        time += self.topology.hop * hops(name, best.algorithm, nodes)
         taken = f"{best.algorithm}, {best.protocol}"
         return Timing(time, "nccl fitted" if fitted else "nccl", taken)
 

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from torch_scenarios.cost.classes import Reduced, reduced
 from torch_scenarios.cost.collectives import CollectiveTimes, Timing
+from torch_scenarios.cost.intervals import Interval
 from torch_scenarios.cost.replay import BY_LINK, BY_RECEIVER, FIELDS, Replay, ReplayEvent, replay
 from torch_scenarios.cost.structure import UNKNOWN, amount
-from torch_scenarios.cost.topology import MODELS, NcclNetwork, Network, Topology
+from torch_scenarios.cost.topology import NcclNetwork, Network, Topology
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.model.traffic import Enter, EnterGroups, Pause, Traffic, TrafficRow
 
@@ -66,15 +67,19 @@ class RankCost(Struct, frozen=True, kw_only=True):
 class Forecast(Struct, frozen=True, kw_only=True):
     """How long a program takes on a topology, in microseconds.
 
-    `origin` says what the time comes from, `error` how far off such times were. Of the critical
-    path `latency`, `transfer`, `waiting`, `alone` (collectives, pauses) and `host` (its calls) add
-    up to the time.
+    `origin` says what the time comes from, `error` how far off such times were: between `low` and
+    `high` are 80 % of what was measured like it, `uncompared` of the time was never compared. Of
+    the critical path `latency`, `transfer`, `waiting`, `alone` (collectives, pauses) and `host`
+    (its calls) add up to the time.
     """
 
     topology: Topology
     origin: str
     error: str
     time: float
+    low: float
+    high: float
+    uncompared: float
     path: tuple[Hop, ...]
     steps: tuple[PartCost, ...]
     groups: tuple[PartCost, ...]
@@ -106,6 +111,8 @@ class Forecast(Struct, frozen=True, kw_only=True):
             **({"nccl_tests_us": self.pace} if self.one_call else {}),
             "origin": self.origin,
             "error": self.error,
+            "interval_us": [self.low, self.high],
+            "never_compared_us": self.uncompared,
             "exact": self.exact,
             "shares": {
                 "latency_us": self.latency,
@@ -180,12 +187,12 @@ def forecast(
         raise ScenarioError(
             [Problem(code="no_forecast", message=message, hint="send tensors instead")]
         )
-    timings: list[Timing] = []
+    timings: dict[tuple[int, str, str], Timing] = {}
     entered: dict[str, Enter] = {}
 
     def timed(entry: Enter) -> float:
         timing = collectives.of(entry)
-        timings.append(timing)
+        timings[entry.step, entry.group, entry.name] = timing
         entered.setdefault(entry.name, entry)
         return timing.time
 
@@ -195,7 +202,8 @@ def forecast(
     played = traffic if fewer is None else fewer.traffic
     found = replay(played, network, timed, scale, collectives.launch)
     if algorithm is not None:
-        _some_takes(algorithm, [each.algorithm for each in timings], entered, collectives)
+        taken = [each.algorithm for each in timings.values()]
+        _some_takes(algorithm, taken, entered, collectives)
     made = _made(topology, network, found, timings, only_collectives=only_collectives)
     return made if fewer is None else _of_all(made, traffic, fewer, scale)
 
@@ -266,7 +274,7 @@ def _made(
     topology: Topology,
     network: Network,
     found: Replay,
-    timings: list[Timing],
+    timings: Mapping[tuple[int, str, str], Timing],
     *,
     only_collectives: bool,
 ) -> Forecast:
@@ -274,22 +282,25 @@ def _made(
     sums, ranks = _sums(found, network), len(found.ended)
     steps, load = _parts(_merged(sums, 0, network), path, "step", network, ranks)
     groups, _ = _parts(_merged(sums, 1, network), path, "group", network, ranks)
-    models = dict.fromkeys(timing.model for timing in timings)
+    models = dict.fromkeys(timing.model for timing in timings.values())
     if not only_collectives or not models:
         sent = "nccl messages" if isinstance(network, NcclNetwork) else "steps"
         models = dict.fromkeys([sent, *models])
-    algorithms = dict.fromkeys(f"{each.algorithm}" for each in timings if each.algorithm)
+    algorithms = dict.fromkeys(each.algorithm for each in timings.values() if each.algorithm)
     shown = f" ({'; '.join(algorithms)})" if algorithms else ""
     tuner = topology.tuner
     if tuner is not None and any("nccl" in model or "tuner" in model for model in models):
         shown += f"; NCCL {tuner.version}, constants of {tuner.constants.commit}"
     origin = f"{' and '.join(models)}{shown}, on {topology.name}: {topology.source}"
-    error = "; ".join(f"{model}: {MODELS[model]}" for model in models)
+    low, high, uncompared, error = _compared(path, found.time, timings)
     return Forecast(
         topology=topology,
         origin=origin,
         error=error,
         time=found.time,
+        low=low,
+        high=high,
+        uncompared=uncompared,
         path=path,
         steps=steps,
         groups=tuple(each for each in groups if each.part),
@@ -299,6 +310,46 @@ def _made(
         replay=found,
         **_shares(found),
     )
+
+
+def _compared(
+    path: Sequence[Hop], time: float, timings: Mapping[tuple[int, str, str], Timing]
+) -> tuple[float, float, float, str]:
+    """Return between which times 80 % of measurements like it are, and how much was not compared.
+
+    Hops err together: all of them are as slow, or as quick, as such calls were at once.
+    """
+    low = high = uncompared = reached = 0.0
+    seen: dict[Interval, None] = {}
+    for hop in path:
+        taken = max(0.0, hop.ended - max(reached, hop.started))
+        reached = max(reached, hop.ended)
+        if hop.kind == "pause":
+            continue
+        timing = timings.get((hop.step, hop.group, hop.kind))
+        if timing is None or timing.interval is None:
+            uncompared += taken
+            continue
+        seen[timing.interval] = None
+        low += taken * (timing.interval.low - 1)
+        high += taken * (timing.interval.high - 1)
+    if not time:
+        return 0.0, 0.0, 0.0, "none: it takes no time"
+    if not seen and uncompared:
+        told = "never compared with a measurement"
+    elif not seen:
+        told = "what is stated of pauses and calls"
+    else:
+        least = min(seen, key=lambda each: (each.alike, each.rows))
+        rows = f"{least.rows} row{'' if least.rows == 1 else 's'}"
+        whose = "like it" if least.alike else "of machines of other kinds"
+        told = (
+            f"80 % of such calls took {microseconds(time + low)} to {microseconds(time + high)}: "
+            f"{rows} {whose}, published by {least.sets}"
+        )
+        if uncompared > 0.005 * time:
+            told += f"; {uncompared / time:.0%} of the time was never compared with a measurement"
+    return time + low, time + high, uncompared, told
 
 
 def _path(found: Replay, network: Network) -> tuple[Hop, ...]:

@@ -40,21 +40,10 @@ from torch_scenarios.source.tree import Scalar, Sequence, key_text, read_tree
 
 PRESETS = Path(__file__).parent / "presets"
 
-#: what the collectives of a topology are forecast by, and how far off that was (docs, *Sources*)
-MODELS = {
-    "steps": "not held against measurements of messages",
-    "nccl": "as NCCL chooses, held against all_reduce on H100 and H200: 11 to 13 % (mean) from 64 "
-    "MiB up in a node, 20 % on two nodes; 16 to 92 % below, there mostly too quick",
-    "nccl fitted": "two constants, held against all_reduce on H100 and H200: 6 % (mean) from 64 "
-    "MiB up in a node, 9 % on two nodes; 12 to 17 % below, for calls one by one and in a row",
-    "nccl messages": "constants of NCCL's rings, and the links: on three logs 1.1 to 1.3 times too "
-    "quick from 64 MiB up, 2 to 5 times up to 64 KiB",
-    "table": "interpolated: 2 to 4 % (mean) within a node of GPUs, 2 to 7 % elsewhere, on sizes "
-    "left out; up to 53 % where the algorithm changes",
-    "table and tuner": "interpolated, the algorithm as NCCL's tuner chooses: 2 % (mean), 8 to 12 % "
-    "(worst) on 8 H100 or H200, on sizes left out",
-    "torch": "8.5 times off from 64 MiB up, 2.3 times below",
-}
+#: what multiplies the times of messages, among the factors
+MESSAGES = "messages"
+#: what a factor may be of
+FACTORED = ("ring", "tree", "nvls", "nvls_tree", MESSAGES)
 
 #: the kinds of links: those of every rank, those of a node or shared on it, those between nodes
 PORT, NIC, SPINE = "port", "nic", "spine"
@@ -78,8 +67,11 @@ class Links(Struct, frozen=True, kw_only=True):
 class Topology(Struct, frozen=True, kw_only=True):
     """A machine. Sends of up to `eager` bytes free their sender once their bytes are out.
 
-    `launch` is what a call of NCCL takes its host, in microseconds; `factor` multiplies what its
-    tuner says. Beside tables a tuner tells where the algorithm changes.
+    `launch` is what a call of NCCL takes its host, in microseconds. `factors` multiply what its
+    tuner says, by algorithm (`messages`: of batches), `factor` where an algorithm has none of its
+    own. `hop` is what each hop between nodes takes longer than the tuner says, `peer` what a message
+    to one more peer takes the hosts. `kind` names the machines with whose measurements such
+    forecasts were compared. Beside tables a tuner tells where the algorithm changes.
     """
 
     name: str
@@ -94,6 +86,14 @@ class Topology(Struct, frozen=True, kw_only=True):
     tables: Tables = field(default_factory=dict)
     launch: float = 0.0
     factor: float = 1.0
+    factors: Mapping[str, float] = field(default_factory=dict)
+    hop: float = 0.0
+    peer: float = 0.0
+    kind: str = ""
+
+    def factor_of(self, algorithm: str) -> float:
+        """Return what multiplies the tuner's time of an algorithm."""
+        return self.factors.get(algorithm, self.factor)
 
     @property
     def origin_of_links(self) -> str:
@@ -234,10 +234,12 @@ class NcclNetwork(Network):
         super().__init__(topology, world_size)
         assert topology.tuner is not None
         constants = topology.tuner.constants
+        factor = topology.factor_of(MESSAGES)
         #: by protocol: the latency of a message in a node, and between nodes
         self._late = {
             protocol: tuple(
-                topology.factor * (constants.base[RING][protocol] + hop[RING][protocol])
+                topology.factor_of(MESSAGES)
+                * (constants.base[RING][protocol] + hop[RING][protocol])
                 for hop in (constants.inside(topology.tuner.inside), constants.net)
             )
             for protocol in (LL, SIMPLE)
@@ -245,7 +247,8 @@ class NcclNetwork(Network):
 
     def carried(self, size: Any) -> Any:
         """Return the bytes that pass the links for messages of so many."""
-        return np.where(size <= self.small, 2.0, 1.0) * size * self.topology.factor
+        doubled = np.where(size <= self.small, 2.0, 1.0)
+        return doubled * size * self.topology.factor_of(MESSAGES)
 
     def routes(self, src: NDArray[np.int64], dst: NDArray[np.int64]) -> Routes:
         """Return the routes of messages."""
@@ -273,6 +276,8 @@ _SIZE = re.compile(r"([0-9.]+(?:e[+-]?\d+)?)\s*(?:([KMGT])(?:iB|B)?|B|bytes)?", 
 _TIMES = {"ns": 1e-3, "us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6}
 _POWERS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _NODES = re.compile(r"(\d+) nodes")
+#: what hosts, and hops between nodes, take that NCCL's tuner does not know
+_HOSTED = ("launch", "hop", "peer")
 #: what states NCCL's tuner
 _TUNER = ("version", "gpu", "channels", "cpu", "tree", "inside")
 
@@ -367,7 +372,7 @@ class _Reader:
         if not isinstance(tree, Node):
             self.wrong("a topology is a mapping", tree.mark, "`scenario topology show flat`")
             return None
-        known = ("version", "topology", "describes", "source", "node", "links", "eager")
+        known = ("version", "topology", "describes", "source", "like", "node", "links", "eager")
         keys = self.keys(tree, (*known, "collectives"), "a topology")
         version = keys.get("version")
         if version is not None and getattr(version, "value", None) != 1:
@@ -375,6 +380,8 @@ class _Reader:
         name = self.text(keys.get("topology"), "topology", tree.mark) or self.path.stem
         describes = self.text(keys.get("describes"), "describes", tree.mark)
         source = self.text(keys.get("source"), "source", tree.mark)
+        like = keys.get("like")
+        kind = name if like is None else self.text(like, "like", tree.mark)
         node_ranks, strided = self.node(keys.get("node"))
         links = self.links(keys.get("links"))
         collectives = self.collectives(keys.get("collectives"))
@@ -391,6 +398,7 @@ class _Reader:
             strided=strided,
             links=links,
             eager=eager,
+            kind=kind or "",
             **collectives,
         )
 
@@ -419,6 +427,7 @@ class _Reader:
             "source": "say where the numbers are from: a data sheet, a log, a paper",
             "describes": "say in a line which machine it is",
             "topology": "give it a name",
+            "like": "name a machine of `scenario topology list`",
         }
         where = at if node is None else node.mark
         self.wrong(f"a topology without `{name}` is refused", where, hints[name])
@@ -535,15 +544,21 @@ class _Reader:
         return {"model": model, **(self.nccl(node) if model == "nccl" else self.table(node))}
 
     def nccl(self, node: Node) -> dict[str, Any]:
-        keys = self.keys(node, ("model", *_TUNER, "launch", "factor"), "`collectives`")
-        launch = keys.get("launch")
+        known = ("model", *_TUNER, *_HOSTED, "factor")
+        keys = self.keys(node, known, "`collectives`")
         factor = keys.get("factor")
+        apart = isinstance(factor, Node)
+        factors = self.keys(factor, FACTORED, "`factor`") if apart else {}
+        times = {
+            name: self.quantity(keys[name], name, microseconds, f"`{name}: 14us`", zero=True)
+            for name in _HOSTED
+            if name in keys
+        }
         return {
             "tuner": self.tuner(keys, node),
-            "launch": 0.0
-            if launch is None
-            else self.quantity(launch, "launch", microseconds, "`14us`", zero=True),
-            "factor": 1.0 if factor is None else self.factor(factor, "factor"),
+            "factor": 1.0 if factor is None or apart else self.factor(factor, "factor"),
+            "factors": {name: self.factor(each, name) for name, each in factors.items()},
+            **times,
         }
 
     def tuner(self, keys: Mapping[str, Any], node: Any) -> Tuner | None:
@@ -606,7 +621,7 @@ class _Reader:
             name = key_text(key)
             if name == "model":
                 continue
-            if name in {"launch", "factor"}:
+            if name in {*_HOSTED, "factor"}:
                 message = f"`{name}` is of `model: nccl`: a table has it in its times"
                 self.wrong(message, key.mark, "leave it out")
                 continue

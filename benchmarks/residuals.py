@@ -1,0 +1,78 @@
+"""What was measured against what is forecast: writes cost/compared/residuals.csv.
+
+`python -m benchmarks.residuals` forecasts each row of cost/compared/measured.csv with the preset
+that sets.yaml names, and of each long set every other row from a table of the rest (kind `table`).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from math import log
+
+import numpy as np
+import yaml
+
+from torch_scenarios.cost.collectives import CollectiveTimes
+from torch_scenarios.cost.intervals import COMPARED
+from torch_scenarios.cost.measurements import Table
+from torch_scenarios.cost.topology import topology
+from torch_scenarios.model.traffic import Enter
+
+#: rows of a set from which on a table of every other one is asked for the rest
+LONG = 16
+#: ranks up to which the messages of an all_to_all are counted one by one
+MOST_PEERS = 64
+
+
+def main() -> None:
+    """Write the file."""
+    (COMPARED / "residuals.csv").write_text(text(), encoding="utf-8")
+
+
+def text() -> str:
+    """Return the file as it should be."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["kind", "collective", "nodes", "bytes", "log_ratio", "set"])
+    writer.writerows(_rows())
+    return file.getvalue()
+
+
+def _rows() -> Iterator[tuple[str, str, int, int, str, str]]:
+    sets = yaml.safe_load((COMPARED / "sets.yaml").read_text(encoding="utf-8"))
+    tables: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
+    with (COMPARED / "measured.csv").open(encoding="utf-8", newline="") as measured:
+        for row in csv.DictReader(measured):
+            name, collective = row["set"], row["collective"]
+            ranks, nodes, size = (int(row[key]) for key in ("ranks", "nodes", "bytes"))
+            time = float(row["us"])
+            tables.setdefault((name, collective, nodes), []).append((float(size), time))
+            if collective == "all_to_all" and ranks > MOST_PEERS:
+                continue
+            machine = topology(sets[name]["preset"])
+            times = CollectiveTimes(machine, ranks)
+            called = {"all_to_all": "all_to_all_single"}.get(collective, collective)
+            entry = Enter(0, None, 0.0, called, "", float(size), tuple(range(ranks)))
+            found = times.of(entry).time
+            if not sets[name].get("waited"):
+                found = max(found, times.launch)  # calls in a row
+            told = f"{log(time / found):.4f}"
+            yield machine.kind, collective, nodes, size, told, _source(sets[name])
+    for (name, collective, nodes), rows in tables.items():
+        if len(rows) < LONG:
+            continue
+        table = Table.of(rows[::2], "every other row")
+        for wide, time in rows[1:-1:2]:
+            ratio = f"{log(time / float(np.asarray(table.at(wide)))):.4f}"
+            yield "table", collective, nodes, int(wide), ratio, _source(sets[name])
+
+
+def _source(told: dict[str, str]) -> str:
+    """Return who published a set: what one project measured errs together."""
+    return told["source"].partition(",")[0].partition(" ")[0]
+
+
+if __name__ == "__main__":
+    main()

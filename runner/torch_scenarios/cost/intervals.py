@@ -1,0 +1,137 @@
+"""How far off a forecast of one case may be: an 80 % interval from measurements like it.
+
+`compared/residuals.csv` holds what was measured against what is forecast, row by row, each of a set
+(what one project published; `compared/sets.yaml` has the logs, and where they are from). Of a case
+those rows count that are of the same kind of machine, the nearer the more: in bytes, in nodes, by
+the collective. Rows of one set err together, so that sets are compared and not rows: their means
+have a mean and a spread, and a next set is expected within both. At least 80 % of the rows of a set
+that was left out fall into the interval that the other sets give (tests/unit/test_intervals.py).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from functools import cache
+from math import exp, log, log2, sqrt
+from pathlib import Path
+
+from msgspec import Struct
+
+COMPARED = Path(__file__).parent / "compared"
+
+#: octaves of bytes, and doublings of nodes, over which a row counts a third
+OCTAVES, DOUBLINGS = 3.0, 1.5
+#: distance of a row of another collective; of a row that counts no more
+OTHER, FARTHEST = 0.8, 2.2
+#: distance of a row of another kind of machine, which is asked where no row is of the kind itself
+OTHER_KIND = 1.0
+#: spreads of logarithms that are expected before any set is seen: of sets up to 64 MiB and from there
+#: on, of rows within one
+OF_SMALL, OF_LARGE, OF_ROWS = 0.30, 0.14, 0.08
+LARGE = 2.0**26
+#: the kind of rows that a table of the same log is asked for
+TABLE = "table"
+#: how many sets that expectation counts as
+EXPECTED = 2.0
+#: half the width of 80 % of a normal distribution, in standard deviations
+WIDTH = 1.2816
+
+
+class Residual(Struct, frozen=True):
+    """One row: log of measured over forecast, of a `kind` of machine, in a `group` of rows."""
+
+    kind: str
+    collective: str
+    nodes: int
+    size: float
+    log_ratio: float
+    group: str
+
+
+class Interval(Struct, frozen=True):
+    """Between what multiples of a forecast 80 % of measurements are; of how many `rows` and sets.
+
+    `alike`: these are of the kind of machine that is asked about.
+    """
+
+    low: float
+    high: float
+    rows: int
+    sets: int
+    alike: bool = True
+
+
+@cache
+def residuals() -> tuple[Residual, ...]:
+    """Return what forecasts were compared with."""
+    with (COMPARED / "residuals.csv").open(encoding="utf-8", newline="") as file:
+        return tuple(
+            Residual(
+                row["kind"],
+                row["collective"],
+                int(row["nodes"]),
+                float(row["bytes"]),
+                float(row["log_ratio"]),
+                row["set"],
+            )
+            for row in csv.DictReader(file)
+        )
+
+
+@cache
+def interval(kind: str, collective: str, nodes: int, size: float) -> Interval | None:
+    """Return the interval of a case; None where nothing like it was compared."""
+    return among(residuals(), kind, collective, nodes, size)
+
+
+def among(
+    rows: Iterable[Residual], kind: str, collective: str, nodes: int, size: float
+) -> Interval | None:
+    """Return the interval that some rows give for a case; None where none of them is like it."""
+    own = [row for row in rows if row.kind == kind]
+    found = _of(own, collective, nodes, size, 0.0)
+    if found is not None or kind == TABLE:
+        return found
+    others = [row for row in rows if row.kind not in {kind, TABLE}]
+    return _of(others, collective, nodes, size, OTHER_KIND)
+
+
+def _of(
+    rows: Iterable[Residual], collective: str, nodes: int, size: float, begin: float
+) -> Interval | None:
+    sets: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        far = (
+            begin
+            + abs(log2(max(size, 8.0) / row.size)) / OCTAVES
+            + abs(log2(nodes / row.nodes)) / DOUBLINGS
+            + (0.0 if row.collective == collective else OTHER)
+        )
+        if far <= FARTHEST:
+            sets.setdefault(row.group, []).append((exp(-far * far), row.log_ratio))
+    if not sets:
+        return None
+    means = [_mean(each) for each in sets.values()]
+    weights = [max(weight for weight, _ in each) for each in sets.values()]
+    nearest, total = max(weights), sum(weights)
+    middle = sum(w * mean for w, mean in zip(weights, means, strict=True)) / total
+    apart = sum(w * (mean - middle) ** 2 for w, mean in zip(weights, means, strict=True))
+    expected = OF_LARGE if size >= LARGE else OF_SMALL
+    of_sets = (EXPECTED * expected**2 + apart) / (EXPECTED + total - nearest)
+    inside = [
+        weight * (value - mean) ** 2
+        for mean, each in zip(means, sets.values(), strict=True)
+        for weight, value in each
+    ]
+    weighed = sum(weight for each in sets.values() for weight, _ in each)
+    of_rows = (OF_ROWS**2 + sum(inside)) / (1 + weighed)
+    effective = total * total / sum(w * w for w in weights)
+    unseen = 0.3 * sqrt(max(0.0, -log(nearest)))
+    half = WIDTH * sqrt(of_sets * (1 + 1 / effective) + of_rows + unseen**2)
+    count = sum(map(len, sets.values()))
+    return Interval(exp(middle - half), exp(middle + half), count, len(sets), begin == 0)
+
+
+def _mean(weighed: Sequence[tuple[float, float]]) -> float:
+    return sum(w * value for w, value in weighed) / sum(w for w, _ in weighed)

@@ -1,0 +1,140 @@
+"""How far off a forecast may be: intervals that hold for rows of sets that were left out."""
+
+from __future__ import annotations
+
+import csv
+from math import exp
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from benchmarks import residuals as written
+from torch_scenarios.cost.collectives import CollectiveTimes, hops
+from torch_scenarios.cost.forecast import forecast, forecast_lines
+from torch_scenarios.cost.intervals import COMPARED, TABLE, among, interval, residuals
+from torch_scenarios.cost.topology import presets, read_topology, topology
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.model.traffic import Enter, Traffic
+
+
+def test_80_percent_of_the_rows_of_a_set_left_out_are_in_the_interval_of_the_others() -> None:
+    rows = residuals()
+    inside = asked = 0
+    for group in {row.group for row in rows}:
+        others = [row for row in rows if row.group != group]
+        for row in (each for each in rows if each.group == group):
+            found = among(others, row.kind, row.collective, row.nodes, row.size)
+            if found is not None:
+                asked += 1
+                inside += found.low <= exp(row.log_ratio) <= found.high
+    assert asked > 1000
+    assert 0.8 <= inside / asked <= 0.97  # nor so wide that it says nothing
+
+
+def test_intervals_are_narrow_where_machines_agree() -> None:
+    large = interval("h100-8x400g", "all_reduce", 1, 2.0**28)
+    small = interval("h100-8x400g", "all_reduce", 1, 2.0**12)
+    assert large is not None
+    assert small is not None
+    assert large.alike
+    assert large.high / large.low < 1.6 < small.high / small.low
+    assert large.sets >= 3
+
+
+def test_what_nothing_like_it_was_measured_of_has_no_interval() -> None:
+    assert interval("h100-8x400g", "all_reduce", 4096, 2.0**28) is None
+    other = interval("nothing", "all_reduce", 2, 2.0**28)
+    assert other is not None
+    assert not other.alike
+
+
+def test_the_residuals_are_those_of_the_code() -> None:
+    assert (COMPARED / "residuals.csv").read_text(encoding="utf-8") == written.text()
+
+
+def test_each_set_has_its_source_and_a_machine_that_is_known() -> None:
+    sets = yaml.safe_load((COMPARED / "sets.yaml").read_text(encoding="utf-8"))
+    with (COMPARED / "measured.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["set"] for row in rows} == sets.keys()
+    assert all(each["source"] and each["machine"] for each in sets.values())
+    assert {each["preset"] for each in sets.values()} <= set(presets())
+    assert len(rows) > 900
+
+
+def called(name: str, size: float, ranks: int = 8) -> Traffic:
+    traffic = Traffic(ranks)
+    members = tuple(range(ranks))
+    number = traffic.stroke()
+    entry = Enter(number, np.arange(ranks), np.zeros(ranks), name, "w", size, members)
+    traffic.enter(entry)
+    traffic.finish(np.arange(ranks), number, None)
+    return traffic
+
+
+def test_a_forecast_says_between_which_times_such_calls_were() -> None:
+    found = forecast(called("all_reduce", 2.0**28), topology("h100-8x400g"))
+    assert found.low < found.time < found.high
+    assert found.uncompared == 0
+    assert found.error.startswith("80 % of such calls took")
+    assert found.json()["interval_us"] == [found.low, found.high]
+    (told,) = [each for each in forecast_lines(found, {}) if "nccl-tests" in each]
+    assert told.strip().startswith("launch 14 us + t")
+    assert found.json()["nccl_tests_us"] == pytest.approx(found.time - 14)
+
+
+@pytest.mark.parametrize(("name", "model"), [("flat", None), ("h100-8x400g", "torch")])
+def test_models_without_measurements_say_so(name: str, model: str | None) -> None:
+    found = forecast(called("all_reduce", 2.0**28), topology(name), model=model)
+    assert found.error == "never compared with a measurement"
+    assert found.uncompared == pytest.approx(found.time)
+
+
+def test_a_table_has_the_interval_of_tables() -> None:
+    found = forecast(called("all_reduce", 2.0**28), topology("azure-nd-h100-v5"))
+    expected = interval(TABLE, "all_reduce", 1, 2.0**28)
+    assert expected is not None
+    assert found.high == pytest.approx(found.time * expected.high)
+
+
+def test_factors_are_by_algorithm_and_hops_and_peers_add_up(tmp_path: Path) -> None:
+    text = """\
+version: 1
+topology: mine
+describes: a test
+source: made up
+like: h100-8x400g
+node: {ranks: 8}
+links:
+  port: {per: rank, bandwidth: 360GB/s, latency: 0.6us}
+  nic: {per: rank, bandwidth: 48GB/s, latency: 2.7us}
+collectives: {model: nccl, version: 2.30.7, gpu: hopper, channels: {ring: [24, 15]}%s}
+"""
+
+    def time(extra: str, name: str, size: float, ranks: int) -> float:
+        file = tmp_path / "mine.yaml"
+        file.write_text(text % extra)
+        machine = read_topology(file)
+        assert machine.kind == "h100-8x400g"
+        entry = Enter(0, None, 0.0, name, "w", size, tuple(range(ranks)))
+        return CollectiveTimes(machine, ranks).of(entry).time
+
+    plain = time("", "all_gather_single", 2.0**30, 8)
+    ring = time(", factor: {ring: 2, tree: 3}", "all_gather_single", 2.0**30, 8)
+    assert ring == pytest.approx(2 * plain)
+    far = time("", "all_gather_single", 2.0**30, 32)
+    hop = time(", hop: 10us", "all_gather_single", 2.0**30, 32)
+    assert hop == pytest.approx(far + 30)
+    few = time("", "all_to_all_single", 1024.0, 16)
+    peer = time(", peer: 3us", "all_to_all_single", 1024.0, 16)
+    assert peer == pytest.approx(few + 45)
+    with pytest.raises(ScenarioError, match="`factor` has no `rings`"):
+        time(", factor: {rings: 2}", "all_gather_single", 1024.0, 8)
+
+
+def test_hops_grow_with_the_nodes() -> None:
+    assert [hops("all_reduce", "tree", nodes) for nodes in (1, 2, 3, 4, 32)] == [0, 2, 4, 4, 10]
+    assert [hops("all_reduce", "ring", nodes) for nodes in (1, 2, 32)] == [0, 2, 62]
+    assert hops("all_gather", "ring", 32) == 31
