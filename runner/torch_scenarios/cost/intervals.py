@@ -26,8 +26,8 @@ OCTAVES, DOUBLINGS = 3.0, 1.5
 OTHER, FARTHEST = 0.8, 2.2
 #: distance of a row of another kind of machine, which is asked where no row is of the kind itself
 OTHER_KIND = 1.0
-#: spreads of logarithms that are expected before any set is seen: of sets up to 64 MiB and from there
-#: on, of rows within one
+#: spreads of logarithms that are expected before any set is seen: of sets below 64 MiB and from
+#: there on, of rows within one
 OF_SMALL, OF_LARGE, OF_ROWS = 0.30, 0.14, 0.08
 LARGE = 2.0**26
 #: the kind of rows that a table of the same log is asked for

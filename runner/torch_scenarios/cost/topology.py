@@ -69,8 +69,8 @@ class Topology(Struct, frozen=True, kw_only=True):
 
     `launch` is what a call of NCCL takes its host, in microseconds. `factors` multiply what its
     tuner says, by algorithm (`messages`: of batches), `factor` where an algorithm has none of its
-    own. `hop` is what each hop between nodes takes longer than the tuner says, `peer` what a message
-    to one more peer takes the hosts. `kind` names the machines with whose measurements such
+    own. `hop` is what each hop between nodes takes longer than the tuner says, `peer` what a
+    message to one more peer takes the hosts. `kind` names the machines with whose measurements such
     forecasts were compared. Beside tables a tuner tells where the algorithm changes.
     """
 
