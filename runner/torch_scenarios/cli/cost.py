@@ -289,6 +289,10 @@ def _costed(
         lines += [f"  no forecast: {each.printable.strip()}" for each in shown[:1]]
         lines += [f"  {each.printable}" for each in shown[1:]]
         return [{**entry, "no_forecast": told}], lines, 2, []
+    if analysis.footprint is not None:
+        told, memory = _memory(analysis.footprint.held, topology)
+        lines.append(f"  {told}")
+        entry |= memory
     if len(points) == 1:
         lines += [f"  {line}" for line in points[0].lines]
     else:
@@ -302,6 +306,19 @@ def _costed(
         for point in points
     ]
     return entries, lines, 0, points
+
+
+def _memory(held: float, topology: Topology) -> tuple[str, dict[str, Any]]:
+    """Return what a rank holds in the program's tensors, and whether the machine has as much."""
+    from torch_scenarios.cost.structure import amount
+
+    told = f"memory    {amount(held)} in the program's tensors on each rank"
+    found: dict[str, Any] = {"held_bytes": held}
+    if topology.memory:
+        fits = held <= topology.memory
+        found |= {"memory_bytes": topology.memory, "fits": fits}
+        told += f", of {amount(topology.memory)}: {'fits' if fits else 'does not fit'}"
+    return told, found
 
 
 def _scaled(structure: Structure, scales: str | None) -> Structure:

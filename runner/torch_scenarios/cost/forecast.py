@@ -70,7 +70,9 @@ class Forecast(Struct, frozen=True, kw_only=True):
     `origin` says what the time comes from, `error` how far off such times were: between `low` and
     `high` are 80 % of what was measured like it, `uncompared` of the time was never compared. Of
     the critical path `latency`, `transfer`, `waiting`, `alone` (collectives, pauses) and `host`
-    (its calls) add up to the time.
+    (its calls) add up to the time. `computing` is what the rank that computes longest does by
+    itself; the rest is exposed communication, and waiting. `late` is how much of a collective's
+    time its latency is, by the step, the group and the collective.
     """
 
     topology: Topology
@@ -92,6 +94,13 @@ class Forecast(Struct, frozen=True, kw_only=True):
     host: float
     exact: bool
     replay: Replay
+    computing: float = 0.0
+    late: Mapping[tuple[int, str, str], float] = field(default_factory=dict)
+
+    @property
+    def exposed(self) -> float:
+        """Microseconds in which even the rank that computes longest computes nothing."""
+        return max(0.0, self.time - self.computing)
 
     @property
     def pace(self) -> float:
@@ -113,6 +122,8 @@ class Forecast(Struct, frozen=True, kw_only=True):
             "error": self.error,
             "interval_us": [self.low, self.high],
             "never_compared_us": self.uncompared,
+            "computing_us": self.computing,
+            "exposed_us": self.exposed,
             "exact": self.exact,
             "shares": {
                 "latency_us": self.latency,
@@ -189,10 +200,16 @@ def forecast(
         )
     timings: dict[tuple[int, str, str], Timing] = {}
     entered: dict[str, Enter] = {}
+    late: dict[tuple[int, str, str], float] = {}
 
     def timed(entry: Enter) -> float:
         timing = collectives.of(entry)
-        timings[entry.step, entry.group, entry.name] = timing
+        key = entry.step, entry.group, entry.name
+        if timings.get(key) is not timing:
+            timings[key] = timing
+            if timing.time and timing.model.startswith("nccl") and not entry.parts:
+                empty = collectives.of(replace(entry, size=SMALLEST))
+                late[key] = min(1.0, empty.time / timing.time)
         entered.setdefault(entry.name, entry)
         return timing.time
 
@@ -205,7 +222,17 @@ def forecast(
         taken = [each.algorithm for each in timings.values()]
         _some_takes(algorithm, taken, entered, collectives)
     made = _made(topology, network, found, timings, only_collectives=only_collectives)
+    made = replace(made, computing=_computing(traffic), late=late)
     return made if fewer is None else _of_all(made, traffic, fewer, scale)
+
+
+def _computing(traffic: Traffic) -> float:
+    """Return how long the rank computes that does so longest, in microseconds."""
+    times = np.zeros(traffic.world_size)
+    for each in traffic.entries:
+        if isinstance(each, Pause):
+            times[np.atleast_1d(each.ranks)] += each.seconds * 1e6
+    return float(times.max(initial=0.0))
 
 
 def _of_all(made: Forecast, traffic: Traffic, fewer: Reduced, scale: float) -> Forecast:
@@ -237,6 +264,10 @@ def _of_all(made: Forecast, traffic: Traffic, fewer: Reduced, scale: float) -> F
         groups=tuple(counted(each, groups) for each in made.groups),
         ranks=tuple(made.ranks[int(twin)] for twin in fewer.twins),
     )
+
+
+#: bytes of a collective of which the latency is all that is left
+SMALLEST = 8.0
 
 
 def _some_takes(
@@ -425,7 +456,7 @@ def _done(event: ReplayEvent | None, time: float) -> float:
     return event.ended if event.ended <= time else event.sent
 
 
-def _shares(found: Replay) -> dict[str, float]:
+def _shares(found: Replay) -> dict[str, Any]:
     """Return how much of the path is latency, bytes, waiting for links or hosts, and no message.
 
     A hop counts until the next one starts, or its host begins to be waited for. One that holds a
@@ -637,6 +668,7 @@ def forecast_lines(found: Forecast, labels: Mapping[int, str], by: str = "step")
         )
         told = ", ".join(f"{name} {part / found.time:.0%}" for name, part in shares if part > 0)
         lines.append(f"of that   {told}")
+    lines += _step_lines(found, labels)
     shown = {
         "step": lambda: _part_lines(found, found.steps, labels),
         "group": lambda: _part_lines(found, found.groups, {}),
@@ -650,6 +682,36 @@ def forecast_lines(found: Forecast, labels: Mapping[int, str], by: str = "step")
         lines.append(f"busiest   {name}: {microseconds(held)}, {use:.0%} of the time")
     lines += ["critical path", *(f"  {line}" for line in _path_lines(found, labels))]
     return lines
+
+
+def _step_lines(found: Forecast, labels: Mapping[int, str]) -> list[str]:
+    """Return how long is computed, what is exposed, and what the path is in longest, and why."""
+    lines = []
+    if found.computing and found.time:
+        share = found.exposed / found.time
+        lines.append(
+            f"step      {microseconds(found.computing)} computing, {microseconds(found.exposed)} "
+            f"({share:.0%}) exposed communication and waiting"
+        )
+    if len(found.steps) < 2 or not found.time:
+        return lines
+    worst = max(found.steps, key=lambda each: each.on_path)
+    label = labels.get(int(worst.part), f"step {worst.part}")
+    share = worst.on_path / found.time
+    reason = _reason(found, int(worst.part))
+    return [*lines, f"bottleneck  {label}: {share:.0%} of the time{reason}"]
+
+
+def _reason(found: Forecast, step: int) -> str:
+    """Return why a step takes its time, as far as it is known."""
+    late = [share for (part, _, _), share in found.late.items() if part == step]
+    if late:
+        if max(late) > 0.5:
+            return ", by its latency: fewer, larger calls help"
+        return ", by its bytes: fewer bytes, or a smaller group, help"
+    if any(hop.kind == "pause" for hop in found.path if hop.step == step):
+        return ", in which ranks compute"
+    return ", in messages: `waits for` below says for what"
 
 
 def _call_lines(found: Forecast) -> list[str]:
@@ -705,7 +767,9 @@ def _path_lines(found: Forecast, labels: Mapping[int, str]) -> list[str]:
                 lines.append(f"... {len(path) - SHOWN_HOPS} more hops ...")
             continue
         label = labels.get(hop.step, f"step {hop.step}")
-        if hop.target is None:
+        if hop.kind == "pause":
+            what = f"rank {hop.source} by itself"
+        elif hop.target is None:
             what = f"rank {hop.source} in {hop.kind}"
         else:
             what = f"rank {hop.source} to rank {hop.target}, {amount(hop.size or 0.0)}"

@@ -5,7 +5,8 @@ enough to be buffered) and its links are free; it takes the latency of its route
 the bandwidth of the slowest link. A link is held for the bytes alone, latency is no occupancy; of
 the messages that wait for it the first to be ready goes on whose other links are free, too. A
 sender of up to `eager` bytes is free once they are out, any other when they have arrived. A
-collective in one call begins when its last member has entered.
+collective in one call begins when its last member has entered, and the one before it in its group
+is done: a communicator has one stream.
 
 Where a call takes its host some time, each rank has two lines of time: its host's, which makes one
 call after the other, and its stream's, on which a call begins once it is made and what is before it
@@ -384,6 +385,8 @@ class _Run:
         self.entered: list[list[tuple[float, int, int]]] = [[] for _ in range(collectives)]
         self.left = [-1.0] * collectives
         self.number_of = [START] * collectives
+        #: until when the collectives of a group keep its stream, and the last one of them
+        self.streams: dict[str, tuple[float, int]] = {}
         self.others: list[tuple[float, float, int, int, str, int, str]] = []
         #: ranks that may go on, and what each kind of their steps does: False where it waits
         self.todo: deque[int] = deque()
@@ -493,7 +496,14 @@ class _Run:
         members, entry = self.program.collectives[number]
         if len(entered) == members:
             began, before, slowest = max(entered, key=lambda each: each[0])
+            free, last = self.streams.get(entry.key, (0.0, START))
+            if free > began:
+                began, before = free, last
             self.left[number] = began + self.timed(entry)
+            self.streams[entry.key] = (
+                self.left[number],
+                len(self.program.messages) + len(self.others),
+            )
             self.number_of[number] = self.other(
                 began, self.left[number], before, entry.step, entry.name, slowest, entry.group
             )
@@ -654,6 +664,8 @@ class _Sweep:
         self.groups: dict[tuple[str, int], list[Any]] = {}
         self.counts: dict[str, NDArray[np.int64]] = {}
         self.entered: dict[tuple[int, str], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+        #: until when the collectives of a group keep its stream, and the last one of them
+        self.streams: dict[str, tuple[float, int]] = {}
 
     def run(self) -> Replay:
         for each in self.traffic.apart():
@@ -840,12 +852,16 @@ class _Sweep:
             if self.clock[slowest] > came[1]:
                 came[1], came[2] = float(self.clock[slowest]), int(self.last[slowest])
             if came[0] == entry.needed:
+                free, last = self.streams.get(entry.key, (0.0, START))
+                if free > came[1]:
+                    came[1], came[2] = free, last
                 came[3] = came[1] + self.timed(entry)
                 began, ended = np.array([came[1]]), np.array([came[3]])
                 number = self.other(
                     np.array([slowest]), began, ended, np.array([came[2]]), entry.step, entry.group
                 )
                 came[4] = int(number[0])
+                self.streams[entry.key] = came[3], came[4]
                 self.events.names[came[4]] = entry.name
 
     def left(

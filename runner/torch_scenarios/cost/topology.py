@@ -71,7 +71,8 @@ class Topology(Struct, frozen=True, kw_only=True):
     tuner says, by algorithm (`messages`: of batches), `factor` where an algorithm has none of its
     own. `hop` is what each hop between nodes takes longer than the tuner says, `peer` what a
     message to one more peer takes the hosts. `kind` names the machines with whose measurements such
-    forecasts were compared. Beside tables a tuner tells where the algorithm changes.
+    forecasts were compared, `memory` are the bytes of one GPU. Beside tables a tuner tells where
+    the algorithm changes.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Topology(Struct, frozen=True, kw_only=True):
     hop: float = 0.0
     peer: float = 0.0
     kind: str = ""
+    memory: float = 0.0
 
     def factor_of(self, algorithm: str) -> float:
         """Return what multiplies the tuner's time of an algorithm."""
@@ -238,8 +240,7 @@ class NcclNetwork(Network):
         #: by protocol: the latency of a message in a node, and between nodes
         self._late = {
             protocol: tuple(
-                topology.factor_of(MESSAGES)
-                * (constants.base[RING][protocol] + hop[RING][protocol])
+                factor * (constants.base[RING][protocol] + hop[RING][protocol])
                 for hop in (constants.inside(topology.tuner.inside), constants.net)
             )
             for protocol in (LL, SIMPLE)
@@ -372,8 +373,8 @@ class _Reader:
         if not isinstance(tree, Node):
             self.wrong("a topology is a mapping", tree.mark, "`scenario topology show flat`")
             return None
-        known = ("version", "topology", "describes", "source", "like", "node", "links", "eager")
-        keys = self.keys(tree, (*known, "collectives"), "a topology")
+        known = ("version", "topology", "describes", "source", "like", "memory", "node", "links")
+        keys = self.keys(tree, (*known, "eager", "collectives"), "a topology")
         version = keys.get("version")
         if version is not None and getattr(version, "value", None) != 1:
             self.wrong("`version` is 1", version.mark)
@@ -399,6 +400,7 @@ class _Reader:
             links=links,
             eager=eager,
             kind=kind or "",
+            memory=self.size(keys.get("memory"), "memory"),
             **collectives,
         )
 

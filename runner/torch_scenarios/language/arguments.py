@@ -20,6 +20,7 @@ from torch_scenarios.language.keys import BESIDE_MESSAGE, ELSE, HANDLE, PEERS, P
 from torch_scenarios.language.names import INDEXED, police_new_name
 from torch_scenarios.language.values import FAILED, constant_value, expression, object_argument
 from torch_scenarios.operations.base import Operation, PremulSum
+from torch_scenarios.operations.compute import TIME, Compute
 from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of, plain
 from torch_scenarios.vocabulary import REDUCE_OPS
 
@@ -668,6 +669,10 @@ READERS: dict[str, Reader] = {
 def arguments_of(operation: Operation, key: Node, value: Node, context: Context) -> dict[str, Form]:
     """Return the arguments of an action, by their declared names; every fault is noted."""
     name = key_text(key)
+    if operation.name == Compute.name and _states_time(value, context):
+        assert isinstance(value, Mapping)
+        stated = values.seconds(value.entries[0][1], context, what=f"`{TIME}`")
+        return {"assignments": Record(fields={}, mark=value.mark), TIME: stated}
     whole = _whole(operation, value, context)
     if whole is not None:
         return {whole.name: argument(value, context, replace(whole, name=name))}
@@ -676,6 +681,15 @@ def arguments_of(operation: Operation, key: Node, value: Node, context: Context)
     if value.entries:
         value = Mapping(key.mark, value.entries)
     return named_arguments(value, context, operation.params, of=name)
+
+
+def _states_time(value: Node, context: Context) -> bool:
+    """Whether a `compute` states what kernels take: a duration, or one by rank, alone."""
+    if not isinstance(value, Mapping) or value.words() != [TIME] or len(value.entries) != 1:
+        return False
+    stated = value.entries[0][1]
+    given = [each for _, each in stated.entries] if isinstance(stated, Mapping) else [stated]
+    return all(isinstance(each, Scalar) and values.is_duration(each, context) for each in given)
 
 
 def _whole(operation: Operation, value: Node, context: Context) -> Param | None:

@@ -716,6 +716,11 @@ def _stated_seconds(node: Scalar, context: Context) -> float | None:
     return duration_s(held if isinstance(held, str) else str(node.value))
 
 
+def is_duration(node: Scalar, context: Context) -> bool:
+    """Whether a text states a duration with its unit, or names a parameter that does."""
+    return isinstance(node.value, str) and _stated_seconds(node, context) is not None
+
+
 def fixed_seconds(node: Node, context: Context, *, what: str) -> float | None:
     """Return a duration that is the same on every rank, in seconds; None where it fails."""
     node, context = given(node, context, "duration")

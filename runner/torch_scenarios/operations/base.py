@@ -709,6 +709,10 @@ class Local(Operation):
         """Return how long the rank is busy with it, in seconds of its own clock."""
         return 0.0
 
+    def costs_s(self, entry: Entry) -> float:
+        """Return what it takes in a forecast, in seconds: a `compute` may state what a GPU takes."""
+        return self.duration_s(entry)
+
     def ends(self, entry: Entry) -> bool:
         """Return whether the rank's program ends here: a fault."""
         return False

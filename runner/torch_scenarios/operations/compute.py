@@ -15,6 +15,9 @@ class Compute(Local):
 
     `"x[2:4]"` in the place of a name stores into that part of `x`, in place: the right side is
     computed first, broadcast and cast as torch's `copy_` does.
+
+    `compute: {time: 12.1ms}` stands for kernels: it changes nothing, takes no time in a run, and so
+    long in what `scenario cost` forecasts.
     """
 
     name = "compute"
@@ -54,7 +57,13 @@ steps:
 
     def evaluate(self, caller: Caller, given: Mapping[str, Form]) -> dict[str, Any]:
         """Evaluate nothing yet: each value may need the one before it."""
-        return {"assignments": _assignments(given), PARTS: _parts(given)}
+        stated = given.get(TIME)
+        time = None if stated is None else caller.evaluate(stated)
+        return {"assignments": _assignments(given), PARTS: _parts(given), TIME: time}
+
+    def costs_s(self, entry: Entry) -> float:
+        """The time that is stated; nothing on a rank that has none."""
+        return float(entry.arguments.get(TIME) or 0.0)
 
     def run(self, caller: Caller, entry: Entry) -> None:
         """Assign in order."""
@@ -68,6 +77,8 @@ steps:
 
 #: the argument that has the parts of tensors among the names, each as an expression
 PARTS = "parts"
+#: the argument that has the time that stands for kernels
+TIME = "time"
 
 
 def _assignments(given: Mapping[str, Form]) -> Mapping[str, Form]:

@@ -645,8 +645,11 @@ class Simulation:
             anew = frozenset((state.rank, name) for name in new)
             if anew:
                 self.accesses.append((NOTHING, anew))
-        if effect.seconds:
-            self.traffic.pause(state.rank, effect.seconds, call.step.index)
+        costs_s = effect.seconds
+        if isinstance(operation, Local):
+            costs_s = operation.costs_s(call.entry)
+        if costs_s:
+            self.traffic.pause(state.rank, costs_s, call.step.index)
         state.clock_s += effect.seconds
         if isinstance(operation, Compound):
             self.findings += compound.compare(state, call, operation)

@@ -26,7 +26,7 @@ from torch_scenarios.operations.base import (
     PointToPoint,
     Waiting,
 )
-from torch_scenarios.operations.compute import PARTS
+from torch_scenarios.operations.compute import PARTS, TIME
 from torch_scenarios.operations.sleep import Sleep
 from torch_scenarios.reference.rules.creation import price
 from torch_scenarios.reference.rules.waiting import is_used_up
@@ -473,6 +473,8 @@ class Beginning:
         if self._memory.hollow and isinstance(operation, Sleep):
             self._pause(instance, scene, assignments)
             return
+        if TIME in instance.step.arguments:
+            self._pause(instance, scene, instance.step.arguments[TIME])
         if not isinstance(assignments, Assignments):
             leave("a local operation that takes time")
         if type(operation).refuse is not Operation.refuse:
@@ -503,7 +505,14 @@ class Beginning:
 
     def _pause(self, instance: Instance, scene: Scene, duration: Form | None) -> None:
         """Note a pause of ranks: there is no clock here, and a replay has one."""
+        if isinstance(duration, PerRank):
+            for active, form in self._evaluation.branches(duration, scene):
+                if active.size and form is not None:
+                    self._pause(instance, self._evaluation.scene(active, scene.variables), form)
+            return
         value = self._evaluation.value(duration, scene)
+        if value is None:
+            return
         if not isinstance(value, Lanes | int | float):
             need("a time that is not a number")
         times = value.values if isinstance(value, Lanes) else np.full(scene.active.size, value)

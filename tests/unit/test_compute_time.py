@@ -1,0 +1,120 @@
+"""`compute: {time: …}`: kernels take so long in a forecast, and nothing in a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from torch_scenarios.cost.forecast import Forecast, forecast, forecast_lines
+from torch_scenarios.cost.topology import topology
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.model.groups import plan
+from torch_scenarios.model.scenario import Scenario
+from torch_scenarios.model.traffic import Pause
+from torch_scenarios.pipeline.attempts import analyse, weigh
+from torch_scenarios.pipeline.results import Selection
+from torch_scenarios.pipeline.selection import load_all
+from torch_scenarios.reference import simulate
+from torch_scenarios.reference.vector.footprint import footprint
+
+WIDE = replace(DEFAULT, max_ranks=2**20)
+MACHINE = topology("h100-8x400g")
+
+
+def case(folder: Path, text: str) -> Scenario:
+    path = folder / "case.yaml"
+    path.write_text(text)
+    loaded = load_all(Selection(paths=(str(path),), limits=WIDE))
+    assert not loaded.invalid, loaded.invalid
+    (found,) = loaded.scenarios
+    return found
+
+
+def times(folder: Path, text: str) -> Forecast:
+    analysis = weigh(case(folder, text))
+    assert analysis.verdict.status == "PASSED", analysis.verdict
+    assert analysis.predicted is not None
+    assert analysis.predicted.traffic is not None
+    return forecast(analysis.predicted.traffic, MACHINE)
+
+
+STEP = """\
+world_size: {world}
+parameters: {{kernels: 2.5ms}}
+tensors: {{grads: "zeros({size})"}}
+steps:
+  - all_reduce: {{tensor: grads, async_op: true}}
+    as: one
+  - all_reduce: {{tensor: grads2, async_op: true}}
+    as: two
+  - compute: {{time: {time}}}
+  - wait: one
+  - wait: two
+""".replace('grads: "zeros({size})"', 'grads: "zeros({size})", grads2: "zeros({size})"')
+
+
+@pytest.mark.parametrize("world", [4, 32])
+def test_both_engines_and_shapes_note_what_kernels_take(tmp_path: Path, world: int) -> None:
+    found = case(tmp_path, STEP.format(world=world, size=4, time="{0: 3ms, else: 2ms}"))
+    program = plan(found, limits=WIDE)
+    shapes = footprint(program, limits=WIDE)
+    assert shapes is not None
+    for traffic in (shapes.traffic, simulate(program, limits=WIDE).traffic):
+        assert traffic is not None
+        pauses: dict[int, float] = {}
+        for each in traffic.entries:
+            if isinstance(each, Pause):
+                ranks = [each.ranks] if isinstance(each.ranks, int) else each.ranks.tolist()
+                pauses |= dict.fromkeys(ranks, each.seconds)
+        assert pauses == {0: 0.003, **dict.fromkeys(range(1, world), 0.002)}
+
+
+def test_it_takes_no_time_in_a_run(tmp_path: Path) -> None:
+    text = STEP.format(world=2, size=4, time="10min")
+    analysis = analyse(case(tmp_path, text))
+    assert analysis.verdict.status == "PASSED"
+    assert analysis.predicted is not None
+    assert analysis.predicted.duration_s == 0
+
+
+@pytest.mark.parametrize("stated", ["x * 2", "x", "zeros(4)"])
+def test_a_tensor_may_be_called_time(tmp_path: Path, stated: str) -> None:
+    text = f"""\
+world_size: 2
+tensors: {{x: [0, 0, 0, 0]}}
+steps:
+  - compute: {{time: "{stated}"}}
+    expect: {{time: [0, 0, 0, 0]}}
+"""
+    assert analyse(case(tmp_path, text)).verdict.status == "PASSED"
+
+
+def test_what_is_computed_hides_what_is_sent(tmp_path: Path) -> None:
+    hidden = times(tmp_path, STEP.format(world=8, size=2**20, time="kernels"))
+    assert hidden.computing == pytest.approx(2500)
+    assert hidden.exposed < 60
+    exposed = times(tmp_path, STEP.format(world=8, size=2**28, time="kernels"))
+    one = times(tmp_path, STEP.format(world=8, size=2**28, time="1us")).time
+    assert exposed.time == pytest.approx(one)
+    assert exposed.exposed == pytest.approx(one - 2500)
+    lines = "\n".join(forecast_lines(exposed, {0: "first", 1: "second"}))
+    assert "step      2.5 ms computing" in lines
+    assert ", by its bytes: fewer bytes, or a smaller group, help" in lines
+
+
+def test_collectives_of_one_group_go_one_after_the_other(tmp_path: Path) -> None:
+    text = STEP.format(world=8, size=2**26, time="1us")
+    both = times(tmp_path, text).time
+    alone = times(
+        tmp_path,
+        'world_size: 8\ntensors: {x: "zeros(2**26)"}\nsteps:\n  - all_reduce: {tensor: x}\n',
+    ).time
+    assert both == pytest.approx(2 * alone - 14, rel=0.01)
+
+
+def test_a_sum_of_next_to_no_bytes_takes_its_latency(tmp_path: Path) -> None:
+    text = "world_size: 8\ntensors: {x: [1], y: [2]}\nsteps:\n  - all_reduce: {tensor: x}\n  - all_reduce: {tensor: y}\n"
+    lines = "\n".join(forecast_lines(times(tmp_path, text), {}))
+    assert "by its latency: fewer, larger calls help" in lines
