@@ -107,14 +107,14 @@ def test_what_is_computed_hides_what_is_sent(tmp_path: Path) -> None:
 def test_collectives_of_one_group_go_one_after_the_other(tmp_path: Path) -> None:
     text = STEP.format(world=8, size=2**26, time="1us")
     both = times(tmp_path, text).time
-    alone = times(
-        tmp_path,
-        'world_size: 8\ntensors: {x: "zeros(2**26)"}\nsteps:\n  - all_reduce: {tensor: x}\n',
-    ).time
+    tensors = 'tensors: {x: "zeros(2**26)"}\n'
+    one = f"world_size: 8\n{tensors}steps:\n  - all_reduce: {{tensor: x}}\n"
+    alone = times(tmp_path, one).time
     assert both == pytest.approx(2 * alone - 14, rel=0.01)
 
 
 def test_a_sum_of_next_to_no_bytes_takes_its_latency(tmp_path: Path) -> None:
-    text = "world_size: 8\ntensors: {x: [1], y: [2]}\nsteps:\n  - all_reduce: {tensor: x}\n  - all_reduce: {tensor: y}\n"
+    steps = "  - all_reduce: {tensor: x}\n  - all_reduce: {tensor: y}\n"
+    text = "world_size: 8\ntensors: {x: [1], y: [2]}\nsteps:\n" + steps
     lines = "\n".join(forecast_lines(times(tmp_path, text), {}))
     assert "by its latency: fewer, larger calls help" in lines

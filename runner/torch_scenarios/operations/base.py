@@ -710,7 +710,7 @@ class Local(Operation):
         return 0.0
 
     def costs_s(self, entry: Entry) -> float:
-        """Return what it takes in a forecast, in seconds: a `compute` may state what a GPU takes."""
+        """Return what it takes in a forecast, in seconds: `compute` may state what kernels take."""
         return self.duration_s(entry)
 
     def ends(self, entry: Entry) -> bool:
