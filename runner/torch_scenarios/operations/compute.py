@@ -16,7 +16,7 @@ class Compute(Local):
     `"x[2:4]"` in the place of a name stores into that part of `x`, in place: the right side is
     computed first, broadcast and cast as torch's `copy_` does.
 
-    `compute: {time: 12.1ms}` stands for kernels: it changes nothing, takes no time in a run, and so
+    `compute: {time: 12.1ms}` represents kernels: it changes nothing, takes no time in a run, and so
     long in what `scenario cost` forecasts.
     """
 
@@ -77,7 +77,7 @@ steps:
 
 #: the argument that has the parts of tensors among the names, each as an expression
 PARTS = "parts"
-#: the argument that has the time that stands for kernels
+#: the argument that has the time that represents kernels
 TIME = "time"
 
 
