@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from torch_scenarios.cost.intervals import TABLE, Spread, interval
+from torch_scenarios.cost.intervals import TABLE, Interval, interval
 from torch_scenarios.cost.measurements import TABLED, Tables, Taken, time_in
 from torch_scenarios.cost.nccl import (
     ALL_GATHER,
@@ -248,7 +248,7 @@ class Timing(Struct, frozen=True):
     time: float
     model: str
     algorithm: str = ""
-    interval: Spread | None = None
+    interval: Interval | None = None
 
 
 def hops(collective: str, algorithm: str, nodes: int) -> int:
@@ -322,7 +322,7 @@ class CollectiveTimes:
             self._known[asked] = replace(found, interval=self._compared(found, *asked[:2], members))
         return self._known[asked]
 
-    def _compared(self, found: Timing, name: str, size: float, ranks: Ranks) -> Spread | None:
+    def _compared(self, found: Timing, name: str, size: float, ranks: Ranks) -> Interval | None:
         """Return how far off such times were, of this collective on such a machine."""
         plain = COLLECTIVES.get(name, "all_to_all" if name in _MESSAGES else name)
         nodes = self.topology.node_count(ranks, self.world_size)

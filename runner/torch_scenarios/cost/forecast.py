@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from torch_scenarios.cost.classes import Reduced, reduced
 from torch_scenarios.cost.collectives import CollectiveTimes, Timing
-from torch_scenarios.cost.intervals import Spread
+from torch_scenarios.cost.intervals import Interval
 from torch_scenarios.cost.replay import BY_LINK, BY_RECEIVER, FIELDS, Replay, ReplayEvent, replay
 from torch_scenarios.cost.structure import UNKNOWN, amount
 from torch_scenarios.cost.topology import NcclNetwork, Network, Topology
@@ -351,7 +351,7 @@ def _compared(
     Hops err together: all of them are as slow, or as quick, as such calls were at once.
     """
     low = high = uncompared = reached = 0.0
-    seen: dict[Spread, None] = {}
+    seen: dict[Interval, None] = {}
     for hop in path:
         taken = max(0.0, hop.ended - max(reached, hop.started))
         reached = max(reached, hop.ended)

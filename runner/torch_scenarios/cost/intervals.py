@@ -38,7 +38,7 @@ EXPECTED = 2.0
 WIDTH = 1.2816
 
 
-class Residual(Struct, frozen=True):
+class ComparedRow(Struct, frozen=True):
     """One row: log of measured over forecast, of a `kind` of machine, in a `group` of rows."""
 
     kind: str
@@ -49,7 +49,7 @@ class Residual(Struct, frozen=True):
     group: str
 
 
-class Spread(Struct, frozen=True):
+class Interval(Struct, frozen=True):
     """Between what multiples of a forecast 80 % of measurements are; of how many `rows` and sets.
 
     `alike`: these are of the kind of machine that is asked about.
@@ -63,11 +63,11 @@ class Spread(Struct, frozen=True):
 
 
 @cache
-def residuals() -> tuple[Residual, ...]:
+def residuals() -> tuple[ComparedRow, ...]:
     """Return what forecasts were compared with."""
     with (COMPARED / "residuals.csv").open(encoding="utf-8", newline="") as file:
         return tuple(
-            Residual(
+            ComparedRow(
                 row["kind"],
                 row["collective"],
                 int(row["nodes"]),
@@ -80,14 +80,14 @@ def residuals() -> tuple[Residual, ...]:
 
 
 @cache
-def interval(kind: str, collective: str, nodes: int, size: float) -> Spread | None:
+def interval(kind: str, collective: str, nodes: int, size: float) -> Interval | None:
     """Return the interval of a case; None where nothing like it was compared."""
     return among(residuals(), kind, collective, nodes, size)
 
 
 def among(
-    rows: Iterable[Residual], kind: str, collective: str, nodes: int, size: float
-) -> Spread | None:
+    rows: Iterable[ComparedRow], kind: str, collective: str, nodes: int, size: float
+) -> Interval | None:
     """Return the interval that some rows give for a case; None where none of them is like it."""
     own = [row for row in rows if row.kind == kind]
     found = _of(own, collective, nodes, size, 0.0)
@@ -98,8 +98,8 @@ def among(
 
 
 def _of(
-    rows: Iterable[Residual], collective: str, nodes: int, size: float, begin: float
-) -> Spread | None:
+    rows: Iterable[ComparedRow], collective: str, nodes: int, size: float, begin: float
+) -> Interval | None:
     sets: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         far = (
@@ -130,7 +130,7 @@ def _of(
     unseen = 0.3 * sqrt(max(0.0, -log(nearest)))
     half = WIDTH * sqrt(of_sets * (1 + 1 / effective) + of_rows + unseen**2)
     count = sum(map(len, sets.values()))
-    return Spread(exp(middle - half), exp(middle + half), count, len(sets), begin == 0)
+    return Interval(exp(middle - half), exp(middle + half), count, len(sets), begin == 0)
 
 
 def _mean(weighed: Sequence[tuple[float, float]]) -> float:
