@@ -58,8 +58,8 @@ def _rows() -> Iterator[tuple[str, str, int, int, str, str]]:
             found = times.of(entry).time
             if not sets[name].get("waited"):
                 found = max(found, times.launch)  # calls in a row
-            told = f"{log(time / found):.4f}"
-            yield machine.kind, collective, nodes, size, told, _source(sets[name])
+            text = f"{log(time / found):.4f}"
+            yield machine.kind, collective, nodes, size, text, _source(sets[name])
     for (name, collective, nodes), rows in tables.items():
         if len(rows) < LONG:
             continue
@@ -69,9 +69,9 @@ def _rows() -> Iterator[tuple[str, str, int, int, str, str]]:
             yield "table", collective, nodes, int(wide), ratio, _source(sets[name])
 
 
-def _source(told: dict[str, str]) -> str:
+def _source(text: dict[str, str]) -> str:
     """Return who published a set: what one project measured errs together."""
-    return told["source"].partition(",")[0].partition(" ")[0]
+    return text["source"].partition(",")[0].partition(" ")[0]
 
 
 if __name__ == "__main__":

@@ -155,8 +155,8 @@ def _refined(
         network = Network(topology, traffic.world_size)
         for src, dst in ends:
             found = network.routes(src, dst)
-            told = np.ascontiguousarray(found.latency).view(np.uint64)
-            routes.append(_mixed(told, np.ascontiguousarray(found.slowest).view(np.uint64)))
+            code = np.ascontiguousarray(found.latency).view(np.uint64)
+            routes.append(_mixed(code, np.ascontiguousarray(found.slowest).view(np.uint64)))
     count = 0
     for _ in range(ROUNDS):
         new = len(np.unique(colours))
@@ -183,15 +183,15 @@ def _calls(traffic: Traffic) -> _Colours:
         ranks = np.atleast_1d(each.ranks)
         if isinstance(each, Enter):  # each group has an entry of its own
             sent = np.broadcast_to(np.asarray(each.sent, np.float64), ranks.shape)
-            told = _code("enter", each.step, each.name, each.size, each.group)
-            colours[ranks] = _mixed(colours[ranks], _mixed(sent.copy().view(np.uint64), told))
+            code = _code("enter", each.step, each.name, each.size, each.group)
+            colours[ranks] = _mixed(colours[ranks], _mixed(sent.copy().view(np.uint64), code))
             continue
-        told = _code(at)
+        code = _code(at)
         if isinstance(each, Pause):
-            told = _code("pause", each.step, each.seconds)
+            code = _code("pause", each.step, each.seconds)
         elif isinstance(each, Finish):
-            told = _code("finish", each.post)
-        colours[ranks] = _mixed(colours[ranks], told)
+            code = _code("finish", each.post)
+        colours[ranks] = _mixed(colours[ranks], code)
     return colours
 
 
