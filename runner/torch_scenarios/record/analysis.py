@@ -114,6 +114,8 @@ def recorded(
     names = ranks_of_processes(records, ran.launch)
     ran.stacks = {names.get(rank, rank): each for rank, each in ran.stacks.items()}
     know_exits(records, ran.launch)
+    if ran.stuck:
+        _know_reducers(records)
     script, home = script_of(order, records)
     notes = tuple(_notes(order, records))
     if wrong:
@@ -147,6 +149,14 @@ def recorded(
         notes = (*notes, *told)
     path.write_text(result.program.text, encoding="utf-8")
     return Recorded(judged=result, records=records, ran=ran, notes=notes, path=path, home=home)
+
+
+def _know_reducers(records: Mapping[int, RankRecord]) -> None:
+    """Let records of a stuck run know that what C++ made last, it still waits for."""
+    for each in records.values():
+        last = each.items[-1] if each.items else None
+        if each.truncated and isinstance(last, RecordedCall) and last.maker == "cc":
+            each.inside = True
 
 
 class _Questions(Struct, frozen=True):

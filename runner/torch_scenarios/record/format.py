@@ -6,6 +6,7 @@ Version 2, in microseconds since the file was opened::
 
     {"scenario_record": 2, "rank": 0, "world_size": 4, "mode": "live", ...}     the first line
     ["s", number, api, [[file, line, text], ...]]      a place in the user's own files
+    ["s", number, api, [...], "accelerate/x.py:7"]     the same, with the line of a framework
     ["g", number, name, ranks, description, backend]   a process group, at first sight
     ["k", kind, operation, group, place, thread, maker, [in], [out], {...}, 0 or 1]
                                                        what calls have in common
@@ -146,6 +147,8 @@ class ScriptPlace(Struct, frozen=True, kw_only=True):
 
     frames: tuple[tuple[str, int, str], ...] = ()
     api: str = ""
+    #: the innermost line of a framework between it and the call: `accelerate/accelerator.py:2410`
+    via: str = ""
 
     @property
     def assigned(self) -> str:
@@ -161,6 +164,8 @@ class ScriptPlace(Struct, frozen=True, kw_only=True):
         told = f"{_relative(file, folder)}:{line}"
         if "object" in self.api or "batch" in self.api:
             told += f" in {self.api}"
+        if self.via:
+            told += f" in {self.via}"
         callers = [
             f":{at}" if each == file else f"{_relative(each, folder)}:{at}"
             for each, at, _ in self.frames[1:]
@@ -638,8 +643,10 @@ class _Reader:
         if kind not in _ASIDE:
             self._before = (kind, line[1])
 
-    def _take_s(self, number: int, api: str, frames: list[Any]) -> None:
-        self._places[number] = ScriptPlace(frames=script_frames(frames), api=_shown(api))
+    def _take_s(self, number: int, api: str, frames: list[Any], via: str = "") -> None:
+        self._places[number] = ScriptPlace(
+            frames=script_frames(frames), api=_shown(api), via=_shown(via)
+        )
 
     def _take_g(
         self, number: int, name: str, ranks: list[int], described: str, _backend: str

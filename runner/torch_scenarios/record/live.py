@@ -31,6 +31,7 @@ from torch_scenarios.record.format import (
     LAUNCH,
     LaunchRecord,
     RankRecord,
+    RecordedCall,
     is_record,
     know_exits,
     lines_of,
@@ -482,6 +483,7 @@ class _Watch:
             return "going"
         know_exits(records, self._launch)
         outside = [rank for rank in live if not _inside(records[rank], pids[rank])]
+        outside = [r for r in outside if not _waits_in_reducer(records[r], pids[r])]
         if len(outside) == len(live) or not self._asked.blocks(records):
             return "going"
         if outside:
@@ -592,6 +594,25 @@ def _inside(record: RankRecord, pid: int) -> bool:
     except (OSError, ValueError):
         return True
     return waits.startswith("futex") or waits in {"", "0"}
+
+
+#: seconds in which a rank is looked at that may wait in C++
+REDUCER_S = 0.3
+
+
+def _waits_in_reducer(record: RankRecord, pid: int) -> bool:
+    """Whether a rank waits in C++ for a call that C++ made: it wants no processor since then.
+
+    DDP broadcasts its buffers and the order of its buckets so: such a call returns before it is
+    over, and nothing of Python's is written until it is.
+    """
+    last = record.items[-1] if record.items else None
+    if not isinstance(last, RecordedCall) or last.maker != "cc":
+        return False
+    before = wanted_s(pid)
+    time.sleep(REDUCER_S)
+    after = wanted_s(pid)
+    return before is not None and after is not None and after - before < REDUCER_S / 20
 
 
 def _lives(pid: int) -> bool:

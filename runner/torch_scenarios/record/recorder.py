@@ -58,12 +58,13 @@ MOST_LINE = 200
 REDUCE_OPS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum")
 
 _STDLIB = os.path.dirname(os.__file__)
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PREFIXES = tuple(
     {
         sysconfig.get_paths()["stdlib"],
         sysconfig.get_paths()["platstdlib"],
         _STDLIB,
-        os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+        _OWN,
     }
 )
 
@@ -127,8 +128,9 @@ class Sites:
         self._sink = sink
         self._known: dict[Any, int] = {}
         self._foreign: dict[str, bool] = {}
-        #: code objects that were seen, alive so that no other one gets their ids: is it foreign?
-        self._codes: dict[int, tuple[types.CodeType, bool]] = {}
+        #: code objects that were seen, alive so that no other one gets their ids: are they foreign,
+        #: and of a framework?
+        self._codes: dict[int, tuple[types.CodeType, bool, bool]] = {}
         #: what was found for frames: their code objects, and where the user's own stand in theirs
         self._found: dict[tuple[int, ...], CallSite] = {}
         #: the place of the backward pass that runs now, by its number; -1 for none
@@ -141,15 +143,20 @@ class Sites:
         inner, codes = frame, self._codes
         passed: list[int] = []
         own = 0
+        is_through = False
         while frame is not None and own < FRAMES and len(passed) < DEEPEST:
             code = frame.f_code
             at = id(code)
             known = codes.get(at)
             if known is None:
-                known = codes[at] = (code, self._is_foreign(code.co_filename))
+                file = code.co_filename
+                known = codes[at] = (code, self._is_foreign(file), is_framework(file))
             passed.append(at)
             if not known[1]:
                 own += 1
+                passed.append(frame.f_lasti)
+            elif known[2] and not is_through and not own:
+                is_through = True
                 passed.append(frame.f_lasti)
             frame = frame.f_back
         key = tuple(passed)
@@ -179,7 +186,7 @@ class Sites:
         """Return the place of a call, by the files and names of the frames."""
         inner = frame
         found: list[tuple[str, int]] = []
-        api = ""
+        api = via = ""
         deep = 0
         while frame is not None and len(found) < FRAMES and deep < DEEPEST:
             deep += 1
@@ -187,19 +194,21 @@ class Sites:
             file = code.co_filename
             if not self._is_foreign(file):
                 found.append((file, frame.f_lineno))
+            elif not found and not via and is_framework(file):
+                via = f"{_of_package(file)}:{frame.f_lineno}"
             elif not found and file.endswith("distributed_c10d.py"):
                 name = code.co_name
                 if name != "wrapper":
                     api = name
             frame = frame.f_back
-        key = (api, *found)
+        key = (api, via, *found)
         number = self._known.get(key)
         if number is None:
-            number = self._write(key, api, found)
+            number = self._write(key, api, found, via)
         maker = _maker(inner, self._foreign)
         return CallSite(number, maker, _function(_behind_method(inner)), is_own=bool(found))
 
-    def _write(self, key: Any, api: str, found: list[tuple[str, int]]) -> int:
+    def _write(self, key: Any, api: str, found: list[tuple[str, int]], via: str) -> int:
         with self._lock:
             number = self._known.get(key)
             if number is None:
@@ -208,7 +217,8 @@ class Sites:
                     [file, line, linecache.getline(file, line).strip()[:MOST_LINE]]
                     for file, line in found
                 ]
-                self._sink.put(json.dumps(["s", number, api, places]))
+                more = [via] if via else []
+                self._sink.put(json.dumps(["s", number, api, places, *more]))
                 self._known[key] = number
         return number
 
@@ -222,6 +232,16 @@ def is_foreign(file: str) -> bool:
         or "torchinductor" in file
         or "/torch/" in file
     )
+
+
+def is_framework(file: str) -> bool:
+    """Whether a file is of an installed package that is not torch: accelerate, lightning."""
+    return "-packages/" in file and "/torch/" not in file and not file.startswith(_OWN)
+
+
+def _of_package(file: str) -> str:
+    """Return `accelerate/accelerator.py` for a file of an installed package."""
+    return file.rpartition("-packages/")[2]
 
 
 def _behind_method(frame: Any) -> Any:

@@ -164,9 +164,9 @@ def _small(value: Any) -> Any:
 def attribute(owner: Any, name: str) -> Any:
     """Return what an object holds under a name, without calling anything of its own."""
     try:
-        return object.__getattribute__(owner, "__dict__").get(name)
+        return object.__getattribute__(owner, "__dict__").get(name, owner)
     except AttributeError:
-        return None
+        return owner  # which is too large to be written
 
 
 #: expressions that decide often, for values and not for calls

@@ -76,10 +76,10 @@ class Parting(Struct, frozen=True, kw_only=True):
     @property
     def sides(self) -> list[tuple[list[int], _Frames]]:
         """The ranks at each place, the fewest first."""
-        found: dict[_Frames, list[int]] = {}
+        found: dict[tuple[_Frames, str], list[int]] = {}
         for rank, call in sorted(self.calls.items()):
-            found.setdefault(call.place.frames, []).append(rank)
-        return sorted(((who, at) for at, who in found.items()), key=lambda each: len(each[0]))
+            found.setdefault((call.place.frames, call.place.via), []).append(rank)
+        return sorted(((who, at) for (at, _), who in found.items()), key=lambda each: len(each[0]))
 
 
 def add_reasons(
@@ -96,6 +96,8 @@ def add_reasons(
         parting = find_creation(records)
     else:
         parting = find_crossing(records, finding.ranks) if crossed else find_parting(records)
+        if finding.diagnosis == "missing_participant":
+            parting = _crossed_by_group(records, folder) or parting
     if parting is None:
         return tuple(told)
     clauses, fix = explain_parting(parting, records, folder)
@@ -153,6 +155,12 @@ def find_creation(records: Mapping[int, RankRecord]) -> Parting | None:
     return None
 
 
+def _crossed_by_group(records: Mapping[int, RankRecord], folder: str) -> Parting | None:
+    """Return where ranks first pass groups of other kinds in one line; None where they do not."""
+    found = find_crossing(records, [*records])
+    return found if found is not None and _other_group(found, records, folder) else None
+
+
 def origin_of(record: RankRecord, call: RecordedCall) -> ScriptPlace | None:
     """Return the line that made the group of a call; None where the script did not make it."""
     number = int(call.group_name)
@@ -204,13 +212,14 @@ def calls_by_group(
 
 def _is_apart(entered: Mapping[int, RecordedCall], records: Mapping[int, RankRecord]) -> bool:
     """Whether calls that meet are of different places that one rank comes to both of."""
-    places = {call.place.frames for call in entered.values()}
+    places = {(call.place.frames, call.place.via) for call in entered.values()}
     if len(places) < 2:
         return False
     if len({(call.operation, call.dtype, call.maker == "bw") for call in entered.values()}) > 1:
         return True
     return any(
-        len(places & {call.place.frames for call in records[rank].calls}) > 1 for rank in entered
+        len(places & {(call.place.frames, call.place.via) for call in records[rank].calls}) > 1
+        for rank in entered
     )
 
 
@@ -301,7 +310,7 @@ def explain_parting(
     if len(sides) > 1:
         where = "; ".join(
             f"{ranks_text(ranks)} {'comes' if len(ranks) == 1 else 'come'} from "
-            f"{_short(frames, folder)}"
+            f"{_short(frames, folder)}" + _through(parting.calls[ranks[0]].place)
             for ranks, frames in sides
         )
         what = f"operation {parting.at + 1}" if parting.group else f"their call {parting.at + 1}"
@@ -320,9 +329,9 @@ def explain_parting(
             _caught(parted, whole=True),
             _way_out(parted, always, loop),
             _turns(parting, records, folder) if loop is not None or not always else None,
-            _left(parted),
             _condition(parted, always),
             _other_way(parted, always),
+            _last_decided(parted, now),
         ]
     else:
         reasons += [
@@ -332,13 +341,17 @@ def explain_parting(
     reasons.append(_left(parted))
     reason = next(filter(None, reasons), None)
     left = _left(parted)
-    if left is not None and left is not reason:
+    if left is not None and left != reason:
         clauses.append(left[0])
     if reason is None:
         return clauses, ""
     if not parting.group:  # what is to be changed is their order
         return [*clauses, reason[0]], ""
     return [*clauses, reason[0]], (left or reason)[1]
+
+
+def _through(place: ScriptPlace) -> str:
+    return f" in {place.via}" if place.via else ""
 
 
 def _other_group(
@@ -583,11 +596,28 @@ def _other_way(parted: _Parted, tallies: Mapping[Decision, Mapping[int, Tally]])
     return None
 
 
+def _last_decided(
+    parted: _Parted, tallies: Mapping[Decision, Mapping[int, Tally]]
+) -> _Reason | None:
+    """Return the last `if` before they part that ranks decide otherwise, as in a callback."""
+    decided = [
+        decision
+        for decision, own in tallies.items()
+        if decision.kind == "if" and len({each.yes for each in own.values()}) > 1
+    ]
+    if not decided:
+        return None
+    own = tallies[decided[-1]]
+    values = _values(decided[-1], own)
+    words = f"before that, {_counted(parted, decided[-1], own)}"
+    return Clause(words + (f", where {values}" if values else "")), ""
+
+
 def _counted(parted: _Parted, decision: Decision, own: Mapping[int, Tally]) -> str:
     """Return on which ranks a condition is true, or how often where it is so on several."""
     where = f"`{decision.text}` ({parted.place(decision)})"
-    if all(not each.yes or not each.no for each in own.values()):
-        ranks = [rank for rank, each in sorted(own.items()) if each.yes]
+    ranks = [rank for rank, each in sorted(own.items()) if each.yes]
+    if ranks and all(not each.yes or not each.no for each in own.values()):
         return f"{where} is true on {ranks_text(ranks)} alone"
     alike: dict[tuple[int, int], list[int]] = {}
     for rank, each in sorted(own.items()):
