@@ -48,7 +48,7 @@ MOST_RANKS = 8
 def hang(**options: Any) -> None:
     """Find the ranks of a job on this machine, and say which of them keeps the others waiting.
 
-    Their stacks come from py-spy (`pip install 'torch-scenarios[hang]'`), what they called before
+    Their stacks come from py-spy (`pip install py-spy`), what they called before
     from the flight recorder, where TORCH_NCCL_DEBUG_INFO_PIPE_FILE is set. Nothing is ended. Of a
     job on several nodes, run it on each with `-o`, and `scenario import` the files in one.
 
@@ -177,7 +177,7 @@ def _notes(
 
     notes = []
     if py_spy() is None:
-        notes.append("py-spy is not installed: `pip install 'torch-scenarios[hang]'` shows stacks")
+        notes.append("py-spy is not installed: `pip install py-spy` shows stacks")
     for rank, why in [*failures.items()][:MOST_RANKS]:
         more = "; it needs the same user with CAP_SYS_PTRACE, or root" if "erm" in why else ""
         notes.append(f"rank {rank} has no stack: {why}{more}")
