@@ -152,7 +152,9 @@ def _with_refuted(predicted: Trace, verdict: Verdict) -> Verdict:
         )
         for each in refuted
     ]
-    return replace(verdict, warnings=(*verdict.warnings, *warned)) if warned else verdict
+    if not warned:
+        return verdict
+    return replace(verdict, warnings=tuple(dict.fromkeys((*verdict.warnings, *warned))))
 
 
 #: what a program may hold, and how many steps its ranks may take, for its values to be computed too
