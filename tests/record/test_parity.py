@@ -48,7 +48,7 @@ def parity_of(
     """Return the exit code, what is printed, and the JSON of two ranks against one."""
     words = [str(FOLDER / script), *filter(None, [mistake])]
     results = folder / "result.json"
-    command = ["parity", *more, "-n", "2", "-o", str(folder / "records"), "--json", str(results)]
+    command = ["parity", "-n", "2", *more, "-o", str(folder / "records"), "--json", str(results)]
     command += ["--reference", " ".join(words), "--", *words]
     with mock.patch("torch_scenarios.record.live.started", warm.start):
         done = CliRunner().invoke(cli, command)
@@ -77,6 +77,18 @@ def test_the_first_deviation_is_named_with_what_it_is(
     assert words in " ".join(output.split())
     assert problem["file"].endswith(script)
     assert problem["line"] > 0
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("script", "world"), [("fsdp2.py", 2), ("tp_dtensor.py", 2), ("zero1.py", 2), ("hsdp_tp.py", 4)]
+)
+def test_strategies_of_torch_compute_what_one_process_does(
+    warm: WarmLaunch, tmp_path: Path, script: str, world: int
+) -> None:
+    code, output, result = parity_of(warm, tmp_path, script, "", "-n", str(world))
+    assert code == 0, output
+    assert result["compared"] >= 80
 
 
 @pytest.mark.nightly

@@ -58,7 +58,7 @@ VALUES: tuple[Explanation, ...] = (
         ("tensor parallelism", "ranks of one model line must get the same rows"),
         ("sampling with replacement", "rows may come twice"),
         ("padding in training", "a few rows come twice in an epoch"),
-        ("a trial", "fewer than three batches or 32 rows without a loader are a warning"),
+        ("a trial", "fewer than three batches or 64 rows without a loader are a warning"),
     ),
     _page(
         "same_order_each_epoch",

@@ -33,7 +33,7 @@ NORMS_APART = 1e-5
 MOST_FEW = 8
 #: steps and rows from which a model that is called with the same rows on all ranks is trained, and
 #: not only tried
-MOST_TRIALS, MOST_TRIED = 3, 32
+MOST_TRIALS, MOST_TRIED = 3, 64
 #: part of the rows that two ranks may share where each has a row once alone
 FEW_PART = 0.1
 #: part of the rows of an epoch from which ranks are said to read the same

@@ -38,6 +38,8 @@ CANCELLED = 1e-2
 MEASURED = 8.0
 #: relative distance from which an output is not that of one process
 OUTPUTS_APART = 1e-3
+#: places of a value at which a block of it is looked for
+MOST_BLOCKS = 64
 #: how much more may be off a step later
 LATER = 4.0
 #: names of the format -> dtypes
@@ -57,14 +59,20 @@ EPS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16"
 
 
 class Arrangement(Struct, frozen=True, kw_only=True):
-    """Which part of a parameter a rank has: rows along a dimension; the whole where that is -1."""
+    """Which part of a parameter a rank has: rows along a dimension; the whole where that is -1.
+
+    Or a block, which begins at an element and is smaller along several dimensions.
+    """
 
     name: str
     dimension: int = -1
     rows: tuple[int, ...] = ()
+    block: tuple[tuple[int, int], ...] = ()
 
     def part_of(self, whole: Array) -> Array:
         """Return the part of a value of the reference's that is laid out alike."""
+        if self.block:
+            return whole[tuple(slice(start, end) for start, end in self.block)]
         if self.dimension < 0:
             return whole
         return np.take(whole, self.rows, axis=self.dimension)
@@ -358,6 +366,20 @@ def _place(name: str, part: Array, whole: Array) -> Arrangement | None:
             return Arrangement(
                 name=name, dimension=dimension, rows=tuple(row for row in rows if row is not None)
             )
+    return _block(name, part, whole)
+
+
+def _block(name: str, part: Array, whole: Array) -> Arrangement | None:
+    """Return which block of a value a part is: two strategies split it along two dimensions."""
+    if any(own > all_of for own, all_of in zip(part.shape, whole.shape, strict=True)):
+        return None
+    for at in np.argwhere(whole == part.reshape(-1)[0])[:MOST_BLOCKS]:
+        bounds = tuple(
+            (int(start), int(start) + size) for start, size in zip(at, part.shape, strict=True)
+        )
+        found = Arrangement(name=name, block=bounds)
+        if np.array_equal(found.part_of(whole), part):
+            return found
     return None
 
 

@@ -1,0 +1,27 @@
+"""ZeroRedundancyOptimizer behind DDP."""
+
+import os, sys, copy, math, random
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset, Dataset, IterableDataset
+from torch.utils.data.distributed import DistributedSampler
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+
+from torch.distributed.optim import ZeroRedundancyOptimizer
+
+torch.manual_seed(0)
+net = DDP(nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)))
+opt = ZeroRedundancyOptimizer(net.parameters(), torch.optim.AdamW, lr=0.01)
+g = torch.Generator().manual_seed(1)
+for step in range(3):
+    x = torch.randn(16, 8, generator=g).chunk(world)[rank]
+    opt.zero_grad()
+    loss = net(x).pow(2).mean()
+    loss.backward()
+    opt.step()
+dist.destroy_process_group()
