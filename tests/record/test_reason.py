@@ -8,6 +8,8 @@ import pytest
 from recordings import SCRIPTS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from recordings import Recording
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
@@ -35,6 +37,54 @@ def test_why_ranks_part_is_told_with_the_line(
     assert fix in ran.output, ran.output
     (line,) = (at for at, text in enumerate(SCRIPT, 1) if text.endswith(f"# {kind}"))
     assert f"parts.py:{line}" in ran.output, ran.output
+
+
+KIT = """\
+import torch
+import torch.distributed as dist
+
+
+def fit(callback):
+    x = torch.ones(3)
+    if callback():
+        dist.all_gather([torch.empty(3) for _ in range(2)], x)
+    dist.all_reduce(x)
+"""
+USER = """\
+import sys
+
+sys.path.insert(0, {folder!r})
+import torch.distributed as dist
+from kit import fit
+
+dist.init_process_group("gloo")
+
+
+def evaluates():
+    if dist.get_rank() == 0:
+        return True
+    return False
+
+
+fit(evaluates)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("how", [(), ("--fake",)], ids=["live", "fake"])
+def test_calls_of_a_framework_are_told_apart_by_its_lines(
+    recording: Recording, tmp_path: Path, how: tuple[str, ...]
+) -> None:
+    package = tmp_path / "site-packages" / "kit"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(KIT, encoding="utf-8")
+    script = tmp_path / "train.py"
+    script.write_text(USER.format(folder=str(package.parent)), encoding="utf-8")
+    ran = recording.record(script, "-n", "2", *how)
+    assert ran.code == 1, ran.output
+    for line in (8, 9):
+        assert f"train.py:16 in kit/__init__.py:{line}" in ran.output, ran.output
+    assert "`if dist.get_rank() == 0` (train.py:11)" in ran.output
 
 
 @pytest.mark.parametrize("how", [(), ("--fake",)], ids=["live", "fake"])
