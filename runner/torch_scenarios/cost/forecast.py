@@ -696,10 +696,18 @@ def _step_lines(found: Forecast, labels: Mapping[int, str]) -> list[str]:
     if len(found.steps) < 2 or not found.time:
         return lines
     worst = max(found.steps, key=lambda each: each.on_path)
-    label = labels.get(int(worst.part), f"step {worst.part}")
-    share = worst.on_path / found.time
-    reason = _reason(found, int(worst.part))
-    return [*lines, f"bottleneck  {label}: {share:.0%} of the time{reason}"]
+    lines.append(f"bottleneck  {_worst(found, worst, labels)}")
+    sent = [each for each in found.steps if any(key[0] == each.part for key in found.late)]
+    longest = max(sent, key=lambda each: each.on_path, default=worst)
+    if longest is not worst:
+        lines.append(f"            of the collectives {_worst(found, longest, labels)}")
+    return lines
+
+
+def _worst(found: Forecast, part: PartCost, labels: Mapping[int, str]) -> str:
+    """Return what the path is in longest, its share, and why."""
+    label = labels.get(int(part.part), f"step {part.part}")
+    return f"{label}: {part.on_path / found.time:.0%} of the time{_reason(found, int(part.part))}"
 
 
 def _reason(found: Forecast, step: int) -> str:
