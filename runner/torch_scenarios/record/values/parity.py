@@ -740,7 +740,8 @@ def _frames_to_blame(
     number = record.names.get(first.name, -1)
     for call in record.calls:
         is_own = any(e.carries == "gradient" and number in e.parameters for e in call.tensors)
-        if call.turn == first.step and is_own and "times what one process has" in words:
+        is_other = "times what one process has" in words or call.op not in {"", "sum", "avg"}
+        if call.turn == first.step and is_own and is_other:
             return record.places.get(call.place, ())
     passes = [e.details[1] for e in record.of_kind("bw") if e.details[0] == first.step]
     return frames_of_loss(record, passes[0]) if passes else ()
