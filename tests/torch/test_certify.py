@@ -56,6 +56,18 @@ def certified(
     )
 
 
+#: the folders of the files above: names are those of the corpus
+LEVEL_FOLDERS = {name.split("/")[0] for name in FILES}
+
+
+def failed_of(level: dict[str, object]) -> list[object]:
+    """Return the cases that failed; there is one at least."""
+    failed = level["failed"]
+    assert isinstance(failed, list)
+    assert failed
+    return failed
+
+
 def levels(folder: Path) -> dict[str, dict[str, object]]:
     document = json.loads((folder / "out" / "certificate.json").read_text())
     found: dict[str, dict[str, object]] = document["levels"]
@@ -94,6 +106,7 @@ def test_a_backend_with_a_fault_loses_the_level(tmp_path: Path, mutant: str, lev
     assert done.returncode == 1, done.stdout + done.stderr
     found = levels(tmp_path)
     assert not found[level]["passes"]
+    assert all(str(name).split("/")[0] in LEVEL_FOLDERS for name in failed_of(found[level]))
     assert found["p2p"]["passes"]
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import html
 import json
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct, field
 
+from torch_scenarios.files import corpus_folder
 from torch_scenarios.limits import Limits
 from torch_scenarios.model.needs import CAPABILITIES, LEVELS
 from torch_scenarios.model.scenario import Scenario
@@ -150,7 +152,8 @@ def certificate(
         if place is None:
             continue
         status = result.verdict.status
-        counts[place.level].setdefault(status, []).append(f"{result.file}::{result.case}")
+        name = result.file.removeprefix(f"{corpus_folder()}{os.sep}")
+        counts[place.level].setdefault(status, []).append(f"{name}::{result.case}")
         if status == "UNSUPPORTED":
             reason = result.verdict.reason or ""
             words[place.level].update(word for word in place.needs if f"`{word}`" in reason)
