@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from torch_scenarios.cli import cli, main
-from torch_scenarios.execution.backends import unknown
+from torch_scenarios.execution.backends import name_absent_method, unknown
+from torch_scenarios.model.trace import Failure
 from torch_scenarios.report.markdown import inert
 from torch_scenarios.verdict.finding import ranks_do
 
@@ -38,6 +39,9 @@ def checked(tmp_path: Path, text: str) -> str:
     path = tmp_path / "x.yaml"
     path.write_text(text, encoding="utf-8")
     return said("check", str(path)).output
+
+
+NO_BACKEND = "No backend type associated with device type cpu"
 
 
 @pytest.mark.parametrize(
@@ -128,3 +132,49 @@ def test_a_folder_that_is_gone_is_one_line(
     assert capsys.readouterr().err == (
         "the current folder is not there any more: change into another one\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("step", "role"),
+    [
+        ("broadcast: {tensor: x, src: 1, group: even}", "src"),
+        ("send: {tensor: x, dst: 1, group: even}", "dst"),
+    ],
+)
+def test_a_rank_outside_of_a_group_is_said_with_what_its_number_means(
+    tmp_path: Path, step: str, role: str
+) -> None:
+    text = "world_size: 4\ngroups: {even: [0, 2]}\ntensors: {x: [1]}\n"
+    found = " ".join(checked(tmp_path, f"{text}steps:\n  - {step}\n    ranks: 0\n").split())
+    assert f"{role} 1 is not in group even, which has of the world the ranks 0, 2" in found
+    assert f"`{role}` is a rank of the world, `group_{role}` a rank inside of the group" in found
+
+
+class OfTorch:
+    """What torch's own process group has."""
+
+    def _allgather_base(self) -> None:
+        """Raise in torch."""
+
+    def allreduce(self) -> None:
+        """Raise in torch."""
+
+
+class OfAPlugin(OfTorch):
+    """A process group that has one method."""
+
+    def allreduce(self) -> None:
+        """Reduce."""
+
+
+@pytest.mark.parametrize(
+    ("function", "message", "words"),
+    [
+        ("all_gather_single", NO_BACKEND, "OfAPlugin has no method `_allgather_base`, which torch"),
+        ("all_reduce", NO_BACKEND, NO_BACKEND),
+        ("all_gather_single", "Connection reset by peer", "Connection reset by peer"),
+    ],
+)
+def test_a_method_that_a_plugin_lacks_is_named(function: str, message: str, words: str) -> None:
+    failure = Failure(kinds=("unsupported",), message=message)
+    assert words in name_absent_method(failure, function, OfAPlugin).message
