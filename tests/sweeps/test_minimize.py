@@ -265,8 +265,11 @@ def test_a_program_without_fault_is_told() -> None:
 
 
 def test_a_program_that_is_unsupported_is_told_with_the_reason() -> None:
-    text = "world_size: 2\ntensors: {x: [1]}\nsteps:\n  - {ranks: 0, rpc_sync: {to: 1, func: x}}\n"
-    with pytest.raises(NothingToMinimizeError, match="UNSUPPORTED: `rpc_sync` runs on a thread"):
+    text = (
+        "world_size: 2\ntensors: {x: [1]}\nfunctions: {f: {returns: x}}\n"
+        "steps:\n  - {ranks: 0, rpc_sync: {to: 1, func: f}}\n"
+    )
+    with pytest.raises(NothingToMinimizeError, match="UNSUPPORTED: `rpc_sync` runs a function"):
         minimized(text)
 
 

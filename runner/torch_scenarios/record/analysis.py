@@ -100,13 +100,16 @@ def recorded(
 ) -> Recorded:
     """Run a program, judge its record and write its scenario beside that.
 
-    Raises LaunchError where it cannot be started, NothingRecordedError where no rank communicates.
+    Raises LaunchError where it cannot be started, NothingRecordedError where no rank communicates,
+    KeyboardInterrupt where it is interrupted before.
     """
     path = order.folder / "scenario.yaml"
 
     prepare(order.folder)
     ran = run(order, _Questions(order, path, limits), notice, start)
     if not is_record(order.folder):
+        if ran.interrupted:
+            raise KeyboardInterrupt
         raise NothingRecordedError(ran.code)
     is_whole = order.ranks == tuple(range(order.world_size)) and not ran.interrupted
     wrong = wrong_start(order.folder, ran.launch, order, is_whole=is_whole)

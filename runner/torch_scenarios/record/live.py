@@ -450,17 +450,34 @@ class _Watch:
         ]
 
     def _waits_for_world(self) -> bool:
-        """Whether every rank that lives is in an `init_process_group` that can never end."""
+        """Whether ranks are in an `init_process_group` that can never end, and all others in calls.
+
+        A rank of a smaller world leaves it where all that it knows of are there, and waits for
+        them in its first collective.
+        """
         claims = read_claims(self._order.folder)
         waiting = {each.pid for each in waiting_claims(claims) if _lives(each.pid)}
         pids, exits = self._launch.pids, self._launch.exits
         live = {pid for rank, pid in pids.items() if rank not in exits and _lives(pid)}
-        if not waiting or not live <= waiting:
+        if not waiting or not self._wait_in_calls(live - waiting):
             return False
         launched = self._launch.launcher or not self._order.own_launcher
         if not launched and not self._is_idle():
             return False
         return self._asked.never_meets(self._launch, is_whole=True)
+
+    def _wait_in_calls(self, processes: set[int]) -> bool:
+        """Whether each of these processes waits inside of a call."""
+        if not processes:
+            return True
+        if not is_record(self._order.folder):
+            return False
+        records = read(self._order.folder)
+        names = ranks_of_processes(records, self._launch)
+        ranks = {self._launch.pids[rank]: names[rank] for rank in self._live() if rank in names}
+        return all(
+            ranks.get(pid) in records and _inside(records[ranks[pid]], pid) for pid in processes
+        )
 
     def _is_idle(self) -> bool:
         """Whether the launcher, and all that comes from it, want no processor for a while."""
