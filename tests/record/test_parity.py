@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,9 @@ from click.testing import CliRunner
 from recordings import SCRIPTS
 
 from torch_scenarios.cli import cli
+from torch_scenarios.errors import ScenarioError
 from torch_scenarios.record.live import WarmLaunch
+from torch_scenarios.record.values.parity import read_tensor_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,6 +36,13 @@ WRONG = [
     ("data_parallel.py", "norm", "not_equivalent", "the output of `1` (BatchNorm1d) on rank 0"),
     ("tensor_parallel.py", "slice", "wrong_arrangement", "8 of 16 rows of"),
 ]
+
+
+def test_tensors_that_are_a_fifo_are_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "values-00000-step-00000.safetensors"
+    os.mkfifo(path)
+    with pytest.raises(ScenarioError, match="it cannot be read"):
+        read_tensor_file(path)
 
 
 @pytest.fixture(scope="module")

@@ -72,7 +72,7 @@ from msgspec import Struct, field
 from torch_scenarios.display import clean_line
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.files import open_regular, read_open
-from torch_scenarios.source.documents import DocumentError, decode_json, police
+from torch_scenarios.source.documents import DocumentError, decode_json, police, read_document
 from torch_scenarios.vocabulary import FUNCTIONS
 
 VERSION = 2
@@ -434,6 +434,16 @@ def lost_peer(words: str) -> str:
 def refusal(path: Path, code: str, words: str) -> ScenarioError:
     """Return the error that a file is no record, or none that this program reads."""
     return ScenarioError([Problem(code=code, message=f"{path}: {words}")])
+
+
+def read_bounded(path: Path, most: int) -> bytes:
+    """Return the bytes of a file beside a record, at most `most`. Raises ScenarioError."""
+    try:
+        return read_document(path, most=most)
+    except OSError as error:
+        raise refusal(path, "bad_record", f"it cannot be read: {error.strerror}") from None
+    except DocumentError as error:
+        raise refusal(path, "bad_record", f"it cannot be read: {error}") from None
 
 
 def is_record(folder: Path) -> bool:

@@ -29,10 +29,11 @@ from torch_scenarios.record.format import (
     RecordedCall,
     ScriptPlace,
     Tensor,
+    read_bounded,
     refusal,
 )
 from torch_scenarios.record.recorder import is_foreign
-from torch_scenarios.source.documents import DocumentError, convert, decode_json, read_document
+from torch_scenarios.source.documents import convert, decode_json
 
 #: bytes of a dump
 MOST_BYTES = 1 << 26
@@ -176,12 +177,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _dump(path: Path) -> RankDump:
-    try:
-        content = read_document(path, most=MOST_BYTES)
-    except OSError as error:
-        raise refusal(path, "bad_record", f"it cannot be read: {error.strerror}") from None
-    except DocumentError as error:
-        raise refusal(path, "bad_record", f"it cannot be read: {error}") from None
+    content = read_bounded(path, MOST_BYTES)
     try:
         found = decode_json(content) if content.lstrip()[:1] == b"{" else plain(content)
         return convert(found, RankDump)

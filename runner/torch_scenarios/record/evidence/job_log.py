@@ -29,8 +29,8 @@ from torch_scenarios.record.evidence.stack import (
     position_lines,
     read_stacks,
 )
-from torch_scenarios.record.format import refusal, signal_name
-from torch_scenarios.source.documents import DocumentError, decode_json, read_document
+from torch_scenarios.record.format import read_bounded, refusal, signal_name
+from torch_scenarios.source.documents import DocumentError, decode_json
 from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -105,12 +105,7 @@ class JobLog(Struct, kw_only=True):
 
 def read_job_log(path: Path) -> JobLog:
     """Return what a log says. Raises ScenarioError where nothing that is known is in it."""
-    try:
-        content = read_document(path, most=MOST_BYTES)
-    except OSError as error:
-        raise refusal(path, "bad_record", f"it cannot be read: {error.strerror}") from None
-    except DocumentError as error:
-        raise refusal(path, "bad_record", f"it cannot be read: {error}") from None
+    content = read_bounded(path, MOST_BYTES)
     lines = [each[:MOST_LINE] for each in content.decode("utf-8", "replace").splitlines()]
     found = JobLog(stacks=read_stacks(lines))
     _read_watchdog(lines, found)

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from torch_scenarios.record.format import refusal
+from torch_scenarios.record.format import read_bounded, refusal
 from torch_scenarios.record.values.format import ValueRecord, read_values
 from torch_scenarios.record.values.invariants import Judgement, ValueFinding
 from torch_scenarios.record.values.source import frames_of_loss, frames_of_return, is_in_forward
@@ -98,15 +98,20 @@ def read_tensors(folder: Path, rank: int) -> Values:
     }
 
 
+#: bytes of the tensors that a rank keeps at one step
+MOST_BYTES = 1 << 33
+
+
 def read_tensor_file(path: Path) -> dict[str, Array]:
     """Return the tensors of a file. Raises ScenarioError where it cannot be read."""
     import ml_dtypes
     from safetensors import SafetensorError, deserialize
 
+    content = read_bounded(path, MOST_BYTES)
     try:
         read: Any = deserialize
-        entries = read(path.read_bytes())
-    except (OSError, SafetensorError) as error:
+        entries = read(content)
+    except SafetensorError as error:
         raise refusal(path, "bad_record", f"it cannot be read: {error}") from None
     found = {}
     for name, entry in entries:
