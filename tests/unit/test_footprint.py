@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from torch_scenarios.cli import cli
-from torch_scenarios.cost.classes import reduced
+from torch_scenarios.cost.classes import reduce_ranks
 from torch_scenarios.cost.forecast import Forecast, forecast
 from torch_scenarios.cost.topology import topology
 from torch_scenarios.limits import DEFAULT
@@ -79,7 +79,7 @@ def all_of(traffic: Traffic) -> Forecast:
     apart = Traffic(traffic.world_size)
     for each in traffic.entries:
         apart.entries += list(each.apart()) if hasattr(each, "apart") else [each]
-    assert reduced(apart, topology("h100-8x400g")) is None
+    assert reduce_ranks(apart, topology("h100-8x400g")) is None
     return forecast(apart, topology("h100-8x400g"))
 
 
@@ -88,7 +88,7 @@ def test_equal_ranks_are_one_class_and_take_the_same_time(tmp_path: Path, dp: in
     path = written(tmp_path, STEP.format(world=8 * dp, dp=dp))
     found = told(path)
     assert found is not None
-    fewer = reduced(found.traffic, topology("h100-8x400g"))
+    fewer = reduce_ranks(found.traffic, topology("h100-8x400g"))
     assert fewer is not None
     assert len(set(fewer.twins.tolist())) == 2  # a stage each
     few, whole = forecast(found.traffic, topology("h100-8x400g")), all_of(found.traffic)

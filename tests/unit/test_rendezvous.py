@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from torch_scenarios.doctor.network import has_ipv6
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.execution import rendezvous
 from torch_scenarios.execution.letters import SEAL, Secret
@@ -315,15 +316,6 @@ def test_a_name_that_never_resolves_ends_with_its_reason(
 
 def test_an_address_of_another_host_is_not_this_ones() -> None:
     assert Endpoint(host="192.0.2.7", port=29400).open(lambda _: None) == []
-
-
-def has_ipv6() -> bool:
-    try:
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")

@@ -431,7 +431,7 @@ def known_backend(ctx: click.Context, param: click.Parameter, value: str | None)
     return value
 
 
-def known_lacks(
+def check_lacks(
     ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Refuse a plugin whose `LACKS` names what is not a capability."""
@@ -462,7 +462,7 @@ def executing(command: CommandF) -> CommandF:
             "plugins",
             multiple=True,
             is_eager=True,  # what may register a backend is read before --backend
-            callback=known_lacks,
+            callback=check_lacks,
             metavar="MODULE",
             help="Import this module (or file.py) in every worker first; it may register a "
             "backend. Repeatable.",

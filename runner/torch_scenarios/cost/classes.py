@@ -42,7 +42,7 @@ class Reduced(Struct, frozen=True):
     twins: NDArray[np.int64]
 
 
-def reduced(traffic: Traffic, topology: Topology) -> Reduced | None:
+def reduce_ranks(traffic: Traffic, topology: Topology) -> Reduced | None:
     """Return the traffic of one rank of each class; None where that is no less."""
     world = traffic.world_size
     if world < MANY or not any(isinstance(each, EnterGroups) for each in traffic.entries):
@@ -54,7 +54,7 @@ def reduced(traffic: Traffic, topology: Topology) -> Reduced | None:
     colours = _refined(traffic, topology, ends)
     if colours is None:
         return None
-    kept = _kept(colours, ends)
+    kept = _keep(colours, ends)
     if kept is None or len(kept) * 2 > world:
         return None
     _, first = np.unique(colours[kept], return_index=True)
@@ -199,7 +199,7 @@ def _calls(traffic: Traffic) -> _Colours:
 # Ranks that are kept.
 
 
-def _kept(
+def _keep(
     colours: _Colours, ends: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]
 ) -> NDArray[np.int64] | None:
     """Return one rank of each colour, with all that it exchanges messages with."""

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from torch_scenarios.cost.classes import Reduced, reduced
+from torch_scenarios.cost.classes import Reduced, reduce_ranks
 from torch_scenarios.cost.collectives import CollectiveTimes, Timing
 from torch_scenarios.cost.intervals import Interval
 from torch_scenarios.cost.replay import BY_LINK, BY_RECEIVER, FIELDS, Replay, ReplayEvent, replay
@@ -215,7 +215,7 @@ def forecast(
 
     only_collectives = not any(getattr(each, "sends", None) for each in traffic.entries)
     network = _Silent(topology, traffic.world_size) if only_collectives else collectives.messages
-    fewer = reduced(traffic, topology)
+    fewer = reduce_ranks(traffic, topology)
     played = traffic if fewer is None else fewer.traffic
     found = replay(played, network, timed, scale, collectives.launch)
     if algorithm is not None:
@@ -254,14 +254,14 @@ def _of_all(made: Forecast, traffic: Traffic, fewer: Reduced, scale: float) -> F
         for told in (steps.setdefault(each.step, [0.0, 0.0]), groups.setdefault(group, [0.0, 0.0])):
             told[0], told[1] = told[0] + calls, told[1] + size
 
-    def counted(part: PartCost, told: Mapping[Any, list[float]]) -> PartCost:
+    def count(part: PartCost, told: Mapping[Any, list[float]]) -> PartCost:
         calls, size = told[part.part]
         return replace(part, calls=round(calls), size=size)
 
     return replace(
         made,
-        steps=tuple(counted(each, steps) for each in made.steps),
-        groups=tuple(counted(each, groups) for each in made.groups),
+        steps=tuple(count(each, steps) for each in made.steps),
+        groups=tuple(count(each, groups) for each in made.groups),
         ranks=tuple(made.ranks[int(twin)] for twin in fewer.twins),
     )
 

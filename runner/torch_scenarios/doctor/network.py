@@ -86,7 +86,7 @@ def look_at_interfaces(environment: Mapping[str, str]) -> list[Check]:
     checks = []
     for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         value = environment.get(variable, "")
-        for name in _named(value):
+        for name in _names_in(value):
             if name not in here and not (
                 variable.startswith("NCCL") and _begins(name, here, value)
             ):
@@ -100,7 +100,7 @@ def look_at_interfaces(environment: Mapping[str, str]) -> list[Check]:
     return checks or [fine("interfaces", listed or "no interface has an address")]
 
 
-def _named(value: str) -> list[str]:
+def _names_in(value: str) -> list[str]:
     """Return the names in a list of NCCL's or Gloo's; none where it says which not to use."""
     if value.startswith("^"):
         return []
@@ -179,7 +179,7 @@ def outward() -> str:
 def gloo_address(environment: Mapping[str, str]) -> str:
     """Return the address at which Gloo listens here: of its interface, or of this host's name."""
     here = addresses()
-    for name in _named(environment.get("GLOO_SOCKET_IFNAME", "")):
+    for name in _names_in(environment.get("GLOO_SOCKET_IFNAME", "")):
         if here.get(name):
             return here[name][0]
     for address in resolve(socket.gethostname()).addresses:

@@ -170,7 +170,7 @@ class HollowArrays(NumpyArrays):
         lowered: dict[str, Callable[..., Any]] = {
             **dict.fromkeys(_SHAPED, _filled),
             **dict.fromkeys(_NUMBERS, _number),
-            "arange()": _counted,
+            "arange()": _count_up,
             "linspace()": _spaced,
             "eye()": _unit,
             INDEX: _part,
@@ -239,7 +239,7 @@ def _filled(plain: Callable[..., Any], shape: Value, *given: Value, **named: Val
     return hollow(wide, plain([1] * len(wide), *given, **named).dtype)
 
 
-def _counted(
+def _count_up(
     plain: Callable[..., Any], start: Value, stop: Value = None, step: Value = 1, **named: Value
 ) -> Value:
     first, last = (0, start) if stop is None else (start, stop)

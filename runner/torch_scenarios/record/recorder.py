@@ -872,7 +872,7 @@ class Recorder:
         """Write down what ended the program."""
         self._write_decisions()
         words = _words(error)
-        words += _named_parameters(words)
+        words += _name_parameters(words)
         self._put(json.dumps(["raise", words, _raised_at(error), self._now()]))
 
     def left(self, error: BaseException) -> None:
@@ -965,7 +965,7 @@ _NUMBERED = re.compile(
 )
 
 
-def _named_parameters(words: str) -> str:
+def _name_parameters(words: str) -> str:
     """Return which parameters an error of DDP is about, by their names in the model; or nothing."""
     numbers = [int(each) for found in _NUMBERED.findall(words) for each in " ".join(found).split()]
     if not numbers:

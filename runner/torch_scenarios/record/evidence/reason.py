@@ -591,7 +591,9 @@ def _other_way(parted: _Parted, tallies: Mapping[Decision, Mapping[int, Tally]])
             decision = max(fitting, key=lambda each: each.line)
             own = tallies[decision]
             values = _values(decision, own)
-            words = f"{_counted(parted, decision, own)}" + (f", where {values}" if values else "")
+            words = f"{_count_turns(parted, decision, own)}" + (
+                f", where {values}" if values else ""
+            )
             return Clause(words), ""
     return None
 
@@ -609,11 +611,11 @@ def _last_decided(
         return None
     own = tallies[decided[-1]]
     values = _values(decided[-1], own)
-    words = f"before that, {_counted(parted, decided[-1], own)}"
+    words = f"before that, {_count_turns(parted, decided[-1], own)}"
     return Clause(words + (f", where {values}" if values else "")), ""
 
 
-def _counted(parted: _Parted, decision: Decision, own: Mapping[int, Tally]) -> str:
+def _count_turns(parted: _Parted, decision: Decision, own: Mapping[int, Tally]) -> str:
     """Return on which ranks a condition is true, or how often where it is so on several."""
     where = f"`{decision.text}` ({parted.place(decision)})"
     ranks = [rank for rank, each in sorted(own.items()) if each.yes]

@@ -70,7 +70,7 @@ class Dealing:
         self.witness.put(["dealt", loader, epoch, number, "tensors"])
         return _replaced(batch, self._tensor, by_place)
 
-    def named(self, values: tuple[Any, ...], place: int) -> tuple[Any, ...]:
+    def number(self, values: tuple[Any, ...], place: int) -> tuple[Any, ...]:
         """Return the batch that a line of the script names."""
         number = self._counts.get(place, 0)
         self._counts[place] = number + 1
@@ -102,7 +102,7 @@ def batch(*values: Any) -> Any:
     found = values
     for current in _CURRENT:
         with current.witness.guard:
-            found = current.named(values, current.witness.place(sys._getframe(1)))
+            found = current.number(values, current.witness.place(sys._getframe(1)))
     return found[0] if len(values) == 1 else found
 
 

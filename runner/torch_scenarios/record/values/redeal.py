@@ -164,7 +164,7 @@ def _write_tensors(
                 f"({', '.join(str(list(each.shape)) for each in parts[:4])})"
             )
             raise UnsuitedError(message)
-        numbers = _dealt(_counted(parts), kind)
+        numbers = _dealt(_number_rows(parts), kind)
         whole = np.concatenate(parts)
         for own, rows in zip(dealt, numbers, strict=True):
             own[at] = np.ascontiguousarray(whole[rows])
@@ -173,7 +173,7 @@ def _write_tensors(
             save_file(own, folder / f"dealt-{rank:05d}-{name}.safetensors")
 
 
-def _counted(parts: Sequence[Array]) -> list[list[int]]:
+def _number_rows(parts: Sequence[Array]) -> list[list[int]]:
     """Return the numbers of the rows of each part, in all of them."""
     starts = [sum(each.shape[0] for each in parts[:at]) for at in range(len(parts))]
     return [
