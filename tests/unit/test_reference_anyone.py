@@ -216,6 +216,29 @@ def test_orders_that_come_to_one_state_are_one_from_there(tmp_path: Path) -> Non
     assert orders(verdict) <= 6 * 2**5
 
 
+def test_who_sent_first_is_no_part_of_a_state(tmp_path: Path) -> None:
+    """Two messages of each of three senders: 26 states with 54 ways on, and each way is gone once.
+
+    A sender that goes on posts its next message behind those of the others.
+    """
+    text = """\
+world_size: 4
+tensors: {x: "full(1, rank)", got: [0], total: [0]}
+steps:
+  - for: {k: "range(2)"}
+    steps:
+      - {ranks: "rank > 0", send: {tensor: x, dst: 0}}
+  - for: {k: "range(6)"}
+    ranks: 0
+    steps:
+      - {ranks: 0, recv: {tensor: got}}
+      - {ranks: 0, compute: {total: "total + got"}}
+expect: {total: {0: [12], else: [0]}}
+"""
+    verdict = checked(text, tmp_path)
+    assert (verdict.status, names(verdict), orders(verdict)) == ("PASSED", set(), 1 + 54 - 26)
+
+
 def test_a_race_is_a_race_where_the_bound_is_hit(tmp_path: Path) -> None:
     """Five messages have 120 orders, of which 50 are gone through."""
     text = GATHERED.replace("WORLD", "6").replace("VALUE", "full(1, rank)")

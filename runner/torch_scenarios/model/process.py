@@ -48,6 +48,7 @@ from torch_scenarios.operations.base import (
     Operation,
     Part,
     RefusedError,
+    dtype_name,
 )
 from torch_scenarios.strategies import Model, trainee_of
 from torch_scenarios.strategies.base import WeightError
@@ -257,7 +258,7 @@ def said_of(part: Part) -> tuple[Issued, ...]:
     largest = max(arrays, key=lambda each: int(each.size))
     name = SAID.get(part.operation.name, part.operation.name)
     numel = int(largest.size)
-    return (Issued(group=part.group.name, call=name, dtype=str(largest.dtype), numel=numel),)
+    return (Issued(group=part.group.name, call=name, dtype=dtype_name(largest.dtype), numel=numel),)
 
 
 class Counting(Protocol):
@@ -606,7 +607,7 @@ class Process(Membership):
         )
         parts = operation.parts(self, entry)
         roots = frozenset().union(*call.roots.values())
-        result, self.said = None, ()
+        result, self.said, label = None, (), operation.label(entry)
         while not self.broken_off:
             try:
                 with np.errstate(all="ignore"):  # what overflows is a value, as in torch
@@ -615,9 +616,8 @@ class Process(Membership):
                 result = end.value
                 break
             except DataError as error:
-                what = f"`{operation.label(entry)}`"
                 raise ScenarioError(
-                    [cannot_compute(what, call.step.mark, self.rank, error)]
+                    [cannot_compute(f"`{label}`", call.step.mark, self.rank, error)]
                 ) from error
             stored = {each.name: roots for each in part.operation.params if each.writes}
             self.said = (*self.said, *said_of(part))
@@ -629,7 +629,7 @@ class Process(Membership):
                 roots=stored,
                 handle=part.handle,
                 mark=call.mark,
-                whole=operation.label(entry),
+                whole=label,
             )
         if not self.broken_off:
             with_result = replace(entry, arguments={**entry.arguments, "result": result})

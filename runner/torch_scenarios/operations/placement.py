@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterable, Sequence
+from functools import cache
 from math import prod
 from typing import Any, TypeAlias
 
@@ -122,6 +123,7 @@ class Layout(Struct, frozen=True, kw_only=True):
         return tuple(shape)
 
 
+@cache
 def chunks(size: int, count: int) -> tuple[int, ...]:
     """Return the sizes of `count` parts as `torch.chunk` cuts them: 5 over 3 is 2, 2, 1."""
     most = -(-size // count) if size else 0
@@ -386,9 +388,13 @@ def _from_first(group: Group, tensor: Array) -> Moving:
 
 def padded(tensor: Array, dim: int, size: int) -> Array:
     """Return a tensor with zeros behind it, so that it is `size` long along `dim`."""
-    lacking = max(0, size - tensor.shape[dim])
-    widths = [(0, lacking if at == dim else 0) for at in range(tensor.ndim)]
-    return np.pad(tensor, widths) if lacking else tensor.copy()
+    length = tensor.shape[dim]
+    if size <= length:
+        return tensor.copy()
+    # three times as fast as `np.pad`
+    whole = np.zeros((*tensor.shape[:dim], size, *tensor.shape[dim + 1 :]), tensor.dtype)
+    whole[(*(slice(None) for _ in range(dim)), slice(length))] = tensor
+    return whole
 
 
 def cut(tensor: Array, dim: int, sizes: Sequence[int], at: int) -> Array:

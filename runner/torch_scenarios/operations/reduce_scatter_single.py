@@ -11,7 +11,7 @@ import numpy as np
 
 from torch_scenarios.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, tensor
 from torch_scenarios.expressions.values import Undefined
-from torch_scenarios.operations.base import Collective, Entry, Refusal, Volume, bytes_of
+from torch_scenarios.operations.base import Collective, Entry, Refusal, Volume, bytes_of, dtype_name
 from torch_scenarios.operations.checks import absent, misfit, reduced, senseless_op
 
 
@@ -55,7 +55,7 @@ steps:
         if refusal is not None:
             return refusal
         output, given = entry["output"], entry["input"]
-        if str(output.dtype) != str(given.dtype):
+        if dtype_name(output.dtype) != dtype_name(given.dtype):
             message = f"output is {output.dtype}, input {given.dtype}"
             return Refusal(kind="dtype_mismatch", message=message)
         part = tuple(output.shape)

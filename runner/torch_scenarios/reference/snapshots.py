@@ -61,11 +61,13 @@ def snapshot_of(run: Run) -> Snapshot:
     run.ledger.account.spend(work)
     held: dict[Place, Any] = {}
     beside: dict[Hashable, Any] = {}
+    # who came first to a mailbox, to a collective or to a creation is no part of a state: what a
+    # receive may take is asked by rank, and of one rank's calls the numbers tell the order
     control = [
         tuple(_rank(run, state, held, beside) for state in run.ranks),
-        tuple(_messages(run, beside)),
-        tuple(_meetings(run, beside)),
-        tuple(
+        frozenset(_messages(run, beside)),
+        frozenset(_meetings(run, beside)),
+        frozenset(
             (each.rank, each.series, each.ordinal, each.group.ranks)
             for each in run.creating.values()
         ),
@@ -130,7 +132,7 @@ def _messages(run: Run, beside: dict[Hashable, Any]) -> Iterator[Hashable]:
         name = (posted.group.key, message.sends, posted.rank, message.peer, message.tag, number)
         if message.sends:
             beside["sent", *name, posted.nth] = frozen(posted.payload)
-        yield (*name, posted.done_s, posted.tainted)
+        yield (*name, posted.nth, posted.done_s, posted.tainted)
 
 
 def _meetings(run: Run, beside: dict[Hashable, Any]) -> Iterator[Hashable]:
@@ -144,8 +146,8 @@ def _meetings(run: Run, beside: dict[Hashable, Any]) -> Iterator[Hashable]:
         yield (
             *key,
             meeting.spoiled,
-            tuple((at, each.call.label, each.done_s) for at, each in meeting.joined.items()),
-            tuple((name, tuple(members)) for name, members in meeting.entered.items()),
+            frozenset((at, each.call.label, each.done_s) for at, each in meeting.joined.items()),
+            frozenset((name, frozenset(members)) for name, members in meeting.entered.items()),
         )
 
 

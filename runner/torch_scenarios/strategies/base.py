@@ -1274,8 +1274,11 @@ def doubled(array: Array) -> Array:
 def bound_of(mine: Array, wanted: Array, off: Off) -> Array:
     """Return how far another implementation may be from what a rank has: both are off alike."""
     with np.errstate(all="ignore"):
-        here = np.nan_to_num(np.abs(mine - wanted)) if mine.shape == wanted.shape else 0.0
-        return np.broadcast_to(off + np.minimum(here, off), mine.shape)
+        here = np.abs(mine - wanted) if mine.shape == wanted.shape else np.zeros(())
+        if not np.isfinite(here).all():
+            here = np.nan_to_num(here)
+        bound: Array = off + np.minimum(here, off)
+        return bound if bound.shape == mine.shape else np.broadcast_to(bound, mine.shape)
 
 
 def unequal(mine: Array, wanted: Array, most: Off) -> str | None:
