@@ -412,7 +412,7 @@ def test_a_refusal_names_the_line_and_exits_1(folder: Path) -> None:
     (folder / "sum.yaml").write_text(SUM + HANG, encoding="utf-8")
     result = called(".")
     assert result.exit_code == 1
-    assert "refused    sum.yaml:7: the program hangs" in result.output
+    assert "refused    sum.yaml:8: the program hangs" in result.output
     assert "[program_hangs]" in result.output
 
 

@@ -277,7 +277,7 @@ def test_a_receive_waits_behind_a_large_send_on_its_stream(tmp_path: Path) -> No
     found = trace.on("nccl")
     assert (trace.outcome, found.outcome, found.open) == ("completes", "deadlock", ())
     assert [rank.events[-1].label for rank in found.ranks] == ["recv from 1", "recv from 0"]
-    assert "`recv from 1` (program.yaml:17) of rank 0 begins only once" in found.because[0]
+    assert "`recv from 1` (program.yaml:18) of rank 0 begins only once" in found.because[0]
     assert [(wait.waiter, wait.peer, wait.label) for wait in found.waits] == [
         (0, 1, "isend to 1"),
         (1, 0, "isend to 0"),

@@ -121,9 +121,9 @@ def test_a_failure_shows_place_caret_grid_errors_and_a_guess(tmp_path: Path) -> 
         == """\
 FAILED       some/folder/sum.yaml::sum  12 ms
   error[value_differs]: your expectation is wrong: x differs in 1 of 3 elements on ranks 1 and 2
-    --> DIR/judged.yaml:8:7
+    --> DIR/judged.yaml:8:31
               x: {0: [6, 6, 6], else: [6, 7, 6]}
-              ^
+                                      ^^^^^^^^^
     at step `sum of all`
     by rank and index, expected≠what the semantics give:
       rank │ [0]  [1]  [2]
@@ -169,7 +169,7 @@ def test_each_step_of_a_finding_has_its_place_in_a_form_that_terminals_link(
     verdict = checked(STUCK, tmp_path)
     (finding,) = verdict.findings
     lines = text_of(verdict).splitlines()
-    at = lines.index(f"    --> {tmp_path}/judged.yaml:4:5")
+    at = lines.index(f"    --> {tmp_path}/judged.yaml:4:16")
     assert lines[at + 3 : at + 6] == [
         f"    {tmp_path}/judged.yaml:4: rank 0 waits in `send to 1` for rank 1 to receive",
         f"    {tmp_path}/judged.yaml:5: rank 1 waits in `send to 0` for rank 0 to receive",
@@ -350,6 +350,8 @@ def test_json_of_an_invalid_file_has_its_problems() -> None:
             "file": "a.yaml",
             "line": 1,
             "column": 13,
+            "end_line": 1,
+            "end_column": 16,
             "message": "nothing defines `two`",
             "hint": "write 2",
         }

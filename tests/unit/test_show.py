@@ -161,8 +161,8 @@ def test_an_arrow_passes_no_rank_that_takes_a_step_in_its_row(tmp_path: Path) ->
     )
     assert drawn(predicted(text, tmp_path), PictureView()).splitlines()[2:] == [
         "line  rank 0    rank 1    rank 2    rank 3",
-        " 4,6  ●─────────│────────▶●         │  send / recv",
-        " 4,6  │         ●─────────│────────▶●  send / recv",
+        " 5,7  ●─────────│────────▶●         │  send / recv",
+        " 5,7  │         ●─────────│────────▶●  send / recv",
     ]
 
 
@@ -266,7 +266,7 @@ def test_where_a_stream_has_only_ascii_the_picture_is_in_ascii(
     runs = CliRunner(charset="ascii")
     output = runs.invoke(cli, ["show", str(CORPUS / "p2p/both_send_first.yaml")]).output
     assert output.isascii()
-    assert "  13  X~~~~~~~~>?  send to 1" in output
+    assert "  14  X~~~~~~~~>?  send to 1" in output
     assert "circular_wait  0 -> 1 -> 0" in output
 
 

@@ -215,7 +215,7 @@ def test_results_and_the_terminal_name_the_place(tmp_path: Path) -> None:
     file, results = tmp_path / "kinds.yaml", tmp_path / "results.json"
     file.write_text(f"{KINDS}truncated: all\n", encoding="utf-8")
     said = CliRunner().invoke(cli, ["check", str(file), "--json", str(results)])
-    assert "kinds.yaml:4:5 (at evaluate.py:8)" in said.output
+    assert "kinds.yaml:4:16 (at evaluate.py:8)" in said.output
     (result,) = json.loads(results.read_text(encoding="utf-8"))["results"]
     assert result["problems"][0]["at"] == "evaluate.py:8"
 

@@ -39,7 +39,7 @@ def test_an_expectation_against_the_semantics_is_wrong_without_a_run(tmp_path: P
     assert (finding.witness, finding.code) == ("expectation", "value_differs")
     assert finding.ranks == (0, 1)
     assert finding.mark is not None
-    assert (finding.mark.line, finding.mark.column) == (7, 7)
+    assert (finding.mark.line, finding.mark.column) == (7, 10)
     assert finding.differences[0].max_abs == 1.0
     assert finding.differences[0].wrong is not None
     assert finding.differences[0].wrong.tolist() == [False, True]
@@ -321,10 +321,10 @@ ROUNDS = '  - for: {i: "range(2)"}\n    steps:\n'
 @pytest.mark.parametrize(
     ("steps", "says"),
     [
-        ("  - {ranks: rank > 5, barrier: {}}\n", "judged.yaml:4:5: no rank takes `barrier`"),
+        ("  - {ranks: rank > 5, barrier: {}}\n", "judged.yaml:4:13: no rank takes `barrier`"),
         (
             "  - {name: sum, ranks: rank > 5, compute: {x: x + 1}}\n",
-            "judged.yaml:4:5: no rank takes `sum`",
+            "judged.yaml:4:24: no rank takes `sum`",
         ),
         (
             "  - all_reduce: {tensor: x, group: g}\n  - new_group: {name: g}\n",
@@ -332,11 +332,11 @@ ROUNDS = '  - for: {i: "range(2)"}\n    steps:\n'
         ),
         (
             "  - {ranks: 0, barrier: {group: g}}\n  - new_group: {name: g}\n",
-            "judged.yaml:4:5: `barrier` uses the group g, which no step before it creates",
+            "judged.yaml:4:16: `barrier` uses the group g, which no step before it creates",
         ),
         (
             ROUNDS + "      - barrier: {}\n      - {ranks: i + 2, barrier: {}}\n",
-            "judged.yaml:7:9: no rank takes `barrier`",
+            "judged.yaml:7:17: no rank takes `barrier`",
         ),
     ],
 )

@@ -119,14 +119,14 @@ def test_blocked_elsewhere_fails(stated: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stated", "column"),
     [
-        ("blocked: {0: sum}", 13),
-        ("blocked: {[0]: sum}", 13),
-        ("blocked: {else: sum}", 12),
-        ("blocked: {1: sum, 0: sum of both}", 13),
-        ("dies: {1: SIGABRT}", 10),
+        ("blocked: {0: sum}", 16),
+        ("blocked: {[0]: sum}", 18),
+        ("blocked: {else: sum}", 19),
+        ("blocked: {1: sum, 0: sum of both}", 16),
+        ("dies: {1: SIGABRT}", 13),
     ],
 )
-def test_what_is_stated_wrongly_of_a_rank_is_shown_at_its_key(
+def test_what_is_stated_wrongly_of_a_rank_is_shown_at_its_value(
     stated: str, column: int, tmp_path: Path
 ) -> None:
     findings = checked(f"{STUCK}  {stated}\n", tmp_path).findings
@@ -155,7 +155,7 @@ def test_an_outcome_that_is_not_there_fails_and_says_why(tmp_path: Path) -> None
     (finding,) = checked(text, tmp_path).findings
     assert finding.code == "outcome_differs"
     assert finding.prose == "the program's outcome is deadlock; you expect completes"
-    assert "rank 1 never enters `sum of both` (judged.yaml:4)" in finding.because[0]
+    assert "rank 1 never enters `sum of both` (judged.yaml:6)" in finding.because[0]
 
 
 def test_a_diagnosis_must_be_stated_and_must_be_there(tmp_path: Path) -> None:

@@ -31,8 +31,8 @@ steps:
     ranks: rank > 5
     barrier: {}
 """
-SAYS = "warning[step_without_ranks]: no rank takes `lost`\n    --> warned.yaml:7:5"
-LINE = "warning: warned.yaml:7:5: no rank takes `lost` [step_without_ranks]"
+SAYS = "warning[step_without_ranks]: no rank takes `lost`\n    --> warned.yaml:8:12"
+LINE = "warning: warned.yaml:8:12: no rank takes `lost` [step_without_ranks]"
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def test_a_warning_is_shown_once_for_a_file_and_counted() -> None:
     result = called("check", "warned.yaml")
     assert result.exit_code == 0
     assert result.output.count(f"  {SAYS}") == 1
-    assert "      - name: lost" in result.output
+    assert "        ranks: rank > 5" in result.output
     assert "    = help: change its `ranks:`" in result.output
     assert "2 passed, 1 warning in" in result.output
 
@@ -108,8 +108,10 @@ def test_json_has_each_warning_and_their_number() -> None:
         assert said == {
             "code": "step_without_ranks",
             "file": "warned.yaml",
-            "line": 7,
-            "column": 5,
+            "line": 8,
+            "column": 12,
+            "end_line": 8,
+            "end_column": 20,
             "message": "no rank takes `lost`",
             "hint": "change its `ranks:` or its group, or remove the step",
         }
@@ -156,13 +158,15 @@ def test_markdown_lists_and_counts_them() -> None:
     assert text.startswith("## Scenarios: all passed, 1 warning\n")
     assert "<summary>1 warning</summary>" in text
     code = "&#91;step&#95;without&#95;ranks&#93;"
-    inert = f"warning: warned.yaml:7:5: no rank takes &#96;lost&#96; {code}"
+    inert = f"warning: warned.yaml:8:12: no rank takes &#96;lost&#96; {code}"
     assert text.count(f"<li>{inert}</li>") == 1
 
 
 def test_github_annotates_the_line_once() -> None:
     output = called("check", "warned.yaml", "--github").output
-    start = "::warning file=warned.yaml,line=7,col=5,title=step_without_ranks::"
+    start = (
+        "::warning file=warned.yaml,line=8,col=12,endLine=8,endColumn=19,title=step_without_ranks::"
+    )
     assert output.count(start) == 1
     assert "::error" not in output
 

@@ -246,7 +246,8 @@ def _at(step: Step, place: ExpectPlace, path: str) -> bool:
     mark = step.mark
     assert mark is not None
     assert place.step is not None
-    return mark.source.path == path and (mark.line, mark.column) == place.step.place
+    keys = {(key.line, key.column) for key, _ in place.step.entries}
+    return mark.source.path == path and (mark.line, mark.column) in keys
 
 
 def _from(step: Step, path: str) -> bool:

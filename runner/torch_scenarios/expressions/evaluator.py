@@ -498,6 +498,20 @@ class Evaluator:
         """Return the place that gives a name its value; None where that is not known."""
         return None
 
+    def place_of(self, form: Any) -> Mark | None:
+        """Return the place of what a form states for this rank: the innermost that selects it."""
+        while isinstance(form, PerRank):
+            at = next(
+                (n for n, (selector, _) in enumerate(form.branches) if self.selects(selector)),
+                len(form.branches),
+            )
+            place = form.places[at] if at < len(form.places) else form.mark
+            inner = form.branches[at][1] if at < len(form.branches) else form.otherwise
+            if not isinstance(inner, PerRank):
+                return place
+            form = inner
+        return getattr(form, "mark", None)
+
     def choose(self, form: PerRank[Any]) -> Any:
         """Return the value of the first branch that selects this rank, else `otherwise`."""
         for selector, value in form.branches:

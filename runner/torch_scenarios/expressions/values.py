@@ -157,11 +157,15 @@ class Selector(Marked, frozen=True, kw_only=True):
 class PerRank(Marked, Generic[T], frozen=True, kw_only=True):
     """A mapping from selectors to values. `otherwise` is `else`, or None when there is none.
 
-    A rank that no branch selects has no value: the name does not exist there.
+    A rank that no branch selects has no value: the name does not exist there. `places` are those
+    of the values of the branches, and at last that of `else`.
     """
+
+    apart = ("mark", "places")
 
     branches: tuple[tuple[Selector, T], ...]
     otherwise: T | None = None
+    places: tuple[Mark, ...] = ()
 
 
 Form: TypeAlias = "Constant | Expression | ListForm | Record | PerRank[Any] | Typed | Objects"

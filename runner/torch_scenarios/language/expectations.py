@@ -240,7 +240,7 @@ def _wanted(node: Node, context: Context, *, of_object: bool) -> Any:
     """Return a Form, Unchanged, or a PerRank of these."""
     node, context = values.given(node, context, "expected")
     if isinstance(node, Scalar) and node.value == UNCHANGED:
-        return Unchanged()
+        return Unchanged(mark=node.mark)
     if isinstance(node, Mapping) and not (of_object and not _has_selectors(node)):
         if values.is_long_form(node, expected=True) and not of_object:
             return values.long_form(node, context)
@@ -415,7 +415,7 @@ def _is_backend(key: Node, value: Node, context: Context, backends: Collection[s
 
 def _stated(node: Mapping, context: Context, *, leave_out: Collection[str]) -> dict[str, Any]:
     """Return what one mapping states, by the field that it becomes."""
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"places": {key_text(key): value.mark for key, value in node.entries}}
     others: list[tuple[Node, Node]] = []
     for key, value in node.entries:
         match key_text(key):
@@ -558,7 +558,7 @@ def _made(fields: dict[str, Any], node: Mapping) -> FinalExpectation:
 
 def _merged(general: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """Return a backend's section over the general expectation, value by value."""
-    merged = {**general, **own}
+    merged = {**general, **own, "places": {**general["places"], **own["places"]}}
     ends = set(merged.get("outcomes") or COMPLETES)
     alike = ends == set(general.get("outcomes") or COMPLETES)
     if not alike:

@@ -82,11 +82,13 @@ def _fields(node: Mapping, beside: dict[str, Node], context: Context) -> dict[st
     index = next(context.index)
     police_number(index, node, context)
     at = recorded_at(beside["at"], context) if "at" in beside else context.at
+    mark = _call_of(node).mark
     fields: dict[str, Any] = {
         "index": index,
         "name": _name(beside, context),
         "at": at,
-        "mark": node.mark if at is None else replace(node.mark, at=_all_of(at)),
+        "mark": mark if at is None else replace(mark, at=_all_of(at)),
+        "whole": node.mark,
     }
     if "ranks" in beside:
         fields["ranks"] = values.selector(beside["ranks"], context)
@@ -95,6 +97,13 @@ def _fields(node: Mapping, beside: dict[str, Node], context: Context) -> dict[st
     if "expect" in beside:
         fields["expect"] = expectation(beside["expect"], context)
     return fields
+
+
+def _call_of(node: Mapping) -> Node:
+    """Return the key that says what a step does; of one without an action, its `expect`."""
+    keys = {key_text(key): key for key, _ in node.entries}
+    action = next((key for word, key in keys.items() if word in _ACTIONS), None)
+    return action or keys.get("expect", node)
 
 
 def recorded_at(node: Node, context: Context) -> str | PerRank[str] | None:

@@ -527,12 +527,21 @@ def per_rank(node: Mapping, context: Context, build: Callable[[Node, Context], T
     """Return a mapping from selectors to what `build` makes of its values."""
     branches: list[tuple[Selector, T]] = []
     otherwise: T | None = None
+    places: list[Mark] = []
+    rest: list[Mark] = []
     for key, value in node.entries:
         if key_text(key) == ELSE:
             otherwise = build(value, context)
+            rest.append(value.mark)
         else:
             branches.append((selector(key, context), build(value, context)))
-    return PerRank(branches=tuple(branches), otherwise=otherwise, mark=node.mark)
+            places.append(value.mark)
+    return PerRank(
+        branches=tuple(branches),
+        otherwise=otherwise,
+        places=(*places, *rest),
+        mark=node.mark,
+    )
 
 
 def integer(node: Node, context: Context) -> Form:

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from torch_scenarios.errors import Marked, Problem, Source
+from torch_scenarios.errors import Mark, Marked, Problem, Source
 from torch_scenarios.expressions.values import Expression, Form, PerRank, Selector
 from torch_scenarios.model.needs import StatedNeed
 from torch_scenarios.model.versions import VersionRange, release_of
@@ -21,7 +21,7 @@ from torch_scenarios.operations.base import Issued, Operation
 from torch_scenarios.strategies import Model
 
 
-class Unchanged(Struct, frozen=True, kw_only=True):
+class Unchanged(Marked, frozen=True, kw_only=True):
     """The word `unchanged`: what the rank held before the step (at the top: in the beginning)."""
 
 
@@ -114,8 +114,11 @@ class FinalExpectation(Marked, frozen=True, kw_only=True):
     selector to text (a step's name or label; a signal name or `exit N`). `sections` are the
     conditions under which something differs, in the order in which they are laid over the general
     expectation; `merged` has, for the numbers of those that hold together, a complete
-    FinalExpectation. No numbers hold for this one itself.
+    FinalExpectation. No numbers hold for this one itself. `places` are those of what single keys
+    state.
     """
+
+    apart = ("mark", "places")
 
     outcomes: tuple[str, ...] = ()
     blocked: PerRank[str] | None = None
@@ -127,6 +130,11 @@ class FinalExpectation(Marked, frozen=True, kw_only=True):
     communicates: tuple[Communicates, ...] = ()
     sections: tuple[Section, ...] = ()
     merged: Mapping[tuple[int, ...], FinalExpectation] = field(default_factory=dict)
+    places: Mapping[str, Mark] = field(default_factory=dict)
+
+    def place_of(self, key: str) -> Mark | None:
+        """Return the place of what a key states; of the whole where the key is left out."""
+        return self.places.get(key) or self.mark
 
     @property
     def ends(self) -> tuple[str, ...]:
@@ -204,7 +212,10 @@ class Step(Marked, frozen=True, kw_only=True):
     `index` numbers the steps of a scenario in the order of the file after `use` was inlined,
     depth first, from 0. `arguments` maps an argument's name (torch's) to its form; for `compute`
     to the assigned names in order. A step that is an `expect` alone has `operation` None.
+    `mark` is the place of its call, `whole` that of its first key, or of all of it in braces.
     """
+
+    apart = ("mark", "whole")
 
     index: int
     operation: Operation | None = None
@@ -222,6 +233,7 @@ class Step(Marked, frozen=True, kw_only=True):
     body: tuple[Step, ...] = ()
     #: where the step stands in the program that it was recorded from: words, on each rank
     at: str | PerRank[str] | None = None
+    whole: Mark | None = None
 
 
 class Scenario(Marked, frozen=True, kw_only=True):

@@ -294,6 +294,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     Diagnoses with the same `finding` are names for one fault seen from several sides
     (`circular_wait` and `buffering_hazard`): a scenario that states one of them has stated the
     fault. `also` lists further names that describe the same fault less exactly.
+    `argument` is the one of the step's call that is wrong, where it is one.
     An `optional` diagnosis follows from a fault that the scenario itself asks for (a killed rank is
     a missing participant): to state it is right, to leave it out is no omission.
     """
@@ -308,6 +309,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     finding: int = 0
     also: tuple[str, ...] = ()
     optional: bool = False
+    argument: str | None = None
 
     @property
     def prose(self) -> str:

@@ -71,9 +71,10 @@ steps:
 def _ill_fitting(entry: Entry) -> Refusal | None:
     inputs, outputs = entry["input_tensor_list"], entry["output_tensor_lists"]
     if not inputs:
-        return invalid("input_tensor_list is empty")
+        return invalid("input_tensor_list is empty", "input_tensor_list")
     if len(outputs) != entry.size:
-        return invalid(f"output_tensor_lists needs {entry.size} lists, one for each member")
+        message = f"output_tensor_lists needs {entry.size} lists, one for each member"
+        return invalid(message, "output_tensor_lists")
     pairs = [pair for row in outputs for pair in zip(row, inputs, strict=False)]
     if any(place.dtype != item.dtype for place, item in pairs):
         dtypes = {str(item.dtype) for item in (*inputs, *arrays_in(outputs))}
@@ -82,7 +83,9 @@ def _ill_fitting(entry: Entry) -> Refusal | None:
     shapes = [tuple(item.shape) for item in inputs]
     for index, row in enumerate(outputs):
         if len(row) != len(inputs):
-            return invalid(f"output_tensor_lists[{index}] needs {len(inputs)} tensors")
+            message = f"output_tensor_lists[{index}] needs {len(inputs)} tensors"
+            return invalid(message, "output_tensor_lists")
         if [tuple(item.shape) for item in row] != shapes:
-            return misfit(f"output_tensor_lists[{index}] has not the shapes of the inputs")
+            message = f"output_tensor_lists[{index}] has not the shapes of the inputs"
+            return misfit(message, "output_tensor_lists")
     return None

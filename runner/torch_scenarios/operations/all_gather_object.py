@@ -55,7 +55,7 @@ steps:
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse no list to store into."""
         if not isinstance(entry["object_list"], list):
-            return invalid("object_list is not a list on this rank")
+            return invalid("object_list is not a list on this rank", "object_list")
         return None
 
     def disagreements(self, entries: Sequence[Entry]) -> list[Disagreement]:

@@ -39,7 +39,7 @@ steps:
         """Refuse None, no tensors, several dtypes, and an op that complex numbers have not."""
         return (
             absent(entry, "tensors")
-            or (None if entry["tensors"] else invalid("tensors is empty"))
+            or (None if entry["tensors"] else invalid("tensors is empty", "tensors"))
             or mixed_elements(entry, "tensors")
             or senseless_op(entry, "tensors")
         )

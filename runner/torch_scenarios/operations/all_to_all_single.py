@@ -133,17 +133,19 @@ def _described(entry: Entry) -> str:
 
 def _bad_splits(entry: Entry, name: str) -> Refusal | None:
     if not entry[name].shape:
-        return misfit(f"{name} has no dimension 0")
+        return misfit(f"{name} has no dimension 0", name)
     sizes, rows = entry[f"{name}_split_sizes"], entry[name].shape[0]
     if not sizes:
         either = entry["input_split_sizes"] or entry["output_split_sizes"]
         if either and rows % entry.size:
-            return misfit(f"the {rows} rows of {name} do not divide by {entry.size}")
+            return misfit(f"the {rows} rows of {name} do not divide by {entry.size}", name)
         return None
     if len(sizes) != entry.size:
-        return invalid(f"{name}_split_sizes needs {entry.size} sizes, one for each member")
+        message = f"{name}_split_sizes needs {entry.size} sizes, one for each member"
+        return invalid(message, f"{name}_split_sizes")
     if any(size < 0 for size in sizes):
-        return invalid(f"{name}_split_sizes has a negative size")
+        return invalid(f"{name}_split_sizes has a negative size", f"{name}_split_sizes")
     if sum(sizes) != rows:
-        return misfit(f"{name}_split_sizes add up to {sum(sizes)}, {name} has {rows} rows")
+        message = f"{name}_split_sizes add up to {sum(sizes)}, {name} has {rows} rows"
+        return misfit(message, f"{name}_split_sizes")
     return None

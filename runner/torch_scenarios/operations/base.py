@@ -83,13 +83,15 @@ class Refusal(Struct, frozen=True, kw_only=True):
     """What torch raises at the call itself, on this rank, before anything is communicated.
 
     `kind` is one of :data:`torch_scenarios.vocabulary.RAISE_KINDS`. The diagnosis is
-    `invalid_argument`. A `late` one is raised by the wait where the call is asynchronous. `lacks`
-    is the argument that has no value on this rank, where that is why.
+    `invalid_argument`. A `late` one is raised by the wait where the call is asynchronous. `about`
+    is the argument that is wrong, where it is one; `lacks` the argument that has no value on this
+    rank, where that is why.
     """
 
     kind: str
     message: str
     late: bool = False
+    about: str | None = None
     lacks: str | None = None
 
 
@@ -532,7 +534,9 @@ class Collective(Operation):
         world, inside = entry[role], entry[f"group_{role}"]
         if world is not None and inside is not None:
             return Refusal(
-                kind="invalid_argument", message=f"both {role} and group_{role} are given"
+                kind="invalid_argument",
+                message=f"both {role} and group_{role} are given",
+                about=f"group_{role}",
             )
         if world is None and inside is None:
             if self.default_root is None:
@@ -545,9 +549,11 @@ class Collective(Operation):
                 return Refusal(
                     kind="invalid_argument",
                     message=f"group_{role} {inside} is not a rank of a group of {entry.size}",
+                    about=f"group_{role}",
                 )
         elif entry.group.group_rank(world) < 0:
-            return Refusal(kind="invalid_argument", message=name_outsider(entry, role, world))
+            message = name_outsider(entry, role, world)
+            return Refusal(kind="invalid_argument", message=message, about=role)
         return None
 
     def needs(self, entry: Entry) -> frozenset[int]:
@@ -593,6 +599,12 @@ class Collective(Operation):
         return isinstance(first, str) and all(
             entry.arguments.get(name) == first for entry in entries
         )
+
+    def argument_of(self, what: str, entry: Entry) -> str | None:
+        """Return the argument that states one agreed property; None for what a tensor has."""
+        if what == "root" and self.rooted is not None:
+            return self.rooted if entry[f"group_{self.rooted}"] is None else f"group_{self.rooted}"
+        return None if "." in what else what
 
     def agreed(self, what: str, entry: Entry) -> str | None:
         """Return one agreed property of an entry as text; None where the rank does not state it."""

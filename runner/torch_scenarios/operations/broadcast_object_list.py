@@ -52,9 +52,9 @@ steps:
         if refusal is not None:
             return refusal
         if not isinstance(entry["object_list"], list):
-            return invalid("object_list is not a list on this rank")
+            return invalid("object_list is not a list on this rank", "object_list")
         if not entry["object_list"] and self.is_root(entry):
-            return invalid("object_list is empty on the source")
+            return invalid("object_list is empty on the source", "object_list")
         return None
 
     def reads(self, param: Param, entry: Entry) -> bool:

@@ -108,14 +108,14 @@ def epsilon(dtype: np.dtype[Any]) -> float:
 # `_ensure_all_tensors_same_dtype`) and the size checks that the backends share.
 
 
-def invalid(message: str) -> Refusal:
-    """Return the refusal of an argument that is wrong in itself."""
-    return Refusal(kind="invalid_argument", message=message)
+def invalid(message: str, about: str | None = None) -> Refusal:
+    """Return the refusal of an argument that is wrong in itself: `about` is its name."""
+    return Refusal(kind="invalid_argument", message=message, about=about)
 
 
-def misfit(message: str) -> Refusal:
+def misfit(message: str, about: str | None = None) -> Refusal:
     """Return the refusal of sizes that do not fit each other within one call."""
-    return Refusal(kind="shape_mismatch", message=message)
+    return Refusal(kind="shape_mismatch", message=message, about=about)
 
 
 def absent(entry: Entry, *names: str) -> Refusal | None:
@@ -187,7 +187,8 @@ def wrong_length(entry: Entry, name: str) -> Refusal | None:
     if isinstance(value, list) and len(value) == entry.size:
         return None
     given = len(value) if isinstance(value, list) else "no list"
-    return invalid(f"{name} needs {entry.size} items, one for each member: {given} given")
+    message = f"{name} needs {entry.size} items, one for each member: {given} given"
+    return invalid(message, name)
 
 
 def wrong_shapes(entry: Entry, name: str, like: str) -> Refusal | None:
@@ -195,9 +196,8 @@ def wrong_shapes(entry: Entry, name: str, like: str) -> Refusal | None:
     wanted = tuple(entry[like].shape)
     for index, item in enumerate(entry[name]):
         if tuple(item.shape) != wanted:
-            return misfit(
-                f"{name}[{index}] has shape {list(item.shape)}, {like} has {list(wanted)}"
-            )
+            message = f"{name}[{index}] has shape {list(item.shape)}, {like} has {list(wanted)}"
+            return misfit(message, name)
     return None
 
 
@@ -213,11 +213,11 @@ def senseless_op(entry: Entry, name: str) -> Refusal | None:
     arrays = arrays_in(entry[name])
     denied = op in ORDERED or op in BITWISE or op == "product"
     if denied and any(array.dtype.kind == "c" for array in arrays):
-        return invalid(f"{op} is not for complex tensors")
+        return invalid(f"{op} is not for complex tensors", "op")
     floats = [array for array in arrays if is_inexact(array) and array.dtype.itemsize > 1]
     if op in BITWISE and floats:
         message = f"{op} is not for tensors of {dtype_name(floats[0].dtype)}"
-        return Refusal(kind="invalid_argument", message=message, late=True)
+        return Refusal(kind="invalid_argument", message=message, about="op", late=True)
     return None
 
 
@@ -245,7 +245,7 @@ def refuse_list_at_root(
     if refusal is not None:
         return refusal
     if not operation.is_root(entry):
-        return invalid(f"{name} is given off the {where}") if listed else None
+        return invalid(f"{name} is given off the {where}", name) if listed else None
     if not listed:
-        return invalid(f"{name} is missing on the {where}")
+        return invalid(f"{name} is missing on the {where}", name)
     return wrong_length(entry, name) or wrong_shapes(entry, name, "tensor")

@@ -137,11 +137,11 @@ def refused_placing(entry: Entry, ndim: int, mesh_dims: int) -> Refusal | None:
     """Refuse placements that are unknown, or that do not fit the tensor or the mesh."""
     placements = entry["placements"]
     if isinstance(placements, str):
-        return invalid(placements)
+        return invalid(placements, "placements")
     if placements is None:
         return None
     refused = unplaceable(placements, ndim, mesh_dims)
-    return None if refused is None else invalid(refused)
+    return None if refused is None else invalid(refused, "placements")
 
 
 class DistributeTensor(OnMesh):
@@ -186,7 +186,7 @@ steps:
         if entry["local"] is None:
             return valueless("tensor")
         if entry["layout"] is not None:
-            return invalid("the tensor is distributed already: `redistribute` moves it")
+            return invalid("the tensor is distributed already: `redistribute` moves it", "tensor")
         refused = refused_placing(entry, entry["local"].ndim, len(entry["mesh"]))
         if refused is not None:
             return refused

@@ -78,7 +78,7 @@ steps:
         if entry["local"] is None:
             return valueless("tensor")
         if entry["layout"] is not None:
-            return invalid("the tensor is distributed already")
+            return invalid("the tensor is distributed already", "tensor")
         return refused_placing(entry, entry["local"].ndim, len(entry["mesh"]))
 
     def parts(self, caller: Caller, entry: Entry) -> Any:

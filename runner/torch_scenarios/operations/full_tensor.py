@@ -36,7 +36,7 @@ steps:
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse a tensor that is not distributed."""
         if entry["layout"] is None:
-            return invalid(f"{entry['tensor']} is not distributed on this rank")
+            return invalid(f"{entry['tensor']} is not distributed on this rank", "tensor")
         return None
 
     def parts(self, caller: Caller, entry: Entry) -> Any:

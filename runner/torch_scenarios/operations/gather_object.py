@@ -62,8 +62,8 @@ steps:
         if refusal is not None:
             return refusal
         if self.is_root(entry):
-            return None if entry[LIST] else invalid(f"{LIST} is missing on the destination")
-        return invalid(f"{LIST} is given off the destination") if entry[LIST] else None
+            return None if entry[LIST] else invalid(f"{LIST} is missing on the destination", LIST)
+        return invalid(f"{LIST} is given off the destination", LIST) if entry[LIST] else None
 
     def writes(self, param: Param, entry: Entry) -> bool:
         """Only the destination stores anything."""

@@ -65,12 +65,13 @@ steps:
         if ranks is None:
             return None
         if not ranks:
-            return invalid("group_ranks is empty")
+            return invalid("group_ranks is empty", "group_ranks")
         if len(set(ranks)) != len(ranks):
-            return invalid(f"group_ranks {ranks} names a rank twice")
+            return invalid(f"group_ranks {ranks} names a rank twice", "group_ranks")
         outside = sorted(rank for rank in ranks if entry.group.group_rank(rank) < 0)
         if outside:
-            return invalid(f"group_ranks names {outside[0]}, the world has {entry.size} ranks")
+            message = f"group_ranks names {outside[0]}, the world has {entry.size} ranks"
+            return invalid(message, "group_ranks")
         return None
 
     def local(self, entry: Entry) -> bool:

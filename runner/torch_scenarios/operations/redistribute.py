@@ -65,15 +65,15 @@ steps:
         """Refuse a tensor that is not distributed, and placements that torch does not make."""
         layout, goal = entry["layout"], entry["placements"]
         if layout is None:
-            return invalid(f"{entry['tensor']} is not distributed on this rank")
+            return invalid(f"{entry['tensor']} is not distributed on this rank", "tensor")
         if isinstance(goal, str):
-            return invalid(goal)
+            return invalid(goal, "placements")
         if goal is None:
             return invalid("placements are needed")
         if not isinstance(layout, Layout):
             return None
         refused = impassable(layout, goal)
-        return None if refused is None else invalid(refused)
+        return None if refused is None else invalid(refused, "placements")
 
     def parts(self, caller: Caller, entry: Entry) -> Any:
         """Make the calls of each transition."""

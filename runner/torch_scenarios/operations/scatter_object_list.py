@@ -64,11 +64,11 @@ steps:
         if refusal is not None:
             return refusal
         if not isinstance(entry[OUT], list) or not entry[OUT]:
-            return invalid(f"{OUT} must be a list of at least one item")
+            return invalid(f"{OUT} must be a list of at least one item", OUT)
         if not self.is_root(entry):
             return None
         if entry[IN] is None:
-            return invalid(f"{IN} is missing on the source")
+            return invalid(f"{IN} is missing on the source", IN)
         return wrong_length(entry, IN)
 
     def reads(self, param: Param, entry: Entry) -> bool:

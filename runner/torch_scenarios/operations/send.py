@@ -53,7 +53,7 @@ def refuse_message(
     if refusal is not None:
         return refusal
     if entry.arguments.get("tag", 0) < 0:
-        return invalid("the tag is negative")
+        return invalid("the tag is negative", "tag")
     if entry[what] is None:
         return valueless(what)
     return None
@@ -66,16 +66,18 @@ def refuse_peer(
     if entry.group_rank < 0:
         return Refusal(kind="not_member", message=f"rank {entry.rank} is not in the group")
     if world is not None and inside is not None:
-        return invalid(f"both {role} and group_{role} are given")
+        return invalid(f"both {role} and group_{role} are given", f"group_{role}")
     peer = world_rank(entry, world, inside)
     if peer is None:
         return None if anyone else invalid(f"neither {role} nor group_{role} is given")
     if inside is not None and peer < 0:
-        return invalid(f"group_{role} {inside} is not a rank of a group of {entry.size}")
+        return invalid(
+            f"group_{role} {inside} is not a rank of a group of {entry.size}", f"group_{role}"
+        )
     if peer not in entry.group.ranks:
-        return invalid(name_outsider(entry, role, peer))
+        return invalid(name_outsider(entry, role, peer), role)
     if peer == entry.rank:
-        return invalid(f"{role} is the rank itself")
+        return invalid(f"{role} is the rank itself", role if inside is None else f"group_{role}")
     return None
 
 

@@ -46,7 +46,7 @@ steps:
         """Refuse a peer outside the group, a self-send, and nothing to send."""
         refusal = refuse_message(entry, "dst", "object_list")
         if refusal is None and not entry["object_list"]:
-            return invalid("object_list is empty")
+            return invalid("object_list is empty", "object_list")
         return refusal
 
     def messages(self, entry: Entry) -> tuple[Message, ...]:

@@ -93,7 +93,7 @@ def step_at(scenario: Scenario, line: int) -> Step | None:
     """Return the innermost step whose text covers a line of the scenario's own file."""
     found: Step | None = None
     for step in steps_of(scenario.steps):
-        mark = step.mark
+        mark = step.whole
         if mark is None or mark.source.path != scenario.source.path or mark.line > line:
             continue
         if line <= _last_line(step):
@@ -103,7 +103,7 @@ def step_at(scenario: Scenario, line: int) -> Step | None:
 
 def _last_line(step: Step) -> int:
     """Return the last line with text of a step: a block ends where the next one begins."""
-    mark = step.mark
+    mark = step.whole
     assert mark is not None
     lines = mark.source.text.splitlines()
     indent = mark.column - 1
@@ -118,7 +118,7 @@ def _last_line(step: Step) -> int:
 
 
 def _flow(step: Step, lines: Sequence[str]) -> bool:
-    mark = step.mark
+    mark = step.whole
     return mark is not None and lines[mark.line - 1][mark.column - 1 : mark.column] == "{"
 
 

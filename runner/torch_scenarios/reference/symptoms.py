@@ -47,7 +47,7 @@ class Symptom(Struct, frozen=True, kw_only=True):
     `name` is one of :data:`torch_scenarios.vocabulary.DIAGNOSES`; `index` and `iteration` the step
     where it shows; `ranks` those it concerns, `odd` the rank that most others disagree with.
     `clauses` say it to a person, `path` are the waits that explain it, edge by edge. An `optional`
-    one follows from a mistake that the scenario itself asks for.
+    one follows from a mistake that the scenario itself asks for. `argument` is the wrong one.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Symptom(Struct, frozen=True, kw_only=True):
     odd: tuple[int, ...] = ()
     also: tuple[str, ...] = ()
     optional: bool = False
+    argument: str | None = None
     path: tuple[PostEdge, ...] = ()
 
 

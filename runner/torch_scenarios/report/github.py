@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from torch_scenarios.display import clean
-from torch_scenarios.errors import Problem
+from torch_scenarios.errors import Mark, Problem
 from torch_scenarios.pipeline.results import Outcome, Result
 from torch_scenarios.report import markdown
 from torch_scenarios.report.json import place_of
@@ -70,7 +70,7 @@ def annotation(result: Result, workspace: str | None = None) -> str:
     file = result.file if mark is None else mark.source.path
     fields = {"file": _inside(file, workspace)}
     if mark is not None:
-        fields |= {"line": str(mark.line), "col": str(mark.column)}
+        fields |= _span(mark)
     fields["title"] = f"{result.verdict.status} {result.name}"
     properties = ",".join(f"{name}={_property(value)}" for name, value in fields.items())
     lines = "\n".join(line.printable for line in details(result))
@@ -82,11 +82,20 @@ def warning_annotation(warning: Problem, workspace: str | None = None) -> str:
     fields: dict[str, str] = {}
     if warning.mark is not None:
         fields["file"] = _inside(warning.mark.source.path, workspace)
-        fields |= {"line": str(warning.mark.line), "col": str(warning.mark.column)}
+        fields |= _span(warning.mark)
     fields["title"] = warning.code
     properties = ",".join(f"{name}={_property(value)}" for name, value in fields.items())
     lines = "\n".join(warning.lines("warning"))
     return f"::warning {properties}::{_message(lines[:MOST_CHARACTERS])}"
+
+
+def _span(mark: Mark) -> dict[str, str]:
+    """Return the properties of a place; `endColumn` is its last column: `col` if left out."""
+    fields = {"line": str(mark.line), "col": str(mark.column)}
+    if mark.end_column is not None and mark.end_line in {None, mark.line}:
+        last = max(mark.column, mark.end_column - 1)
+        fields |= {"endLine": str(mark.line), "endColumn": str(last)}
+    return fields
 
 
 def _inside(file: str, workspace: str | None) -> str:

@@ -343,6 +343,8 @@ def _place(mark: Mark | None) -> dict[str, Any]:
     if mark is None:
         return {"file": None, "line": None, "column": None}
     place = {"file": mark.source.path, "line": mark.line, "column": mark.column}
+    if mark.end_column is not None:
+        place |= {"end_line": mark.end_line or mark.line, "end_column": mark.end_column}
     return place if mark.at is None else {**place, "at": mark.at}
 
 
@@ -602,7 +604,14 @@ def _mark(entry: Json) -> Mark | None:
     if entry.get("file") is None or entry["line"] is None:
         return None
     source = Source(path=entry["file"], text="")
-    return Mark(source=source, line=entry["line"], column=entry["column"], at=entry.get("at"))
+    return Mark(
+        source=source,
+        line=entry["line"],
+        column=entry["column"],
+        end_line=entry.get("end_line"),
+        end_column=entry.get("end_column"),
+        at=entry.get("at"),
+    )
 
 
 def _read_problem(entry: Json) -> Problem:

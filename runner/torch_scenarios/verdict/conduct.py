@@ -96,7 +96,7 @@ def warnings_of_gloo(
         warning(
             "gloo_differs",
             f"on gloo it is predicted to {_ends(forecast, predicted)}{because}",
-            scenario.expect.mark or scenario.mark,
+            scenario.expect.place_of("outcome") or scenario.mark,
             "state what Gloo does under `gloo:` in `expect`, or let all members of such a group be "
             "in equally many groups, made by equally many calls, when they create it",
         ),
@@ -428,10 +428,9 @@ def chosen_text(memories: Memories, rank: int, stated: PerRank[str]) -> str | No
 
 
 def chosen_place(memories: Memories, rank: int, stated: PerRank[str]) -> Mark | None:
-    """Return the place of the key that selects a rank; of the whole where only `else` does."""
+    """Return the place of what is stated for a rank; of the whole where nothing is."""
     process = memories.process(rank, memories.final(rank), None, None)
-    keys = (selector.mark for selector, _ in stated.branches if process.selects(selector))
-    return next(keys, None) or stated.mark
+    return process.place_of(stated)
 
 
 def _position(case: Case, memories: Memories, rank: int, stated: str | None) -> str | None:
@@ -749,7 +748,7 @@ def judge_diagnoses(case: Case) -> list[Finding]:
             witness="expectation",
             code="diagnosis_absent",
             prose=f"the program has no {name}; it has {', '.join(sorted(names)) or 'no diagnosis'}",
-            mark=case.final.mark,
+            mark=case.final.place_of("diagnosis"),
             name="diagnosis",
         )
         for name in case.final.diagnoses
@@ -761,7 +760,6 @@ def judge_diagnoses(case: Case) -> list[Finding]:
 def _undeclared(case: Case, same: Sequence[Diagnosis]) -> Finding:
     """Return the finding on faults of one kind at one step, of which a few are explained."""
     diagnosis, *more = same
-    step = case.order.steps.get(diagnosis.index)
     others = sorted({rank for each in more for rank in each.ranks})
     clauses = list(diagnosis.clauses)
     if len(same) > ALIKE:
@@ -776,12 +774,28 @@ def _undeclared(case: Case, same: Sequence[Diagnosis]) -> Finding:
         notes=tuple(clauses),
         diagnosis=diagnosis.name,
         help=_help(case, diagnosis),
-        mark=(step.mark if step else _refused_group(case)) or case.final.mark or case.scenario.mark,
+        mark=_shown_at(case, diagnosis) or case.final.mark or case.scenario.mark,
         ranks=tuple(sorted({*diagnosis.ranks, *others})),
         index=diagnosis.index,
         iteration=diagnosis.iteration,
         name="diagnosis",
     )
+
+
+def _shown_at(case: Case, diagnosis: Diagnosis) -> Mark | None:
+    """Return where a diagnosis shows: the argument that is wrong, or the call."""
+    step = case.order.steps.get(diagnosis.index)
+    if step is None:
+        return _refused_group(case)
+    form = step.arguments.get(diagnosis.argument or "")
+    ranks = diagnosis.odd or diagnosis.ranks
+    if form is None or not ranks:
+        return step.mark
+    try:
+        place = case.predicted.idle(ranks[0]).place_of(form)
+    except (ScenarioError, *CANNOT_COMPUTE):
+        place = getattr(form, "mark", None)
+    return place or step.mark
 
 
 def _help(case: Case, diagnosis: Diagnosis) -> tuple[str, ...]:
@@ -880,7 +894,10 @@ def _outcome_finding(case: Case, witness: Witness, what: str) -> Finding:
         code="outcome_differs",
         prose=f"{what}; you expect {' or '.join(case.final.ends)}",
         notes=explained[0] if explained else tuple(map(Clause, explaining(case))),
-        mark=case.final.mark or _ended_at(case) or case.scenario.mark,
+        mark=case.final.places.get("outcome")
+        or _ended_at(case)
+        or case.final.mark
+        or case.scenario.mark,
         ranks=tuple(r.rank for r in (case.run or case.prediction).ranks if r.ending != "finished"),
         name="outcome",
     )
@@ -1006,7 +1023,7 @@ def _within(case: Case) -> list[Finding]:
             witness=witness,
             code="within_exceeded",
             prose=f"it takes {took_s:.3g} s, you expect at most {limit_s:g} s",
-            mark=case.final.mark,
+            mark=case.final.place_of("within"),
             name="within",
         )
     ]

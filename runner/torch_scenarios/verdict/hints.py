@@ -340,17 +340,26 @@ def _units(scenario: Scenario, final: FinalExpectation) -> list[_Unit]:
         if expect is not None and (expect.values or expect.raises or expect.elapsed):
             whole = expect.mark or mark
             if whole is not None:
-                found.append(_Unit(mark=whole, whole=whole, index=step.index, label=label))
+                place = _choice(step) or whole
+                found.append(_Unit(mark=place, whole=whole, index=step.index, label=label))
                 found += _keys_of(expect, step.index, label, whole)
         elif step.operation is not None and mark and _is_own(scenario, mark):
-            index = step.index
-            found.append(_Unit(mark=mark, whole=mark, index=index, label=label, expects=False))
+            place, index = _choice(step) or mark, step.index
+            found.append(_Unit(mark=place, whole=mark, index=index, label=label, expects=False))
     whole = final.mark or scenario.mark
     if whole is not None:
         found += _keys_of(final.at_end, AT_END, "", whole)
         for name, stated in (("blocked", final.blocked), ("dies", final.dies)):
             found += _keys(stated, AT_END, "", name, whole)
     return found
+
+
+def _choice(step: Step) -> Mark | None:
+    """Return the place of what says who takes a step: its `ranks`, else its `group`."""
+    if step.ranks is not None:
+        return step.ranks.mark
+    group = step.arguments.get("group")
+    return None if group is None else group.mark
 
 
 def _is_own(scenario: Scenario, mark: Mark) -> bool:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from torch_scenarios.errors import Clause
+from torch_scenarios.errors import Clause, Mark
 from torch_scenarios.expressions.values import Undefined
 from torch_scenarios.model.scenario import ValueExpectation
 from torch_scenarios.model.tolerance import same
@@ -254,6 +254,7 @@ class _Group(Struct, kw_only=True):
     expectation: ValueExpectation
     witness: Witness
     against: Against
+    mark: Mark | None = None
     differences: list[Difference] = field(default_factory=list)
     others: set[tuple[int, ...]] = field(default_factory=set)
 
@@ -321,6 +322,9 @@ class Values:
         mine = self._compare(predicted, expectation, shared) if asked else None
         seen = self._compare(observed, expectation, shared, slack)
         self.case.compared += (mine is not None) + (seen is not None)
+        view = predicted or observed
+        if view is not None and (mine or seen):
+            place = replace(place, mark=view.place_of(expectation))
         if mine is not None:
             self.asked[(id(expectation), *place.instance, rank)] = place, mine
         for witness, found in _blame(mine, seen, ran=observed is not None):
@@ -387,6 +391,7 @@ class Values:
                 expectation=place.expectation,
                 witness=witness,
                 against=against,
+                mark=place.mark,
             )
         if group.iteration == iteration:
             group.differences += found
@@ -400,6 +405,8 @@ class _Place(Struct, frozen=True, kw_only=True):
     rank: int
     event: Event | None
     expectation: ValueExpectation
+    #: of what is wanted, where it is not there
+    mark: Mark | None = None
 
     @property
     def instance(self) -> tuple[int, tuple[int, ...]]:
@@ -456,7 +463,7 @@ def _of_orders(
         code="holds_in_some_orders" if some else found[0].code,
         prose=f"{key} holds in some orders of arrival only: in another, {prose}" if some else prose,
         notes=tuple(map(Clause, because)),
-        mark=place.expectation.mark or place.expectation.key.mark,
+        mark=place.mark or place.expectation.mark or place.expectation.key.mark,
         ranks=tuple(sorted({each.rank for each in found})),
         label=place.event.label if place.event else None,
         index=index,
@@ -524,7 +531,7 @@ def _finding(group: _Group) -> Finding:
         witness=group.witness,
         code=first.code,
         prose=prose_of(group.expectation.key.text, group.differences),
-        mark=group.expectation.mark or group.expectation.key.mark,
+        mark=group.mark or group.expectation.mark or group.expectation.key.mark,
         ranks=ranks,
         label=group.label,
         index=group.index,

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause, Mark, Problem, ScenarioError, warning
-from torch_scenarios.expressions.evaluator import is_fixed
+from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE, is_fixed
 from torch_scenarios.expressions.functions import NumpyArrays, numpy_arrays
 from torch_scenarios.expressions.values import Expression, Form, PerRank, Typed, Undefined
 from torch_scenarios.limits import Limits
@@ -414,6 +414,13 @@ class RankView(Struct, frozen=True, kw_only=True):
             return Wanted(value=value, rtol=0.0, atol=0.0, unchanged=True)
         found = defined(process, lambda: _wanted(process, form))
         return found if found.local else self._of_a_whole(expectation.key, found)
+
+    def place_of(self, expectation: ValueExpectation) -> Mark | None:
+        """Return the place of what the author wants here; None where that cannot be told."""
+        try:
+            return self.process().place_of(expectation.wanted)
+        except (ScenarioError, UndefinedRead, *CANNOT_COMPUTE):
+            return None
 
     def _of_a_whole(self, key: Expression, wanted: Wanted) -> Wanted:
         """Return what is wanted of the rank's part, where the key is a parameter that is cut."""

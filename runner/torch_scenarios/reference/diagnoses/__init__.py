@@ -112,6 +112,7 @@ def diagnosed(findings: Sequence[Symptom], needs: Sequence[Need]) -> tuple[Diagn
             finding=numbers[finding.kind],
             also=finding.also,
             optional=finding.optional,
+            argument=finding.argument,
         )
         for finding in ordered
     )

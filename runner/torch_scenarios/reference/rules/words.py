@@ -49,6 +49,7 @@ def name_disagreement(
         iteration=members[min(members)].call.iteration,
         ranks=tuple(sorted(each.rank for each in members.values())),
         odd=odd,
+        argument=operation.argument_of(disagreement.what, members[min(members)].entry),
     )
 
 
@@ -118,18 +119,19 @@ def name_refusal(run: Run, state: RankState, call: Call, refusal: Refusal) -> Sy
     where = f"rank {state.rank} in `{call.label}`"
     lacking = _lacking(run, state, call, refusal)
     if refusal.lacks is None:
-        return _of_call(
-            "invalid_argument", state, call, Clause(where, call.mark, f": {refusal.message}")
-        )
+        clause = Clause(where, call.mark, f": {refusal.message}")
+        return _of_call("invalid_argument", state, call, clause, argument=refusal.about)
     if lacking is None:
         words = f": its `{refusal.lacks}` is None, because no value is given for this rank"
-        return _of_call("invalid_argument", state, call, Clause(where, call.mark, words))
+        clause = Clause(where, call.mark, words)
+        return _of_call("invalid_argument", state, call, clause, argument=refusal.lacks)
     what = f"its `{refusal.lacks}`"
     if refusal.lacks == "p2p_op_list":
         what = f"a tensor in {what}"
     words = f": `{lacking}` has no value on this rank, so that {what} is None"
     clause = Clause(where, call.mark, words)
-    return _of_call("invalid_argument", state, call, clause, _origin_of(run, state, call, lacking))
+    origin = _origin_of(run, state, call, lacking)
+    return _of_call("invalid_argument", state, call, clause, origin, argument=refusal.lacks)
 
 
 def _lacking(run: Run, state: RankState, call: Call, refusal: Refusal) -> str | None:
@@ -175,7 +177,12 @@ def _names_in(form: Any) -> set[str]:
 
 
 def _of_call(
-    name: str, state: RankState, call: Call, *clauses: Clause, kind: str | None = None
+    name: str,
+    state: RankState,
+    call: Call,
+    *clauses: Clause,
+    kind: str | None = None,
+    argument: str | None = None,
 ) -> Symptom:
     """Return a symptom that one call of one rank shows."""
     return Symptom(
@@ -185,4 +192,5 @@ def _of_call(
         index=call.step.index,
         iteration=call.iteration,
         ranks=(state.rank,),
+        argument=argument,
     )
