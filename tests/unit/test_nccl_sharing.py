@@ -117,6 +117,34 @@ def test_nothing_of_torchs_may_end_a_worker_before_it_was_judged() -> None:
     assert nccl.ENVIRONMENT["TORCH_NCCL_DUMP_ON_TIMEOUT"] == "0"
 
 
+def test_what_decides_a_verdict_is_ours_whatever_the_shell_says() -> None:
+    around = {"TORCH_NCCL_BLOCKING_WAIT": "1", "NCCL_RUNTIME_CONNECT": "1", "PATH": "/bin"}
+    found = nccl.environment(around)
+    assert found["TORCH_NCCL_BLOCKING_WAIT"] == "0"
+    assert found["NCCL_RUNTIME_CONNECT"] == "1"  # a choice of the user's that only moves a hang
+    assert found["TORCH_NCCL_USE_COMM_NONBLOCKING"] == "0"
+    assert found["PATH"] == "/bin"
+    assert nccl.environment(found) == found
+
+
+def test_results_have_what_the_shell_says_to_nccl_and_what_of_it_is_not_used() -> None:
+    around = {"TORCH_NCCL_BLOCKING_WAIT": "1", "NCCL_DEBUG": "WARN", "NCCL_RAS_ENABLE": "0"}
+    said = nccl.settings(nccl.environment(around))
+    assert said == "NCCL_DEBUG=WARN not used: TORCH_NCCL_BLOCKING_WAIT=1"
+    assert nccl.settings(nccl.environment({"HOME": "/"})) == ""
+
+
+def test_slices_of_a_gpu_are_counted_by_a_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(nccl, "SLICES", tmp_path)
+    monkeypatch.setattr(nccl, "may_be_here", lambda: True)
+    monkeypatch.setattr(nccl, "asked", lambda: 1)
+    assert nccl.count(fake_torch(8)) == 8
+    (tmp_path / "gpu0" / "mig" / "gi1").mkdir(parents=True)
+    assert nccl.count(fake_torch(8)) == 1
+
+
 # ---------------------------------------------------------------------------- the choice
 
 

@@ -395,10 +395,10 @@ def agent(**options: Any) -> None:
 
 def _set_environment() -> None:
     """Set what torch reads when it is imported."""
+    from torch_scenarios.execution import backends
     from torch_scenarios.execution.launcher import ENVIRONMENT
 
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    os.environ.update({**ENVIRONMENT, **backends.environment(os.environ)})
 
 
 def _on_simulated_hosts(options: dict[str, Any]) -> NoReturn:

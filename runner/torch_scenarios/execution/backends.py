@@ -69,12 +69,14 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
 # How many GPUs there are, asked without touching CUDA in the process that workers fork from.
 #
 # A process that has asked CUDA itself forks children that cannot use it. torch asks the driver's
-# library (NVML) first, and CUDA where that does not answer: in a container without it, for a slice
-# of a GPU (MIG). There a process of its own is asked, which ends.
+# library (NVML) first, and CUDA where that does not answer: in a container without it. With MIG it
+# counts GPUs, of which CUDA shows one slice. There a process of its own is asked, which ends.
 
 #: one of these is there wherever CUDA or ROCm can find a GPU (the second: WSL)
 DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
-ASK = "import torch; print(torch.cuda.device_count())"
+#: what is here of each slice of a GPU (NVIDIA's guide to MIG, Device Nodes and Capabilities)
+SLICES = Path("/proc/driver/nvidia/capabilities")
+ASK = "import torch; torch.cuda.init(); print(torch._C._cuda_getDeviceCount())"
 #: seconds that the process gets: it imports torch
 ASK_S = 60.0
 
@@ -86,9 +88,14 @@ def count(torch: ModuleType) -> int:
     if not cuda._is_compiled():
         return 0
     by_the_driver: int = cuda._device_count_nvml()
-    if by_the_driver >= 0:
+    if by_the_driver >= 0 and not is_sliced():
         return by_the_driver
     return asked() if may_be_here() else 0
+
+
+def is_sliced() -> bool:
+    """Return whether a GPU of this machine is in slices (MIG), which the driver does not count."""
+    return any(SLICES.glob("gpu*/mig/gi*"))
 
 
 def may_be_here() -> bool:
@@ -129,7 +136,53 @@ ENVIRONMENT = {
     "TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING": "0",
     # NCCL's own status service listens on a port of the machine
     "NCCL_RAS_ENABLE": "0",
+    # from NCCL 2.22 on (src/init.cc, `ncclParamRuntimeConnect`) rings and trees are connected in
+    # the first collective of each communicator, where the host waits for its neighbours: a rank
+    # whose peer never comes would stand in the call, and not at the wait behind it
+    "NCCL_RUNTIME_CONNECT": "0",
+    # torch 2.6.0 and 2.7.0 make communicators nonblocking where `device_id` is given
+    # (ProcessGroupNCCL.cpp, `useNonblocking`; pytorch#154055 ends that, pytorch#173758 wants it
+    # back): the world would not be made when its call returns
+    "TORCH_NCCL_USE_COMM_NONBLOCKING": "0",
+    # a kernel that is first used while another one spins is loaded once that one ends, which it
+    # never does in a hang (CUDA's programming guide, lazy loading)
+    "CUDA_MODULE_LOADING": "EAGER",
 }
+
+#: what the verdict rests on, whatever the user's shell has: here a rank would raise in its wait
+OVERRULED = {"TORCH_NCCL_BLOCKING_WAIT": "0"}
+#: what a process finds of the user's settings that are not used, for the results
+NOT_USED = "SCENARIO_NOT_USED"
+#: variables that steer NCCL, and torch's use of it
+STEERS = ("NCCL_", "TORCH_NCCL_", "TORCH_FR_", "CUDA_")
+
+
+def environment(around: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment for workers: the user's own, ours where it says nothing, and OVERRULED.
+
+    What is overruled stays in NOT_USED, so that the results can say so.
+    """
+    ignored = [
+        f"{name}={around[name]}"
+        for name, value in OVERRULED.items()
+        if around.get(name, value) != value
+    ]
+    more = {NOT_USED: " ".join(ignored)} if ignored else {}
+    return {**ENVIRONMENT, **around, **OVERRULED, **more}
+
+
+def settings(around: Mapping[str, str]) -> str:
+    """Return what the user's shell says to NCCL, in one line; empty where it says nothing."""
+    ours = ENVIRONMENT | OVERRULED
+    found = [
+        f"{name}={value}"
+        for name, value in sorted(around.items())
+        if name.startswith(STEERS) and ours.get(name) != value
+    ]
+    if around.get(NOT_USED):
+        found.append(f"not used: {around[NOT_USED]}")
+    return " ".join(found)
+
 
 Version = tuple[int, int, int]
 
@@ -682,6 +735,8 @@ def _shared(torch: Any, ranks: int, here: int) -> Sharing | None:
 def described(torch: Any, backend: str) -> dict[str, str]:
     """Return what the results keep of a machine with GPUs; CUDA need not be initialised."""
     found = {"cuda": str(torch.version.cuda), "gpus": str(count(torch))}
+    if settings(os.environ):
+        found["settings"] = settings(os.environ)
     if "nccl" in names(backend):
         found["nccl"] = told(version_of(torch))
     return found

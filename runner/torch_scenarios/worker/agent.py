@@ -191,8 +191,7 @@ def serve(
 
     Prints what it waits for, what the code means, or why the node ends without one.
     """
-    for name, value in backends.ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    os.environ.update(backends.environment(os.environ))
     host = socket.gethostname()
     try:
         talk = endpoint.reach(secret, say)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import time
 from collections.abc import Callable
 from functools import cache
@@ -115,6 +117,51 @@ class WithTheCall:
         return 0.0
 
 
+#: what cudaEventQuery says of an event that has happened, and of one that has not
+HAPPENED, NOT_READY = 0, 600
+
+
+class DeviceEvent:
+    """A CUDA event that is asked without Python's lock.
+
+    torch's own `query` keeps that lock (torch/csrc/cuda/Event.cpp). Where the driver lets nobody
+    in, because another thread waits for a device that hangs, no thread of the process would run
+    any more, and its silence would be all that is known of the rank.
+    """
+
+    __slots__ = ("_runtime", "event")
+
+    def __init__(self, event: Any, runtime: ctypes.CDLL | None) -> None:
+        """Ask torch's event by the CUDA runtime; without one, as torch does."""
+        self.event = event
+        self._runtime = runtime
+
+    def query(self) -> bool:
+        """Return whether it has happened. Raises RuntimeError where the device is lost."""
+        if self._runtime is not None:
+            said = self._runtime.cudaEventQuery(ctypes.c_void_p(self.event.cuda_event))
+            if said == HAPPENED:
+                return True
+            self._runtime.cudaGetLastError()  # else the next call of torch would find it
+            if said == NOT_READY:
+                return False
+        return bool(self.event.query())  # torch has the words for what went wrong
+
+
+def cuda_runtime(torch: ModuleType) -> ctypes.CDLL | None:
+    """Return the CUDA runtime that torch has loaded; None where there is none that is shared."""
+    version = getattr(torch.version, "cuda", None)
+    if version is None:
+        return None
+    name = f"libcudart.so.{version.partition('.')[0]}"
+    try:
+        runtime = ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        _ = runtime.cudaEventQuery, runtime.cudaGetLastError
+    except (OSError, AttributeError):
+        return None
+    return runtime
+
+
 class WithAnEvent:
     """A call that has returned is enqueued: a GPU.
 
@@ -128,9 +175,10 @@ class WithAnEvent:
     def __init__(self, torch: ModuleType) -> None:
         """Record events on the current stream of the current device."""
         self._cuda: Any = torch.cuda
+        self._runtime = cuda_runtime(torch)
         self._stream: Any = None
         self._origin: Any = None
-        self._events: list[Any] = []
+        self._events: list[DeviceEvent] = []
         #: how many of the events this scenario has used
         self._used = 0
 
@@ -149,15 +197,15 @@ class WithAnEvent:
         """Record an event on the stream that the step was enqueued on."""
         events, used = self._events, self._used
         if used == len(events):
-            events.append(self._cuda.Event(enable_timing=True))
+            events.append(DeviceEvent(self._cuda.Event(enable_timing=True), self._runtime))
         self._used = used + 1
-        event = events[used]
-        event.record(self._stream)
-        return event
+        found = events[used]
+        found.event.record(self._stream)
+        return found
 
     def seconds(self, event: Any) -> float:
         """Return the time between the clock's start and an event, on the device."""
-        return float(self._origin.elapsed_time(event)) / 1000
+        return float(self._origin.event.elapsed_time(event.event)) / 1000
 
 
 @cache

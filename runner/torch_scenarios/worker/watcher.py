@@ -279,6 +279,15 @@ class Running:
         """Name a key of this scenario in the store."""
         return f"{self._name}/{what}"
 
+    def take_device(self) -> None:
+        """Let this thread ask the rank's own device.
+
+        The current device is each thread's own, and the first at its start: there CUDA would make
+        a context of this process, which takes half a gigabyte, and fails where the device is in
+        exclusive mode.
+        """
+        self._world.take_device()
+
     def look(self, store: Store) -> None:
         """Publish a position that has not changed for a while, and its change after that."""
         board = self._board
@@ -465,8 +474,12 @@ class Watcher:
 
     def _watch(self) -> None:
         watched = [self._ears] if self._lifeline is None else [self._ears, self._lifeline]
+        before: Running | None = None
         while True:
             running = self._running
+            if running is not None and running is not before:
+                running.take_device()
+            before = running
             pause_s = IDLE_S if running is None or running.told else running.pause_s
             pause_s = pause_s if self._told_to_end_s is None else LOOK_S
             ready, _, _ = select.select(watched, [], [], pause_s)

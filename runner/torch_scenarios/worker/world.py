@@ -170,6 +170,11 @@ class World:
         self._keep(WORLD, dist.group.WORLD)
         self._tell_ranks(dist.group.WORLD)
 
+    def take_device(self) -> None:
+        """Make the world's device the current one of the thread that calls."""
+        if self.device.type == "cuda":
+            self.torch.cuda.set_device(self.device)
+
     def _tell_ranks(self, handle: Any) -> None:
         """Tell NCCL's group which ranks its world has.
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "group.hpp"
 #include "reduction.hpp"
@@ -17,11 +18,23 @@ thread_local std::string last_words;
 
 std::string key_of(const ncclUniqueId& id) { return {id.internal, strnlen(id.internal, sizeof id.internal)}; }
 
-ncclResult_t made(ncclComm_t* handle, std::string key, int rank, int size) {
+bool is_nonblocking(const ncclConfig_t* config) { return config != nullptr && config->blocking == 0; }
+
+// One that does not block is handed out at once, in progress, and its ranks meet beside the host.
+ncclResult_t made(ncclComm_t* handle, std::string key, int rank, int size, bool nonblocking) {
     int device = 0;
     if (cudaGetDevice(&device) != cudaSuccess) return failed(ncclUnhandledCudaError, "no device");
     auto communicator = std::make_shared<Communicator>(std::move(key), rank, size, device);
     communicator->own = communicator;
+    if (nonblocking) {
+        communicator->error = ncclInProgress;
+        std::thread([communicator] {
+            cudaSetDevice(communicator->device);
+            communicator->error = communicator->meet();
+        }).detach();
+        *handle = handed_out(std::move(communicator));
+        return ncclInProgress;
+    }
     const ncclResult_t met = communicator->meet();
     if (met != ncclSuccess) return met;
     *handle = handed_out(std::move(communicator));
@@ -92,7 +105,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* handle, int size, ncclUniqueId i
         return failed(ncclInvalidArgument, "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
     }
     if (size < 1 || rank < 0 || rank >= size) return failed(ncclInvalidArgument, "invalid rank");
-    return made(handle, key_of(id), rank, size);
+    return made(handle, key_of(id), rank, size, is_nonblocking(config));
 }
 
 ncclResult_t ncclCommInitRank(ncclComm_t* handle, int size, ncclUniqueId id, int rank) {
@@ -104,7 +117,8 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* handle, int size, int rank, in
     return ncclCommInitRankConfig(handle, size, ids[0], rank, config);
 }
 
-ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int order, ncclComm_t* handle, ncclConfig_t*) {
+ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int order, ncclComm_t* handle,
+                           ncclConfig_t* config) {
     auto on = of(parent);
     if (on == nullptr) return failed(ncclInvalidArgument, "comm is a null pointer");
     Note own{};
@@ -125,7 +139,7 @@ ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int order, ncclComm_t* 
         if (before) ++rank;
     }
     const std::string key = on->key + "." + std::to_string(number) + "." + std::to_string(color);
-    return made(handle, key, rank, size);
+    return made(handle, key, rank, size, is_nonblocking(config));
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t handle) {

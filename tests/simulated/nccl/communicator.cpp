@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 
 #include "wire.hpp"
 
@@ -52,7 +53,10 @@ ncclResult_t Communicator::meet() {
         for (int peer = 0; peer < rank; ++peer) {
             for (int kind = 0; kind < 3; ++kind) {
                 int made = -1;
-                while ((made = connect_to(name_of(key, peer))) < 0) usleep(1000 * WAIT_MS);
+                while ((made = connect_to(name_of(key, peer))) < 0) {
+                    if (aborted) return failed(ncclInternalError, "the communicator was aborted");
+                    usleep(1000 * WAIT_MS);
+                }
                 const int hello[2] = {rank, kind};
                 put(made, hello, sizeof hello);
                 (kind == 0   ? wires[peer].control
@@ -62,6 +66,7 @@ ncclResult_t Communicator::meet() {
         }
         for (int missing = 3 * (size - 1 - rank); missing > 0;) {
             const int made = accept_from(listener, WAIT_MS);
+            if (aborted) return failed(ncclInternalError, "the communicator was aborted");
             if (made < 0) continue;
             int hello[2];
             if (!take(made, hello, sizeof hello)) return failed(ncclRemoteError, "a peer left");
@@ -185,6 +190,24 @@ ncclResult_t Communicator::connect(const std::map<int, int>& wanted) {
     return ncclSuccess;
 }
 
+ncclResult_t Communicator::connect_ring() {
+    std::lock_guard<std::mutex> hold(host_);
+    if (ring_connected_ || size == 1) return ncclSuccess;
+    const std::set<int> neighbours{(rank + 1) % size, (rank + size - 1) % size};
+    Note note{};
+    note.what = Note::ring;
+    for (int peer : neighbours) {
+        const ncclResult_t told = tell(peer, note);
+        if (told != ncclSuccess) return told;
+    }
+    for (int peer : neighbours) {
+        const ncclResult_t heard = hear(peer, Note::ring, 0, &note);
+        if (heard != ncclSuccess) return heard;
+    }
+    ring_connected_ = true;
+    return ncclSuccess;
+}
+
 // ---------------------------------------------------------------------------- the device
 
 namespace {
@@ -275,6 +298,11 @@ void Communicator::hang() {
 void Communicator::lost() {
     if (over_network_) error = ncclRemoteError;
     hang();
+}
+
+bool connects_at_run_time() {
+    const char* told = std::getenv("NCCL_RUNTIME_CONNECT");
+    return version() >= 22200 && (told == nullptr || std::strcmp(told, "0") != 0);
 }
 
 std::string host_name() {

@@ -23,7 +23,7 @@ struct Wires {
 
 // What hosts tell each other.
 struct Note {
-    enum What : uint32_t { who, split, connect };
+    enum What : uint32_t { who, split, connect, ring };
     uint32_t what;
     uint32_t length;  // of `words`
     int32_t a, b;
@@ -64,6 +64,9 @@ class Communicator {
     ncclResult_t hear(int peer, uint32_t what, int b, Note* note);
     // Make the connections that a group's messages need: `wanted[peer]` has bit 1 to send, 2 to receive.
     ncclResult_t connect(const std::map<int, int>& wanted);
+    // Connect the ring, which collectives go along, with both neighbours; blocks the host until they
+    // do. NCCL from 2.22 on does so in the first collective (NCCL_RUNTIME_CONNECT), else at once.
+    ncclResult_t connect_ring();
     bool astray(int peer, int direction) const { return (astray_[peer] & direction) != 0; }
 
     // Enqueue work on a stream; it runs when all issued before it has been done.
@@ -83,12 +86,14 @@ class Communicator {
     uint64_t issued_ = 0, done_ = 0;
     int abort_signal_;
     bool over_network_ = false;
+    bool ring_connected_ = false;
     std::vector<int> connected_, astray_;
     std::vector<std::deque<Note>> notes_;
     friend struct Turn;
 };
 
 std::string host_name();
+bool connects_at_run_time();
 int version();
 // Keep words for ncclGetLastError, and return the code.
 ncclResult_t failed(ncclResult_t code, const std::string& words);

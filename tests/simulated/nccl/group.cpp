@@ -22,6 +22,11 @@ ncclResult_t connected(const std::vector<Task>& tasks) {
             wanted[task.communicator.get()][task.peer] |= task.call == Call::send ? 1 : 2;
         }
     }
+    for (const Task& task : tasks) {
+        if (is_message(task) || !connects_at_run_time()) continue;
+        const ncclResult_t made = task.communicator->connect_ring();
+        if (made != ncclSuccess) return made;
+    }
     for (auto& [communicator, peers] : wanted) {
         const ncclResult_t made = communicator->connect(peers);
         if (made != ncclSuccess) return made;

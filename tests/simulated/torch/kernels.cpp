@@ -9,6 +9,8 @@
 #include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 
+#include <cstdlib>
+#include <mutex>
 #include <set>
 #include <string>
 
@@ -108,7 +110,22 @@ void run(void* argument) {
     }
 }
 
+// A kernel that is used for the first time is loaded, for which the device comes to rest, unless
+// CUDA_MODULE_LOADING=EAGER: behind a call that hangs it never is.
+void load(const c10::OperatorHandle& op) {
+    const char* loading = std::getenv("CUDA_MODULE_LOADING");
+    if (loading != nullptr && std::string(loading) == "EAGER") return;
+    static std::mutex mutex;
+    static std::set<std::string> loaded;
+    {
+        std::lock_guard<std::mutex> hold(mutex);
+        if (!loaded.insert(toString(op.operator_name())).second) return;
+    }
+    cudaDeviceSynchronize();
+}
+
 void launch(Work work, at::Device device) {
+    load(work.op);
     const auto stream = c10::cuda::getCurrentCUDAStream(device.index());
     cudaLaunchHostFunc(stream, run, new Work(std::move(work)));
 }
