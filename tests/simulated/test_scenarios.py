@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -182,12 +183,12 @@ def test_a_rank_that_stands_without_letting_go_of_python_is_no_riddle(
     assert results[1]["verdict"] == "PASSED"
 
 
-def test_a_peer_that_died_is_lost_where_it_was_reached_over_sockets(
+def test_a_program_that_waits_for_a_dead_peer_needs_what_nccl_lacks(
     around: dict[str, str], tmp_path: Path
 ) -> None:
-    own = {**around, "SIMULATED_GPUS": "1"}
-    results = run(own, tmp_path, "--share-gpu", a=KILLED, b=SUM)
-    assert verdicts(results) == ["PASSED", "PASSED"]
+    results = run(around, tmp_path, a=KILLED, b=SUM)
+    assert verdicts(results) == ["UNSUPPORTED", "PASSED"]
+    assert "`timeouts`" in results[0]["reason"]
 
 
 def test_models_train_on_the_devices_of_their_ranks(around: dict[str, str], tmp_path: Path) -> None:
@@ -200,3 +201,67 @@ def test_a_kernel_that_is_not_there_is_no_failure_of_the_program(
     results = run(around, tmp_path, a=WITHOUT_KERNEL, b=SUM)
     assert verdicts(results) == ["UNSUPPORTED", "PASSED"]
     assert "the simulated runtime has no kernel" in results[0]["reason"]
+
+
+LEFT_ALONE = """\
+world_size: 2
+tensors: {x: [1]}
+steps:
+  - {ranks: 0, all_reduce: {tensor: x, async_op: true}, as: sum}
+  - {ranks: 0, wait: sum}
+expect: {outcome: deadlock, diagnosis: missing_participant, blocked: {0: wait sum}}
+"""
+
+
+@pytest.mark.parametrize(("switch", "stands"), [("0", "wait sum"), ("1", "all_reduce")])
+def test_a_ring_that_is_connected_at_run_time_blocks_the_host_in_its_call(
+    around: dict[str, str], tmp_path: Path, switch: str, stands: str
+) -> None:
+    (result,) = run({**around, "NCCL_RUNTIME_CONNECT": switch}, tmp_path, a=LEFT_ALONE)
+    assert result["observed"]["blocked"] == {"0": stands}
+
+
+@pytest.mark.parametrize(
+    "switch",
+    ["TORCH_NCCL_USE_COMM_NONBLOCKING=1", "CUDA_MODULE_LOADING=LAZY", "TORCH_NCCL_BLOCKING_WAIT=1"],
+)
+def test_other_ways_of_nccl_and_cuda_come_to_the_same(
+    around: dict[str, str], tmp_path: Path, switch: str
+) -> None:
+    name, _, value = switch.partition("=")
+    results = run({**around, name: value}, tmp_path, a=LEFT_ALONE, b=SUM, c=MESH)
+    assert verdicts(results) == ["PASSED"] * 3
+
+
+def test_a_task_of_slurm_with_a_gpu_of_its_own_takes_that(
+    around: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "a.yaml").write_text(SUM)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "torch_scenarios.worker", "--backend", "nccl", "a.yaml"],
+            cwd=tmp_path,
+            env={
+                **around,
+                **dict.fromkeys(("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), "2"),
+                **dict.fromkeys(("SLURM_STEP_NUM_NODES", "SLURM_NNODES"), "1"),
+                **dict.fromkeys(("SLURM_PROCID", "SLURM_LOCALID"), str(rank)),
+                "SLURM_GPUS_PER_TASK": "1",
+                "SLURM_TASKS_PER_NODE": "2",
+                "SLURM_JOB_ID": str(os.getpid()),
+                "SLURM_STEP_ID": "0",
+                "CUDA_VISIBLE_DEVICES": str(rank),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    outputs = [rank.communicate(timeout=120)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], outputs
+    assert "1 passed" in outputs[0]

@@ -145,6 +145,47 @@ def test_slices_of_a_gpu_are_counted_by_a_process(
     assert nccl.count(fake_torch(8)) == 1
 
 
+STEP = {"SLURM_STEP_NUM_TASKS": "8", "SLURM_STEP_NUM_NODES": "1"}
+
+
+@pytest.mark.parametrize(
+    ("around", "bound"),
+    [
+        ({**STEP, "SLURM_GPUS_PER_TASK": "1"}, True),
+        ({**STEP, "SLURM_GPU_BIND": "single:1"}, True),
+        ({**STEP, "SLURM_GPU_BIND": "verbose,map_gpu:0,1"}, True),
+        ({**STEP, "SLURM_GPUS_PER_TASK": "1", "SLURM_GPU_BIND": "none"}, False),
+        (STEP, False),
+        ({"SLURM_GPUS_PER_TASK": "8"}, False),  # in the script of a batch job
+        ({**STEP, "SLURM_STEP_NUM_TASKS": "1", "SLURM_GPUS_PER_TASK": "8"}, False),
+        ({**STEP, "SLURM_GPUS_PER_TASK": "1", "TORCHELASTIC_RUN_ID": "x"}, False),
+    ],
+)
+def test_tasks_of_slurm_that_have_gpus_of_their_own_are_known(
+    around: dict[str, str], *, bound: bool
+) -> None:
+    assert nccl.is_bound(around) is bound
+    assert nccl.count_for(fake_torch(1), 8, around) == (8 if bound else 1)
+
+
+@pytest.mark.parametrize(
+    ("devices", "nodes", "found"),
+    [
+        ("01234567", 2, ["0,1,2,3", "4,5,6,7"]),
+        ("012", 2, ["0", "1"]),
+        ("0", 2, ["0", ""]),
+        ("", 2, ["", ""]),
+    ],
+)
+def test_hosts_of_one_machine_have_gpus_apart(devices: str, nodes: int, found: list[str]) -> None:
+    assert nccl.split_devices(devices, nodes) == found
+
+
+def test_gpus_are_named_as_the_shell_names_them() -> None:
+    assert nccl.visible(fake_torch(2), {}) == ("0", "1")
+    assert nccl.visible(fake_torch(1), {"CUDA_VISIBLE_DEVICES": "5"}) == ("5",)
+
+
 # ---------------------------------------------------------------------------- the choice
 
 

@@ -423,7 +423,24 @@ def _on_simulated_hosts(options: dict[str, Any]) -> NoReturn:
     import_module("torch_scenarios.worker.agent")  # and torch, once for all hosts
     from torch_scenarios.cli import main
 
-    sys.exit(netns.run(options["netns"], main))
+    devices = _devices_of_hosts(options["netns"], share_gpu=options["share_gpu"])
+
+    def be_host() -> None:
+        if devices:
+            os.environ["CUDA_VISIBLE_DEVICES"] = devices[int(os.environ["NODE"])]
+        main()
+
+    sys.exit(netns.run(options["netns"], be_host))
+
+
+def _devices_of_hosts(nodes: int, *, share_gpu: bool) -> list[str]:
+    """Return which GPUs each simulated host sees; nothing where there are none, or all share."""
+    from torch_scenarios.execution import backends
+
+    torch = sys.modules["torch"]
+    seen = backends.visible(torch, os.environ)
+    backends.count.cache_clear()  # each host counts its own
+    return backends.split_devices(seen, nodes) if len(seen) >= nodes or not share_gpu else []
 
 
 def conducted(

@@ -8,7 +8,7 @@ import re
 import resource
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -96,6 +96,44 @@ def count(torch: ModuleType) -> int:
 def is_sliced() -> bool:
     """Return whether a GPU of this machine is in slices (MIG), which the driver does not count."""
     return any(SLICES.glob("gpu*/mig/gi*"))
+
+
+def count_for(torch: ModuleType, tasks: int, around: Mapping[str, str]) -> int:
+    """Return how many GPUs some tasks of this machine have, of which this process may see its own.
+
+    Slurm can give each task GPUs of its own (`--gpus-per-task`, `--gpu-bind`; srun(1)): then one
+    task sees no other's, and counts its own.
+    """
+    return count(torch) * (tasks if is_bound(around) else 1)
+
+
+def is_bound(around: Mapping[str, str]) -> bool:
+    """Return whether Slurm gives each task of this step GPUs of its own.
+
+    A step of one task on each node, or one whose tasks are torchrun's agents, starts no ranks.
+    """
+    tasks, nodes = (around.get(f"SLURM_STEP_NUM_{each}", "1") for each in ("TASKS", "NODES"))
+    if "TORCHELASTIC_RUN_ID" in around or tasks == nodes:
+        return False
+    bound = around.get("SLURM_GPU_BIND", "").removeprefix("verbose,")
+    if bound and bound != "none":
+        return bound.startswith(("single", "per_task", "map_gpu", "mask_gpu"))
+    return around.get("SLURM_GPUS_PER_TASK", "") not in {"", "0"} and bound != "none"
+
+
+def split_devices(visible: Sequence[str], nodes: int) -> list[str]:
+    """Return what CUDA_VISIBLE_DEVICES is on each of some hosts that one machine simulates.
+
+    None of them has a GPU of another's; those that come too late have none.
+    """
+    each = max(1, len(visible) // nodes)
+    return [",".join(visible[at * each : (at + 1) * each]) for at in range(nodes)]
+
+
+def visible(torch: ModuleType, around: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the GPUs that this process sees, as CUDA_VISIBLE_DEVICES has them."""
+    named = tuple(filter(None, around.get("CUDA_VISIBLE_DEVICES", "").split(",")))
+    return named or tuple(map(str, range(count(torch))))
 
 
 def may_be_here() -> bool:
@@ -638,7 +676,7 @@ def _automatic(
 ) -> tuple[str, tuple[str, ...]]:
     """Return the backend, and what `auto` has to say about it."""
     dist = torch.distributed
-    gpus = count(torch) if dist.is_nccl_available() else 0
+    gpus = count_for(torch, ranks, os.environ) if dist.is_nccl_available() else 0
     able = gpus >= ranks or bool(gpus and share_gpu)
     spelled = _spelled(scenario.backends or (), able=able)
     if spelled is not None:
@@ -704,7 +742,7 @@ def _require_gpus(
             "of torch, or run with --backend gloo."
         )
         raise LaunchError(message)
-    gpus = count(torch)
+    gpus = count_for(torch, ranks, os.environ)
     if gpus == 0:
         what = "NCCL" if "nccl" in names(backend) else f"the backend {backend}"
         message = f"{what} needs a GPU, and torch sees none here. Run with --backend gloo."
@@ -722,7 +760,7 @@ def _shared(torch: Any, ranks: int, here: int) -> Sharing | None:
 
     It is the same for every scenario of a launch: NCCL reads its environment once.
     """
-    version, gpus = version_of(torch), count(torch)
+    version, gpus = version_of(torch), count_for(torch, ranks, os.environ)
     shared = sharing(version, here, gpus)
     if not isinstance(shared, str):
         return shared

@@ -34,7 +34,13 @@ import torch.distributed
 
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.execution import backends
-from torch_scenarios.execution.backends import carrier, device_type, lack_of, require_known
+from torch_scenarios.execution.backends import (
+    carrier,
+    device_type,
+    is_bound,
+    lack_of,
+    require_known,
+)
 from torch_scenarios.execution.heartbeat import Beats
 from torch_scenarios.execution.letters import ForgedError, Secret
 from torch_scenarios.execution.nodes import (
@@ -295,7 +301,7 @@ class Worker:
             return torch.device("cpu")
         count = torch.cuda.device_count()
         index = int(os.environ.get("LOCAL_RANK", self.rank))
-        if index >= count and not order.share_gpu:
+        if index >= count and not order.share_gpu and not is_bound(os.environ):
             message = f"rank {self.rank} is worker {index} of its machine, which has {count} GPUs"
             raise LaunchError(message)
         device = torch.device("cuda", index % count)
