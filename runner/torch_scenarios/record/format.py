@@ -991,8 +991,9 @@ def _number(number: object) -> int:
 
 
 def _member(ranks: tuple[int, ...], at: object) -> int | None:
-    """Return the rank at a place of a group; None for no place."""
-    return None if at is None else ranks[_whole(at)]
+    """Return the rank at a place of a group; None for no place, and for one that it has not."""
+    place = -1 if at is None else _whole(at)
+    return ranks[place] if 0 <= place < len(ranks) else None
 
 
 def _require_tensors(

@@ -1021,10 +1021,10 @@ def _tensor(tensor: Any) -> str:
             _SHAPES.clear()
         told = _SHAPES[shape] = f"{list(shape)}"
     try:
-        place = tensor.data_ptr()
-    except RuntimeError:
-        place = 0
-    return f'["{dtype}",{told},{place},{tensor.nbytes}]'
+        place, size = tensor.data_ptr(), tensor.nbytes
+    except RuntimeError:  # a sparse tensor is several, and has neither
+        place, size = 0, tensor.numel() * tensor.element_size()
+    return f'["{dtype}",{told},{place},{size}]'
 
 
 def _tensors(tensors: Any) -> str:

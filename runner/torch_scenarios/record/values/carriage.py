@@ -43,6 +43,8 @@ GATHERS = frozenset({"allgather_", "_allgather_base_", "gather_"})
 LOOKED_AT = frozenset({"allreduce_", "broadcast_"})
 #: what Gloo reduces wrongly where the tensor has strides
 STRIDED = frozenset({"allreduce_", "broadcast_", "reduce_"})
+#: what sends each rank's tokens to the ranks of their experts, and back
+EXCHANGING = frozenset({"alltoall_", "alltoall_base_"})
 #: calls that only read their tensor
 SENDING = frozenset({"send"})
 #: elements that tell one tensor from another
@@ -96,6 +98,8 @@ class Carriage:
         self._gradients: dict[int, int] | None = None
         self._weights: dict[int, int] | None = None
         self._known = -1
+        #: exchanges of activations since the forward pass began: between two of them are experts
+        self.exchanges = 0
         recorder = witness.recorder
         self._recorder = recorder
         #: torch's own `Work.wait`, where the recorder has put one around it
@@ -110,7 +114,8 @@ class Carriage:
         """Make a call as it would be made, and write down what it carries."""
         before = None
         with self._witness.guard:
-            before = self._before(number, name, group, args, sys._getframe(2))
+            frame = sys._getframe(2)
+            before = self._before(number, name, group, args, frame, is_awaited=is_awaited)
         if self._answer is None:
             result = go_on()
         else:
@@ -130,7 +135,9 @@ class Carriage:
 
     # ------------------------------------------------------------------ one call
 
-    def _before(self, number: int, name: str, group: Any, args: Any, frame: Any) -> Any:
+    def _before(
+        self, number: int, name: str, group: Any, args: Any, frame: Any, *, is_awaited: bool
+    ) -> Any:
         at = SENT_AT.get(name)
         if at is None:
             return None
@@ -148,6 +155,8 @@ class Carriage:
         grad_on = self._torch.is_grad_enabled()
         with self._torch.no_grad():
             details += [self._describe(tensor, name, maker) for tensor in tensors[:64]]
+        if name in EXCHANGING and not self._witness.in_backward and tensors[0].is_floating_point():
+            self.exchanges += 1
         self._witness.parameters.distrust(
             number
             for each in details
@@ -156,7 +165,8 @@ class Carriage:
         )
         if maker == "user":
             self._look_at_strides(name, tensors, place)
-            self._look_at_use(name, tensors, frame, place)
+            self._look_at_use(name, tensors, frame, place, is_awaited=is_awaited)
+            self._look_at_outputs(name, args, place)
             if grad_on:
                 self._suspect(name, tensors, args, place, len(ranks))
         op = self._op(name, args)
@@ -308,12 +318,19 @@ class Carriage:
         if name not in STRIDED or self._recorder.dist.get_backend() != "gloo":
             return
         for tensor in tensors:
-            if not tensor.is_contiguous() and tensor.device.type == "cpu":
+            if not _fills_its_memory(tensor) and tensor.device.type == "cpu":
                 self._put(["x", "in_place_of_strided", place, {"shape": list(tensor.shape)}])
 
-    def _look_at_use(self, name: str, tensors: list[Any], frame: Any, place: int) -> None:
-        """See whether the result of a call in place is lost at once: its tensor is a temporary."""
+    def _look_at_use(
+        self, name: str, tensors: list[Any], frame: Any, place: int, *, is_awaited: bool
+    ) -> None:
+        """See whether the result of a call in place is lost at once: its tensor is a temporary.
+
+        The work of an asynchronous call has the tensor, and its future gives it to a hook.
+        """
         if name not in {"allreduce_", "broadcast_"} or len(tensors) != 1:
+            return
+        if not is_awaited and _reads_results(frame, self._witness.is_foreign):
             return
         tensor = tensors[0]
         storage = tensor.untyped_storage()
@@ -323,6 +340,14 @@ class Carriage:
         if written is not None:
             words = ast.unparse(written)[:80]
             self._put(["x", "result_dropped", place, {"argument": words}])
+
+    def _look_at_outputs(self, name: str, args: Any, place: int) -> None:
+        """See whether a list for the parts of all ranks holds one tensor many times."""
+        if name not in {"allgather_", "gather_"}:
+            return
+        outputs = [each for each in tensors_in(args[0], self._torch.Tensor) if each.numel()]
+        if len(outputs) > len({each.data_ptr() for each in outputs}):
+            self._put(["x", "result_dropped", place, {"parts": len(outputs)}])
 
     def _suspect(self, name: str, tensors: list[Any], args: Any, place: int, members: int) -> None:
         """Keep a call that takes a tensor with a graph until the backward pass shows its use."""
@@ -339,6 +364,7 @@ class Carriage:
 
     def before_backward(self, roots: Any) -> None:
         """Find the suspects that the loss depends on."""
+        self.exchanges = 0
         if not self._suspects:
             return
         waiting, self._suspects = self._suspects, []
@@ -438,6 +464,23 @@ class Carriage:
     def forget_gradients(self) -> None:
         """Forget where gradients are: a backward pass has made them."""
         self._gradients = None
+
+
+def _fills_its_memory(tensor: Any) -> bool:
+    """Whether a tensor's elements are one block of memory, in whatever order of dimensions."""
+    size = 1
+    for stride, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if length > 1 and stride != size:
+            return False
+        size *= length
+    return True
+
+
+def _reads_results(frame: Any, is_foreign: Any) -> bool:
+    """Whether the function that makes a call reads results of works or of their futures."""
+    while frame is not None and is_foreign(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame is not None and not {"get_future", "result"}.isdisjoint(frame.f_code.co_names)
 
 
 def _is_multiple(head: Any, own: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from typing import Any
 
 from msgspec import Struct
@@ -20,7 +20,15 @@ from torch_scenarios.record.values.format import (
     OptimizerStep,
     ValueRecord,
 )
-from torch_scenarios.record.values.roles import EQUALIZING, Ranks, ReplicaGroup, Roles
+from torch_scenarios.record.values.roles import (
+    EQUALIZING,
+    Ranks,
+    ReplicaGroup,
+    Roles,
+    find_experts,
+    find_scattering_groups,
+    find_stages,
+)
 from torch_scenarios.verdict.finding import ranks_text
 
 Records = Mapping[int, ValueRecord]
@@ -216,25 +224,131 @@ def find_replicas_apart(records: Records, roles: Roles) -> Iterator[ValueFinding
     yield from _scales_apart(records, roles)
 
 
+def find_ties_apart(records: Records, roles: Roles) -> Iterator[ValueFinding]:
+    """Yield an embedding that two stages of a pipeline begin with, and that is not one any more."""
+    del roles
+    for one, other in combinations(find_stages(records), 2):
+        if _trains_alike(records[one], records[other]):
+            continue  # each has a whole model: they pass on something else than a pipeline does
+        for mine, theirs in _ties(records[one], records[other]):
+            for step, another in zip(records[one].steps, records[other].steps, strict=False):
+                if step.after.get(mine) == another.after.get(theirs):
+                    continue
+                if mine not in step.after or theirs not in another.after:
+                    break
+                names = [records[one].parameters[mine].name, records[other].parameters[theirs].name]
+                yield ValueFinding(
+                    code="replicas_differ",
+                    message=f"`{names[0]}` of rank {one} and `{names[1]}` of rank {other} are one "
+                    f"weight of two stages, and are not equal any more after step {step.turn}",
+                    ranks=(one, other),
+                    rank=one,
+                    place=step.place,
+                    hint="sum the gradients of a weight that two stages share over these stages, "
+                    "before the optimizer steps",
+                    turn=step.turn,
+                    name=names[0],
+                )
+                return
+
+
+def _ties(one: ValueRecord, other: ValueRecord) -> Iterator[tuple[int, int]]:
+    """Yield the parameters of two stages that begin alike, and of which one is an embedding."""
+    embeddings = {e.details[0] for e in one.of_kind("embedding")}
+    others = {e.details[0] for e in other.of_kind("embedding")}
+    for mine, theirs in product(_trained_weights(one), _trained_weights(other)):
+        about, alike = one.parameters[mine], other.parameters[theirs]
+        is_one = about.first == alike.first and about.shape == alike.shape
+        if is_one and not about.constant and (mine in embeddings or theirs in others):
+            yield mine, theirs
+
+
+def _trains_alike(one: ValueRecord, other: ValueRecord) -> bool:
+    """Whether most of what two ranks train began alike."""
+    firsts = [{each.parameters[n].first for n in _trained_weights(each)} for each in (one, other)]
+    return len(firsts[0] & firsts[1]) * 2 > max(map(len, firsts))
+
+
+def _trained_weights(record: ValueRecord) -> list[int]:
+    """Return the parameters that have a gradient at the first step."""
+    return [n for step in record.steps[:1] for n, each in step.gradients.items() if each]
+
+
 def _begin_apart(records: Records, group: ReplicaGroup) -> ValueFinding:
     """Return that weights differ before the first step, though their gradients are reduced."""
     rank = group.ranks[0]
     record = records[rank]
     names = [each.name for each in record.parameters.values() if each.name in group.names]
     about = record.parameters[record.names[names[0]]]
+    place = about.made if about.made >= 0 else about.place
+    if loaded := _loaded_on_some(records, group.ranks, 0):
+        rank, place = loaded
+    elif mixed := _mixes_parts(records, group):
+        return mixed
+    who = f": {ranks_text((rank,))} loads a state that the others do not load" if loaded else ""
     return ValueFinding(
         code="replicas_differ",
         message=f"{_names(names)} {'are' if len(names) > 1 else 'is'} not equal on "
         f"{ranks_text(group.ranks)} when the training begins, and {group.because} makes "
-        f"{'them replicas' if len(names) > 1 else 'it a replica'}",
+        f"{'them replicas' if len(names) > 1 else 'it a replica'}{who}",
         ranks=group.ranks,
         rank=rank,
-        place=about.made if about.made >= 0 else about.place,
+        place=place,
         hint="seed all ranks alike before the model is made, or broadcast its weights from one "
         "rank: `for p in model.parameters(): dist.broadcast(p.data, 0)`",
         turn=0,
         name=names[0],
     )
+
+
+def _loaded_on_some(records: Records, ranks: Ranks, turn: int) -> tuple[int, int] | None:
+    """Return a rank and the line at which it loads a state before a turn, and others do not."""
+    lines = {
+        rank: [e.details[1] for e in records[rank].of_kind("load") if e.details[0] <= turn]
+        for rank in ranks
+        if rank in records
+    }
+    least = min(map(len, lines.values()), default=0)
+    return next(((r, own[-1]) for r, own in lines.items() if len(own) > least), None)
+
+
+def _mixes_parts(records: Records, group: ReplicaGroup) -> ValueFinding | None:
+    """Return that a collective sums the gradients of different parts of a model.
+
+    Some of its ranks hold one and the same part: these are the replicas.
+    """
+    named = [*_exact_reductions(records, group)]
+    experts = find_experts(records)
+    for rank, name, call in named:
+        alike = _parts({r: records[r].parameters[records[r].names[name]].first for r in call.ranks})
+        if len(alike) > 1 and (name in experts or {len(each) for each in alike} != {1}):
+            parts = "; ".join(ranks_text(each) for each in alike)
+            return ValueFinding(
+                code="replicas_differ",
+                message=f"the gradients of different parts of `{name}` are reduced together: "
+                f"{ranks_text(call.ranks)} hold {len(alike)} parts of it ({parts})",
+                ranks=call.ranks,
+                rank=rank,
+                place=call.place,
+                hint="reduce over the ranks that hold the same part: the data-parallel group in "
+                "place of all ranks",
+                turn=call.turn,
+                name=name,
+            )
+    return None
+
+
+def _exact_reductions(
+    records: Records, group: ReplicaGroup
+) -> Iterator[tuple[int, str, CarryingCall]]:
+    """Yield the calls that reduce the gradients of a group, by the memory of these."""
+    for rank in group.ranks:
+        for call in records[rank].calls:
+            for each in call.tensors if call.ranks == group.ranks else ():
+                for number in each.parameters if each.exact else ():
+                    name = records[rank].parameters[number].name
+                    if each.carries == "gradient" and name in group.names:
+                        yield rank, name, call
 
 
 def _first_difference(records: Records, group: ReplicaGroup) -> Iterator[ValueFinding]:
@@ -350,6 +464,9 @@ def _replicas_differ(
     when = f"after step {turn}" if kind == 2 else f"at step {turn}"
     parts = _parts({rank: state.get(apart[0]) for rank, state in states.items()})
     rank = parts[-1][0]
+    place = _written_at(group, records[rank], apart[0], events[rank])
+    if kind == 0 and (loaded := _loaded_on_some(records, group.ranks, turn)):
+        rank, place = loaded
     rates = {r: e.rates for r, e in events.items() if isinstance(e, OptimizerStep) and e.rates}
     hint = (
         "let every rank do the same to its weights: broadcast them once at the start, synchronise "
@@ -365,7 +482,7 @@ def _replicas_differ(
         f"{'them replicas' if len(apart) > 1 else 'it a replica'}",
         ranks=group.ranks,
         rank=rank,
-        place=_written_at(group, records[rank], apart[0], events[rank]),
+        place=place,
         hint=hint,
         turn=turn,
         name=apart[0],
@@ -846,10 +963,17 @@ PROVED: dict[str, tuple[Callable[[Mapping[str, Any]], str], str, bool]] = {
     ),
     "result_dropped": (
         lambda about: (
-            f"the result is lost: the call writes into `{about['argument']}`, a "
+            f"the parts of {about['parts'] - 1} ranks are lost: the list holds one tensor "
+            f"{about['parts']} times, which has the part that comes last"
+            if "parts" in about
+            else f"the result is lost: the call writes into `{about['argument']}`, a "
             "temporary that no variable holds"
         ),
-        "give the temporary a name before the call, and use that name afterwards",
+        (
+            "give each result a tensor that you keep: a name before the call in place of a "
+            "temporary, `[torch.empty_like(x) for _ in range(n)]` in place of "
+            "`[torch.empty_like(x)] * n`"
+        ),
         True,
     ),
     "touched_in_flight": (
@@ -909,7 +1033,7 @@ def find_proved(records: Records, roles: Roles) -> Iterator[ValueFinding]:
 def find_local_norms(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     """Yield clipping by norms that differ on ranks of one model, where it clips."""
     details = {rank: [*record.of_kind("clip")] for rank, record in records.items()}
-    for ranks, what in _norm_groups(roles):
+    for ranks, what in _norm_groups(records, roles):
         lists = {rank: details[rank] for rank in ranks if details.get(rank)}
         if len(lists) < 2:
             continue
@@ -939,8 +1063,10 @@ def find_local_norms(records: Records, roles: Roles) -> Iterator[ValueFinding]:
             return
 
 
-def _norm_groups(roles: Roles) -> Iterator[tuple[Ranks, str]]:
-    for ranks in roles.model:
+def _norm_groups(records: Records, roles: Roles) -> Iterator[tuple[Ranks, str]]:
+    parts = find_scattering_groups(records) | {*roles.model}
+    parts |= {tuple(e.details[0]) for r in records.values() for e in r.of_kind("sharded")}
+    for ranks in sorted(parts):
         yield ranks, "hold parts of one model"
     for ranks in roles.data:
         yield ranks, "hold replicas of one model"
@@ -1097,6 +1223,7 @@ INVARIANTS: tuple[tuple[str, Applies, Search], ...] = (
         ),
         find_replicas_apart,
     ),
+    ("replicas_differ", lambda records, _: len(find_stages(records)) > 1, find_ties_apart),
     (
         "same_samples",
         lambda records, roles: (

@@ -149,7 +149,7 @@ class Parameters:
         """
         known = self._roots.get(id(module))
         if known is not None and known[0]() is module:
-            number, owner = known[1], known[2]()
+            number, owner, variable = known[1], known[2](), ""
             owner = module if owner is None else owner
         else:
             number = len(self._roots)
@@ -159,13 +159,18 @@ class Parameters:
             self._roots[id(module)] = (self._weak(module), number, self._weak(owner))
             self._prefixes.setdefault(id(owner), self._prefix(owner, variable))
         prefix = self._prefixes.get(id(owner), "")
+        kind = self._torch.nn.Embedding
+        embeddings = {id(each.weight) for each in owner.modules() if isinstance(each, kind)}
         if known is None:
             for name, each in modules_of(owner, prefix):
-                self._modules[id(each)] = (self._weak(each), name)
+                own = name or (variable if number else "")  # the first one is the model
+                self._modules[id(each)] = (self._weak(each), own)
         for name, tensor, kind in tensors_of(owner, prefix):
             if self.find(tensor) is None:
                 self._names.add(name)
-                self.register(tensor, name, kind, place, number)
+                known = self.register(tensor, name, kind, place, number)
+                if id(tensor) in embeddings:
+                    self._put(["embedding", known.number])
         return int(number)
 
     def name_module(self, module: Any) -> str | None:

@@ -209,6 +209,7 @@ def _rows_before_step(record: ValueRecord) -> list[str]:
 def _another_batch(first: ValueRecord, together: Records) -> str:
     """Return that one process trains on other rows than several do, or nothing."""
     own = set(_rows_before_step(first))
+    together = {r: each for r, each in together.items() if not _is_later_stage(each, own)}
     rows = {rank: _rows_before_step(record) for rank, record in together.items()}
     union = {row for each in rows.values() for row in each}
     if not own or not union or own == union:
@@ -227,6 +228,14 @@ def _another_batch(first: ValueRecord, together: Records) -> str:
         f"the global batch is another one: one process trains on {len(own)} rows before its first "
         f"step, {len(together)} ranks on {len(union)}, of which {len(own & union)} are the same"
     )
+
+
+def _is_later_stage(record: ValueRecord, rows: set[str]) -> bool:
+    """Whether a rank's inputs are what another one has sent it, and no rows of the data."""
+    received = next((each.at for each in record.calls if each.operation == "recv_"), None)
+    called = next((each.at for each in record.of_kind("in")), None)
+    is_sent = received is not None and called is not None and received < called
+    return is_sent and rows.isdisjoint(_rows_before_step(record))
 
 
 def _other_shapes(first: ValueRecord, together: Records) -> tuple[int, int] | None:
@@ -254,6 +263,7 @@ def _inputs_before_step(record: ValueRecord) -> list[tuple[int, tuple[int, ...]]
 def _missing_rows(first: ValueRecord, together: Records) -> Iterator[ValueFinding]:
     """Yield rows of the reference's batch that no rank has, where ranks have others twice."""
     own = set(_rows_before_step(first))
+    together = {r: each for r, each in together.items() if not _is_later_stage(each, own)}
     rows = {rank: _rows_before_step(record) for rank, record in together.items()}
     union = {row for each in rows.values() for row in each}
     if not own or not union or own == union or _other_shapes(first, together):

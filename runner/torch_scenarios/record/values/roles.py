@@ -98,10 +98,13 @@ def _model_groups(records: Mapping[int, ValueRecord]) -> set[Ranks]:
     """Return the groups that exchange activations, those of pipelines as one."""
     found: set[Ranks] = set()
     piped: set[int] = set()
+    has_experts = bool(find_experts(records))
     for rank, record in records.items():
         for call in record.calls:
             if not any(each.carries == "activation" for each in call.tensors):
                 continue
+            if has_experts and call.operation.startswith("alltoall"):
+                continue  # ranks that exchange tokens with experts have rows of their own
             if call.operation in MESSAGES:
                 piped.add(rank)
             elif len(call.ranks) > 1:
@@ -109,6 +112,26 @@ def _model_groups(records: Mapping[int, ValueRecord]) -> set[Ranks]:
     if len(piped) > 1:
         found.add(tuple(sorted(piped)))
     return found
+
+
+def find_experts(records: Mapping[int, ValueRecord]) -> set[str]:
+    """Return the names of parameters that work on what other ranks have sent."""
+    return {
+        record.parameters[number].name
+        for record in records.values()
+        for each in record.of_kind("expert")
+        for number in each.details[0]
+    }
+
+
+def find_stages(records: Mapping[int, ValueRecord]) -> list[int]:
+    """Return the ranks that send or get what modules gave back: the stages of a pipeline."""
+
+    def is_passed(call: CarryingCall) -> bool:
+        kinds = {each.carries for each in call.tensors if each.size > 1}
+        return call.operation in MESSAGES and bool(kinds & {"activation", "metric"})
+
+    return [rank for rank, record in sorted(records.items()) if any(map(is_passed, record.calls))]
 
 
 def _of_ddp(records: Mapping[int, ValueRecord]) -> Iterator[ReplicaGroup]:
@@ -291,7 +314,8 @@ def _of_optimizers(
     records: Mapping[int, ValueRecord], groups: Sequence[ReplicaGroup], model: set[Ranks]
 ) -> Iterator[ReplicaGroup]:
     """Yield what an optimizer steps with replicas, and what ranks begin with alike."""
-    if _exchanges_experts(records) or any(each.averages for each in groups):
+    experts = find_experts(records)
+    if any(each.averages for each in groups) or (_exchanges_experts(records) and not experts):
         return
     for group in [each for each in groups if each.gradients and each.ranks not in model]:
         names: set[str] | None = None
@@ -299,7 +323,8 @@ def _of_optimizers(
             own = _stepped_with(records[rank], group.names) if rank in records else set()
             names = own if names is None else names & own
         known = {n for each in groups if set(each.ranks) >= set(group.ranks) for n in each.names}
-        names = {each for each in (names or set()) - known if _is_alike(records, group.ranks, each)}
+        names = (names or set()) - known - experts
+        names = {each for each in names if _is_alike(records, group.ranks, each)}
         if names:
             yield ReplicaGroup(
                 ranks=group.ranks,
@@ -465,7 +490,7 @@ def _is_trained(record: ValueRecord, number: int) -> bool:
 def _of_samplers(records: Mapping[int, ValueRecord]) -> Iterator[Ranks]:
     """Yield the ranks that samplers deal rows to: one each."""
     world = tuple(sorted(records))
-    for loader in range(8):
+    for loader in sorted({number for rank in world for number in records[rank].loaders}):
         details = [records[rank].loaders.get(loader, {}) for rank in world]
         if all(each.get("num_replicas") == len(world) for each in details) and {
             each.get("rank") for each in details
@@ -499,6 +524,18 @@ def _is_report(call: CarryingCall) -> bool:
 
 def _of_units(records: Mapping[int, ValueRecord]) -> set[Ranks]:
     """Return the groups that FSDP shards over."""
+    units = {tuple(e.details[1]) for r in records.values() for e in r.of_kind("unit")}
+    flat = {tuple(e.details[0]) for r in records.values() for e in r.of_kind("sharded")}
+    return units | {ranks for ranks in flat if len(ranks) > 1}
+
+
+def find_scattering_groups(records: Mapping[int, ValueRecord]) -> set[Ranks]:
+    """Return the groups that leave a part of each gradient on each rank."""
     return {
-        tuple(each.details[1]) for record in records.values() for each in record.of_kind("unit")
+        call.ranks
+        for record in records.values()
+        for call in record.calls
+        if call.operation in SCATTERING
+        and len(call.ranks) > 1
+        and all(each.carries == "gradient" for each in call.tensors)
     }

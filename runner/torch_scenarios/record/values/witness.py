@@ -44,6 +44,8 @@ DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
 STOP_S = 10.0
 #: parameters of which it is known where they are made
 MOST_BIRTHS = 1 << 14
+#: number from which loaders are numbered
+FIRST_LOADER = 10_000
 #: places whose variables are searched for modules
 MOST_LOOKS = 32
 
@@ -118,12 +120,14 @@ class ValueWitness:
         self._nan = False
         self._late = []
         self._looked: set[int] = set()
+        self._experts: set[int] = set()
         self._wrapped = {}
         #: whether a loader has given a batch since the last step; rows are seen there
         self._loaded = False
         self._keeps_rows = bool(settings.get("bytes"))
         self._optimizers: dict[int, tuple[Any, int]] = {}
-        self._loaders: dict[int, tuple[Any, int, int]] = {}
+        #: line at which loaders are read -> their dataset and sampler, and the epoch of each
+        self._loaders: dict[str, list[list[Any]]] = {}
         self.carriage = Carriage(self)
         #: hears of what passes, so that it may keep values: modules, losses, gradients, weights
         self.listeners: list[Any] = []
@@ -236,6 +240,8 @@ class ValueWitness:
             self._watch_dropout,
             self._watch_scaler,
             self._watch_fsdp,
+            self._watch_flat_fsdp,
+            self._watch_loading,
         ):
             with self.guard:
                 watch()
@@ -249,10 +255,19 @@ class ValueWitness:
             grad = self.torch.is_grad_enabled()
             with self.torch.no_grad():
                 self._enter_root(module, inputs, grad=grad)
+        if self.carriage.exchanges % 2 and module._parameters and not self.in_backward:
+            self._know_expert(module)
         if self.carriage.pending:
             self.carriage.reads(inputs, "a module")
         for each in self.listeners:
             each.enter(module, inputs, depth)
+
+    def _know_expert(self, module: Any) -> None:
+        """Write down the parameters of a module that works on what other ranks have sent."""
+        if id(module) not in self._experts:
+            self._experts.add(id(module))
+            own = [self.parameters.find(each) for each in module._parameters.values()]
+            self.put(["expert", [each.number for each in own if each is not None]])
 
     def _enter_root(self, module: Any, inputs: Any, *, grad: bool) -> None:
         if self.settings.get("stop") and self.is_past:
@@ -271,9 +286,11 @@ class ValueWitness:
         changed = self._rehashed()
         if module.training and grad and (self._keeps_rows or not self._loaded):
             tensor = self.torch.Tensor
-            rows = row_digests([each for each in inputs if isinstance(each, tensor)], tensor)
-            shapes = [list(each.shape[1:]) for each in inputs if isinstance(each, tensor)]
-            self.put(["in", self.turn, rows[:MOST_ROWS], root, place, shapes])
+            own = [each for each in inputs if isinstance(each, tensor) and each.grad_fn is None]
+            if own or not inputs:  # what a graph has computed is no data
+                rows = row_digests(own, tensor)[:MOST_ROWS]
+                shapes = [list(each.shape[1:]) for each in own]
+                self.put(["in", self.turn, rows, root, place, shapes])
         self.put(
             [
                 "f",
@@ -496,15 +513,30 @@ class ValueWitness:
         kind.__init__, kind.__next__, kind._next_index = beginning, stepping, indexing
 
     def _loader(self, loader: Any) -> dict[str, Any]:
-        known = self._loaders.get(id(loader))
-        if known is None or known[0]() is not loader:
-            number = len(self._loaders)
-            epoch = 0
-            self.put(["l", number, self._place_of_user(), describe_loader(loader)])
-        else:
-            number, epoch = known[1], known[2] + 1
-        self._loaders[id(loader)] = (weakref.ref(loader), number, epoch)
+        """Return which loader begins an epoch, the how manieth.
+
+        Loaders of one dataset that are made anew for each epoch, at one line, are one. The number
+        is made of that line, so that it is the same on ranks that have other loaders elsewhere.
+        """
+        about = describe_loader(loader)
+        place = self._place_of_user()
+        held = (loader.dataset, loader.sampler)
+        line = f"{self._line_of_user()} {about['dataset']} {about['sampler']}"
+        alike = self._loaders.setdefault(line, [])
+        at = next((n for n, (own, _) in enumerate(alike) if own[0] is held[0]), len(alike))
+        if at == len(alike):
+            alike.append([held, -1])
+            self.put(["l", _number_of(line, at), place, about])
+        alike[at][1] += 1
+        number, epoch = _number_of(line, at), alike[at][1]
         return {"number": number, "epoch": epoch, "batch": 0, "drawn": 0, "indices": []}
+
+    def _line_of_user(self) -> str:
+        """Return the file and the line of the user's that is running."""
+        frame: Any = sys._getframe(3)
+        while frame is not None and self.is_foreign(frame.f_code.co_filename):
+            frame = frame.f_back
+        return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
 
     def _place_of_user(self) -> int:
         return self.place(sys._getframe(3))
@@ -632,6 +664,37 @@ class ValueWitness:
 
         module.foreach_all_gather = gathering
 
+    def _watch_flat_fsdp(self) -> None:
+        """See over which ranks FullyShardedDataParallel splits its flat parameters."""
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        kind: Any = FullyShardedDataParallel
+        begin = kind.__init__
+
+        @functools.wraps(begin)
+        def beginning(wrapper: Any, *args: Any, **kwargs: Any) -> None:
+            begin(wrapper, *args, **kwargs)
+            with self.guard:
+                if wrapper.sharding_strategy.name != "NO_SHARD":
+                    ranks = self.recorder.dist.get_process_group_ranks(wrapper.process_group)
+                    self.put(["sharded", list(ranks), self.place(sys._getframe(1))])
+
+        kind.__init__ = beginning
+
+    def _watch_loading(self) -> None:
+        """See where a state is loaded into a module: on which ranks, and when."""
+        kind = self.torch.nn.Module
+        load = kind.load_state_dict
+
+        @functools.wraps(load)
+        def loading(module: Any, *args: Any, **kwargs: Any) -> Any:
+            found = load(module, *args, **kwargs)
+            with self.guard:
+                self.put(["load", self.turn, self.place(sys._getframe(1))])
+            return found
+
+        kind.load_state_dict = loading
+
     # ------------------------------------------------------------------ clipping, scaling, dropout
 
     def _watch_clipping(self) -> None:
@@ -757,6 +820,11 @@ def has_nan(torch: Any, tensor: Any) -> bool:
         if total - total == 0.0:  # finite: so are all elements
             return False
         return bool(plain.isnan().any()) or bool(plain.isposinf().any())
+
+
+def _number_of(line: str, at: int) -> int:
+    """Return the number of a loader: the same on all ranks that read it at one line."""
+    return FIRST_LOADER + int(digest_text(f"{line} {at}")[:6], 16)
 
 
 def describe_loader(loader: Any) -> dict[str, Any]:

@@ -1,0 +1,40 @@
+"""Features of all ranks, gathered with their gradient."""
+
+import torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+import torch.nn.functional as F
+
+
+class Features(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.image, self.text = nn.Linear(10, 6), nn.Linear(12, 6)
+
+    def forward(self, a, b):
+        return F.normalize(self.image(a), dim=1), F.normalize(self.text(b), dim=1)
+
+
+def gather_with_own(x):
+    rank, world = dist.get_rank(), dist.get_world_size()
+    from torch.distributed.nn.functional import all_gather
+
+    parts = list(all_gather(x.contiguous()))
+    return torch.cat(parts)
+
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+net = DDP(Features())
+opt = torch.optim.Adam(net.parameters(), 1e-3)
+for step in range(4):
+    a, b = torch.randn(16, 10), torch.randn(16, 12)
+    u, v = net(a.chunk(world)[rank], b.chunk(world)[rank])
+    U, V = gather_with_own(u), gather_with_own(v)
+    logits = U @ V.t() / 0.1
+    loss = F.cross_entropy(logits, torch.arange(len(U)))
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+dist.destroy_process_group()

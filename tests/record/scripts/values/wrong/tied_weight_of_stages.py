@@ -1,0 +1,36 @@
+"""A pipeline by hand: the embedding of the first stage and the head of the last are one weight.
+
+Found: replicas_differ
+"""
+
+import torch, torch.distributed as dist
+from torch import nn
+
+VOCAB, D = 11, 8
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(6)
+embedding = nn.Embedding(VOCAB, D)
+blocks = [nn.Sequential(nn.Linear(D, D), nn.Tanh()) for _ in range(2)]
+mine = blocks[rank]
+params = [embedding.weight, *mine.parameters()]
+opt = torch.optim.SGD(params, lr=0.3)
+for step in range(5):
+    ids = torch.randint(0, VOCAB, (6, 5))
+    opt.zero_grad()
+    if rank == 0:
+        h = mine(embedding(ids[:, :-1]))
+        dist.send(h.detach().contiguous(), 1)
+        grad = torch.empty_like(h)
+        dist.recv(grad, 1)
+        h.backward(grad)
+    else:
+        h = torch.empty(6, 4, D)
+        dist.recv(h, 0)
+        h.requires_grad_()
+        logits = mine(h) @ embedding.weight.t()
+        loss = nn.functional.cross_entropy(logits.reshape(-1, VOCAB), ids[:, 1:].reshape(-1))
+        loss.backward()
+        dist.send(h.grad, 0)
+    opt.step()  # replicas_differ
+dist.destroy_process_group()
