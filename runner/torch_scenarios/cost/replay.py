@@ -12,10 +12,10 @@ Where a call takes its host some time, each rank has two lines of time: its host
 call after the other, and its stream's, on which a call begins once it is made and what is before it
 is done. A host runs ahead of its stream, until it waits for it (:class:`HostTimes`).
 
-There are two replays of the same rules. :func:`replayed` takes one event after the other in the
-order of time. :func:`swept` takes what many ranks do at one stroke together, as the analysis noted
-it; it says whether that was exact: where messages contend for a link in another order than they
-came about, it is not.
+There are two replays of the same rules. :func:`replayed` takes one event after the other in
+the order of time. :func:`swept` takes what many ranks do at one stroke together, as the
+analysis noted it; it says whether that was exact: where messages contend for a link in another
+order than they came about, it is not.
 """
 
 from __future__ import annotations

@@ -112,7 +112,9 @@ steps:
     def label(self, entry: Entry) -> str:
         """`batch_isend_irecv (isend to 1, irecv from 1)`."""
         parts = [
-            f"{item['op']} {'to' if item['op'] == 'isend' else 'from'} {named(_peer(entry, item))}"
+            f"isend to {named(_peer(entry, item))}"
+            if item["op"] == "isend"
+            else f"irecv from {named(_peer(entry, item))}"
             for item in entry[OPS]
         ]
         return f"{self.name} ({', '.join(parts)})"

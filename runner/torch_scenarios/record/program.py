@@ -1301,7 +1301,7 @@ class _UnnamedWork:
             flying[numbers[0]] = at
 
     def _in_pools(self) -> dict[int, tuple[str, int | None]]:
-        """Return names as :meth:`_given`; much work that is waited for at once has one name."""
+        """Return names as :meth:`_given`; much work that one step waits for has one name."""
         found = self._given(is_shared=True)
         pools: dict[int, set[int]] = {at: {at} for at in self._sites}
         for sites in self._waits.values():

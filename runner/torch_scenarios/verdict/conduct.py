@@ -587,8 +587,8 @@ def _time(case: Case, stated: CostExpectation) -> list[Finding]:
     if _holds(case, "time_us", found.time, bounds):
         return []
     prose = (
-        f"the forecast is {found.time:.6g} us ({found.origin}), the expectation is {_told(bounds)} "
-        f"us; known error: {found.error}"
+        f"the forecast is {found.time:.6g} us ({found.origin}), the expectation is "
+        f"{_told(bounds)} us; known error: {found.error}"
     )
     return [
         Finding(
