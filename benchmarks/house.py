@@ -98,11 +98,23 @@ def _nodes(value: object) -> Iterable[ast.AST]:
     return [each for each in every if isinstance(each, ast.AST)]
 
 
-def participle(name: str) -> bool:
-    """Whether a function's name begins with a participle or a gerund (`told`, `_named_in`)."""
-    first = name.strip("_").split("_")[0]
+def participle(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function's name begins with a participle or a gerund (`told`, `_named_in`).
+
+    A property that is a `bool` is an adjective (`finished`), so that it may.
+    """
+    if _is_bool(function):
+        return False
+    first = function.name.strip("_").split("_")[0]
     ends = re.fullmatch(r"[a-z]{2,}[^e]ed|[a-z]{3,}ing", first) is not None
     return first in IRREGULAR.split() or (ends and first not in VERBS)
+
+
+def _is_bool(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function is a property that is annotated as a `bool`."""
+    returned = "" if function.returns is None else ast.unparse(function.returns)
+    marks = {ast.unparse(mark) for mark in function.decorator_list}
+    return returned == "bool" and bool(marks & {"property", "cached_property"})
 
 
 class House:
@@ -169,8 +181,8 @@ class House:
 
     def participles(self) -> str:
         """Return how many functions a participle or a gerund names, of all."""
-        names = [node.name for source in self.sources for node in source.functions()]
-        return f"{sum(map(participle, names))} of {len(names)}"
+        functions = [node for source in self.sources for node in source.functions()]
+        return f"{sum(map(participle, functions))} of {len(functions)}"
 
     def owned(self) -> int:
         """Return the free functions that take a class of the package first, OWNED in one module."""

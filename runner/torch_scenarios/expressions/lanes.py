@@ -4,8 +4,8 @@ What differs from rank to rank is bound to :class:`Lanes` (a number on each rank
 (a tensor on each rank), what is the same to itself; then the expression's own code is run, with the
 functions of :func:`laned`. Where Python needs one truth value, size or list and the ranks
 disagree, :class:`Diverge` says which ranks go together, and :func:`split` runs the same code on
-each part; at last on one rank alone, as the worker does. So there is one semantics of expressions: what is here
-may be slower or quicker than rank by rank, and never gives another value.
+each part; at last on one rank alone, as the worker does. So there is one semantics of expressions:
+what is here may be slower or quicker than rank by rank, and never gives another value.
 
 A row is one rank's place among those that are computed together; `L` is the number of rows. Knows
 no plan and no memory.
