@@ -857,9 +857,9 @@ def may_stand(runs: list[Rest], strict: Rest | None) -> dict[int, tuple[Place, .
     """Return, by rank, where a correct backend may leave it although nothing need hold it.
 
     That is: in a collective that is incomplete, or whose members disagree; where it meets a message
-    whose handle was dropped, or waits for one again (:func:`_cancelled`); where another schedule or
-    the strict reading leaves it. After the first such place it is wherever the rank communicates,
-    because a rank that waits there may be missed later.
+    whose handle was dropped (:func:`_cancelled`), or waits for one again; where another
+    order of arrival or the strict reading leaves it. After the first such place it is wherever the
+    rank communicates, because a rank that waits there may be missed later.
     """
     main = runs[0]
     found: dict[int, set[Place]] = {}
