@@ -25,7 +25,7 @@ from torch_scenarios.execution import Launcher
 from torch_scenarios.execution.backends import LaunchOptions
 from torch_scenarios.language.document import load
 from torch_scenarios.pipeline.attempts import analyse
-from torch_scenarios.pipeline.bench import measured, warmups
+from torch_scenarios.pipeline.bench import measure, warmups
 from torch_scenarios.pipeline.results import Analysis
 
 PROGRAM = """
@@ -107,12 +107,12 @@ def started(
     blocks: dict[str, list[np.ndarray]] = {"bench": [], "by hand": []}
     with Launcher(LaunchOptions()) as launcher:
         script = Script(folder, items)
-        warmup = warmups(measured(analysis, launcher, warmup=0, iterations=5))
+        warmup = warmups(measure(analysis, launcher, warmup=0, iterations=5))
         for turn in range(turns):
             for kind in ("bench", "by hand") if turn % 2 == 0 else ("by hand", "bench"):
                 time.sleep(SETTLED_S)
                 times = (
-                    measured(analysis, launcher, warmup=warmup, iterations=iterations)
+                    measure(analysis, launcher, warmup=warmup, iterations=iterations)
                     if kind == "bench"
                     else script.turn(warmup, iterations)
                 )

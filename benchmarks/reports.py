@@ -122,9 +122,9 @@ class Timed:
         """Tell all."""
         self._tell(lambda report: report.begin(total))
 
-    def running(self, case: str) -> None:
+    def start(self, case: str) -> None:
         """Tell all."""
-        self._tell(lambda report: report.running(case))
+        self._tell(lambda report: report.start(case))
 
     def finish(self, result: Result) -> None:
         """Tell all."""

@@ -21,7 +21,7 @@ from torch_scenarios.execution import Launcher
 from torch_scenarios.execution.backends import LaunchOptions
 from torch_scenarios.language.document import load
 from torch_scenarios.pipeline.attempts import analyse
-from torch_scenarios.pipeline.bench import BLOCKS, compared, measured, noise, row_of
+from torch_scenarios.pipeline.bench import BLOCKS, compare, measure, noise, row_of
 from torch_scenarios.pipeline.results import Analysis
 
 PROGRAM = """
@@ -59,7 +59,7 @@ def main() -> None:
     with TemporaryDirectory() as name, Launcher(LaunchOptions()) as launcher:
         folder, items = Path(name), given.bytes // 4
         plain = program(folder, items, given.busy, 0)
-        first = measured(plain, launcher, warmup=5, iterations=given.iters).max(axis=0)
+        first = measure(plain, launcher, warmup=5, iterations=given.iters).max(axis=0)
         slow = program(folder, items, given.busy, PLANTED * float(np.median(first)))
         spread = np.percentile(first, (5, 50, 95)).round(0).tolist()
         print(f"one repetition, 5 %, median, 95 %: {spread} us; load {os.getloadavg()[0]:.1f}")
@@ -73,14 +73,14 @@ def main() -> None:
                 for turn in range(BLOCKS):
                     for new in (False, True) if turn % 2 == 0 else (True, False):
                         asked = other if new else plain
-                        blocks[new].append(measured(asked, launcher, warmup=5, iterations=each))
+                        blocks[new].append(measure(asked, launcher, warmup=5, iterations=each))
                 old, now = (
                     row_of(plain, blocks[new], given.bytes, None).json() for new in (False, True)
                 )
                 medians = old["block_medians_us"], now["block_medians_us"]
                 notes = noise(2, "gloo", [old, now], load_before)
-                quiet[compared(*medians, 0.1, noisy=False).status] += 1
-                real[compared(*medians, 0.1, noisy=bool(notes)).status] += 1
+                quiet[compare(*medians, 0.1, noisy=False).status] += 1
+                real[compare(*medians, 0.1, noisy=bool(notes)).status] += 1
                 ratios.append(now["median_us"] / old["median_us"])
             print(
                 f"{label}: ratios {min(ratios):.3f} to {max(ratios):.3f}, median "

@@ -15,7 +15,7 @@ from torch_scenarios.model.groups import plan
 from torch_scenarios.reference import simulate
 from torch_scenarios.report.diagram.lanes import picture
 from torch_scenarios.report.diagram.layout import PictureView
-from torch_scenarios.report.lowered import lowered
+from torch_scenarios.report.lowered import lower
 from torch_scenarios.timeline import timeline
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _case(text: str) -> Scenario:
 def _lanes(scenario: Scenario) -> str:
     """Return the picture of the first step, each of its calls a row."""
     once = _case(scenario.source.text.replace("range(2)", "range(1)").partition("\n# the calls")[0])
-    case = _case(str(lowered(once, DEFAULT)))
+    case = _case(str(lower(once, DEFAULT)))
     trace = simulate(plan(case))
     view = PictureView(width=WIDTH, values=False, ranks=None, steps=None)
     lines = picture(timeline(case, trace, trace), view)

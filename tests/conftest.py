@@ -92,7 +92,7 @@ def forked_hosts() -> Iterator[WarmHosts]:
     from warm_hosts import WarmHosts
 
     hosts = WarmHosts()
-    with mock.patch("torch_scenarios.execution.launcher.started_host", hosts.start):
+    with mock.patch("torch_scenarios.execution.launcher.start_host", hosts.start):
         yield hosts
     hosts.close()
 

@@ -468,8 +468,8 @@ PRIVATE = {
     "DataParallel._reduce": "a fault of ours within a strategy",
     "Process._last": "the memory of calls, which a program is compared without",
     "TerminalReport._bar": "what a bar is told, which a terminal redraws",
-    "files._linked": "a file system that cannot name an unnamed file",
-    "files._unnamed": "a file system without unnamed files",
+    "files._link": "a file system that cannot name an unnamed file",
+    "files._open_unnamed": "a file system without unnamed files",
     "nccl._of_the_library": "a torch whose NCCL is not loaded",
 }
 

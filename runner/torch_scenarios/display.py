@@ -61,12 +61,12 @@ def brief(message: str, most: int = MOST_MESSAGE) -> str:
     """Return a message that quotes no more of a value than a person reads, and is no longer."""
     if len(message) <= MOST_QUOTED:
         return message
-    message = _QUOTED.sub(_shortened, message)
+    message = _QUOTED.sub(_shorten, message)
     message = _WORD.sub(lambda found: short(found.group(), MOST_WORD), message)
     return short(message, most)
 
 
-def wrapped(text: str, columns: int, first: str, rest: str) -> list[str]:
+def wrap(text: str, columns: int, first: str, rest: str) -> list[str]:
     """Return words as lines with these indents; neither a word nor a quotation in `…` is cut."""
     lines = [first]
     for word in _UNIT.findall(text):
@@ -77,7 +77,7 @@ def wrapped(text: str, columns: int, first: str, rest: str) -> list[str]:
     return lines
 
 
-def _shortened(found: re.Match[str]) -> str:
+def _shorten(found: re.Match[str]) -> str:
     whole = found.group()
     return f"{whole[0]}{short(whole[1:-1])}{whole[-1]}"
 

@@ -44,12 +44,12 @@ class Compared(Struct, frozen=True, eq=False):
             return True
         if other.__class__ is not self.__class__:
             return NotImplemented
-        compared = _compared(self.__class__)
+        compared = _make_key(self.__class__)
         return bool(compared(self) == compared(other))
 
     def __hash__(self) -> int:
         """Equal ones have one hash. TypeError where a field has none."""
-        return hash(_compared(self.__class__)(self))
+        return hash(_make_key(self.__class__)(self))
 
     def __repr__(self) -> str:
         """Return the class and what is compared, by name."""
@@ -62,7 +62,7 @@ class Compared(Struct, frozen=True, eq=False):
 
 
 @cache
-def _compared(kind: type[Compared]) -> Callable[[Any], Any]:
+def _make_key(kind: type[Compared]) -> Callable[[Any], Any]:
     """Return what gives the fields of a value that are compared."""
     return attrgetter(*(name for name in kind.__struct_fields__ if name not in kind.apart))
 
@@ -185,14 +185,14 @@ class Problem(Struct, frozen=True, kw_only=True):
         Its words take at most `columns`, or those of a page if left out.
         """
         page = PAGE if columns is None else min(PAGE, columns)
-        parts = display.wrapped(f"{kind}[{self.code}]: {self.message}", page, "", "  ")
+        parts = display.wrap(f"{kind}[{self.code}]: {self.message}", page, "", "  ")
         if self.mark is not None:
             parts.append(f"  --> {self.mark}")
         shown = self.excerpt(None if columns is None else columns - len("      "))
         if shown and shown[0].strip():
             parts += [f"      {shown[0]}", f"      {shown[1]}"]
         if self.hint:
-            parts += display.wrapped(f"= help: {self.hint}", page, "  ", "          ")
+            parts += display.wrap(f"= help: {self.hint}", page, "  ", "          ")
         return [display.clean(part) for part in parts]
 
     def line(self, kind: str = "error") -> str:
@@ -232,7 +232,9 @@ WARNING_CODES = (
 )
 
 
-def warning(code: str, message: str, mark: Mark | None = None, hint: str | None = None) -> Problem:
+def make_warning(
+    code: str, message: str, mark: Mark | None = None, hint: str | None = None
+) -> Problem:
     """Return a warning: what passes and should be looked at.
 
     A warning has the shape of a problem and refuses nothing. To add one: put its code into
@@ -324,14 +326,14 @@ def near(word: str, known: Iterable[str], *, most: int = 3) -> list[str]:
     if len(names) > _MOST_NAMES:
         alike = [name for name in names if abs(len(name) - len(word)) <= 1]
         names = [name for name in alike if name[:1] == word[:1]][:_MOST_NAMES]
-    folded = {_folded(name): name for name in reversed(names)}
+    folded = {_fold(name): name for name in reversed(names)}
     for said in (word, word.rpartition(".")[2]):
-        if _folded(said) in folded:
-            return [folded[_folded(said)]]
+        if _fold(said) in folded:
+            return [folded[_fold(said)]]
     return difflib.get_close_matches(word, names, n=most, cutoff=0.6)
 
 
-def _folded(word: str) -> str:
+def _fold(word: str) -> str:
     return word.casefold().replace("-", "").replace("_", "")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from torch_scenarios.errors import Mark, Problem, ScenarioError, Source, warning
+from torch_scenarios.errors import Mark, Problem, ScenarioError, Source, make_warning
 from torch_scenarios.limits import DEFAULT, Limits
 
 # -------------------------------------------------------------------------------------------------
@@ -40,9 +40,9 @@ class PendingFile:
         self._path = path
         _sweep(path)
         self._name: Path | None = None
-        descriptor = _unnamed(path.parent)
+        descriptor = _open_unnamed(path.parent)
         if descriptor is None:
-            self._name, descriptor = _named(path)
+            self._name, descriptor = _open_named(path)
         self.descriptor = descriptor
         with suppress(FileNotFoundError):
             os.fchmod(descriptor, stat.S_IMODE(path.stat().st_mode))
@@ -50,11 +50,11 @@ class PendingFile:
     def keep(self) -> None:
         """Let it take its place, with what was written to the descriptor. Raises OSError."""
         if self._name is None:
-            if not self._path.exists() and _linked(self.descriptor, self._path):
+            if not self._path.exists() and _link(self.descriptor, self._path):
                 return
             self._name = _part(self._path)
-            if not _linked(self.descriptor, self._name):
-                self._name, copy = _named(self._path)
+            if not _link(self.descriptor, self._name):
+                self._name, copy = _open_named(self._path)
                 _copy(self.descriptor, copy)
         self._name.replace(self._path)
         self._name = None
@@ -88,7 +88,7 @@ def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
 # ---------------------------------------------------------------------------- names
 
 
-def _unnamed(folder: Path) -> int | None:
+def _open_unnamed(folder: Path) -> int | None:
     """Return a new file without a name; None where the system has none, or none can be named."""
     flag = getattr(os, "O_TMPFILE", None)
     if flag is None:
@@ -107,7 +107,7 @@ def _open_file(descriptor: int) -> str:
     return f"/proc/self/fd/{descriptor}"
 
 
-def _linked(descriptor: int, path: Path) -> bool:
+def _link(descriptor: int, path: Path) -> bool:
     """Give an unnamed file a name; False where that name is taken or the system cannot."""
     try:
         # with a folder's descriptor, of which an absolute path has no use, Python calls `linkat`
@@ -121,7 +121,7 @@ def _part(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
 
 
-def _named(path: Path) -> tuple[Path, int]:
+def _open_named(path: Path) -> tuple[Path, int]:
     name = _part(path)
     descriptor = os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, _RIGHTS)
     with suppress(OSError):  # a file system without locks: its age alone protects it
@@ -236,7 +236,7 @@ def discover(
     found: dict[str, Path] = {}
     problems: list[Problem] = []
     real = RealPaths() if real is None else real
-    for path in _found(map(Path, paths), limits, problems, passed_over):
+    for path in _find(map(Path, paths), limits, problems, passed_over):
         found.setdefault(real.of(path), path)
     if problems:
         raise ScenarioError(problems)
@@ -261,7 +261,7 @@ class RealPaths:
         return os.path.realpath(place) if path.is_symlink() else place
 
 
-def _found(
+def _find(
     paths: Iterable[Path],
     limits: Limits,
     problems: list[Problem],
@@ -277,7 +277,7 @@ def _found(
                 if fault is None:
                     yield file
                 elif passed_over is not None:
-                    passed_over.append(_passed_over(file, fault))
+                    passed_over.append(_report_passed_over(file, fault))
         elif path.exists():
             yield path
         else:
@@ -401,9 +401,9 @@ def _unreadable(path: Path, message: str) -> Problem:
     return Problem(code="unreadable_file", message=message, mark=mark)
 
 
-def _passed_over(path: Path, fault: Problem) -> Problem:
+def _report_passed_over(path: Path, fault: Problem) -> Problem:
     message = f"{path} is passed over: {fault.message}"
-    return warning("file_passed_over", message, fault.mark, fault.hint)
+    return make_warning("file_passed_over", message, fault.mark, fault.hint)
 
 
 def _below(
@@ -428,7 +428,7 @@ def _below(
             folders.remove(name)
             if passed_over is not None:
                 path = Path(where, name)
-                passed_over.append(_passed_over(path, _no_regular_file(path, stat.S_IFDIR)))
+                passed_over.append(_report_passed_over(path, _no_regular_file(path, stat.S_IFDIR)))
         for name in sorted(files):
             if os.path.splitext(name)[1] in SUFFIXES and not name.startswith("."):
                 yield Path(where, name)

@@ -96,7 +96,7 @@ def beyond(name: str, limits: Limits = DEFAULT) -> str:
 # compiled it has decided.
 #
 # An :class:`Account` is opened for one file that is read, or for one case that is analysed
-# (:func:`accounted`). Everything is charged to it: what expressions compute, every step, every
+# (:func:`open_account`). Everything is charged to it: what expressions compute, every step, every
 # turn of a loop, every byte that is kept. It ends the analysis by what was counted, so that the
 # verdict is the same on every machine. Where counting fails to, the processor time of the thread
 # that computes ends it: a machine that is busy with other things takes none of that away.
@@ -261,7 +261,7 @@ def session_over() -> bool:
 
 
 @contextmanager
-def accounted(limits: Limits = DEFAULT) -> Iterator[Account]:
+def open_account(limits: Limits = DEFAULT) -> Iterator[Account]:
     """Open an account for all that is computed inside; within another one, that one goes on."""
     found = _Open.account
     if found is not None:
@@ -332,9 +332,9 @@ class Budget:
         if self.work_left < 0:
             whole = self._granted == self.elements * _WORK
             message = f"it computes more than {self._granted} elements in all"
-            raise ValueError(_raised(message, "max_elements" if whole else "max_bytes"))
+            raise ValueError(_tell_bound(message, "max_elements" if whole else "max_bytes"))
 
-    def shaped(self, shape: Iterable[int]) -> None:
+    def charge_shape(self, shape: Iterable[int]) -> None:
         """Charge a tensor of that shape."""
         self.tensor(prod(shape))
 
@@ -347,23 +347,23 @@ class Budget:
         self.operations_left -= count
         if self.operations_left < 0:
             most = self.items * _OPERATIONS
-            raise ValueError(_raised(f"it takes more than {most} operations", "max_items"))
+            raise ValueError(_tell_bound(f"it takes more than {most} operations", "max_items"))
 
-    def listed(self, count: int) -> None:
+    def charge_items(self, count: int) -> None:
         """Charge `count` list items; ValueError where they are too many."""
         self.items_left -= count
         if self.items_left < 0:
             message = f"its lists have more than {self.items} items in all"
-            raise ValueError(_raised(message, "max_items"))
+            raise ValueError(_tell_bound(message, "max_items"))
 
-    def nested(self, value: object) -> int:
+    def charge_nested(self, value: object) -> int:
         """Charge every item of a nested list, as often as it is reached; return how many."""
         if not isinstance(value, list | tuple | range):
             return 0
-        self.listed(len(value))
+        self.charge_items(len(value))
         if isinstance(value, range):
             return len(value)
-        return len(value) + sum(self.nested(item) for item in value)
+        return len(value) + sum(self.charge_nested(item) for item in value)
 
 
 def too_large(count: int, most: int) -> str:
@@ -372,7 +372,7 @@ def too_large(count: int, most: int) -> str:
     return f"a tensor of {count} elements is too large; at most {most} ({flag} raises the bound)"
 
 
-def _raised(message: str, bound: str) -> str:
+def _tell_bound(message: str, bound: str) -> str:
     return f"{message} ({RAISING[bound]} raises the bound)"
 
 
@@ -381,7 +381,7 @@ def _raised(message: str, bound: str) -> str:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def pause_collector() -> Iterator[None]:
     """Keep the collector away while many objects are made that all stay."""
     enabled = gc.isenabled()
     gc.disable()
@@ -393,7 +393,7 @@ def uncollected() -> Iterator[None]:
 
 
 @contextmanager
-def settled() -> Iterator[None]:
+def freeze_objects() -> Iterator[None]:
     """Let the collector leave alone whatever there is by now, and look at what comes after.
 
     It looks again where it was kept away: a walk over what stays would come between the two.

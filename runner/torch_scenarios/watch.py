@@ -62,7 +62,7 @@ class Screen:
         if difference is None:
             return
         now = datetime.now().astimezone().strftime("%H:%M:%S")
-        title = f"{now}  {_told(difference)}"
+        title = f"{now}  {_tell_changes(difference)}"
         self._report.console.print()
         self._report.console.print(Rule(title, align="left", style="dim"))
 
@@ -73,7 +73,7 @@ class Screen:
         lines = [headline(result), *details(result)]
         self._report.print([*lines, *more(result.verdict)] if self._report.verbose else lines)
 
-    def abandoned(self, case: str) -> None:
+    def abandon(self, case: str) -> None:
         """Say that a case is not waited for, because a file changed."""
         self._report.print([Line(f"{'abandoned':<12} {case}: a file changed", "dim")])
 
@@ -81,13 +81,13 @@ class Screen:
         self, judged: Sequence[Result], everything: Sequence[Result], took_s: float
     ) -> None:
         """Print what the round came to, and what all files came to where that is more."""
-        text = f"{_counted(judged)} in {milliseconds(took_s)}" if judged else "nothing to run"
+        text = f"{_count_results(judged)} in {milliseconds(took_s)}" if judged else "nothing to run"
         if len(everything) > len(judged):
-            text += f"; all {len(everything)}: {_counted(everything)}"
+            text += f"; all {len(everything)}: {_count_results(everything)}"
         well = all(each.verdict.status in {"PASSED", "UNSUPPORTED"} for each in everything)
         self._report.print([Line(text, "PASSED" if well else "FAILED")])
 
-    def waiting(self, files: int, trouble: str | None) -> None:
+    def wait(self, files: int, trouble: str | None) -> None:
         """Say, once, what a person can do now."""
         noun = "file" if files == 1 else "files"
         self._report.print(
@@ -97,7 +97,7 @@ class Screen:
             text = f"changes are looked for every few seconds, the system cannot tell: {trouble}"
             self._report.print([Line(text, "INCONCLUSIVE")])
 
-    def stopped(self) -> None:
+    def stop(self) -> None:
         """Say that the watch is over."""
         self._report.print([Line("stopped watching", "dim")])
 
@@ -111,7 +111,7 @@ class Screen:
             yield
 
 
-def _told(difference: FileChanges) -> str:
+def _tell_changes(difference: FileChanges) -> str:
     """Return what changed in words: `ring.yaml changed, old.yaml deleted`."""
     changed = [path for path in difference.changed if path not in difference.gone]
     parts = [
@@ -132,7 +132,7 @@ def _names(paths: Iterable[Path]) -> str:
     return f"{shown} and {len(names) - NAMED} more" if len(names) > NAMED else shown
 
 
-def _counted(results: Sequence[Result]) -> str:
+def _count_results(results: Sequence[Result]) -> str:
     statuses = [result.verdict.status for result in results]
     parts = [f"{statuses.count(s)} {word}" for s, word in WORDS.items() if s in statuses]
     return ", ".join(parts) or "no case"
@@ -257,7 +257,7 @@ class Files:
         except ScenarioError:
             found = known[1] if known is not None else frozenset()
         else:
-            found = frozenset(_permitted(used_in(tree), path))
+            found = frozenset(_find_permitted(used_in(tree), path))
         self._uses[path] = (stamp, found)
         return found
 
@@ -294,7 +294,7 @@ def used_in(tree: Node) -> Iterator[str]:
                     yield file.text
 
 
-def _permitted(named: Iterable[str], path: Path) -> Iterator[Path]:
+def _find_permitted(named: Iterable[str], path: Path) -> Iterator[Path]:
     """Yield the files that `use` may read from here: nothing outside the project is looked at."""
     root = project_root(path)
     for text in named:
@@ -428,27 +428,27 @@ class Cases:
             self.hung.discard(path)
             return result_of(analysis), self._meanwhile()
         running = self._thread.submit(execute, analysis, self._launcher)
-        if _done(running, LONG_S):
+        if _wait_for(running, LONG_S):
             self.hung.discard(path)
             return running.result(), self._meanwhile()
         scenario = analysis.scenario
         name = f"{scenario.source.path}::{scenario.case}"
         with self._screen.busy(name):
             meanwhile = self._until_done(running, path)
-        if _done(running, 0):
+        if _wait_for(running, 0):
             self.hung.discard(path)
             return running.result(), meanwhile
         self._abandon(self._launcher, running)
         self.hung.add(path)
-        self._screen.abandoned(name)
+        self._screen.abandon(name)
         return None, meanwhile
 
     def _until_done(self, running: Future[Result], path: Path) -> FileChanges | None:
         """Wait for a case of a file; once another file has changed, for a little longer."""
-        while not _done(running, POLL_S):
+        while not _wait_for(running, POLL_S):
             meanwhile = self._meanwhile()
             if meanwhile:
-                _done(running, POLL_S if meanwhile.concerns(path) else PATIENCE_S)
+                _wait_for(running, POLL_S if meanwhile.concerns(path) else PATIENCE_S)
                 return meanwhile
         return self._meanwhile()
 
@@ -457,13 +457,13 @@ class Cases:
         deadline_s = time.monotonic() + STUBBORN_S
         while time.monotonic() < deadline_s:
             launcher.abandon(workers_only=True)
-            if _done(running, POLL_S):
+            if _wait_for(running, POLL_S):
                 return
         launcher.abandon()
-        _done(running, None)
+        _wait_for(running, None)
 
 
-def _done(running: Future[Result], timeout_s: float | None) -> bool:
+def _wait_for(running: Future[Result], timeout_s: float | None) -> bool:
     """Return whether a case is judged, after waiting for it for some seconds."""
     return bool(wait([running], timeout_s).done)
 
@@ -522,7 +522,7 @@ class Watch:
             meanwhile = self._round(None)
             while meanwhile:
                 meanwhile = self._round(meanwhile)
-            self._screen.waiting(len(self._look.read), self._changes.trouble)
+            self._screen.wait(len(self._look.read), self._changes.trouble)
             while True:
                 meanwhile = self._round(meanwhile or self._wait())
 

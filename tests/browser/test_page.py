@@ -9,7 +9,7 @@ from html_page import MISSPELT, SUMS, analysed, invalid, observed, page_of
 from judging import writing
 from msgspec.structs import replace
 
-from torch_scenarios.report.html.page import changes, compared_page, content_of
+from torch_scenarios.report.html.page import changes, compare_pages, content_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -264,7 +264,7 @@ def test_a_comparison_shows_what_changed(open_page: Open, run: str, tmp_path: Pa
     changed = observed(SUMS, tmp_path, "one", writing(2, 3, "x", [20, 7]))
     after.write_text(page_of(changed, observed(SUMS, tmp_path, "two")))
     old, new = content_of(str(before)), content_of(str(after))
-    page = open_page(compared_page(old, new, changes(old, new)))
+    page = open_page(compare_pages(old, new, changes(old, new)))
     assert page.locator(".against").all_inner_texts()[1] == "1 case changed"
     assert (
         "rank 3: after sum of all x was [20, 20], is [20, 7]"

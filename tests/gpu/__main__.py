@@ -103,7 +103,7 @@ def _say_environment(gpus: int) -> None:
     for name, value in nccl.ENVIRONMENT.items():
         say(f"  {name}={value}")
     for ranks in SHARED:
-        say(f"  {ranks} ranks on {gpus}: {nccl.sharing(nccl.version_of(torch), ranks, gpus)}")
+        say(f"  {ranks} ranks on {gpus}: {nccl.find_sharing(nccl.version_of(torch), ranks, gpus)}")
 
 
 # ---------------------------------------------------------------------------- the parts
@@ -117,7 +117,7 @@ def table(backend: str, dtypes: tuple[str, ...], *, share: bool) -> dict[Cell, S
     with tempfile.TemporaryDirectory() as folder, Launcher(options) as launcher:
         launcher.reserve(cells.RANKS)
         for dtype, each in cells.every_cell(dtypes).items():
-            own = cells.seen_on(launcher, each, Path(folder))
+            own = cells.observe(launcher, each, Path(folder))
             found |= own
             outcomes = [seen.outcome for seen in own.values()]
             counted = {name: outcomes.count(name) for name in cells.OUTCOMES if name in outcomes}

@@ -25,7 +25,7 @@ def machine() -> dict[str, str]:
         "cores": str(os.cpu_count()),
         "torch": str(torch.__version__),
         "cuda": str(torch.version.cuda or "none"),
-        "nccl": nccl.told(nccl.version_of(torch)) if _has_nccl(torch) else "none",
+        "nccl": nccl.tell_version(nccl.version_of(torch)) if _has_nccl(torch) else "none",
         "gpus": str(torch.cuda.device_count()),
     }
     if is_simulated():

@@ -207,7 +207,7 @@ def _sharing() -> list[dict[str, str]] | None:
     from torch_scenarios.execution import backends as nccl
 
     module: Any = torch
-    found = nccl.sharing(nccl.version_of(module), 2, module.cuda.device_count())
+    found = nccl.find_sharing(nccl.version_of(module), 2, module.cuda.device_count())
     if isinstance(found, nccl.Sharing):
         return [found.environment(rank) for rank in range(2)]
     return None

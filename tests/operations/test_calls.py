@@ -144,7 +144,7 @@ def first_call(text: str, rank: int, folder: Path) -> Call:
 def test_a_batch_reads_what_it_sends_and_writes_what_it_receives(tmp_path: Path) -> None:
     call = first_call(BATCH, 3, tmp_path)
     assert call.read == ("mine",)
-    assert call.written == ("theirs",)
+    assert call.targets == ("theirs",)
     assert call.asynchronous
     assert call.label == "batch_isend_irecv (irecv from 1, isend to 1)"
 

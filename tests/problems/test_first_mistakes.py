@@ -16,10 +16,10 @@ from torch_scenarios.errors import Mark, ScenarioError
 from torch_scenarios.language import load
 from torch_scenarios.pipeline.attempts import analyse, result_of
 from torch_scenarios.pipeline.results import Outcome, Result
-from torch_scenarios.report.github import annotation, warning_annotation
+from torch_scenarios.report.github import annotate_warning, annotation
 from torch_scenarios.report.html.page import body
 from torch_scenarios.report.json import document
-from torch_scenarios.report.text import details, warning_lines
+from torch_scenarios.report.text import details, write_warning
 from torch_scenarios.verdict.finding import Verdict
 
 MISTAKES: dict[str, dict[str, Any]] = yaml.safe_load(
@@ -99,7 +99,7 @@ def test_the_place_is_the_token(mistake: tuple[str, Token, Result]) -> None:
 def test_the_terminal_underlines_it(mistake: tuple[str, Token, Result]) -> None:
     _, token, found = mistake
     lines = [line.text for line in details(found)]
-    lines += [line.text for warning in found.verdict.warnings for line in warning_lines(warning)]
+    lines += [line.text for warning in found.verdict.warnings for line in write_warning(warning)]
     arrow = next(at for at, line in enumerate(lines) if "-->" in line)
     assert lines[arrow].endswith(f":{token.line}:{token.column}")
     source, carets = lines[arrow + 1], lines[arrow + 2]
@@ -135,7 +135,7 @@ def test_the_json_has_it(mistake: tuple[str, Token, Result]) -> None:
 def test_the_annotation_spans_it(mistake: tuple[str, Token, Result]) -> None:
     _, token, found = mistake
     passed = found.verdict.status == "PASSED"
-    said = warning_annotation(found.verdict.warnings[0]) if passed else annotation(found)
+    said = annotate_warning(found.verdict.warnings[0]) if passed else annotation(found)
     fields = dict(re.findall(r"(\w+)=(\d+)", said.split("::")[1]))
     assert {name: int(fields[name]) for name in ("line", "endLine")} == {
         "line": token.line,

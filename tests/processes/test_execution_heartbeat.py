@@ -37,7 +37,7 @@ def lost_after(listener: BeatListener, clock: Clock, seconds: int) -> dict[int, 
     found: dict[int, str] = {}
     for _ in range(seconds):
         clock.now_s += 1
-        found = listener.lost(stopped_s=3, silent_s=5)
+        found = listener.find_lost(stopped_s=3, silent_s=5)
     return found
 
 
@@ -72,7 +72,7 @@ def test_a_listener_that_did_not_run_itself_blames_no_process() -> None:
     beats.beat(0)
     lost_after(listener, clock, 1)
     clock.now_s += 3600
-    assert not listener.lost(stopped_s=3, silent_s=5)
+    assert not listener.find_lost(stopped_s=3, silent_s=5)
 
 
 def test_a_stopped_process_is_lost_sooner_and_called_stopped() -> None:

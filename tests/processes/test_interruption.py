@@ -18,7 +18,7 @@ from checkout import PACKAGE
 from sampling import sampled
 
 from torch_scenarios.pipeline import interruption
-from torch_scenarios.pipeline.interruption import handled, held_back, interruptible
+from torch_scenarios.pipeline.interruption import handle_interrupts, hold_back, interruptible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +56,7 @@ def ask(number: signal.Signals = signal.SIGINT) -> None:
 def test_an_interrupt_is_raised_inside_and_held_back_elsewhere(number: signal.Signals) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     done = []
-    with handled():
+    with handle_interrupts():
         ask(number)
         done.append("before")
         with pytest.raises(KeyboardInterrupt), interruptible():
@@ -72,12 +72,12 @@ def test_an_interrupt_waits_for_what_is_whole() -> None:
 
     def work() -> None:
         with interruptible():
-            with held_back():
+            with hold_back():
                 ask()
                 done.append("whole")
             done.append("never")
 
-    with handled(), pytest.raises(KeyboardInterrupt):
+    with handle_interrupts(), pytest.raises(KeyboardInterrupt):
         work()
     assert done == ["whole"]
 
@@ -94,7 +94,7 @@ def test_a_second_interrupt_does_not_disturb_the_end_of_the_first() -> None:
                 ask()
                 done.append("ended")
 
-    with handled(), pytest.raises(KeyboardInterrupt):
+    with handle_interrupts(), pytest.raises(KeyboardInterrupt):
         work()
     assert done == ["ended"]
 
@@ -105,17 +105,17 @@ def test_an_interrupt_that_was_lost_is_raised_again() -> None:
         with interruptible():
             with suppress(KeyboardInterrupt):  # as in a destructor, where Python drops it
                 ask()
-            with held_back():
+            with hold_back():
                 pass
 
-    with handled(), pytest.raises(KeyboardInterrupt):
+    with handle_interrupts(), pytest.raises(KeyboardInterrupt):
         work()
 
 
 @pytest.mark.usefixtures("heard")
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with handled(), interruptible():
+    with handle_interrupts(), interruptible():
         ask(signal.SIGHUP)
 
 

@@ -10,7 +10,14 @@ import time
 import pytest
 
 from torch_scenarios.record import fake
-from torch_scenarios.record.fake import RUNNING, STANDSTILL_S, WAITING, Standstill, States, wanted_s
+from torch_scenarios.record.fake import (
+    RUNNING,
+    STANDSTILL_S,
+    WAITING,
+    Standstill,
+    States,
+    read_demand_s,
+)
 
 
 class World:
@@ -23,7 +30,7 @@ class World:
         self.board.become(0, WAITING)
         self.board.become(1, RUNNING)
         self.standstill = Standstill(self.board, lambda: self.now)
-        monkeypatch.setattr(fake, "wanted_s", lambda _: self.wanted)
+        monkeypatch.setattr(fake, "read_demand_s", lambda _: self.wanted)
 
     def passes(self, seconds: float, *, wants: float = 0.0) -> None:
         """Let time pass, in which the process of rank 1 wants a part of a processor."""
@@ -83,9 +90,9 @@ def test_a_process_wants_what_its_children_want() -> None:
         most, until = 0.0, time.monotonic() + 60
         while most < 0.02 and time.monotonic() < until:
             with_child = sum(1 for _ in fake.with_children(process.pid)) > 1
-            most = max(most, (wanted_s(process.pid) or 0.0) if with_child else 0.0)
+            most = max(most, (read_demand_s(process.pid) or 0.0) if with_child else 0.0)
         assert most >= 0.02
     finally:
         process.communicate(b"\n")
-    assert wanted_s(process.pid) is None
-    assert wanted_s(os.getpid()) is not None
+    assert read_demand_s(process.pid) is None
+    assert read_demand_s(os.getpid()) is not None

@@ -16,7 +16,7 @@ from sampling import sampled
 
 from torch_scenarios.cli import cli
 from torch_scenarios.record.format import read_launch
-from torch_scenarios.record.live import attaching
+from torch_scenarios.record.live import make_environment
 
 if TYPE_CHECKING:
     from recordings import Recording
@@ -31,7 +31,11 @@ def under_torchrun(script: str, folder: Path, **variables: str) -> subprocess.Co
             *(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"),
             str(SCRIPTS / script),
         ],
-        env={**os.environ, **attaching(folder, os.environ.get("PYTHONPATH", "")), **variables},
+        env={
+            **os.environ,
+            **make_environment(folder, os.environ.get("PYTHONPATH", "")),
+            **variables,
+        },
         capture_output=True,
         text=True,
         check=False,

@@ -14,7 +14,7 @@ from handwritten_records import ALL_GATHER, ALL_REDUCE, BARRIER, REDUCE_SCATTER,
 
 from torch_scenarios.cli import cli
 from torch_scenarios.errors import ScenarioError
-from torch_scenarios.record.analysis import judged
+from torch_scenarios.record.analysis import judge_records
 from torch_scenarios.record.format import RecordedWait, read
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def test_a_flipped_bit_is_refused_or_read_as_another_record(tmp_path: Path) -> N
         path.write_bytes(broken)
         try:
             records = read(folder)
-            judged(records, folder / "scenario.yaml", script="train.py")
+            judge_records(records, folder / "scenario.yaml", script="train.py")
         except ScenarioError as error:
             refused += [each.code for each in error.problems]
     assert len(refused) > 200

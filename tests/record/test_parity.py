@@ -60,7 +60,7 @@ def parity_of(
     results = folder / "result.json"
     command = ["parity", "-n", "2", *more, "-o", str(folder / "records"), "--json", str(results)]
     command += ["--reference", " ".join(words), "--", *words]
-    with mock.patch("torch_scenarios.record.live.started", warm.start):
+    with mock.patch("torch_scenarios.record.live.start_ranks", warm.start):
         done = CliRunner().invoke(cli, command)
     return done.exit_code, done.output, json.loads(results.read_text(encoding="utf-8"))
 

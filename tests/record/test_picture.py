@@ -10,7 +10,7 @@ from handwritten_records import ALL_GATHER, ALL_REDUCE, BARRIER, recorded
 
 from torch_scenarios.cli import cli
 from torch_scenarios.record.format import read
-from torch_scenarios.record.picture import pictured
+from torch_scenarios.record.picture import picture
 from torch_scenarios.report.html.page import cases_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def test_the_lines_are_those_of_the_script(tmp_path: Path) -> None:
     assert said.exit_code == 0, said.output
     assert "  10  ●━━━━━━━━━●  all_gather_single" in said.output
     assert "  13  ●━━━━━━━━━●  barrier" in said.output
-    found = pictured(read(record), record / "scenario.yaml", script="train.py", folder="/me")
+    found = picture(read(record), record / "scenario.yaml", script="train.py", folder="/me")
     assert found.scenario is not None
     assert found.scenario.source.path == "train.py"
     assert found.scenario.source.line(10) == "x"

@@ -15,7 +15,7 @@ from torch_scenarios.model.groups import plan
 from torch_scenarios.model.process import Call, Process
 from torch_scenarios.operations.base import GroupCreation, Local, Waiting
 from torch_scenarios.record.format import Blocking, RankRecord, RecordedCall, RecordedWait
-from torch_scenarios.record.program import RecordedProgram, quoted
+from torch_scenarios.record.program import RecordedProgram, quote
 from torch_scenarios.vocabulary import DTYPES
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def of_record(record: RankRecord, home: str, *, sizes: bool) -> Iterator[Told]:
     count = 0
     loose = {call.number for call in record.calls if call.loose}
     for item in record.items:
-        at = _without_batch(quoted(item.place.short(home))[1:-1])
+        at = _without_batch(quote(item.place.short(home))[1:-1])
         if isinstance(item, RecordedWait):
             waited = [each for each in item.numbers if each not in loose]
             yield from (("wait", at, each) for number in waited for each in places[number])
@@ -47,7 +47,7 @@ def of_record(record: RankRecord, home: str, *, sizes: bool) -> Iterator[Told]:
         elif isinstance(item, Blocking) and item.what == "init_process_group" and not item.over:
             return
     for call in _rest_of_batch(record):
-        at = _without_batch(quoted(call.place.short(home))[1:-1])
+        at = _without_batch(quote(call.place.short(home))[1:-1])
         yield from (("wait", at, each) for each in places[call.number])
 
 

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from projections import in_order, of_program, of_record
 
 from torch_scenarios.cli import cli
-from torch_scenarios.language.format import formatted
+from torch_scenarios.language.format import format_file
 from torch_scenarios.limits import DEFAULT
-from torch_scenarios.record.fold import projected
+from torch_scenarios.record.fold import project
 from torch_scenarios.record.format import read
 from torch_scenarios.record.live import WarmLaunch
 from torch_scenarios.record.program import program_of
@@ -73,12 +73,12 @@ class Ran:
         home = str(self.script.parent)
         program = program_of(records, name=self.script.stem, folder=home)
         assert (self.folder / "scenario.yaml").read_text(encoding="utf-8") == program.text
-        assert formatted("scenario.yaml", program.text.encode(), DEFAULT).decode() == program.text
+        assert format_file("scenario.yaml", program.text.encode(), DEFAULT).decode() == program.text
         sizes = not any("sizes" in note for note in program.notes)
         world = max(each.world_size for each in records.values())
         found = of_program(program, self.folder / "scenario.yaml", sizes=sizes, world=world)
         for rank, record in records.items():
-            assert list(projected(program.nodes, rank)) == list(program.programs[rank])
+            assert list(project(program.nodes, rank)) == list(program.programs[rank])
             assert found[rank] == in_order(of_record(record, home, sizes=sizes)), f"rank {rank}"
 
 
@@ -107,7 +107,7 @@ class Recording:
         command = ["record", *options, "-o", str(folder), "--json", str(results)]
         limit = [] if "--max-seconds" in options else ["--max-seconds", "240"]
         command += [*limit, "--", str(script)]
-        with mock.patch("torch_scenarios.record.live.started", self._warm.start):
+        with mock.patch("torch_scenarios.record.live.start_ranks", self._warm.start):
             done = CliRunner().invoke(
                 cli, command, env={"CHECKPOINT": str(folder / "checkpoint"), **variables}
             )

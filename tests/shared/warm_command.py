@@ -15,7 +15,7 @@ def fork_hosts(address: str) -> None:
 
     from torch_scenarios.execution import launcher
 
-    launcher.started_host = partial(forked_host, f"\0{address}")
+    launcher.start_host = partial(forked_host, f"\0{address}")
 
 
 class ForkedHosts:

@@ -48,7 +48,7 @@ Hosts: TypeAlias = dict[int, tuple[int, int]]
 #: what `WarmHosts.command` starts
 COMMAND = Path(__file__).with_name("warm_command.py")
 
-real_start = launcher.started_host
+real_start = launcher.start_host
 
 
 class ForkedHost:
@@ -110,7 +110,7 @@ class WarmHosts:
     def start(
         self, descriptors: tuple[int, int, int], output: int, environment: Mapping[str, str]
     ) -> HostProcess:
-        """Start a host, as `launcher.started_host` does."""
+        """Start a host, as `launcher.start_host` does."""
         self._begin()
         return forked_host(self._address, descriptors, output, environment)
 

@@ -17,9 +17,9 @@ from torch_scenarios.modules.linear import Linear
 from torch_scenarios.modules.loss import MseLoss
 from torch_scenarios.modules.optimizer import Adam
 from torch_scenarios.modules.relu import ReLU
-from torch_scenarios.operations.train import listening
+from torch_scenarios.operations.train import listen
 from torch_scenarios.reference import simulate
-from torch_scenarios.report.lowered import lowered
+from torch_scenarios.report.lowered import lower
 from torch_scenarios.strategies import data_parallel, fully_shard, pipeline, tensor_parallel
 from torch_scenarios.strategies.pipeline import (
     DUAL_V,
@@ -90,7 +90,7 @@ def test_what_is_gathered_again_is_what_was_gathered() -> None:
     """Over two of four ranks, from halves that each pair has kept."""
     (scenario,) = load(CORPUS / "fully_shard_reshards_over_two.yaml")
     planned = plan(scenario)
-    with listening() as told:
+    with listen() as told:
         simulate(planned)
     gathers = [call for call in told if call.rank == 1 and call.name == "all_gather_single"]
     up, down, down_again, up_again = (np.sort(call.after["output"]) for call in gathers)
@@ -179,9 +179,9 @@ FAULTS: dict[str, tuple[Any, str, Callable[[Any], Any], str]] = {
 
 
 def _doubled(group: Any, value: Any) -> Any:
-    from torch_scenarios.strategies.base import summed
+    from torch_scenarios.strategies.base import sum_over
 
-    result = yield from summed(group, value)
+    result = yield from sum_over(group, value)
     return 2 * result
 
 
@@ -234,7 +234,7 @@ LOWERED = (
 @pytest.mark.parametrize("name", [*LOWERED, "fully_shard_reshards_over_two", "sequence_parallel"])
 def test_what_is_lowered_is_a_scenario_that_passes_by_itself(name: str, tmp_path: Path) -> None:
     scenario = load(CORPUS / f"{name}.yaml")[0]
-    content = lowered(scenario, DEFAULT)
+    content = lower(scenario, DEFAULT)
     assert content is not None
     path = tmp_path / "lowered.yaml"
     path.write_text(content, encoding="utf-8")
@@ -255,9 +255,9 @@ def test_what_is_lowered_is_a_scenario_that_passes_by_itself(name: str, tmp_path
 def test_only_what_ends_and_trains_is_lowered() -> None:
     stuck = load(CORPUS.parent / "wrong" / "one_batch_more.yaml")[0]
     with pytest.raises(ValueError, match="only what ends is lowered"):
-        lowered(stuck, DEFAULT)
+        lower(stuck, DEFAULT)
     (bare,) = load(CORPUS / "nested_shards.yaml")
-    assert lowered(bare, DEFAULT) is None
+    assert lower(bare, DEFAULT) is None
 
 
 #: rank 0 may leave the broadcast early; whether the program relies on it is tried in a second run
@@ -285,6 +285,6 @@ steps:
 def test_a_program_that_is_run_twice_is_lowered_once(tmp_path: Path) -> None:
     path = tmp_path / "twice.yaml"
     path.write_text(RELIES_ON_LEAVING, encoding="utf-8")
-    content = lowered(load(path)[0], DEFAULT)
+    content = lower(load(path)[0], DEFAULT)
     assert content is not None
     assert content.count("all_reduce") == 1

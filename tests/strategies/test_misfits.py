@@ -12,7 +12,7 @@ import pytest
 
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.language import load
-from torch_scenarios.modules.loss import LOSSES, summed_to
+from torch_scenarios.modules.loss import LOSSES, sum_to
 from torch_scenarios.pipeline.attempts import analyse, execute
 from torch_scenarios.strategies.data_parallel import DataParallel
 
@@ -226,4 +226,4 @@ def test_the_gradient_by_what_was_broadcast_is_summed(
 
 def test_a_gradient_of_the_same_shape_is_left_alone() -> None:
     grad = np.ones((2, 3), np.float32)
-    assert summed_to(grad, (2, 3)) is grad
+    assert sum_to(grad, (2, 3)) is grad

@@ -100,7 +100,7 @@ def test_another_dtype_to_reduce_in_is_told_by_the_calls(
     """Its values are as far off as what is computed in bfloat16 may be anyway."""
     right = next(iter(POLICIES))
     assert execute(analyse(case(tmp_path, right)), launcher).verdict.status == "PASSED"
-    monkeypatch.setattr(FullyShard, "reduced", "bfloat16")
+    monkeypatch.setattr(FullyShard, "reduce_dtype", "bfloat16")
     verdict = execute(analyse(case(tmp_path, right)), launcher).verdict
     assert verdict.status == "FAILED"
     assert any("bfloat16" in each.prose for each in verdict.findings), verdict.findings

@@ -145,7 +145,7 @@ def test_a_norm_over_the_batch_is_that_of_torch(shape: tuple[int, ...]) -> None:
         x, dy = random.normal(size=shape), random.normal(size=shape)
         y, saved = layer.forward(params, x)
         dx, grads = layer.backward(params, saved, dy)
-        buffers = layer.buffered(buffers, saved)
+        buffers = layer.update_buffers(buffers, saved)
         entered: Any = torch.tensor(x, requires_grad=True)
         module.zero_grad()
         wanted = module(entered)

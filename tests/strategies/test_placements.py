@@ -15,12 +15,12 @@ from torch_scenarios.operations.placement import (
     REPLICATE,
     Layout,
     chunks,
-    distributed,
+    distribute,
     impassable,
     partial_of,
-    placed,
     placement_of,
-    redistributed,
+    redistribute,
+    replace_placements,
     shard,
     unplaceable,
 )
@@ -155,10 +155,10 @@ def test_a_transition_of_two_dimensions(fact: dict[str, Any]) -> None:
     assert not any(impassable(layout, goal) for layout in before.values())
     local = {rank: cut_by_hand(layout, WHOLE).astype(np.float32) for rank, layout in before.items()}
     results, said = carried_out(
-        {rank: redistributed(layout, goal, local[rank]) for rank, layout in before.items()}
+        {rank: redistribute(layout, goal, local[rank]) for rank, layout in before.items()}
     )
     for rank, layout in before.items():
-        wanted = cut_by_hand(placed(layout, goal), WHOLE)
+        wanted = cut_by_hand(replace_placements(layout, goal), WHOLE)
         np.testing.assert_array_equal(results[rank], wanted)
     wanted_calls = [
         (kind, dim, tuple(json.loads(shape.removeprefix("float32"))))
@@ -190,10 +190,12 @@ def test_a_transition_of_one_dimension(start: Placement, goal: Placement) -> Non
     }
     whole = WHOLE if not start.is_partial else reduced_by_hand(start.op, list(held.values()))
     results, said = carried_out(
-        {rank: redistributed(layout, (goal,), held[rank]) for rank, layout in before.items()}
+        {rank: redistribute(layout, (goal,), held[rank]) for rank, layout in before.items()}
     )
     for rank, layout in before.items():
-        wanted = held[rank] if start == goal else cut_by_hand(placed(layout, (goal,)), whole)
+        wanted = (
+            held[rank] if start == goal else cut_by_hand(replace_placements(layout, (goal,)), whole)
+        )
         np.testing.assert_array_equal(results[rank], wanted)
     assert {tuple(calls) for calls in said.values()} == {tuple(expected_calls(start, goal))}
 
@@ -225,7 +227,7 @@ def test_rows_are_cut_as_torch_chunk_cuts_them(rows: int, count: int) -> None:
     whole = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
     before = layouts((count,), (shard(0),), shape=(rows, 2))
     results, said = carried_out(
-        {rank: distributed(layout, whole) for rank, layout in before.items()}
+        {rank: distribute(layout, whole) for rank, layout in before.items()}
     )
     sizes = [len(results[rank]) for rank in range(count)]
     most = -(-rows // count) if rows else 0
@@ -237,7 +239,7 @@ def test_rows_are_cut_as_torch_chunk_cuts_them(rows: int, count: int) -> None:
 def test_nested_shards_are_cut_one_after_the_other() -> None:
     before = layouts((2, 2), (shard(0), shard(0)), shape=(5,))
     whole = np.arange(5, dtype=np.float32)
-    results, _ = carried_out({rank: distributed(each, whole) for rank, each in before.items()})
+    results, _ = carried_out({rank: distribute(each, whole) for rank, each in before.items()})
     assert [results[rank].tolist() for rank in range(4)] == [[0, 1], [2], [3], [4]]
 
 
@@ -249,7 +251,7 @@ def test_three_dimensions_come_back_whole() -> None:
         local = {rank: cut_by_hand(layout, whole) for rank, layout in before.items()}
         results, _ = carried_out(
             {
-                rank: redistributed(layout, (REPLICATE,) * 3, local[rank])
+                rank: redistribute(layout, (REPLICATE,) * 3, local[rank])
                 for rank, layout in before.items()
             }
         )

@@ -144,7 +144,7 @@ def test_terms_are_those_of_each_row_without_their_signs() -> None:
     params = {name: rng.normal(size=shape) for name, shape in LAYERS.shapes().items()}
     _, saved = LAYERS.forward(params, rng.normal(size=(3, 2, 4)))
     dy = rng.normal(size=(3, 2, 4))
-    dx, grads, sizes, _ = LAYERS.weighed(params, saved, dy)
+    dx, grads, sizes, _ = LAYERS.weigh(params, saved, dy)
     plain = LAYERS.backward(params, saved, dy)
     assert np.array_equal(dx, plain[0])
     assert list(grads) == list(plain[1])
@@ -168,7 +168,7 @@ def test_terms_of_a_norms_input_are_those_before_they_cancel(norm: str) -> None:
     dy = rng.normal(size=(4, 2))
     rows, factor = saved[1][:2]
     at_most = np.abs(factor * dy * params["norm.weight"])
-    dx, _, sizes, _ = network.weighed(params, saved, dy)
+    dx, _, sizes, _ = network.weigh(params, saved, dy)
     mine = layer.terms({"weight": params["norm.weight"]}, saved[1], np.abs(dy))
     assert np.all(mine >= at_most)
     assert np.all(mine <= at_most.sum() * (1 + 2 * np.abs(rows).max() ** 2))

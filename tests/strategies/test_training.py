@@ -11,7 +11,7 @@ import pytest
 from torch_scenarios.cli.edit import STARTS, starter
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.language import load
-from torch_scenarios.language.format import formatted
+from torch_scenarios.language.format import format_file
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.model.groups import plan
 from torch_scenarios.modules.optimizer import SGD
@@ -342,7 +342,7 @@ def test_interleaved_stages_are_two_a_rank_or_more(tmp_path: Path) -> None:
 @pytest.mark.parametrize("strategy", STARTS)
 def test_a_scenario_to_start_from_passes_and_is_laid_out(strategy: str, tmp_path: Path) -> None:
     content = starter(strategy, "mine.yaml")
-    assert formatted("mine.yaml", content.encode(), DEFAULT).decode() == content
+    assert format_file("mine.yaml", content.encode(), DEFAULT).decode() == content
     assert content.count("#") > 4
     found = verdict_on(content, tmp_path)
     assert found.status == "PASSED"
@@ -367,12 +367,12 @@ def test_rounding_widens_the_gradient_and_the_weight_that_it_is_told_of(
         return {name: float(np.max(off)) for name, off in event.slack.items()}
 
     before = slack()
-    monkeypatch.setattr(DataParallel, "rounding", lambda _self, _name: (1.0, 0.0))
+    monkeypatch.setattr(DataParallel, "bound_rounding", lambda _self, _name: (1.0, 0.0))
     after = slack()
     assert after["net.up.weight.grad"] > before["net.up.weight.grad"] + 0.9
     assert after["net.up.weight"] == before["net.up.weight"]
     # a gradient that is off by less is no departure: what is told first is the weight behind it
     wrong = text().replace("batch: world", "batch: {group: world, sizes: [6, 2]}")
     assert "net.up.weight is not" in told(wrong)
-    monkeypatch.setattr(DataParallel, "rounding", lambda _self, _name: (0.0, 1.0))
+    monkeypatch.setattr(DataParallel, "bound_rounding", lambda _self, _name: (0.0, 1.0))
     assert "net.up.weight.grad is not" in told(wrong)

@@ -30,8 +30,8 @@ from torch_scenarios.expressions.lanes import (
     Lanes,
     Stack,
     Unlike,
-    joined,
-    laned,
+    join_parts,
+    lift_functions,
     own,
     split,
     together,
@@ -62,7 +62,7 @@ BOUNDED = settings(
 )
 
 FUNCTIONS = numpy_arrays().functions()
-LANED = laned(FUNCTIONS, 2**24)
+LANED = lift_functions(FUNCTIONS, 2**24)
 GROUP_CALLS = ("group_rank()", "group_size()", "group_ranks()")
 
 
@@ -324,7 +324,7 @@ def runs_of(text: str, count: int) -> tuple[Any, list[int]]:
         runs.append(1)
         return form.evaluate({**FUNCTIONS, "__builtins__": {}, "rank": row, "x": FIVES})
 
-    return joined(list(split(count, many, one)), count), runs
+    return join_parts(list(split(count, many, one)), count), runs
 
 
 FIVES = np.full(3, 5.0, np.float32)
@@ -403,13 +403,13 @@ def test_bools_calculate_as_integers() -> None:
 
 def test_parts_of_one_type_and_shape_are_joined() -> None:
     low, high = np.asarray([0, 2]), np.asarray([1])
-    numbers = joined([(low, Lanes(np.asarray([1, 2]))), (high, 7)], 3)
+    numbers = join_parts([(low, Lanes(np.asarray([1, 2]))), (high, 7)], 3)
     assert numbers.values.tolist() == [1, 7, 2]
-    tensors = joined([(low, Stack(np.ones((2, 2)))), (high, np.zeros(2))], 3)
+    tensors = join_parts([(low, Stack(np.ones((2, 2)))), (high, np.zeros(2))], 3)
     assert tensors.values.tolist() == [[1, 1], [0, 0], [1, 1]]
-    lists = joined([(low, [1, 2]), (high, [3, 4])], 3)
+    lists = join_parts([(low, [1, 2]), (high, [3, 4])], 3)
     assert [each.values.tolist() for each in lists] == [[1, 3, 1], [2, 4, 2]]
     with pytest.raises(Unlike):
-        joined([(low, 1.5), (high, 7)], 3)
+        join_parts([(low, 1.5), (high, 7)], 3)
     with pytest.raises(Unlike):
-        joined([(low, np.zeros(2)), (high, np.zeros(3))], 3)
+        join_parts([(low, np.zeros(2)), (high, np.zeros(3))], 3)

@@ -18,7 +18,7 @@ from benchmarks.scoreboard.catalogue import programs as scoreboard
 from benchmarks.scoreboard.catalogue import sample
 from torch_scenarios.cli import cli
 from torch_scenarios.language.document import load_content
-from torch_scenarios.language.format import formatted
+from torch_scenarios.language.format import format_file
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.minimize import (
     FaultSignature,
@@ -109,7 +109,7 @@ def test_a_wrong_program_stays_as_wrong_and_becomes_one_minimal(path: Path) -> N
     assert done.signature.status == "PASSED"
     assert len(done.text) <= len(text)
     assert is_one_minimal(done.text, path=path)
-    assert formatted(path, done.text.encode(), DEFAULT).decode() == done.text
+    assert format_file(path, done.text.encode(), DEFAULT).decode() == done.text
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ steps:
 expect: {outcome: deadlock, diagnosis: unmatched_send}
 """
     done = minimized(text)
-    assert formatted(PATH, done.text.encode(), DEFAULT).decode() == done.text
+    assert format_file(PATH, done.text.encode(), DEFAULT).decode() == done.text
     assert "\n  - {ranks: 0, send: {tensor: " in done.text
 
 

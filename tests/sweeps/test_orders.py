@@ -12,7 +12,7 @@ from sampling import sampled
 import torch_scenarios
 from torch_scenarios.expressions.functions import numpy_arrays
 from torch_scenarios.limits import DEFAULT
-from torch_scenarios.reference.schedules import explored
+from torch_scenarios.reference.schedules import explore
 from torch_scenarios.reference.semantics import Reading
 from torch_scenarios.reference.state import stands_at
 from torch_scenarios.reference.walk import Simulation
@@ -106,7 +106,7 @@ def test_what_is_merged_hides_no_end(tmp_path: Path, block: int) -> None:
         path.write_text(random_program(seed), encoding="utf-8")
         (scenario,) = torch_scenarios.load(path)
         plan = torch_scenarios.plan(scenario)
-        runs, bounded = explored(plan, numpy_arrays(), Reading(), limits=DEFAULT)
+        runs, bounded = explore(plan, numpy_arrays(), Reading(), limits=DEFAULT)
         only = ends_of(Simulation(plan, numpy_arrays(), reading=Reading()).run())
         seen = {end_of(run.simulation, run.ends or only) for run in runs if not run.simulation.cut}
         assert not bounded

@@ -25,8 +25,8 @@ from torch_scenarios.model.scenario import FinalExpectation
 from torch_scenarios.model.traits import TRAITS
 from torch_scenarios.reference.backends import forecast
 from torch_scenarios.reference.matching import Forgotten
-from torch_scenarios.reference.simulate import walked
-from torch_scenarios.reference.vector import Beyond, Finished, swept, taken
+from torch_scenarios.reference.simulate import walk
+from torch_scenarios.reference.vector import Beyond, Finished, run_together, take_together
 from torch_scenarios.reference.vector.record import Batch, ColumnEvents
 
 if TYPE_CHECKING:
@@ -65,10 +65,10 @@ def case_of(text: str, folder: Path) -> Scenario:
 def walked_on(text: str, folder: Path) -> Trace:
     """Return what cohorts and the walk from there have of a program: what the walk alone has."""
     plan = torch_scenarios.plan(case_of(text, folder))
-    found = taken(plan, DEFAULT)
+    found = take_together(plan, DEFAULT)
     assert not isinstance(found, Finished)
-    trace = walked(plan, DEFAULT, found)
-    assert departures(trace, walked(plan, DEFAULT)) == []
+    trace = walk(plan, DEFAULT, found)
+    assert departures(trace, walk(plan, DEFAULT)) == []
     return trace
 
 
@@ -78,14 +78,14 @@ def agrees(plan: Plan) -> bool:
     Where they get to somewhere together, and each walks on from there, that is compared as well.
     """
     try:
-        found = taken(plan, DEFAULT)
+        found = take_together(plan, DEFAULT)
     except Beyond:
         return False
     if isinstance(found, Finished):
-        assert departures(found.trace, walked(plan, DEFAULT)) == []
+        assert departures(found.trace, walk(plan, DEFAULT)) == []
         for backend, traits in TRAITS.items():
             walks = forecast(plan, found.trace, backend, DEFAULT)
-            if found.untouched_by(traits):
+            if found.is_untouched_by(traits):
                 assert walks is None, backend
             else:
                 known = forecast(plan, found.trace, backend, DEFAULT, found)
@@ -95,13 +95,13 @@ def agrees(plan: Plan) -> bool:
                     assert known.because == walks.because
         return True
     try:
-        expected = walked(plan, DEFAULT)
+        expected = walk(plan, DEFAULT)
     except ScenarioError:
         with contextlib.suppress(Beyond, Forgotten), pytest.raises(ScenarioError):
-            walked(plan, DEFAULT, found)
+            walk(plan, DEFAULT, found)
         return False
     with contextlib.suppress(Beyond, Forgotten):
-        trace = walked(plan, DEFAULT, found)
+        trace = walk(plan, DEFAULT, found)
         assert departures(trace, expected) == []
         if expected.outcome == "completes":
             assert trace.traffic is not None
@@ -154,7 +154,7 @@ def test_the_engines_name_the_same_odd_rank(folder: Path) -> None:
     )
     plan = torch_scenarios.plan(case_of(text, folder))
     assert not agrees(plan)
-    found = {each.name: each.odd for each in walked(plan, DEFAULT).diagnoses}
+    found = {each.name: each.odd for each in walk(plan, DEFAULT).diagnoses}
     assert found == {"root_mismatch": (0,), "missing_participant": (0,)}
 
 
@@ -167,10 +167,10 @@ def test_what_ranks_did_together_is_forgotten_where_a_later_one_disagrees(folder
     )
     plan = torch_scenarios.plan(case_of(text, folder))
     assert not agrees(plan)
-    found = taken(plan, DEFAULT)
+    found = take_together(plan, DEFAULT)
     assert not isinstance(found, Finished)
     with pytest.raises(Forgotten):
-        walked(plan, DEFAULT, found)
+        walk(plan, DEFAULT, found)
 
 
 def test_the_engines_warn_of_the_same_steps(folder: Path) -> None:
@@ -183,7 +183,7 @@ def test_the_engines_warn_of_the_same_steps(folder: Path) -> None:
     )
     plan = torch_scenarios.plan(case_of(text, folder))
     assert not agrees(plan)
-    said = [each.message for each in walked(plan, DEFAULT).warnings]
+    said = [each.message for each in walk(plan, DEFAULT).warnings]
     assert [each.count("on rank 1") for each in said] == [1, 1]
 
 
@@ -194,11 +194,11 @@ def test_the_engines_agree_on_programs_that_all_ranks_take_together(
 ) -> None:
     try:
         plan = torch_scenarios.plan(case_of(text, folder))
-        expected = walked(plan, DEFAULT)
+        expected = walk(plan, DEFAULT)
     except ScenarioError:
         return  # a value that cannot be computed
     try:
-        trace = swept(plan, DEFAULT)
+        trace = run_together(plan, DEFAULT)
     except Beyond as beyond:
         assert expected.diagnoses or "undefined" in str(beyond), (text, str(beyond))  # noqa: PT017
         return
@@ -213,10 +213,10 @@ def test_the_engines_agree_on_broken_programs(text: str, folder: Path) -> None:
     except ScenarioError:
         return  # a fault that the language itself refuses
     try:
-        expected = walked(plan, DEFAULT)
+        expected = walk(plan, DEFAULT)
     except ScenarioError:
         with pytest.raises(Beyond):
-            swept(plan, DEFAULT)
+            run_together(plan, DEFAULT)
         return
     taken = agrees(plan)
     assert not (taken and expected.diagnoses), text
@@ -253,14 +253,14 @@ def test_values_that_were_not_kept_are_computed_again(
 ) -> None:
     plan = torch_scenarios.plan(case_of(RING, folder))
     monkeypatch.setattr("torch_scenarios.reference.vector.engine.KEPT", 2_000)
-    trace = swept(plan, DEFAULT)
-    assert departures(trace, walked(plan, DEFAULT)) == []
+    trace = run_together(plan, DEFAULT)
+    assert departures(trace, walk(plan, DEFAULT)) == []
 
 
 def test_an_event_can_be_taken_from_the_middle(folder: Path) -> None:
     plan = torch_scenarios.plan(case_of(RING, folder))
     events, expected = (
-        trace.ranks[5].events for trace in (swept(plan, DEFAULT), walked(plan, DEFAULT))
+        trace.ranks[5].events for trace in (run_together(plan, DEFAULT), walk(plan, DEFAULT))
     )
     assert events[5].writes["x"].tolist() == expected[5].writes["x"].tolist()
     assert [event.label for event in events[2:9:3]] == [event.label for event in expected[2:9:3]]
@@ -270,7 +270,7 @@ def test_an_event_can_be_taken_from_the_middle(folder: Path) -> None:
 def test_the_last_event_is_made_without_those_before_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trace = swept(torch_scenarios.plan(case_of(RING, folder)), DEFAULT)
+    trace = run_together(torch_scenarios.plan(case_of(RING, folder)), DEFAULT)
     made = []
     make = ColumnEvents._event  # noqa: SLF001 -- what is counted
 
@@ -285,27 +285,27 @@ def test_the_last_event_is_made_without_those_before_it(
 
 def test_a_trace_travels_to_another_process(folder: Path) -> None:
     plan = torch_scenarios.plan(case_of(RING, folder))
-    trace = swept(plan, DEFAULT)
+    trace = run_together(plan, DEFAULT)
     assert departures(pickle.loads(pickle.dumps(trace)), trace) == []  # noqa: S301 -- ours
 
 
 def test_too_many_steps_are_refused_at_once(folder: Path) -> None:
     plan = torch_scenarios.plan(case_of(RING, folder))
     with pytest.raises(ScenarioError, match="--limit steps=N"):
-        swept(plan, Limits(max_steps=1_000))
+        run_together(plan, Limits(max_steps=1_000))
 
 
 def test_too_much_memory_is_refused_before_it_is_taken(folder: Path) -> None:
     text = 'world_size: 16\ntensors: {x: "zeros(2000)"}\nsteps: [{barrier: {}}]\n'
     plan = torch_scenarios.plan(case_of(text, folder))
     with pytest.raises(ScenarioError, match="--limit bytes=N"):
-        swept(plan, Limits(max_bytes=100_000))
+        run_together(plan, Limits(max_bytes=100_000))
 
 
 def test_large_tensors_are_left_to_the_other_engine(folder: Path) -> None:
     text = 'world_size: 16\ntensors: {x: "zeros(8000000)"}\nsteps: [{barrier: {}}]\n'
     with pytest.raises(Beyond, match="large"):
-        swept(torch_scenarios.plan(case_of(text, folder)), DEFAULT)
+        run_together(torch_scenarios.plan(case_of(text, folder)), DEFAULT)
 
 
 def test_a_large_program_that_is_wrong_is_diagnosed(folder: Path) -> None:
@@ -376,7 +376,7 @@ def test_parts_of_one_tensor_race_where_they_overlap(
 ) -> None:
     text = PARTS.format(first=first, second=RECEIVE.format(second))
     plan = torch_scenarios.plan(case_of(text, folder))
-    assert bool(walked(plan, DEFAULT).diagnoses) == races
+    assert bool(walk(plan, DEFAULT).diagnoses) == races
     assert agrees(plan) == (not races)
 
 
@@ -641,9 +641,9 @@ def test_what_is_walked_is_walked_from_where_the_table_says(name: str, folder: P
         case_of(f"world_size: 16\n{head}\nsteps:\n{begun}{steps}\n", folder)
     )
     try:
-        found = taken(plan, DEFAULT)
+        found = take_together(plan, DEFAULT)
         assert not isinstance(found, Finished)
-        ranks = walked(plan, DEFAULT, found).ranks
+        ranks = walk(plan, DEFAULT, found).ranks
     except (Beyond, Forgotten):
         assert where == "the beginning"
         return

@@ -10,7 +10,7 @@ import pytest
 
 from torch_scenarios.errors import Source
 from torch_scenarios.limits import DEFAULT
-from torch_scenarios.source.edit import Edit, Span, spans, splice, spliced, without
+from torch_scenarios.source.edit import Edit, Span, spans, splice, splice_edits, without
 from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, parse
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def every(span: Span) -> Iterator[Span]:
 def test_edits_are_made_where_they_say() -> None:
     edits = [Edit(start=4, end=5, text="xyz"), Edit(start=0, end=1), Edit(start=2, end=2, text="_")]
     assert splice("abcdef", edits) == "b_cdxyzf"
-    assert spliced("abcdef", edits)[1] == [4, 0, 1]
+    assert splice_edits("abcdef", edits)[1] == [4, 0, 1]
 
 
 def test_overlapping_deletions_delete_once() -> None:

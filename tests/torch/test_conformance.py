@@ -96,7 +96,7 @@ def test_a_difference_names_both_results_and_the_scenario_that_shows_it(tmp_path
 @pytest.mark.parametrize("cell", table.every_cell(("float32",))["float32"], ids=str)
 def test_the_scenario_of_every_call_is_one(cell: Cell, tmp_path: Path) -> None:
     path = tmp_path / "call.yaml"
-    path.write_text(table.shown(cell.operation, cell.op, [cell.dtype]), encoding="utf-8")
+    path.write_text(table.write_scenario(cell.operation, cell.op, [cell.dtype]), encoding="utf-8")
     (scenario,) = load(path)
     assert simulate(plan(scenario)).outcome in {"completes", "error"}
 

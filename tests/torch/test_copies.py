@@ -42,7 +42,7 @@ def test_a_copy_is_what_the_tensor_was_then(made: str, *, on_host: bool) -> None
     kept, wanted = [], []
     for _ in range(4):
         wanted.append(np.array(convert(scope["x"])))
-        kept.extend(copies.named(("x",)))
+        kept.extend(copies.copy_named(("x",)))
         scope["x"].copy_(torch.zeros_like(scope["x"]) if len(kept) % 2 else TENSORS[made]())
     for copy, value in zip(kept, wanted, strict=True):
         assert convert(copy).dtype == value.dtype
@@ -55,7 +55,7 @@ def test_a_name_that_comes_to_hold_something_else_is_copied_as_that() -> None:
     kept = []
     for value in (torch.ones(2), torch.zeros(3), [torch.ones(1)], [{"a": [1]}], None):
         scope["x"] = value
-        kept += [copies.named(("x",))[0] for _ in range(3)]
+        kept += [copies.copy_named(("x",))[0] for _ in range(3)]
     assert [np.shape(kept[place]) for place in range(6)] == [(2,)] * 3 + [(3,)] * 3
     assert kept[7][0].tolist() == [1.0]
     assert kept[9:12] == [[{"a": [1]}]] * 3

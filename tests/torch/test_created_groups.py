@@ -298,8 +298,8 @@ def test_the_forecast_is_of_the_torch_that_is_asked_for_stated_or_installed(
         None: [],
     }
     for version, found in versions.items():
-        monkeypatch.setattr(backends, "installed", lambda version=version: version)
-        monkeypatch.setattr(witnesses, "installed", lambda version=version: version)
+        monkeypatch.setattr(backends, "find_torch_version", lambda version=version: version)
+        monkeypatch.setattr(witnesses, "find_torch_version", lambda version=version: version)
         assert codes() == found
         assert codes('torch: "<2.14"\n') == ["gloo_differs"]
         assert codes('torch: ">=2.14"\n') == []

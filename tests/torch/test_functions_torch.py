@@ -298,6 +298,6 @@ def test_data_becomes_the_same_tensor() -> None:
 
 
 def test_a_tensor_fills_a_shape_with_memory_of_its_own() -> None:
-    made = over_torch().reshaped(over_torch().array(3, "float32"), (2, 2))
+    made = over_torch().reshape(over_torch().array(3, "float32"), (2, 2))
     made[0, 0] = 1
     assert made.tolist() == [[1, 3], [3, 3]]

@@ -15,7 +15,7 @@ from torch_scenarios.pipeline.bench import (
     BenchRow,
     bus_factor,
     changes,
-    compared,
+    compare,
     nccl_tests_tables,
     noise,
     percentile_99,
@@ -67,7 +67,7 @@ def test_11_a_slowdown_fails_and_equal_times_do_not(
     """A fifth, at --fail-above 10%; benchmarks/slowdown.py measures it on real ranks."""
     chosen = np.random.default_rng(11)
     found = [
-        compared(blocks(chosen, 1, spread), blocks(chosen, slower, spread), 0.1, noisy=False)
+        compare(blocks(chosen, 1, spread), blocks(chosen, slower, spread), 0.1, noisy=False)
         for _ in range(20)
     ]
     assert failed[0] <= sum(each.status == "FAILED" for each in found) <= failed[1]
@@ -75,16 +75,16 @@ def test_11_a_slowdown_fails_and_equal_times_do_not(
 
 
 def test_12_a_noisy_machine_fails_nothing() -> None:
-    assert compared([100.0] * 5, [200.0] * 5, 0.1, noisy=True).status == "INCONCLUSIVE"
-    assert compared([100.0] * 5, [200.0] * 5, 0.1, noisy=False).status == "FAILED"
-    assert compared([100.0] * 5, [100.0] * 5, 0.1, noisy=True).status == "PASSED"
+    assert compare([100.0] * 5, [200.0] * 5, 0.1, noisy=True).status == "INCONCLUSIVE"
+    assert compare([100.0] * 5, [200.0] * 5, 0.1, noisy=False).status == "FAILED"
+    assert compare([100.0] * 5, [100.0] * 5, 0.1, noisy=True).status == "PASSED"
     notes = noise(64, "gloo", [row().json()], load=1e3)
     assert [note.partition(" ")[0] for note in notes] == ["64", "the"]
 
 
 def test_12_one_number_is_no_verdict() -> None:
-    assert compared([100.0], [300.0], 0.1, noisy=False).status == "INCONCLUSIVE"
-    assert compared([100.0] * 5, [300.0] * 4, 0.1, noisy=False).status == "INCONCLUSIVE"
+    assert compare([100.0], [300.0], 0.1, noisy=False).status == "INCONCLUSIVE"
+    assert compare([100.0] * 5, [300.0] * 4, 0.1, noisy=False).status == "INCONCLUSIVE"
 
 
 #: how nccl-tests prints a row and its headings (2.19, src/util.cu)

@@ -17,7 +17,7 @@ from torch_scenarios.bless import CODES, NotBlessedError, confirm, propose, writ
 from torch_scenarios.cli import cli
 from torch_scenarios.errors import UnsupportedError
 from torch_scenarios.explain import EXPLANATIONS
-from torch_scenarios.source.edit import CannotWordError, stated, worded
+from torch_scenarios.source.edit import CannotWordError, state_values, word_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -214,12 +214,12 @@ def test_a_file_that_changed_meanwhile_is_not_written(tmp_path: Path) -> None:
     ids=str,
 )
 def test_a_value_is_said_shortly(value: object, text: str) -> None:
-    assert worded(value) == text
+    assert word_value(value) == text
 
 
 def test_a_large_value_takes_an_expression() -> None:
     with pytest.raises(CannotWordError, match="has 1000 elements: state them as an expression"):
-        worded(np.arange(1000))
+        word_value(np.arange(1000))
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_a_large_value_takes_an_expression() -> None:
 def test_ranks_with_equal_values_are_said_together(
     values: dict[int, str | None], line: str
 ) -> None:
-    assert stated(values, {frozenset({0, 2}): "even"}).line == line
+    assert state_values(values, {frozenset({0, 2}): "even"}).line == line
 
 
 # ---------------------------------------------------------------------------- what is refused

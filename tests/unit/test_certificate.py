@@ -73,7 +73,7 @@ def test_a_level_without_a_case_that_passed_is_not_passed() -> None:
             "async": LevelCount(run=9, passed=2, failed=tuple(f"f.yaml::{n}" for n in range(7))),
         },
     )
-    assert found.passed == ("p2p",)
+    assert found.levels_passed == ("p2p",)
     assert summary_of(found) == "<mine> passes 1 of 3 levels: p2p"
     assert lines_of(found) == [
         "level   run  passed  lacking  failed",

@@ -94,11 +94,11 @@ steps:
 def test_what_is_computed_hides_what_is_sent(tmp_path: Path) -> None:
     hidden = times(tmp_path, STEP.format(world=8, size=2**20, time="kernels"))
     assert hidden.computing == pytest.approx(2500)
-    assert hidden.exposed < 60
+    assert hidden.exposure < 60
     exposed = times(tmp_path, STEP.format(world=8, size=2**28, time="kernels"))
     one = times(tmp_path, STEP.format(world=8, size=2**28, time="1us")).time
     assert exposed.time == pytest.approx(one)
-    assert exposed.exposed == pytest.approx(one - 2500)
+    assert exposed.exposure == pytest.approx(one - 2500)
     lines = "\n".join(forecast_lines(exposed, {0: "first", 1: "second"}))
     assert "step      2.5 ms computing" in lines
     assert ", by its bytes: fewer bytes, or a smaller group, help" in lines

@@ -20,7 +20,7 @@ from torch_scenarios.model.groups import plan
 from torch_scenarios.model.traffic import Structure
 from torch_scenarios.pipeline.attempts import analyse, result_of
 from torch_scenarios.reference import simulate
-from torch_scenarios.reference.simulate import walked
+from torch_scenarios.reference.simulate import walk
 from torch_scenarios.report.html.page import body
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
@@ -37,7 +37,7 @@ def structure(folder: Path, text: str, **sets: str) -> Structure:
     traffic = simulate(resolved).traffic
     assert traffic is not None
     if case.world_size <= 64:
-        other = walked(resolved, DEFAULT).traffic
+        other = walk(resolved, DEFAULT).traffic
         assert other is not None
         assert other.structure == traffic.structure
         assert other.links() == traffic.links()

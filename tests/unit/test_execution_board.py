@@ -190,7 +190,7 @@ def test_a_rank_stands_where_its_device_does_while_the_host_has_run_on() -> None
     here, steps = enqueued("call", "call", "local")
     stood = []
     for step in steps:
-        stood.append(here.standing)
+        stood.append(here.position)
         step.happened = True
     # the last is a kernel of the program's own: busy, and waited for
     assert stood == [here.records[0], here.records[1], None]
@@ -222,16 +222,16 @@ def test_a_device_that_is_far_behind_is_found_with_few_questions(done: int) -> N
 def test_events_count_in_the_order_of_the_stream() -> None:
     here, steps = enqueued("call", "call")
     steps[1].happened = True
-    assert here.standing is here.records[0]
+    assert here.position is here.records[0]
     assert states(here.account("blocked")) == [(0, "blocked")]
 
 
 def test_the_host_that_is_inside_a_call_stands_there_once_the_device_is_idle() -> None:
     here, steps = enqueued("call")
     record = taken(here, 1)
-    assert here.standing is here.records[0]
+    assert here.position is here.records[0]
     steps[0].happened = True
-    assert here.standing is record
+    assert here.position is record
 
 
 def test_a_call_that_failed_on_the_device_has_raised_and_ends_the_account() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from torch_scenarios.execution import protocol as mailbox
-from torch_scenarios.execution.protocol import Inbox, Outbox, arrives, opened
+from torch_scenarios.execution.protocol import Inbox, Outbox, arrives, open_parts
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -54,7 +54,7 @@ class DictStore:
 
 def taken(inbox: Inbox) -> object:
     parts = inbox.take(0.001)
-    return None if parts is None else opened(parts)
+    return None if parts is None else open_parts(parts)
 
 
 def test_messages_come_in_the_order_of_their_slots() -> None:

@@ -13,8 +13,8 @@ from torch_scenarios.execution.supervisor import (
     BETWEEN_HOSTS_S,
     Findings,
     longest_timeout,
-    observed,
-    replaced_timeout,
+    observe,
+    replace_timeout,
     watch_for,
 )
 from torch_scenarios.language import load
@@ -58,7 +58,7 @@ def outcome(
     died: dict[int, str] | None = None,
     predicted: Trace | None = None,
 ) -> str:
-    return observed(plan_, findings(*told, died=died), predicted or simulate(plan_)).outcome
+    return observe(plan_, findings(*told, died=died), predicted or simulate(plan_)).outcome
 
 
 def test_a_timeout_that_nobody_asked_for_is_a_deadlock(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_ranks_of_one_host_began_as_their_clock_says(tmp_path: Path) -> None:
             replace(ended(0), began_s=7.25, host="one"),
             replace(ended(1), began_s=7.0, host=second_host),
         )
-        return [rank.late_s for rank in observed(program, findings(*told), simulate(program)).ranks]
+        return [rank.late_s for rank in observe(program, findings(*told), simulate(program)).ranks]
 
     assert began("one") == [0.25, 0.0]
     assert began("other") == [BETWEEN_HOSTS_S, BETWEEN_HOSTS_S]
@@ -122,12 +122,12 @@ def test_ranks_of_one_host_began_as_their_clock_says(tmp_path: Path) -> None:
 def test_ranks_of_several_hosts_are_named_with_their_hosts(tmp_path: Path) -> None:
     plan_ = planned(SLEEPS, tmp_path)
     here = [replace(ended(rank), host=f"node{rank // 2}") for rank in range(4)]
-    trace = observed(plan_, findings(*here), simulate(plan_))
+    trace = observe(plan_, findings(*here), simulate(plan_))
     words = "ranks 0, 1 on node0; ranks 2, 3 on node1"
     assert trace.environment["hosts"] == words
     assert trace.hosts == {0: "node0", 1: "node0", 2: "node1", 3: "node1"}
     alone = [replace(ended(rank), host="node0") for rank in range(4)]
-    one = observed(plan_, findings(*alone), simulate(plan_))
+    one = observe(plan_, findings(*alone), simulate(plan_))
     assert "hosts" not in one.environment
     assert not one.hosts
 
@@ -138,7 +138,7 @@ SLEEPS = "world_size: 4\nsteps: [{sleep: 0s}]\n"
 def test_a_rank_that_told_nothing_is_blocked_where_it_was_last_seen(tmp_path: Path) -> None:
     program = planned(PAIR + "  - all_reduce: {tensor: x}\n", tmp_path)
     seen = Findings(told={0: ended(0)}, stuck={1: (0, ())}, unable={}, died={}, usable=False)
-    trace = observed(program, seen, simulate(program))
+    trace = observe(program, seen, simulate(program))
     assert trace.ranks[1].ending == "blocked"
     assert trace.ranks[1].events[-1].index == 0
 
@@ -149,7 +149,7 @@ def test_a_rank_that_could_not_start_is_named(tmp_path: Path) -> None:
         told={}, stuck={}, unable={1: Unable(rank=1, reason="no route")}, died={}, usable=False
     )
     with pytest.raises(LaunchError, match="no route"):
-        observed(program, unable, simulate(program))
+        observe(program, unable, simulate(program))
 
 
 HANG = (
@@ -224,7 +224,7 @@ def test_a_step_that_expects_a_timeout_holds_nobody_for_good(tmp_path: Path) -> 
 
 def test_another_timeout_reaches_every_group_that_states_none(tmp_path: Path) -> None:
     text = "groups: {a: [0, 1], b: {ranks: [0, 1], timeout: 3s}}\n" + HANG
-    program = replaced_timeout(planned(text, tmp_path), 1.5)
+    program = replace_timeout(planned(text, tmp_path), 1.5)
     assert program.world.timeout_s == 1.5
     assert [program.names[name][0].timeout_s for name in ("world", "a", "b")] == [1.5, 1.5, 3]
     assert [creation.groups[0].timeout_s for creation in program.creations] == [1.5, 3]

@@ -34,7 +34,7 @@ class Rank:
 
     def stand_at(self, record: object, fail: Callable[..., None]) -> None:
         """Let the device stand at a call."""
-        self._board.standing, self._board.fail = record, fail
+        self._board.position, self._board.fail = record, fail
 
     def _account(self, ending: str, died: str | None) -> RankTrace:
         self._meanwhile()

@@ -19,7 +19,7 @@ import torch_scenarios
 from torch_scenarios.cli import cli
 from torch_scenarios.cli.edit import STARTER
 from torch_scenarios.errors import ScenarioError
-from torch_scenarios.language.format import formatted, spaced
+from torch_scenarios.language.format import format_file, space
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.source.tree import Mapping, Sequence, key_text, read_tree
 
@@ -34,7 +34,7 @@ CORPUS = sorted(SCENARIOS.rglob("*.yaml"))
 
 
 def fmt(text: str) -> str:
-    return formatted("some.yaml", text.encode(), DEFAULT).decode()
+    return format_file("some.yaml", text.encode(), DEFAULT).decode()
 
 
 def call(*arguments: str, given: str | bytes | None = None) -> Result:
@@ -185,8 +185,8 @@ NARROWER = WIDE.replace(", name_8", f"{AFRESH}            name_8")
     ],
 )
 def test_a_flow_collection_has_one_layout(given: str, wanted: str) -> None:
-    assert spaced(f"{given}\n") == f"{wanted}\n"
-    assert spaced(f"{wanted}\n") == f"{wanted}\n"
+    assert space(f"{given}\n") == f"{wanted}\n"
+    assert space(f"{wanted}\n") == f"{wanted}\n"
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_a_flow_collection_has_one_layout(given: str, wanted: str) -> None:
     ],
 )
 def test_a_flow_collection_that_is_unusual_stays(given: str) -> None:
-    assert spaced(f"{given}\n") == f"{given}\n"
+    assert space(f"{given}\n") == f"{given}\n"
 
 
 def test_blank_lines_between_sections_stay_between_them() -> None:
@@ -277,7 +277,9 @@ def test_an_indicator_of_indentation_keeps_its_meaning() -> None:
 def test_corpus_is_formatted() -> None:
     """`scenario fmt --check scenarios`, which .ci/run calls too, says it of each file."""
     contents = {file: file.read_bytes() for file in CORPUS[::4]}
-    assert [file for file, text in contents.items() if formatted(file, text, DEFAULT) != text] == []
+    assert [
+        file for file, text in contents.items() if format_file(file, text, DEFAULT) != text
+    ] == []
 
 
 @st.composite
@@ -516,7 +518,7 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         raise PermissionError(13, "Permission denied")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("torch_scenarios.files._unnamed", refuse)
+        patch.setattr("torch_scenarios.files._open_unnamed", refuse)
         done = call(str(file))
     assert done.exit_code == 2
     said = " ".join(done.stderr.split())

@@ -21,7 +21,7 @@ from torch_scenarios.cli import cli
 from torch_scenarios.cost.forecast import Forecast, forecast, forecast_lines
 from torch_scenarios.cost.measurements import Table, base_size, time_in
 from torch_scenarios.cost.nccl import Channels, Tuner, constants_of
-from torch_scenarios.cost.replay import replayed, swept
+from torch_scenarios.cost.replay import replay_events, replay_together
 from torch_scenarios.cost.topology import NcclNetwork, Network, Topology, presets, topology
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.language.document import load
@@ -195,8 +195,8 @@ def test_strokes_and_single_messages_take_the_same_time(
     traffic = algorithm(name, 24)
     for scale in (1.0, 1e4, 1e7):
         network = Network(machine(tmp_path, more=eager), 24)
-        one = replayed(traffic, network, no_collective, scale)
-        many = swept(traffic, network, no_collective, scale)
+        one = replay_events(traffic, network, no_collective, scale)
+        many = replay_together(traffic, network, no_collective, scale)
         assert not many.exact or many.time == pytest.approx(one.time, rel=1e-9)
         assert many.time <= one.time * 1.3
         assert many.ended.max() == pytest.approx(many.time)
@@ -583,7 +583,8 @@ def test_both_replays_send_as_nccl_does(size: int) -> None:
     network = NcclNetwork(topology("h100-8x400g"), 24)
     for launch in (0, LAUNCH):
         one, many = (
-            way(traffic, network, no_collective, size / 4, launch) for way in (replayed, swept)
+            way(traffic, network, no_collective, size / 4, launch)
+            for way in (replay_events, replay_together)
         )
         assert one.time == pytest.approx(many.time, rel=0.02)
         assert one.time >= 23 * max(QUICK, 2 * launch)
@@ -605,7 +606,10 @@ def written(folder: Path, steps: str) -> Traffic:
 def replays(traffic: Traffic, launch: float, taken: float) -> list[float]:
     """Return the time by either replay, where each collective takes its stream so long."""
     network = Network(topology("h100-8x400g"), 16)
-    return [way(traffic, network, lambda _: taken, 1.0, launch).time for way in (replayed, swept)]
+    return [
+        way(traffic, network, lambda _: taken, 1.0, launch).time
+        for way in (replay_events, replay_together)
+    ]
 
 
 SUMS = "  - for: {k: 'range(5)'}\n    steps:\n      - all_reduce: {tensor: x}\n"
@@ -1008,7 +1012,7 @@ def test_a_forecast_is_shown_by_groups(tmp_path: Path) -> None:
     assert "groups\n    pair: 3 calls, 1000 bytes" in output
 
 
-@pytest.mark.parametrize("way", [swept, replayed])
+@pytest.mark.parametrize("way", [replay_together, replay_events])
 def test_an_event_is_the_same_alone_and_in_its_column(way: Any) -> None:
     traffic = algorithm("ring_all_reduce", 8)
     network = Network(FLAT, 8)
@@ -1109,8 +1113,8 @@ def test_strokes_that_contend_are_near_to_single_messages(name: str, off: float)
     """What `exact: false` means, on eight ranks behind each NIC; the page has these numbers."""
     traffic, network = algorithm(name, 32), topology("1x100g")
     for scale in (1.0, 1e6):
-        exact = replayed(traffic, Network(network, 32), lambda _: 0.0, scale)
-        found = swept(traffic, Network(network, 32), lambda _: 0.0, scale)
+        exact = replay_events(traffic, Network(network, 32), lambda _: 0.0, scale)
+        found = replay_together(traffic, Network(network, 32), lambda _: 0.0, scale)
         assert found.time == pytest.approx(exact.time, rel=off)
         assert found.exact == (name == "ring_all_reduce")
 

@@ -341,19 +341,19 @@ def test_an_array_from_an_array_is_a_copy() -> None:
 
 
 def test_a_single_element_fills_a_shape() -> None:
-    made = ARRAYS.reshaped(ARRAYS.array(3, "int64"), (2, 2))
+    made = ARRAYS.reshape(ARRAYS.array(3, "int64"), (2, 2))
     assert made.tolist() == [[3, 3], [3, 3]]
     made[0, 0] = 1
     assert made.tolist() == [[1, 3], [3, 3]]
-    assert ARRAYS.reshaped(ARRAYS.array([3], "int64"), (0,)).shape == (0,)
-    assert ARRAYS.reshaped(ARRAYS.array([1, 2, 3, 4], "int64"), (2, 2)).tolist() == [[1, 2], [3, 4]]
+    assert ARRAYS.reshape(ARRAYS.array([3], "int64"), (0,)).shape == (0,)
+    assert ARRAYS.reshape(ARRAYS.array([1, 2, 3, 4], "int64"), (2, 2)).tolist() == [[1, 2], [3, 4]]
 
 
 def test_a_shape_that_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="3 elements do not fill the shape"):
-        ARRAYS.reshaped(ARRAYS.array([1, 2, 3], "int64"), (2, 2))
+        ARRAYS.reshape(ARRAYS.array([1, 2, 3], "int64"), (2, 2))
     with pytest.raises(ValueError, match="--limit elements=N"):
-        ARRAYS.reshaped(ARRAYS.array(3, "int64"), (10**6, 10**6))
+        ARRAYS.reshape(ARRAYS.array(3, "int64"), (10**6, 10**6))
     with pytest.raises(ValueError, match="--limit elements=N"):
         NumpyArrays(Limits(max_elements=3)).array([1, 2, 3, 4], "float32")
 

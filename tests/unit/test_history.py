@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from torch_scenarios.pipeline.results import Outcome, Result
-from torch_scenarios.pipeline.selection import LastRun, failed, folder_of
+from torch_scenarios.pipeline.selection import LastRun, folder_of, read_failed
 from torch_scenarios.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def ran(**statuses: Status) -> None:
 
 
 def known() -> list[str]:
-    found, notes = failed(folder_of(Path.cwd()))
+    found, notes = read_failed(folder_of(Path.cwd()))
     assert notes == []
     return sorted(case for _, case in found)
 
@@ -71,7 +71,7 @@ def test_what_is_remembered_holds_in_every_folder_of_the_project(
     deep.mkdir()
     monkeypatch.chdir(deep)
     assert folder_of(Path.cwd()) == project / ".scenario"
-    found, _ = failed(folder_of(Path.cwd()))
+    found, _ = read_failed(folder_of(Path.cwd()))
     assert found == {(str(project / "a.yaml"), "a1")}
 
 
@@ -114,7 +114,7 @@ def test_a_broken_memory_is_told_and_replaced(content: str, words: str) -> None:
     folder = folder_of(Path.cwd())
     folder.mkdir()
     (folder / "last.json").write_text(content, encoding="utf-8")
-    found, (note,) = failed(folder)
+    found, (note,) = read_failed(folder)
     assert found == frozenset()
     assert words in note
     ran(a1="FAILED")
@@ -151,7 +151,7 @@ def test_a_link_in_place_of_the_folder_is_left_alone() -> None:
     Path(".scenario").symlink_to("elsewhere")
     ran(a1="FAILED")
     assert list(Path("elsewhere").iterdir()) == []
-    found, (note,) = failed(folder_of(Path.cwd()))
+    found, (note,) = read_failed(folder_of(Path.cwd()))
     assert found == frozenset()
     assert "is not a folder of its own" in note
 
@@ -160,4 +160,4 @@ def test_a_fifo_in_place_of_what_is_remembered_is_not_waited_for() -> None:
     Path(".scenario").mkdir()
     os.mkfifo(".scenario/last.json")
     ran(a1="FAILED")
-    assert failed(folder_of(Path.cwd()))[0] == frozenset()
+    assert read_failed(folder_of(Path.cwd()))[0] == frozenset()

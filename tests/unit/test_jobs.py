@@ -133,7 +133,7 @@ class Heard(AtEnd):
         """Begin with nothing."""
         self.story: list[str] = []
 
-    def running(self, case: str) -> None:
+    def start(self, case: str) -> None:
         """Keep it."""
         self.story.append(f"{case} begins")
 
@@ -293,7 +293,7 @@ def asking(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         asked.append(options["jobs"])
         return Outcome(results=())
 
-    monkeypatch.setattr("torch_scenarios.cli.run.conducted", conducted)
+    monkeypatch.setattr("torch_scenarios.cli.run.run_selected", conducted)
     return asked
 
 

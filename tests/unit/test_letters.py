@@ -20,7 +20,7 @@ from torch_scenarios.execution.protocol import (
     Outbox,
     SealedStore,
     Stuck,
-    opened,
+    open_parts,
     put,
 )
 
@@ -181,7 +181,7 @@ def test_a_message_holds_in_its_own_place_alone() -> None:
     store.set("mail/2", store.get("mail/1"))
     parts = inbox.take(0.0)
     assert parts is not None
-    assert opened(parts, Alive) == Alive(rank=0)
+    assert open_parts(parts, Alive) == Alive(rank=0)
     with pytest.raises(ForgedError):
         inbox.take(0.0)
     with pytest.raises(ForgedError):
@@ -213,4 +213,4 @@ def test_another_message_than_the_one_that_is_due_is_refused() -> None:
     store = SealedStore(Memory(), "run/0", Secret.random())
     put(store, "order/1", Alive(rank=0))
     with pytest.raises(LaunchError, match="another message of this launch was due"):
-        opened([store.get("order/1")], Stuck)
+        open_parts([store.get("order/1")], Stuck)

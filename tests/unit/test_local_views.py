@@ -10,8 +10,8 @@ import torch_scenarios
 from torch_scenarios.operations.placement import (
     REPLICATE,
     Placement,
-    coded,
-    decoded,
+    decode,
+    encode,
     partial_of,
     shard,
 )
@@ -110,4 +110,4 @@ def test_what_is_no_placement_is_invalid(tmp_path: Path) -> None:
     [None, (), (REPLICATE,), (shard(0), shard(3)), (partial_of("avg"), shard(1), REPLICATE)],
 )
 def test_a_code_says_the_placements(placements: tuple[Placement, ...] | None) -> None:
-    assert decoded(coded(placements)) == placements
+    assert decode(encode(placements)) == placements

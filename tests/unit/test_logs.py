@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from torch_scenarios.cli import cli
-from torch_scenarios.cost.logs import Log, LogRow, merged, read_logs
+from torch_scenarios.cost.logs import Log, LogRow, merge, read_logs
 from torch_scenarios.cost.topology import topology
 from torch_scenarios.errors import ScenarioError
 
@@ -400,5 +400,5 @@ def test_a_topology_does_not_take_the_log_of_something_else(
 def test_logs_of_one_collective_and_as_many_ranks_are_one() -> None:
     row = LogRow(8, 1.0, 2.0)
     logs = [Log(rows=(row,), source=each, ranks=2, collective="all_reduce") for each in "aba"]
-    (whole,) = merged(logs)
+    (whole,) = merge(logs)
     assert (len(whole.rows), whole.source) == (3, "a, b")

@@ -15,7 +15,7 @@ import pytest
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.record.format import lines_of
 from torch_scenarios.record.live import prepare
-from torch_scenarios.record.mapped_file import FIRST, MappedFile, is_written, written_bytes
+from torch_scenarios.record.mapped_file import FIRST, MappedFile, count_written, is_written
 
 
 def line(number: int) -> bytes:
@@ -63,7 +63,7 @@ def test_what_a_killed_process_wrote_is_whole_and_what_is_behind_is_room(tmp_pat
     assert os.WTERMSIG(in_child(killed)) == signal.SIGKILL
     content = b"".join(map(line, range(10_000)))
     assert path.read_bytes().rstrip(b"\0") == content
-    assert written_bytes(path) == len(content)
+    assert count_written(path) == len(content)
     assert [each[1] for each in lines_of(path)] == [*range(10_000)]
 
 
@@ -143,15 +143,15 @@ def test_a_disk_without_room_ends_the_record_and_not_the_program(tmp_path: Path)
 def test_written_bytes_are_counted_from_where_a_look_before_ended(tmp_path: Path) -> None:
     path = tmp_path / "a"
     file = MappedFile(str(path))
-    assert written_bytes(path) == 0
+    assert count_written(path) == 0
     file.append(line(0))
-    before = written_bytes(path)
+    before = count_written(path)
     assert before == len(line(0))
-    assert written_bytes(path, before) == before
+    assert count_written(path, before) == before
     file.append(line(1))
-    assert written_bytes(path, before) == 2 * before
+    assert count_written(path, before) == 2 * before
     file.close()
-    assert written_bytes(path, 10 * before) == 2 * before
+    assert count_written(path, 10 * before) == 2 * before
 
 
 def test_lines_end_where_one_has_room_in_it(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from outcomes import invalid
 from torch_scenarios.cli import cli
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.model.trace import Trace
-from torch_scenarios.pipeline.merge import merged
+from torch_scenarios.pipeline.merge import merge_outcomes
 from torch_scenarios.pipeline.results import Outcome, Result, Shard
 from torch_scenarios.report.html.page import cases_of
 from torch_scenarios.report.json import document
@@ -52,7 +52,7 @@ def outcome(*results: Result, **fields: Any) -> Outcome:
 
 def refused(**outcomes: Outcome) -> list[str]:
     with pytest.raises(ScenarioError) as raised:
-        merged(outcomes)
+        merge_outcomes(outcomes)
     assert {problem.code for problem in raised.value.problems} == {"not_mergeable"}
     return [problem.message for problem in raised.value.problems]
 
@@ -80,17 +80,17 @@ def test_all_shards_make_the_whole_run_again(
     ]
     order.shuffle(shards)
     whole = outcome(*results)
-    found = merged({f"{shard.shard}": shard for shard in shards})
+    found = merge_outcomes({f"{shard.shard}": shard for shard in shards})
     assert document(found) == document(whole)
     assert found.exit_code == whole.exit_code
 
 
 def test_runs_of_different_files_add_up() -> None:
     one, two = outcome(result("a"), duration_s=1.0), outcome(result("b", "FAILED"), duration_s=2.0)
-    found = merged({"1": one, "2": two})
+    found = merge_outcomes({"1": one, "2": two})
     assert [each.case for each in found.results] == ["a", "b"]
     assert (found.exit_code, found.duration_s, found.selected) == (1, 3.0, 2)
-    assert merged({"1": one, "2": replace(two, interrupted=True)}).exit_code == 130
+    assert merge_outcomes({"1": one, "2": replace(two, interrupted=True)}).exit_code == 130
 
 
 def test_a_case_that_two_files_tell_of_is_refused() -> None:
@@ -107,7 +107,7 @@ def test_an_invalid_file_that_every_shard_tells_of_is_told_once() -> None:
         str(number): Outcome(results=(bad,), selected=3, shard=Shard(number=number, of=2))
         for number in (1, 2)
     }
-    found = merged(shards)
+    found = merge_outcomes(shards)
     assert [each.case for each in found.results] == ["bad.yaml"]
     assert found.exit_code == 2
 
@@ -115,7 +115,7 @@ def test_an_invalid_file_that_every_shard_tells_of_is_told_once() -> None:
 def test_other_versions_are_refused_but_not_a_part_where_nothing_ran() -> None:
     old, new = outcome(result("a", torch="2.6.0")), outcome(result("b", torch="2.13.0"))
     assert refused(x=old, y=new) == ["x is of torch 2.6.0, y of torch 2.13.0"]
-    assert merged({"x": old, "y": outcome(result("c", "FAILED"))}).exit_code == 1
+    assert merge_outcomes({"x": old, "y": outcome(result("c", "FAILED"))}).exit_code == 1
     released = replace(old, release="0.1.0"), replace(outcome(result("c")), release="0.2.0")
     assert refused(x=released[0], y=released[1]) == [
         "x is of torch-scenarios 0.1.0, y of torch-scenarios 0.2.0"

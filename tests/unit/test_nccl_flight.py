@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from torch_scenarios.execution.flight_recorder import FlightError, note, parsed, read
+from torch_scenarios.execution.flight_recorder import FlightError, note, parse_dump, read
 
 RECORDED = (
     '{"comm_lib_version":"","entries":[{"collective_seq_id":1,"input_dtypes":["Float"],'
@@ -84,7 +84,7 @@ HUNG = dump(
 
 
 def test_a_recorded_dump_is_read() -> None:
-    record = parsed(RECORDED)
+    record = parse_dump(RECORDED)
     assert record.version == "2.10"
     assert [str(flight) for flight in record.flights] == [
         "all_reduce #1 on default_pg, float [2, 3]: scheduled",
@@ -95,13 +95,15 @@ def test_a_recorded_dump_is_read() -> None:
 
 
 def test_what_a_backend_waits_for_no_more_is_not_pending() -> None:
-    assert parsed(RECORDED).pending == ()
+    assert parse_dump(RECORDED).open_entries == ()
 
 
 @pytest.mark.parametrize("encode", [lambda d: json.dumps(d).encode(), pickle.dumps])
 def test_both_dumps_tell_what_is_enqueued_and_not_done(encode: Any) -> None:
-    record = parsed(encode(HUNG))
-    assert [(flight.operation, flight.sequence, flight.state) for flight in record.pending] == [
+    record = parse_dump(encode(HUNG))
+    assert [
+        (flight.operation, flight.sequence, flight.state) for flight in record.open_entries
+    ] == [
         ("all_reduce", 2, "started"),
         ("send 0->1", 1, "scheduled"),
     ]
@@ -132,8 +134,8 @@ def test_an_older_version_without_newer_keys_is_read() -> None:
     old = dump(entry("barrier", 1, "scheduled"), version="2.4")
     del old["comm_lib_version"], old["entries"][0]["timeout_ms"], old["entries"][0]["is_p2p"]
     old["nccl_version"] = "2.21.5"
-    record = parsed(pickle.dumps(old))
-    assert (record.library, record.pending[0].timeout_s) == ("2.21.5", None)
+    record = parse_dump(pickle.dumps(old))
+    assert (record.library, record.open_entries[0].timeout_s) == ("2.21.5", None)
 
 
 class Dangerous:
@@ -158,7 +160,7 @@ class Dangerous:
 )
 def test_what_is_no_dump_is_an_error_with_a_reason(text: bytes, why: str) -> None:
     with pytest.raises(FlightError, match=why):
-        parsed(text)
+        parse_dump(text)
 
 
 def test_an_unreadable_dump_is_a_note_and_no_failure() -> None:

@@ -13,11 +13,11 @@ from torch_scenarios.execution import backends as nccl
 from torch_scenarios.execution.backends import (
     Sharing,
     carrier,
-    decoded,
+    decode_version,
     device_type,
+    find_sharing,
     names,
     resolve,
-    sharing,
 )
 from torch_scenarios.language import load
 
@@ -36,7 +36,7 @@ def no_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shared(version: tuple[int, int, int], ranks: int, gpus: int) -> Sharing:
-    found = sharing(version, ranks, gpus)
+    found = find_sharing(version, ranks, gpus)
     assert isinstance(found, Sharing)
     return found
 
@@ -78,8 +78,8 @@ def test_the_more_ranks_on_a_gpu_the_fewer_channels_each(
 
 
 def test_ranks_with_a_gpu_each_need_nothing() -> None:
-    assert sharing(OLD, 4, 4) is None
-    assert sharing(None, 2, 8) is None
+    assert find_sharing(OLD, 4, 4) is None
+    assert find_sharing(None, 2, 8) is None
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_ranks_with_a_gpu_each_need_nothing() -> None:
 def test_where_neither_way_works_the_reason_is_said(
     version: tuple[int, int, int] | None, ranks: int, gpus: int, reason: str
 ) -> None:
-    found = sharing(version, ranks, gpus)
+    found = find_sharing(version, ranks, gpus)
     assert isinstance(found, str)
     assert found.startswith(reason)
 
@@ -108,7 +108,7 @@ def test_the_note_names_the_ranks_the_gpus_and_the_way() -> None:
     ("code", "version"), [(22907, (2, 29, 7)), (23003, (2, 30, 3)), (2804, (2, 8, 4)), (0, None)]
 )
 def test_a_version_code_is_decoded(code: int, version: tuple[int, int, int] | None) -> None:
-    assert decoded(code) == version
+    assert decode_version(code) == version
 
 
 def test_nothing_of_torchs_may_end_a_worker_before_it_was_judged() -> None:
@@ -139,7 +139,7 @@ def test_slices_of_a_gpu_are_counted_by_a_process(
 ) -> None:
     monkeypatch.setattr(nccl, "SLICES", tmp_path)
     monkeypatch.setattr(nccl, "may_be_here", lambda: True)
-    monkeypatch.setattr(nccl, "asked", lambda: 1)
+    monkeypatch.setattr(nccl, "count_gpus", lambda: 1)
     assert nccl.count(fake_torch(8)) == 8
     (tmp_path / "gpu0" / "mig" / "gi1").mkdir(parents=True)
     assert nccl.count(fake_torch(8)) == 1
@@ -250,7 +250,7 @@ def test_one_launch_has_one_environment_whatever_a_scenario_needs(four: Scenario
     choice = chosen(torch, four, share=True, here=8)
     assert choice.notes == ()
     assert choice.environment["gpus"] == "4"
-    assert choice.sharing == sharing((2, 30, 4), 8, 4)
+    assert choice.sharing == find_sharing((2, 30, 4), 8, 4)
 
 
 def test_ranks_on_other_machines_need_no_gpu_here(four: Scenario) -> None:
@@ -338,13 +338,13 @@ def test_where_the_driver_does_not_answer_a_process_of_its_own_is_asked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(gpus, "DEVICES", (str(tmp_path),))
-    monkeypatch.setattr(gpus, "asked", lambda: 1)
+    monkeypatch.setattr(gpus, "count_gpus", lambda: 1)
     assert gpus.count(fake_torch(-1)) == 1
 
 
 def test_without_a_device_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus, "DEVICES", ("/dev/null/none",))
-    monkeypatch.setattr(gpus, "asked", lambda: 1)
+    monkeypatch.setattr(gpus, "count_gpus", lambda: 1)
     assert gpus.count(fake_torch(-1)) == 0
 
 
@@ -353,4 +353,4 @@ def test_a_process_says_a_number_or_nothing(
     program: str, found: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpus, "ASK", program)
-    assert gpus.asked() == found
+    assert gpus.count_gpus() == found

@@ -10,11 +10,11 @@ from click.testing import CliRunner, Result
 
 from torch_scenarios.cli import cli
 from torch_scenarios.errors import ScenarioError
-from torch_scenarios.execution.lacks import declared_lacks
+from torch_scenarios.execution.lacks import read_lacks
 from torch_scenarios.language import load
 from torch_scenarios.model.needs import CAPABILITIES, LEVELS, Needs
 from torch_scenarios.model.traits import TRAITS
-from torch_scenarios.pipeline.attempts import analyse, lacked_by
+from torch_scenarios.pipeline.attempts import analyse, find_lacks
 from torch_scenarios.reference import derive
 
 TENSORS = 'world_size: 2\ntensors: {x: "full(2, rank + 1)", y: [0, 0]}\n'
@@ -270,7 +270,7 @@ def test_a_known_backend_lacks_words_but_where_its_section_says_what_it_does(
         (scenario,) = load(path)
         analysis = analyse(scenario, backend="nccl")
         assert analysis.predicted is not None
-        lacked.append(lacked_by("nccl", scenario, analysis.predicted))
+        lacked.append(find_lacks("nccl", scenario, analysis.predicted))
     assert lacked == [("crossing_messages",), (), ()]
 
 
@@ -282,8 +282,8 @@ def test_a_plugin_declares_what_it_lacks(tmp_path: Path, monkeypatch: pytest.Mon
         ("silent", "import torch", ()),
     ):
         Path(f"{name}_plugin.py").write_text(f"{text}\nraise SystemExit('it is not run')\n")
-        assert declared_lacks(f"{name}_plugin") == words
-    assert declared_lacks("no_such_plugin") == ()
+        assert read_lacks(f"{name}_plugin") == words
+    assert read_lacks("no_such_plugin") == ()
 
 
 @pytest.mark.parametrize(
@@ -298,10 +298,10 @@ def test_a_plugin_that_declares_something_else_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    declared_lacks.cache_clear()
+    read_lacks.cache_clear()
     Path("wrong_plugin.py").write_text(text)
     with pytest.raises(ScenarioError):
-        declared_lacks("wrong_plugin")
+        read_lacks("wrong_plugin")
     Path("it.yaml").write_text(f"{TENSORS}steps:\n{PAIR}")
     refused = CliRunner().invoke(
         cli, ["run", "--plugin", "wrong_plugin", "--backend", "gloo", "it.yaml"]

@@ -24,39 +24,39 @@ def beat(number: int, **more: object) -> Beat:
 
 def test_a_beat_travels_whole() -> None:
     one = beat(7, lost={3: "its process ended"}, quiet={2: 31})
-    assert Beat.decoded(one.encoded()) == one
+    assert Beat.decode(one.encode()) == one
 
 
 def test_a_node_without_a_new_beat_is_lost_with_its_ranks() -> None:
     nodes = Nodes()
     for second in range(int(SILENCE_S) + 1):
         nodes.hear({"1": beat(1)}, float(second))
-        assert (nodes.lost() == {}) == (second < SILENCE_S)
-    assert nodes.lost().keys() == {2, 3}
-    assert "host node1 (ranks 2, 3)" in nodes.lost()[2]
-    assert nodes.lost(more_s=5.0) == {}
+        assert (nodes.find_lost() == {}) == (second < SILENCE_S)
+    assert nodes.find_lost().keys() == {2, 3}
+    assert "host node1 (ranks 2, 3)" in nodes.find_lost()[2]
+    assert nodes.find_lost(more_s=5.0) == {}
     nodes.hear({"1": beat(2)}, SILENCE_S + 1)
-    assert nodes.lost() == {}
+    assert nodes.find_lost() == {}
 
 
 def test_who_did_not_run_has_heard_nothing() -> None:
     nodes = Nodes()
     nodes.hear({"1": beat(1)}, 0.0)
     nodes.hear({"1": beat(1)}, 1000.0)
-    assert nodes.lost() == {}
+    assert nodes.find_lost() == {}
 
 
 def test_a_rank_is_lost_alone() -> None:
     nodes = Nodes()
     nodes.hear({"1": beat(1, lost={3: "its process ended"})}, 0.0)
-    assert nodes.lost() == {3: "its process ended on host node1"}
+    assert nodes.find_lost() == {3: "its process ended on host node1"}
 
 
 def test_a_quiet_rank_is_lost_after_the_time_that_its_scenario_allows() -> None:
     nodes = Nodes()
     nodes.hear({"1": beat(1, quiet={2: int(SILENT_S)})}, 0.0)
-    assert nodes.lost().keys() == {2}
-    assert nodes.lost(more_s=10.0) == {}
+    assert nodes.find_lost().keys() == {2}
+    assert nodes.find_lost(more_s=10.0) == {}
 
 
 def hello(rank: int, *, digest: str = "", **versions: str) -> Hello:

@@ -13,7 +13,7 @@ from torch_scenarios.limits import DEFAULT
 from torch_scenarios.model.groups import plan
 from torch_scenarios.pipeline.attempts import analyse
 from torch_scenarios.reference import simulate
-from torch_scenarios.reference.simulate import walked
+from torch_scenarios.reference.simulate import walk
 
 
 def judged(folder: Path, text: str) -> tuple[str, list[str]]:
@@ -65,7 +65,7 @@ def test_a_store_into_a_part_does_what_torch_does(stored: str, n: int, tmp_path:
     assert judged(tmp_path, text) == ("PASSED", [])
     (case,) = load(tmp_path / "shown.yaml")
     resolved = plan(case)
-    assert departures(simulate(resolved), walked(resolved, DEFAULT)) == []
+    assert departures(simulate(resolved), walk(resolved, DEFAULT)) == []
 
 
 @pytest.mark.parametrize("value", ['"[1, 2, 3]"', '"zeros([1, 2])"', '"zeros(0)"', "x"])
@@ -163,7 +163,7 @@ def test_items_of_a_batch_select_ranks_and_repeat(n: int, tmp_path: Path) -> Non
     predicted = simulate(resolved)
     assert predicted.outcome == "completes"
     assert not predicted.diagnoses
-    assert departures(predicted, walked(resolved, DEFAULT)) == []
+    assert departures(predicted, walk(resolved, DEFAULT)) == []
     calls = [sum("batch" in event.label for event in rank.events) for rank in predicted.ranks]
     assert calls == [2, 2, *([1] * (n - 2))]
 

@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from torch_scenarios.errors import LaunchError, ScenarioError, UnsupportedError
-from torch_scenarios.limits import Account, Limits, OverdueError, account, accounted
+from torch_scenarios.limits import Account, Limits, OverdueError, account, open_account
 from torch_scenarios.pipeline.attempts import analyse
 from torch_scenarios.pipeline.results import Outcome, Result, Selection, Shard
 from torch_scenarios.pipeline.run import check, run
@@ -56,7 +56,7 @@ class Listening:
         """Keep the total."""
         self.total = total
 
-    def running(self, case: str) -> None:
+    def start(self, case: str) -> None:
         """Keep the case."""
         self.begun.append(case)
 
@@ -503,7 +503,7 @@ def test_time_that_is_over_is_no_verdict_about_a_file_and_costs_no_other_one_its
 
 
 def test_a_machine_that_is_busy_with_other_things_takes_nothing_from_an_analysis() -> None:
-    with accounted(Limits(max_seconds=1, max_work=1 << 62)) as opened:
+    with open_account(Limits(max_seconds=1, max_work=1 << 62)) as opened:
         time.sleep(1.5)  # no processor time of this thread
         opened.spend(1 << 21)
         with pytest.raises(OverdueError):

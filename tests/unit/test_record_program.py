@@ -13,7 +13,7 @@ from projections import in_order, of_program, of_record
 
 from torch_scenarios.expressions.functions import numpy_arrays
 from torch_scenarios.language.document import load_content
-from torch_scenarios.language.format import formatted
+from torch_scenarios.language.format import format_file
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.model.groups import plan
 from torch_scenarios.model.process import Process
@@ -95,7 +95,7 @@ def written(records: dict[int, RankRecord]) -> RecordedProgram:
     found = of_program(program, Path("train.yaml"), sizes=True, world=world)
     for rank, record in records.items():
         assert found[rank] == in_order(of_record(record, "/me", sizes=True)), program.text
-    assert formatted("train.yaml", program.text.encode(), DEFAULT).decode() == program.text
+    assert format_file("train.yaml", program.text.encode(), DEFAULT).decode() == program.text
     return program
 
 

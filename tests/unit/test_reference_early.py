@@ -9,7 +9,7 @@ import pytest
 import torch_scenarios
 from torch_scenarios.expressions.functions import numpy_arrays
 from torch_scenarios.limits import DEFAULT
-from torch_scenarios.reference.schedules import explored, rest, synchronises
+from torch_scenarios.reference.schedules import explore, rest, synchronises
 from torch_scenarios.reference.semantics import Reading
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def test_what_may_rely_on_leaving_early_is_told(steps: str, strictly: str, tmp_p
     (tmp_path / "early.yaml").write_text(HEAD + steps)
     planned = torch_scenarios.plan(torch_scenarios.load(tmp_path / "early.yaml")[0])
     arrays = numpy_arrays(DEFAULT)
-    (main, *_), _ = explored(planned, arrays, Reading(), limits=DEFAULT)
+    (main, *_), _ = explore(planned, arrays, Reading(), limits=DEFAULT)
     strict = rest(planned, arrays, Reading(strict=True), limits=DEFAULT)
     assert main.simulation.hurried
     assert main.outcome == "completes"

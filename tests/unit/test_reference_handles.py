@@ -9,7 +9,7 @@ from judging import checked
 
 import torch_scenarios
 from torch_scenarios.limits import DEFAULT
-from torch_scenarios.reference.vector import Beyond, swept
+from torch_scenarios.reference.vector import Beyond, run_together
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -163,4 +163,4 @@ def test_the_engine_for_many_ranks_leaves_it_to_the_other(steps: str, tmp_path: 
     path.write_text(HEAD + steps, encoding="utf-8")
     (scenario,) = torch_scenarios.load(path)
     with pytest.raises(Beyond):
-        swept(torch_scenarios.plan(scenario), DEFAULT)
+        run_together(torch_scenarios.plan(scenario), DEFAULT)

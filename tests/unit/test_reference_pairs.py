@@ -14,8 +14,8 @@ import pytest
 
 import torch_scenarios
 from torch_scenarios.limits import DEFAULT
-from torch_scenarios.reference.simulate import walked
-from torch_scenarios.reference.vector import Beyond, swept
+from torch_scenarios.reference.simulate import walk
+from torch_scenarios.reference.vector import Beyond, run_together
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -277,9 +277,9 @@ def plan_of(flight: Use, operation: Use, folder: Path, *, apart: bool) -> Plan:
 
 def found_in(plan: Plan) -> set[str]:
     """Return the diagnoses, of both engines where both know the program."""
-    names = {diagnosis.name for diagnosis in walked(plan, DEFAULT).diagnoses}
+    names = {diagnosis.name for diagnosis in walk(plan, DEFAULT).diagnoses}
     try:
-        trace = swept(plan, DEFAULT)
+        trace = run_together(plan, DEFAULT)
     except Beyond:
         return names
     assert {diagnosis.name for diagnosis in trace.diagnoses} == names

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Be a file system that has unnamed files, one that has none, one that cannot name them."""
     if request.param == "with names":
-        monkeypatch.setattr(replacing, "_unnamed", lambda _: None)
+        monkeypatch.setattr(replacing, "_open_unnamed", lambda _: None)
     if request.param == "without links":
-        monkeypatch.setattr(replacing, "_linked", lambda *_: False)
+        monkeypatch.setattr(replacing, "_link", lambda *_: False)
     return str(request.param)
 
 
@@ -70,7 +70,7 @@ def test_a_pending_file_has_no_name(tmp_path: Path) -> None:
 def test_what_a_killed_process_left_is_swept_away_and_what_a_living_one_holds_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replacing, "_unnamed", lambda _: None)
+    monkeypatch.setattr(replacing, "_open_unnamed", lambda _: None)
     held = PendingFile(tmp_path / "r.json")
     (living,) = names(tmp_path)
     left = [".r.json.0123abcd.part", ".r.json.fresh000.part", ".r.jsonl.0123abcd.part"]

@@ -104,7 +104,7 @@ def test_the_bar_counts_what_is_done_and_names_what_the_next_report_waits_for(
         report.finish(replace(result(Verdict(status="PASSED")), case=cases[at].case))
 
     for at in (0, 1, 2, 3):  # the first case takes long; the others follow each other
-        report.running(cases[at].case)
+        report.start(cases[at].case)
     assert bar.shown[-1] == ("sum[n=1] and 1 more (torch is imported)", 2)
     done(0)
     done(1)

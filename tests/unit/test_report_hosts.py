@@ -17,8 +17,8 @@ from torch_scenarios.report.diagram.lanes import picture
 from torch_scenarios.report.diagram.layout import PictureView
 from torch_scenarios.report.json import document, results_of
 from torch_scenarios.report.text import details, more
-from torch_scenarios.timeline import packed, timeline
-from torch_scenarios.timeline.codec import unpacked
+from torch_scenarios.timeline import pack, timeline
+from torch_scenarios.timeline.codec import unpack
 
 if TYPE_CHECKING:
     from torch_scenarios.model.trace import Trace
@@ -69,8 +69,8 @@ def test_a_name_too_long_for_its_lanes_is_cut(drawn: Timeline) -> None:
 
 
 def test_the_page_reads_the_hosts_from_the_timeline(drawn: Timeline) -> None:
-    assert unpacked(json.loads(json.dumps(packed(drawn)))) == drawn
-    assert [lane["host"] for lane in packed(drawn)["lanes"]] == ["node0"] * 2 + ["node1"] * 2
+    assert unpack(json.loads(json.dumps(pack(drawn)))) == drawn
+    assert [lane["host"] for lane in pack(drawn)["lanes"]] == ["node0"] * 2 + ["node1"] * 2
 
 
 def test_a_trace_names_the_host_of_each_rank(drawn: Timeline) -> None:

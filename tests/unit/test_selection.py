@@ -15,12 +15,12 @@ from torch_scenarios.language import load
 from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.pipeline.results import Selection, Shard
 from torch_scenarios.pipeline.selection import (
-    arranged,
+    arrange,
     key_of,
     load_all,
     part,
     place_of,
-    shuffled,
+    shuffle,
     step_at,
 )
 
@@ -155,8 +155,8 @@ def test_shards_are_disjoint_complete_and_balanced(count: int, of: int) -> None:
 @given(count=st.integers(0, 30), seed=st.integers())
 def test_a_seed_gives_one_order_whatever_order_the_files_came_in(count: int, seed: int) -> None:
     whole = scenarios(count)
-    found = shuffled(whole, seed)
-    assert shuffled(whole[::-1], seed) == found
+    found = shuffle(whole, seed)
+    assert shuffle(whole[::-1], seed) == found
     assert sorted(each.case for each in found) == sorted(each.case for each in whole)
 
 
@@ -180,7 +180,7 @@ def test_shards_stay_disjoint_and_complete_with_failures_first_and_any_order(
             failed=failed,
             failed_first=True,
         )
-        kept, _ = arranged(whole, selection)
+        kept, _ = arrange(whole, selection)
         states = [key_of(each) in failed for each in kept]
         assert states == sorted(states, reverse=True)
         found += [each.case for each in kept]
@@ -190,12 +190,12 @@ def test_shards_stay_disjoint_and_complete_with_failures_first_and_any_order(
 def test_only_what_failed_is_run_and_all_where_nothing_did() -> None:
     whole = scenarios(4)
     selection = Selection(paths=(), only_failed=True, failed=frozenset({key_of(whole[2])}))
-    kept, notes = arranged(whole, selection)
+    kept, notes = arrange(whole, selection)
     assert kept == [whole[2]]
     assert notes == ["only what did not pass the last time: 1 of 4"]
-    kept, notes = arranged(whole, replace(selection, failed=frozenset()))
+    kept, notes = arrange(whole, replace(selection, failed=frozenset()))
     assert kept == whole
     assert notes == ["nothing is known to have failed: all are run"]
-    kept, notes = arranged(whole[:2], selection)
+    kept, notes = arrange(whole[:2], selection)
     assert kept == whole[:2]
     assert "not among the selected cases" in notes[0]

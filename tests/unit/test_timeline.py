@@ -20,10 +20,10 @@ from torch_scenarios.timeline import (
     TimelineError,
     ends_of,
     from_json,
-    packed,
+    pack,
     timeline,
     to_json,
-    unpacked,
+    unpack,
 )
 from torch_scenarios.timeline.build import Texts, columns_of
 
@@ -328,7 +328,7 @@ def refused(text: str) -> str:
 
 
 def test_what_is_no_timeline_is_refused_with_the_reason(tmp_path: Path) -> None:
-    found = packed(predicted(PAIR, tmp_path))
+    found = pack(predicted(PAIR, tmp_path))
     text = json.dumps(found)
     assert refused(text[: len(text) // 2]).startswith("this is not JSON, or only a part of it")
     assert refused("[]") == "this is not a timeline of torch-scenarios"
@@ -359,6 +359,6 @@ def test_a_timeline_holds_no_tensor(tmp_path: Path) -> None:
             return all(plain(item) for item in value)
         return value is None or isinstance(value, str | int | float | bool)
 
-    found = packed(predicted(PAIR, tmp_path))
+    found = pack(predicted(PAIR, tmp_path))
     assert plain(found)
-    assert replace(unpacked(found), case="other").case == "other"
+    assert replace(unpack(found), case="other").case == "other"

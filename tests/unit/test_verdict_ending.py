@@ -420,7 +420,9 @@ def test_a_fault_that_torch_no_longer_has_is_told_with_the_versions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run does what the semantics say; the file states a fault of an earlier version."""
-    monkeypatch.setattr("torch_scenarios.verdict.conduct.installed", lambda: "2.15.0+cu132")
+    monkeypatch.setattr(
+        "torch_scenarios.verdict.conduct.find_torch_version", lambda: "2.15.0+cu132"
+    )
     text = """\
 world_size: 2
 torch: ">=2.6"

@@ -18,7 +18,7 @@ from torch_scenarios.language import load
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.model.groups import plan
 from torch_scenarios.model.scenario import Section, versions_between
-from torch_scenarios.model.versions import VersionRange, installed, release_of
+from torch_scenarios.model.versions import VersionRange, find_torch_version, release_of
 from torch_scenarios.pipeline.attempts import analyse
 from torch_scenarios.verdict import judge
 
@@ -199,8 +199,8 @@ def test_the_version_that_is_installed_is_that_of_its_metadata() -> None:
         known = metadata.version("torch")
     except metadata.PackageNotFoundError:
         known = None
-    installed.cache_clear()
-    assert installed() == known
+    find_torch_version.cache_clear()
+    assert find_torch_version() == known
 
 
 def test_a_folder_that_an_installer_left_behind_is_no_version(
@@ -208,9 +208,9 @@ def test_a_folder_that_an_installer_left_behind_is_no_version(
 ) -> None:
     (tmp_path / "torch-1.0.0.dist-info").mkdir()
     monkeypatch.setattr("sys.path", [str(tmp_path / "none"), str(tmp_path), *sys.path])
-    installed.cache_clear()
-    assert installed() != "1.0.0"
+    find_torch_version.cache_clear()
+    assert find_torch_version() != "1.0.0"
     (tmp_path / "torch-1.0.0.dist-info" / "METADATA").write_text("Name: torch\nVersion: 1.0.0\n")
-    installed.cache_clear()
-    assert installed() == "1.0.0"
-    installed.cache_clear()
+    find_torch_version.cache_clear()
+    assert find_torch_version() == "1.0.0"
+    find_torch_version.cache_clear()

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from torch_scenarios.cli import cli
-from torch_scenarios.errors import Mark, Source, warning
+from torch_scenarios.errors import Mark, Source, make_warning
 from torch_scenarios.language.context import Problems
 from torch_scenarios.pipeline.results import Outcome
 from torch_scenarios.pipeline.results import Result as CaseResult
@@ -50,7 +50,7 @@ def called(*arguments: str) -> Result:
 
 def of_a_file() -> Outcome:
     mark = Mark(source=Source(path="link.yaml", text=""), line=1, column=1)
-    said = warning("step_without_ranks", "the file is passed over", mark, "name it")
+    said = make_warning("step_without_ranks", "the file is passed over", mark, "name it")
     return Outcome(results=(), warnings=(said,))
 
 

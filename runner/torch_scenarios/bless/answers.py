@@ -16,13 +16,13 @@ from torch_scenarios.limits import Limits
 from torch_scenarios.model.process import Process
 from torch_scenarios.model.scenario import ValueExpectation
 from torch_scenarios.model.trace import Value
-from torch_scenarios.source.edit import CannotWordError, Span, Stated, stated
+from torch_scenarios.source.edit import CannotWordError, Span, Stated, state_values
 from torch_scenarios.verdict.comparison import Wanted, differences
 from torch_scenarios.verdict.witnesses import (
     Case,
     RankView,
     UndefinedRead,
-    defined,
+    require_defined,
     start,
     view_at_end,
     view_of,
@@ -63,9 +63,11 @@ def answers(case: Analysed, limits: Limits) -> Iterator[tuple[ValueExpectation, 
     """
     scenario = case.scenario
     judged = start(case.plan, case.predicted, None, scenario.expect, reference=True, limits=limits)
-    for expectation, view in _standing(judged):
+    for expectation, view in _each_expectation(judged):
         path, asked = _path(view, expectation)
-        value, wrong = _compared(view, expectation) if asked else (_held(view, expectation), _RIGHT)
+        value, wrong = (
+            _compare(view, expectation) if asked else (_read_held(view, expectation), _RIGHT)
+        )
         variables = judged.order.variables(view.event) if view.event is not None else {}
         yield (
             expectation,
@@ -81,7 +83,7 @@ def answers(case: Analysed, limits: Limits) -> Iterator[tuple[ValueExpectation, 
         )
 
 
-def _standing(case: Case) -> Iterator[tuple[ValueExpectation, RankView]]:
+def _each_expectation(case: Case) -> Iterator[tuple[ValueExpectation, RankView]]:
     """Yield every expectation with the view of each rank that reaches it."""
     for instance in case.instances():
         expect, side = instance.step.expect, instance.predicted
@@ -117,27 +119,27 @@ def _path(view: RankView, expectation: ValueExpectation) -> tuple[tuple[int, ...
 
 
 def _selects(process: Process, selector: Selector) -> bool:
-    return defined(process, lambda: process.selects(selector))
+    return require_defined(process, lambda: process.selects(selector))
 
 
-def _held(view: RankView, expectation: ValueExpectation) -> Value:
+def _read_held(view: RankView, expectation: ValueExpectation) -> Value:
     """Return what a rank holds that the author does not ask; None where it cannot be computed."""
     try:
-        return view.joined(expectation.key, view.value(expectation.key))
+        return view.join(expectation.key, view.value(expectation.key))
     except UndefinedRead as read:
         return read.value
     except ScenarioError:
         return None
 
 
-def _compared(view: RankView, expectation: ValueExpectation) -> tuple[Value, frozenset[str]]:
+def _compare(view: RankView, expectation: ValueExpectation) -> tuple[Value, frozenset[str]]:
     """Return what a rank holds, and what of it is not as stated.
 
     Where no more than a shape and a dtype are stated, what is undefined is held to be its measure:
     these two it always has.
     """
     try:
-        wanted, relies = view.wanted(expectation), False
+        wanted, relies = view.find_wanted(expectation), False
     except UndefinedRead:
         wanted, relies = None, True
     measured = wanted is not None and not wanted.has_value
@@ -152,7 +154,7 @@ def _compared(view: RankView, expectation: ValueExpectation) -> tuple[Value, fro
     if wanted is not None and wanted.local:
         wanted, value = view.find(expectation.key, wanted)
     else:
-        value = view.joined(expectation.key, value)
+        value = view.join(expectation.key, value)
         wanted = None if wanted is None else replace(wanted, part=None)
     if wanted is None or (wanted.has_value and wanted.value is None and value is None):
         return value, _RIGHT
@@ -178,7 +180,7 @@ if TYPE_CHECKING:
 MOST_ROUNDS = 8
 
 
-def said(
+def state_answers(
     key: Span,
     given: Sequence[Answer],
     text_of: TextOf,
@@ -191,7 +193,7 @@ def said(
     `rest` tells whether nothing else in the mapping speaks of further ranks. Raises RefusedError.
     """
     try:
-        return stated(_by_rank(key, given, text_of), groups, rest=rest)
+        return state_values(_by_rank(key, given, text_of), groups, rest=rest)
     except NotBlessedError as error:
         if error.refusals[0].code != "rounds_differ":
             raise
@@ -202,7 +204,7 @@ def said(
     for variables, answers in rounds.items():
         by_rank = _by_rank(key, answers, text_of)
         if any(text is not None for text in by_rank.values()):
-            lines[stated(by_rank, groups).line].append(variables)
+            lines[state_values(by_rank, groups).line].append(variables)
     return Stated(entries=tuple((_in_rounds(each), line) for line, each in lines.items()))
 
 
@@ -268,8 +270,8 @@ def _refuse_both(key: Span, one: tuple[str, Answer], other: tuple[str, Answer]) 
         message = f"`{name}` on rank {rank} is {text} in {first.case} and {instead} in "
         message += f"{second.case}: one text serves both, so state it as an expression"
         refuse("cases_differ", message, line)
-    message = f"`{name}` on rank {rank} is {text} with {_told(first)} and {instead} with "
-    message += f"{_told(second)}: state it as an expression, or next to the `for`"
+    message = f"`{name}` on rank {rank} is {text} with {_tell_round(first)} and {instead} with "
+    message += f"{_tell_round(second)}: state it as an expression, or next to the `for`"
     refuse("rounds_differ", message, line)
 
 
@@ -278,5 +280,5 @@ def _odd(text: str) -> tuple[bool, bool]:
     return text.startswith('"'), "true" in text or "false" in text
 
 
-def _told(answer: Answer) -> str:
+def _tell_round(answer: Answer) -> str:
     return ", ".join(f"{name} = {value}" for name, value in answer.round) or "the last round"

@@ -18,12 +18,12 @@ from torch_scenarios.source.edit import (
     Edit,
     Span,
     below,
-    filled,
+    fill,
     indentation,
     line_end,
     newline,
     spans,
-    spliced,
+    splice_edits,
 )
 
 # -------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ class Analysed(Struct, frozen=True, kw_only=True):
     predicted: Trace
 
 
-def written(case: Analysed, place: ExpectPlace) -> list[str]:
+def find_written(case: Analysed, place: ExpectPlace) -> list[str]:
     """Return the names that a step, a loop, a used part or the whole file gives a value.
 
     Only names that the file itself knows, in the order in which they are first written.
@@ -300,21 +300,21 @@ def draft(text: str, analysed: Callable[[str], Sequence[Analysed]], *, every: bo
         frozenset(key.text for key, _ in objects.entries) if objects is not None else frozenset()
     )
     gaps = [hole for place in found for hole in holes(place, names)]
-    filling = [(filled(text, hole.span, hole.stand_in), hole.stand_in) for hole in gaps]
-    wanted = _wanted(found, every=every)
+    filling = [(fill(text, hole.span, hole.stand_in), hole.stand_in) for hole in gaps]
+    wanted = _find_open(found, every=every)
     adding = []
     if wanted:
         trial = [edit for edit, _ in filling]
-        trial += [_opened(text, found[number], []) for number in wanted]
-        missing = _names_of(spliced(text, trial)[0], wanted, analysed)
+        trial += [_open_expect(text, found[number], []) for number in wanted]
+        missing = _names_of(splice_edits(text, trial)[0], wanted, analysed)
         adding = [
-            (_opened(text, found[number], missing[number]), STAND_IN)
+            (_open_expect(text, found[number], missing[number]), STAND_IN)
             for number in wanted
             if missing[number]
         ]
         _police_empty(found, missing)
     edits = [edit for edit, _ in (*filling, *adding)]
-    whole, starts = spliced(text, edits)
+    whole, starts = splice_edits(text, edits)
     opened: set[int] = set()
     for (edit, stand_in), start in zip((*filling, *adding), starts, strict=True):
         at = edit.text.find(stand_in)
@@ -324,7 +324,7 @@ def draft(text: str, analysed: Callable[[str], Sequence[Analysed]], *, every: bo
     return Draft(text=whole, open=frozenset(opened))
 
 
-def _wanted(found: Sequence[ExpectPlace], *, every: bool) -> list[int]:
+def _find_open(found: Sequence[ExpectPlace], *, every: bool) -> list[int]:
     """Return the numbers of the places whose names are still to be found."""
     silent = all(place.expect is None for place in found)
     return [
@@ -350,7 +350,7 @@ def _names_of(
     names = {}
     for number in wanted:
         stated = {key.text for key, _ in values_of(found[number])}
-        there = [name for case in cases for name in written(case, found[number])]
+        there = [name for case in cases for name in find_written(case, found[number])]
         names[number] = [name for name in dict.fromkeys(there) if name not in stated]
     return names
 
@@ -366,16 +366,16 @@ def _police_empty(found: Sequence[ExpectPlace], missing: Mapping[int, list[str]]
 # ---------------------------------------------------------------------------- layout
 
 
-def _opened(text: str, place: ExpectPlace, names: Sequence[str]) -> Edit:
+def _open_expect(text: str, place: ExpectPlace, names: Sequence[str]) -> Edit:
     """Return the edit that lets an `expect` be about some names, all open; none: an empty one."""
     if place.expect is None:
         assert place.step is not None
         return _beside(text, place.step, names)
     if place.expect.kind == "mapping" and place.expect.entries:
-        return _added(text, place.expect, names)
+        return _add_names(text, place.expect, names)
     flow = place.expect.flow or (place.step is not None and place.step.flow)
     if flow or not names:
-        return filled(text, place.expect, _flow(names))
+        return fill(text, place.expect, _flow(names))
     column = 0 if place.step is None else indentation(text, place.step)
     after_colon = text.rindex(":", 0, place.expect.start + 1) + 1
     return below(text, after_colon, place.expect, _block(text, names, column + 2))
@@ -399,7 +399,7 @@ def _beside(text: str, step: Span, names: Sequence[str]) -> Edit:
     return Edit(start=at, end=at, text=f"{newline(text)}{' ' * column}expect:{value}")
 
 
-def _added(text: str, expect: Span, names: Sequence[str]) -> Edit:
+def _add_names(text: str, expect: Span, names: Sequence[str]) -> Edit:
     """Return the edit that adds names to an `expect` that states others."""
     if not names:
         return Edit(start=expect.start, end=expect.start)

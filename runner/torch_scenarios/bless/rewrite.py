@@ -11,7 +11,7 @@ from typing import NoReturn
 import numpy as np
 from msgspec import Struct
 
-from torch_scenarios.bless.answers import REST, Answer, answers, said
+from torch_scenarios.bless.answers import REST, Answer, answers, state_answers
 from torch_scenarios.bless.draft import (
     CODES,
     Analysed,
@@ -46,9 +46,9 @@ from torch_scenarios.source.edit import (
     newline,
     spans,
     splice,
-    worded,
+    word_value,
 )
-from torch_scenarios.source.tree import decoded, parse
+from torch_scenarios.source.tree import decode, parse
 from torch_scenarios.verdict import Finding, Verdict, judge
 
 # -------------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ class BlessedValue(Struct, frozen=True, kw_only=True):
     parent: Span
 
 
-def restated(
+def restate(
     draft: Draft, entry: BlessedValue, found: Iterable[Answer], groups: Mapping[frozenset[int], str]
 ) -> Iterator[Edit]:
     """Yield the edits that make one expectation true. Raises RefusedError where none can."""
@@ -83,12 +83,12 @@ def restated(
             yield from _long_form(draft, entry, leaf, given, groups)
         elif leaf.start in draft.open or any(answer.wrong for answer in given):
             _police(draft, entry, leaf, given)
-            kept = _refilled(draft, leaf, given)
+            kept = _refill(draft, leaf, given)
             if kept is not None:
                 yield kept
                 continue
-            made = said(entry.key, given, worded, groups, rest=above is None)
-            yield _replaced(draft.text, entry, leaf, above, made)
+            made = state_answers(entry.key, given, word_value, groups, rest=above is None)
+            yield _replace_leaf(draft.text, entry, leaf, above, made)
 
 
 def _leaf(value: Span, path: tuple[int, ...]) -> tuple[Span, tuple[Span, Span] | None]:
@@ -127,28 +127,28 @@ def _ranks(given: Sequence[Answer]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
 
 
-def _refilled(draft: Draft, leaf: Span, given: Sequence[Answer]) -> Edit | None:
+def _refill(draft: Draft, leaf: Span, given: Sequence[Answer]) -> Edit | None:
     """Return the edit of the number in an author's `full(shape, number)`, if only that is wrong."""
     found = _FULL.search(draft.text, leaf.start, leaf.end)
     if found is None or leaf.start in draft.open:
         return None
     if found.start() > leaf.start + 1 or found.end() < leaf.end - 1:
         return None  # there is more around it than quotes
-    texts = {_filling(answer) for answer in given}
+    texts = {_find_fill(answer) for answer in given}
     text = texts.pop()
     if texts or text is None:
         return None
     return Edit(start=found.start(1), end=found.end(1), text=text)
 
 
-def _filling(answer: Answer) -> str | None:
+def _find_fill(answer: Answer) -> str | None:
     """Return the number that a tensor holds everywhere; None where it has several, or no place."""
     value = answer.value
     if "extent" in answer.wrong or not isinstance(value, np.ndarray) or not value.size:
         return None
     if value.dtype.kind not in "iuf" or bool((value != value.reshape(-1)[0]).any()):
         return None
-    return worded(value.reshape(-1)[0])
+    return word_value(value.reshape(-1)[0])
 
 
 # ---------------------------------------------------------------------------- the long form
@@ -162,7 +162,7 @@ def _text_of_shape(value: Value) -> str:
     return str(list(value.shape))
 
 
-_PARTS = {"value": worded, "dtype": _text_of_dtype, "shape": _text_of_shape}
+_PARTS = {"value": word_value, "dtype": _text_of_dtype, "shape": _text_of_shape}
 
 
 def _long_form(
@@ -178,8 +178,8 @@ def _long_form(
         part = leaf.get(name)
         if part is not None and (part.start in draft.open or name in wrong):
             _police(draft, entry, part, given)
-            made = said(entry.key, given, text_of, groups)
-            yield _fitted(draft.text, entry, part, made.line)
+            made = state_answers(entry.key, given, text_of, groups)
+            yield _fit(draft.text, entry, part, made.line)
     if "value" in wrong and leaf.get("value") is None:
         message = f"`{entry.key.text}` states no value, and is not what it states"
         refuse("not_proved", message, entry.key.line)
@@ -188,7 +188,7 @@ def _long_form(
 # ---------------------------------------------------------------------------- how it is laid out
 
 
-def _replaced(
+def _replace_leaf(
     text: str,
     entry: BlessedValue,
     leaf: Span,
@@ -196,7 +196,7 @@ def _replaced(
     made: Stated,
 ) -> Edit:
     if made.alone is not None:
-        return _fitted(text, entry, leaf, made.alone)
+        return _fit(text, entry, leaf, made.alone)
     if above is None:
         return _whole(text, entry, made)
     key, mapping = above
@@ -214,13 +214,13 @@ def _whole(text: str, entry: BlessedValue, made: Stated) -> Edit:
     column = entry.key.start - line_start(text, entry.key.start)
     fits = start - line_start(text, start) + 1 + len(made.line) <= WIDTH
     if fits or entry.parent.flow:
-        return _fitted(text, entry, span, made.line)
+        return _fit(text, entry, span, made.line)
     indent = newline(text) + " " * (column + 2)
     lines = "".join(f"{indent}{selector}: {value}" for selector, value in made.entries)
     return below(text, start, span, lines)
 
 
-def _fitted(text: str, entry: BlessedValue, span: Span, value: str) -> Edit:
+def _fit(text: str, entry: BlessedValue, span: Span, value: str) -> Edit:
     """Return the edit that puts a value in place of a span, broken where the line is too long."""
     start, end = span.start, span.end
     block = span.kind in {"mapping", "sequence"} and not span.flow
@@ -273,7 +273,7 @@ _ENDINGS = {
 }
 
 
-def analysed(path: Path, text: str, limits: Limits) -> list[Analysed]:
+def analyse_text(path: Path, text: str, limits: Limits) -> list[Analysed]:
     """Return the cases of a text, simulated.
 
     Raises ScenarioError, and NotBlessedError where one asks for what is left out here.
@@ -306,14 +306,14 @@ def _refusal(case: Analysed, finding: Finding) -> Objection:
         code = _ENDINGS.get(case.predicted.outcome, code)
         if code in {_ENDINGS.get(end) for end in case.scenario.expect.ends}:
             code = "wrong_program"  # it ends as stated, for a reason that is not
-    return Objection(code=code, message=f"{CODES[code]}: {_told(finding)}", line=line)
+    return Objection(code=code, message=f"{CODES[code]}: {_tell_finding(finding)}", line=line)
 
 
-def _told(finding: Finding) -> str:
-    return "; ".join(filter(None, (finding.prose, finding.explained)))
+def _tell_finding(finding: Finding) -> str:
+    return "; ".join(filter(None, (finding.prose, finding.explanation)))
 
 
-def proved(path: Path, text: str, limits: Limits) -> tuple[Analysis, ...]:
+def prove(path: Path, text: str, limits: Limits) -> tuple[Analysis, ...]:
     """Return the analyses of a new text, all of which pass. Raises RefusedError where one fails."""
     found = tuple(
         analyse(scenario, limits) for scenario in load_content(path, text.encode(), limits=limits)
@@ -323,7 +323,7 @@ def proved(path: Path, text: str, limits: Limits) -> tuple[Analysis, ...]:
         if verdict.status == "INCONCLUSIVE":
             refuse("left_open", verdict.reason or "the analysis left it open")
         if verdict.status != "PASSED":
-            told = [_told(finding) for finding in verdict.findings]
+            told = [_tell_finding(finding) for finding in verdict.findings]
             told += [problem.message for problem in verdict.problems]
             refuse("not_proved", f"what would be written does not hold: {told[0]}")
     return found
@@ -416,15 +416,15 @@ def propose(
     `every` lets every step state what it writes. Raises RefusedError with the reason, ScenarioError
     where the file is invalid.
     """
-    source = decoded(str(path), content, limits)
+    source = decode(str(path), content, limits)
     text = source.text
     _police_conflict(text)
     parse(source, limits=limits)
     root = spans(text)
     if root.kind == "mapping" and root.get("world_size") is None and root.get("inputs") is not None:
         return None
-    made = draft(text, lambda each: analysed(path, each, limits), every=every)
-    cases = analysed(path, made.text, limits)
+    made = draft(text, lambda each: analyse_text(path, each, limits), every=every)
+    cases = analyse_text(path, made.text, limits)
     police(cases, limits)
     edits = list(_edits(made, cases, limits))
     after = splice(made.text, edits)
@@ -432,7 +432,7 @@ def propose(
         path=path,
         before=text,
         after=after,
-        analyses=proved(path, after, limits),
+        analyses=prove(path, after, limits),
         filled=len(edits),
     )
 
@@ -467,7 +467,7 @@ def _edits(made: Draft, cases: Sequence[Analysed], limits: Limits) -> Iterator[E
         if key in unanswered:
             _police_unanswered(made, entry)
         else:
-            yield from restated(made, entry, by_entry[key], groups)
+            yield from restate(made, entry, by_entry[key], groups)
 
 
 def _entries(found: Iterable[ExpectPlace]) -> Iterator[tuple[tuple[int, int], BlessedValue]]:

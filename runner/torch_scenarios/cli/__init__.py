@@ -160,7 +160,7 @@ def main() -> None:
         signal.signal(signal.SIGINT, _leave)
     try:
         if _is_somewhere():
-            code = _called()
+            code = _call()
         else:
             _say("the current folder is not there any more: change into another one")
             code = ENVIRONMENT
@@ -169,7 +169,7 @@ def main() -> None:
         _say("interrupted")
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to be interrupted
-    code = _flushed(code)
+    code = _flush(code)
     gc.freeze()  # the end of the process frees what there is: no circle need be looked for
     sys.exit(code)
 
@@ -193,7 +193,7 @@ def _is_somewhere() -> bool:
     return True
 
 
-def _called() -> int:
+def _call() -> int:
     """Return the exit code of the command; an exception is reported in one line."""
     try:
         code = cli.main(prog_name="scenario", standalone_mode=False)
@@ -258,7 +258,7 @@ def _open_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _flushed(code: int) -> int:
+def _flush(code: int) -> int:
     """Write what the streams still hold, or drop it; return the exit code."""
     for stream in (sys.stdout, sys.stderr):
         try:

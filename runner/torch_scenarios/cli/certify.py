@@ -14,12 +14,12 @@ from torch_scenarios.cli.options import (
     REPORTS,
     WHICH,
     GroupedCommand,
-    executing,
+    add_execution_options,
+    add_reports_as,
     launch_options,
     option,
     refuse_usage,
-    reported,
-    reporting_as,
+    report,
     selection_of,
 )
 from torch_scenarios.display import clean
@@ -54,7 +54,7 @@ AS_EVER: dict[str, Any] = {"tags": (), "sets": {}, **asdict(DEFAULT)}
     metavar="N",
     help="Run so many cases at once.",
 )
-@executing
+@add_execution_options
 @option(
     REPORTS,
     "-o",
@@ -63,7 +63,7 @@ AS_EVER: dict[str, Any] = {"tags": (), "sets": {}, **asdict(DEFAULT)}
     metavar="FOLDER",
     help="Write certificate.md, certificate.json and badge.svg into this folder.",
 )
-@reporting_as([])
+@add_reports_as([])
 def certify(**options: Any) -> None:
     """Run the corpus on a backend, and say which levels it passes.
 
@@ -80,7 +80,7 @@ def certify(**options: Any) -> None:
             refuse_usage("`--first` chooses the files: leave PATHS out")
         paths = tuple(_first())
     options = {**AS_EVER, **options, "paths": paths}
-    reported(options, lambda reports: _certified(options, reports))
+    report(options, lambda reports: _certify(options, reports))
 
 
 def _first() -> list[str]:
@@ -89,7 +89,7 @@ def _first() -> list[str]:
     return [str(corpus_folder() / f"{name}.yaml") for name in FIRST]
 
 
-def _certified(options: dict[str, Any], reports: Reports) -> Outcome:
+def _certify(options: dict[str, Any], reports: Reports) -> Outcome:
     """Run the cases, and say what the backend passes."""
     from torch_scenarios.conformance import certificate as paper
     from torch_scenarios.execution import Launcher

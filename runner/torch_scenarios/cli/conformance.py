@@ -16,12 +16,12 @@ from torch_scenarios.cli.options import (
     HOW,
     INCONCLUSIVE_EXIT,
     WHICH,
-    executing,
+    add_execution_options,
+    add_reports_as,
     launch_options,
     option,
     refuse,
-    reported,
-    reporting_as,
+    report,
     selection_of,
 )
 from torch_scenarios.display import clean
@@ -84,7 +84,7 @@ def _dtypes(ctx: click.Context, param: click.Parameter, value: str | None) -> tu
     metavar="COMMAND",
     help="Start the ranks by this, as 'mpirun -n 8', and once more where a case ends a launch.",
 )
-@executing
+@add_execution_options
 @click.option(
     "-o",
     "--output",
@@ -100,7 +100,7 @@ def _dtypes(ctx: click.Context, param: click.Parameter, value: str | None) -> tu
     metavar="NAME",
     help="The column's name; the backend and the version of torch if left out.",
 )
-@reporting_as([])
+@add_reports_as([])
 @click.pass_context
 def conformance(context: click.Context, /, **options: Any) -> None:
     """Run the corpus and every call on what is installed, and keep the results.
@@ -122,18 +122,18 @@ def conformance(context: click.Context, /, **options: Any) -> None:
         except ScenarioError as error:
             refuse(error)
         if runnable:  # else nothing is launched, and the reports say why
-            _launched(options)
+            _launch_column(options)
     chosen = replace(launch_options(options), share_gpu=options["share_gpu"])
-    reported(
+    report(
         options,
-        lambda reports: kept(options, reports, lambda: Launcher(chosen), options["output"]),
+        lambda reports: keep_column(options, reports, lambda: Launcher(chosen), options["output"]),
     )
 
 
-def _launched(options: dict[str, Any]) -> NoReturn:
+def _launch_column(options: dict[str, Any]) -> NoReturn:
     """Let others start the ranks, and put the column into the file; ends with the exit code."""
     from torch_scenarios.conformance import document
-    from torch_scenarios.conformance.run import launched
+    from torch_scenarios.conformance.run import launch_column
 
     path = options["output"]
     words = ["--backend", options["backend"]]
@@ -141,7 +141,7 @@ def _launched(options: dict[str, Any]) -> NoReturn:
         words += ["--plugin", module]
     try:
         columns = document.read(path) if Path(path).exists() else {}
-        column = launched(
+        column = launch_column(
             shlex.split(options["launcher"]),
             words,
             selection_of(options),
@@ -158,7 +158,7 @@ def _launched(options: dict[str, Any]) -> NoReturn:
     sys.exit(CHANGED if column.counts.get("FAILED") else 0)
 
 
-def kept(
+def keep_column(
     options: dict[str, Any],
     reports: Reports,
     launch: Callable[[], AbstractContextManager[Executor]],
@@ -170,10 +170,10 @@ def kept(
     was.
     """
     from torch_scenarios.conformance import document
-    from torch_scenarios.conformance.run import conducted
+    from torch_scenarios.conformance.run import conduct
 
     columns = document.read(path) if Path(path).exists() else {}
-    outcome, column = conducted(
+    outcome, column = conduct(
         selection_of(options),
         launch,
         reports,
@@ -243,7 +243,7 @@ def compare(old: str, new: str, folder: str | None) -> None:
         else:
             click.echo("  scenario:")
             click.echo(clean("".join(f"    {line}\n" for line in each.scenario.splitlines())))
-    gone, came = document.left_out(before, after)
+    gone, came = document.count_left_out(before, after)
     if gone or came:
         click.echo(f"{gone} are in {before.name} only, {came} in {after.name} only", err=True)
     click.echo(f"{len(found)} differences", err=True)

@@ -17,11 +17,11 @@ from msgspec.structs import asdict, replace
 
 from torch_scenarios.cli.options import (
     GroupedCommand,
-    executing,
+    add_execution_options,
+    add_selection_options,
     launch_options,
     option,
     refuse,
-    selecting,
     selection_of,
 )
 from torch_scenarios.display import clean
@@ -51,7 +51,7 @@ MOST_POINTS = 1000
 
 
 @click.command(cls=GroupedCommand)
-@selecting
+@add_selection_options
 @option(
     COSTS,
     "--json",
@@ -140,7 +140,7 @@ def cost(**options: Any) -> None:
     """
     from torch_scenarios.pipeline.results import INVALID, NOTHING_SELECTED
 
-    topology = _asked(options)
+    topology = _read_topology(options)
     selection = _of_any_world(selection_of(options))
     quiet = options["json_file"] == "-"
     cases: list[dict[str, Any]] = []
@@ -148,14 +148,14 @@ def cost(**options: Any) -> None:
     codes: set[int] = set()
     selected = False
     for each in _selections(selection):
-        for scenario, problems in _loaded(each):
+        for scenario, problems in _load_cases(each):
             selected = True
             if scenario is None:
                 codes.add(INVALID)
                 for line in problems:
                     click.echo(line, err=True)
                 continue
-            entries, lines, code, found = _costed(scenario, each.limits, topology, options)
+            entries, lines, code, found = _cost_case(scenario, each.limits, topology, options)
             codes.add(code)
             cases += entries
             points += found
@@ -163,7 +163,7 @@ def cost(**options: Any) -> None:
                 click.echo(clean(line))
     if options["against"] is not None:
         codes.add(_against(options["against"], points, cases, quiet=quiet))
-    _written(options, cases, points)
+    _write(options, cases, points)
     if not selected:
         click.echo("nothing was selected", err=True)
         sys.exit(NOTHING_SELECTED)
@@ -179,7 +179,7 @@ def _of_any_world(selection: Selection) -> Selection:
     return replace(selection, limits=limits)
 
 
-def _asked(options: Mapping[str, Any]) -> Topology | None:
+def _read_topology(options: Mapping[str, Any]) -> Topology | None:
     """Return the topology that is asked for; refuses what makes no sense without one."""
     if options["topology_name"] is None:
         for name in (
@@ -225,7 +225,7 @@ def _selections(selection: Selection) -> Iterator[Selection]:
         yield replace(selection, sets={**selection.sets, **dict(zip(several, values, strict=True))})
 
 
-def _loaded(selection: Selection) -> Iterator[tuple[Scenario | None, list[str]]]:
+def _load_cases(selection: Selection) -> Iterator[tuple[Scenario | None, list[str]]]:
     """Yield the cases, and what is wrong with files that cannot be read."""
     from torch_scenarios.pipeline.selection import load_all
     from torch_scenarios.report.text import problem_lines
@@ -243,7 +243,7 @@ def _loaded(selection: Selection) -> Iterator[tuple[Scenario | None, list[str]]]
         yield scenario, []
 
 
-def _costed(
+def _cost_case(
     scenario: Scenario, limits: Any, topology: Topology | None, options: Mapping[str, Any]
 ) -> tuple[list[dict[str, Any]], list[str], int, list[Point]]:
     """Return the entries of one case in JSON, its lines, its exit code, its points of a curve."""
@@ -272,7 +272,7 @@ def _costed(
         lines = [head, *(f"  {line}" for line in str(refused).splitlines())]
         names = list(dict.fromkeys(each.name for each in analysis.predicted.diagnoses))
         return [{**entry, "refused": str(refused), "diagnoses": names}], lines, 1, []
-    structure = _scaled(structure, options["scales"])
+    structure = _scale(structure, options["scales"])
     lines = [head, *(f"  {line}" for line in structure_lines(structure))]
     if not analysis.predicted.ranks:
         lines.append(f"  proved    {BY_SHAPES}")
@@ -290,7 +290,7 @@ def _costed(
         lines += [f"  {each.printable}" for each in shown[1:]]
         return [{**entry, "no_forecast": told}], lines, 2, []
     if analysis.footprint is not None:
-        told, memory = _memory(analysis.footprint.held, topology)
+        told, memory = _memory(analysis.footprint.bytes_held, topology)
         lines.append(f"  {told}")
         entry |= memory
     if len(points) == 1:
@@ -321,7 +321,7 @@ def _memory(held: float, topology: Topology) -> tuple[str, dict[str, Any]]:
     return told, found
 
 
-def _scaled(structure: Structure, scales: str | None) -> Structure:
+def _scale(structure: Structure, scales: str | None) -> Structure:
     """Return a structure whose bytes are those that `--scale` asks for, where it asks for one."""
     try:
         factor = float(scales or 1)
@@ -490,7 +490,7 @@ def _against(
 ) -> int:
     """Hold forecasts against measurements; returns an exit code. No verdict is made of it."""
     from torch_scenarios.cost.forecast import microseconds
-    from torch_scenarios.cost.logs import is_log, measured, read_logs, tables_of
+    from torch_scenarios.cost.logs import is_log, read_logs, read_rows, tables_of
     from torch_scenarios.files import read_file
 
     try:
@@ -498,7 +498,7 @@ def _against(
         if is_log(content):
             tables = tables_of(read_logs(Path(path), content))
             return _against_log(path, tables, points, cases, quiet=quiet)
-        rows = measured(Path(path))
+        rows = read_rows(Path(path))
     except ScenarioError as error:
         refuse(error)
     compared = 0
@@ -567,7 +567,7 @@ def _against_log(
     return 0
 
 
-def _written(
+def _write(
     options: Mapping[str, Any], cases: list[dict[str, Any]], points: Sequence[Point]
 ) -> None:
     """Write what is asked for: JSON, a page, a trace."""
@@ -655,17 +655,17 @@ def fit_topology(
     Its times are the measured ones, interpolated; of what was measured up to twice the size. Of a
     size that was measured several times, in one log or in several, the median counts.
     """
-    from torch_scenarios.cost.logs import Log, chosen, read_logs, tables_of
-    from torch_scenarios.cost.measurements import fitted, tabled
+    from torch_scenarios.cost.logs import Log, choose_logs, read_logs, tables_of
+    from torch_scenarios.cost.measurements import name_table, write_topology
     from torch_scenarios.files import read_file
 
     found: list[Log] = []
     for each in logs:
         path = Path(each)
         try:
-            asked = None if collective is None else tabled(collective)
+            asked = None if collective is None else name_table(collective)
             content = read_file(path, root=path.parent.resolve())
-            log = chosen(read_logs(path, content), path, asked, ranks)
+            log = choose_logs(read_logs(path, content), path, asked, ranks)
         except ScenarioError as error:
             refuse(error)
         for value, flag in (("ranks", "--ranks"), ("collective", "--collective")):
@@ -674,7 +674,7 @@ def fit_topology(
                 raise click.UsageError(message)
         found += log
     try:
-        text = fitted(name, source or ", ".join(logs), tables_of(found))
+        text = write_topology(name, source or ", ".join(logs), tables_of(found))
     except ScenarioError as error:
         refuse(error)
     write_text("--output", output, text)
@@ -702,8 +702,8 @@ def _share(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
 
 
 @click.command(cls=GroupedCommand)
-@selecting
-@executing
+@add_selection_options
+@add_execution_options
 @option(
     MEASURES,
     "--sizes",
@@ -773,7 +773,7 @@ def bench(**options: Any) -> None:
     """
     import os
 
-    from torch_scenarios.cost.logs import saved
+    from torch_scenarios.cost.logs import read_bench
     from torch_scenarios.execution import Launcher
     from torch_scenarios.pipeline import bench as measure
 
@@ -781,12 +781,12 @@ def bench(**options: Any) -> None:
     old: dict[str, Any] = {"rows": []}
     try:
         if options["compare"] is not None:
-            old = saved(Path(options["compare"]))
+            old = read_bench(Path(options["compare"]))
     except ScenarioError as error:
         refuse(error)
     load = os.getloadavg()[0]
     with Launcher(launch_options(options)) as launcher:
-        found = _benched(options, launcher, topology)
+        found = _bench(options, launcher, topology)
     content = [row.json() for row in found.rows]
     ranks = max((row.ranks for row in found.rows), default=0)
     where = measure.environment(found.facts, load)
@@ -827,7 +827,7 @@ def _bench_asked(options: Mapping[str, Any]) -> Topology | None:
     if target is not None and (target.is_dir() or not target.absolute().parent.is_dir()):
         message = f"--json {target}: it is a folder, or its folder does not exist"
         raise click.UsageError(message)
-    return _asked({**options, **dict.fromkeys((*_ONLY_COST, "sizes"))})
+    return _read_topology({**options, **dict.fromkeys((*_ONLY_COST, "sizes"))})
 
 
 def _bench_code(
@@ -857,7 +857,7 @@ class _Benched(Struct):
     facts: dict[str, str] = field(default_factory=dict)
 
 
-def _benched(options: Mapping[str, Any], launcher: Any, topology: Topology | None) -> _Benched:
+def _bench(options: Mapping[str, Any], launcher: Any, topology: Topology | None) -> _Benched:
     """Measure all cases and sizes.
 
     Sizes take turns, block by block, so that what drifts meanwhile is in all of them.
@@ -867,7 +867,7 @@ def _benched(options: Mapping[str, Any], launcher: Any, topology: Topology | Non
     from torch_scenarios.pipeline.bench import (
         BLOCKS,
         facts_of,
-        measured,
+        measure,
         repetitions,
         row_of,
         warmups,
@@ -898,11 +898,11 @@ def _benched(options: Mapping[str, Any], launcher: Any, topology: Topology | Non
         for at, (analysis, _size, _forecast, blocks) in enumerate(ready):
             try:
                 if turn == 0 and (warmup[at] is None or seconds is not None):
-                    tried = measured(analysis, launcher, warmup=warmup[at] or 0, iterations=BLOCKS)
+                    tried = measure(analysis, launcher, warmup=warmup[at] or 0, iterations=BLOCKS)
                     warmup[at] = warmups(tried) if warmup[at] is None else warmup[at]
                     each[at] = each[at] if seconds is None else repetitions(tried, seconds)
                 chosen = {"warmup": warmup[at], "iterations": each[at]}
-                blocks.append(measured(analysis, launcher, **chosen))
+                blocks.append(measure(analysis, launcher, **chosen))
             except (LaunchError, WorkerError, UnsupportedError) as error:
                 click.echo(f"INCONCLUSIVE  {analysis.scenario.case}: {error}", err=True)
                 whole.code = 3
@@ -946,7 +946,7 @@ def _bench_cases(
     for size in sizes:
         sets = {} if size is None else {"bytes": str(int(size))}
         for chosen in _selections(replace(selection, sets={**selection.sets, **sets})):
-            for scenario, problems in _loaded(chosen):
+            for scenario, problems in _load_cases(chosen):
                 if scenario is None:
                     for line in problems:
                         click.echo(
@@ -1003,13 +1003,13 @@ def _against_old(
     row: Mapping[str, Any], old: Sequence[Mapping[str, Any]], fail_above: float, *, noisy: bool
 ) -> Any:
     """Return the comparison of a row with the old one of its case and size; None without one."""
-    from torch_scenarios.pipeline.bench import compared
+    from torch_scenarios.pipeline.bench import compare
 
     names = ("file", "case", "ranks", "bytes")
     before = next((each for each in old if all(each.get(n) == row[n] for n in names[1:])), None)
     if before is None or not before.get("block_medians_us"):
         return None
-    return compared(before["block_medians_us"], row["block_medians_us"], fail_above, noisy=noisy)
+    return compare(before["block_medians_us"], row["block_medians_us"], fail_above, noisy=noisy)
 
 
 def _comparison_line(row: Mapping[str, Any], found: Any) -> str:

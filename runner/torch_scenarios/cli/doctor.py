@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import asdict
 
-from torch_scenarios.cli.nodes import met_at, require_endpoint, secret_for_all, spanning
+from torch_scenarios.cli.nodes import (
+    add_node_options,
+    find_endpoint,
+    require_endpoint,
+    secret_for_all,
+)
 from torch_scenarios.cli.options import HOW, REPORTS, GroupedCommand, option, write_text
 from torch_scenarios.display import clean, clean_line
 from torch_scenarios.pipeline.interruption import interrupt_on_termination
@@ -40,7 +45,7 @@ MEANINGS = {
     metavar="SECONDS",
     help="How long the nodes wait for each other.",
 )
-@spanning
+@add_node_options
 @option(
     REPORTS,
     "--json",
@@ -71,7 +76,7 @@ def doctor(**options: Any) -> None:
     subject = Subject(
         ranks=options["nproc_per_node"],
         nodes=nodes,
-        endpoint=met_at(options) if nodes > 1 else None,
+        endpoint=find_endpoint(options) if nodes > 1 else None,
         environment=os.environ,
         make_secret=lambda: secret_for_all(None, say),
         say=say,

@@ -19,8 +19,8 @@ from torch_scenarios.cli.options import (
     HOW,
     INVALID_EXIT,
     GroupedCommand,
-    bounding,
-    executing,
+    add_execution_options,
+    add_limit_options,
     launch_options,
     limits_of,
     option,
@@ -273,7 +273,7 @@ def new(*, name: str, example: str | None, strategy: str | None, force: bool) ->
     if path.exists() and not force:
         _refuse(f"{path} exists; choose another name, or replace it with --force")
     written = STARTER.format(file=path) if strategy is None else starter(strategy, path)
-    texts = {path: written} if example is None else _copied(example, path)
+    texts = {path: written} if example is None else _copy_example(example, path)
     for file, text in texts.items():
         if file != path and file.exists():
             continue
@@ -289,7 +289,7 @@ _SCHEMA_LINE = re.compile(r"\A# yaml-language-server: .*\n")
 _PART = re.compile(r"\bfile: ([\w/]+\.yaml)")
 
 
-def _copied(example: str, path: Path) -> dict[Path, str]:
+def _copy_example(example: str, path: Path) -> dict[Path, str]:
     """Return the text of an example at `path`, and those of the parts that it uses, by file.
 
     The line for editors is left out: it names a schema by where the example was.
@@ -381,7 +381,7 @@ def _standard_input(name: str, *, check: bool, diff: bool) -> None:
 
     content = sys.stdin.buffer.read(DEFAULT.max_file_bytes + 1)
     try:
-        made = _formatted(name, content)
+        made = _format(name, content)
     except ScenarioError as error:
         refuse(error)
     if diff:
@@ -394,11 +394,11 @@ def _standard_input(name: str, *, check: bool, diff: bool) -> None:
         sys.exit(WOULD_CHANGE)
 
 
-def _formatted(path: Path | str, content: bytes) -> bytes:
-    from torch_scenarios.language.format import formatted
+def _format(path: Path | str, content: bytes) -> bytes:
+    from torch_scenarios.language.format import format_file
     from torch_scenarios.limits import DEFAULT
 
-    return formatted(path, content, DEFAULT)
+    return format_file(path, content, DEFAULT)
 
 
 def _file(file: Path, *, check: bool, diff: bool) -> bool:
@@ -407,7 +407,7 @@ def _file(file: Path, *, check: bool, diff: bool) -> bool:
 
     try:
         content = read_file(file)
-        made = _formatted(file, content)
+        made = _format(file, content)
         if made != content and not check and not diff:
             replace_file(file, made)
     except OSError as error:
@@ -486,8 +486,8 @@ _OFF = frozenset({"", "0", "false", "no", "off"})
     metavar="N",
     help="How often each case must pass before it is written.",
 )
-@executing
-@bounding
+@add_execution_options
+@add_limit_options
 def bless_files(**options: Any) -> None:
     """Fill in expected values that are missing or wrong, and change nothing else in the file.
 
@@ -576,10 +576,10 @@ class _Blessing:
                 text = read_file(path, limits)
                 made = propose(path, text, every=self.options["every_step"], limits=limits)
             except NotBlessedError as error:
-                self.refused(path, error.refusals)
+                self.refuse(path, error.refusals)
             except OverdueError as error:
                 slow = Objection(code="left_open", message=error.problem.message)
-                self.refused(path, (slow,))
+                self.refuse(path, (slow,))
             except ScenarioError as error:
                 invalid = True
                 for problem in error.problems:
@@ -604,13 +604,13 @@ class _Blessing:
         from torch_scenarios.bless import NotBlessedError
 
         with ExitStack() as stack:
-            executor = self._launched(stack) if proposals else None
+            executor = self._launch(stack) if proposals else None
             for proposal in proposals:
                 assert executor is not None
                 try:
                     going_on = self._write(proposal, executor)
                 except NotBlessedError as error:
-                    self.refused(proposal.path, error.refusals)
+                    self.refuse(proposal.path, error.refusals)
                 except OSError as error:
                     _refuse_bless(f"{proposal.path} cannot be written: {error.strerror or error}")
                 else:
@@ -619,7 +619,7 @@ class _Blessing:
         told = [f"{count} {word}" for word, count in self.counts.items() if count]
         click.echo(", ".join(told) or "nothing to bless")
 
-    def _launched(self, stack: ExitStack) -> Executor:
+    def _launch(self, stack: ExitStack) -> Executor:
         from torch_scenarios.execution import Launcher
 
         try:
@@ -633,7 +633,7 @@ class _Blessing:
         from torch_scenarios.bless import confirm, write
 
         confirm(proposal, executor, runs=self.options["runs"])
-        answer = self._asked(proposal) if self.asks else "y"
+        answer = self._ask(proposal) if self.asks else "y"
         self.asks = self.asks and answer != "a"
         if answer in "nq":
             self.counts["skipped"] += 1
@@ -644,13 +644,13 @@ class _Blessing:
         click.echo(clean(f"blessed    {proposal.path}  {values}"))
         return True
 
-    def _asked(self, proposal: Proposal) -> str:
+    def _ask(self, proposal: Proposal) -> str:
         click.echo(clean(difference(proposal)), nl=False)
         choices = click.Choice(["y", "n", "a", "q"])
         question = f"Write {proposal.path}? (y)es, (n)o, (a)ll that follow, (q)uit"
         return str(click.prompt(question, type=choices, show_choices=False))
 
-    def refused(self, path: Path, refusals: tuple[Objection, ...]) -> None:
+    def refuse(self, path: Path, refusals: tuple[Objection, ...]) -> None:
         """Say why a file is not blessed."""
         self.counts["refused"] += 1
         for refusal in refusals:
@@ -696,8 +696,8 @@ OFTEN_S = 0.2
     metavar="N",
     help="Give the smallest so far after so many attempts.",
 )
-@executing
-@bounding
+@add_execution_options
+@add_limit_options
 def minimize_file(**options: Any) -> None:
     """Shrink a failing or deadlocking scenario to a smallest one with the same fault.
 
@@ -722,7 +722,7 @@ def minimize_file(**options: Any) -> None:
     path, cases = _cases(options["target"], limits)
     with ExitStack() as stack:
         oracle = _oracle(path, limits, options, stack)
-        done = _minimized(cases, oracle, options, limits)
+        done = _minimize(cases, oracle, options, limits)
     click.echo(clean(done.text), nl=False)
     sys.exit(INTERRUPTED if done.interrupted else 0)
 
@@ -764,7 +764,7 @@ def _oracle(path: Path, limits: Limits, options: dict[str, Any], stack: ExitStac
     return run_oracle(path, limits, executor)
 
 
-def _minimized(
+def _minimize(
     cases: list[tuple[int, Scenario]], oracle: Oracle, options: dict[str, Any], limits: Limits
 ) -> Minimized:
     """Return the smallest text of the first case with a fault; leave where there is none."""

@@ -65,7 +65,7 @@ def hang(**options: Any) -> None:
         _write(options["file"], second or first)
     world = ranks[0].world_size
     head = f"{len(ranks)} of {world} ranks on this machine"
-    found = _dumped(ranks)
+    found = _read_dumps(ranks)
     moving = sorted(
         rank for rank in second if rank in first and first[rank].frames != second[rank].frames
     )
@@ -109,9 +109,9 @@ def _stacks(
     return found, failures
 
 
-def _dumped(ranks: Sequence[RunningRank]) -> list[Finding]:
+def _read_dumps(ranks: Sequence[RunningRank]) -> list[Finding]:
     """Return what dumps of the flight recorder say, of the ranks that write one now."""
-    from torch_scenarios.record.analysis import judged, recorded_script
+    from torch_scenarios.record.analysis import find_script, judge_records
     from torch_scenarios.record.evidence.flight_recorder import read_dumps
     from torch_scenarios.record.evidence.process import ask_for_dumps
 
@@ -122,8 +122,8 @@ def _dumped(ranks: Sequence[RunningRank]) -> list[Finding]:
             return []
         try:
             records = read_dumps(folder)
-            script, home = recorded_script(records, str(folder))
-            result = judged(records, folder / "scenario.yaml", script=script, folder=home)
+            script, home = find_script(records, str(folder))
+            result = judge_records(records, folder / "scenario.yaml", script=script, folder=home)
         except ScenarioError:
             return []
     return list(result.result.verdict.findings) if result.found else []
@@ -199,9 +199,9 @@ def _notes(
 
 
 def _write(file: str, stacks: Mapping[int, RankStack]) -> None:
-    from torch_scenarios.record.evidence.stack import printed
+    from torch_scenarios.record.evidence.stack import write_stack
 
-    lines = [line for stack in stacks.values() for line in (*printed(stack), "")]
+    lines = [line for stack in stacks.values() for line in (*write_stack(stack), "")]
     try:
         Path(file).write_text("\n".join(lines) + "\n", encoding="utf-8")
     except OSError as error:

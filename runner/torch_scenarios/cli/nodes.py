@@ -37,7 +37,7 @@ def split_endpoint(ctx: click.Context, param: click.Parameter, value: str | None
     raise click.BadParameter(message, ctx=ctx, param=param)
 
 
-def spanning(command: Any) -> Any:
+def add_node_options(command: Any) -> Any:
     """Add the options that say how many nodes and ranks there are, and where the nodes meet."""
     for add in (
         option(
@@ -76,7 +76,7 @@ def require_endpoint(options: Mapping[str, Any]) -> None:
         raise click.UsageError(message)
 
 
-def met_at(options: Mapping[str, Any]) -> Endpoint:
+def find_endpoint(options: Mapping[str, Any]) -> Endpoint:
     """Return where the nodes meet."""
     from torch_scenarios.execution.rendezvous import Endpoint
 

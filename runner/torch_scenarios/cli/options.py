@@ -17,7 +17,7 @@ from torch_scenarios import limits
 from torch_scenarios.display import clean, short
 from torch_scenarios.errors import LaunchError, ScenarioError, nearest
 from torch_scenarios.limits import Limits
-from torch_scenarios.pipeline.interruption import handled
+from torch_scenarios.pipeline.interruption import handle_interrupts
 from torch_scenarios.report.formats import FORMATS, Format
 from torch_scenarios.report.output import STANDARD_OUTPUT, Reports
 
@@ -66,7 +66,7 @@ class GroupedCommand(click.Command):
     ) -> click.Context:
         """Read what the project fixes before the command line, which says more."""
         if any(param.name == "paths" for param in self.params):
-            extra.setdefault("default_map", configured(self, Path.cwd()))
+            extra.setdefault("default_map", read_configuration(self, Path.cwd()))
         return super().make_context(info_name, args, parent, **extra)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -129,7 +129,7 @@ CONFIGURABLE = frozenset(
 )
 
 
-def configured(command: click.Command, start: Path) -> dict[str, Any]:
+def read_configuration(command: click.Command, start: Path) -> dict[str, Any]:
     """Return what the nearest pyproject.toml fixes for a command, by parameter; often nothing.
 
     Raises UsageError, with the file, where the table says what it must not, or no TOML is there.
@@ -156,7 +156,7 @@ def configured(command: click.Command, start: Path) -> dict[str, Any]:
     by_name = _by_long_name(command)
     for name, value in table.items() if isinstance(table, dict) else ():
         if name == "paths":
-            found["paths"] = _configured_paths(path, value)
+            found["paths"] = _read_paths(path, value)
             continue
         _require_configurable(path, name, value)
         param = by_name.get(name)
@@ -221,7 +221,7 @@ def _require_configurable(path: Path, name: str, value: object) -> None:
         raise click.UsageError(where + message)
 
 
-def _configured_paths(path: Path, value: object) -> list[str]:
+def _read_paths(path: Path, value: object) -> list[str]:
     """Return paths as the command line would name them. Raises UsageError."""
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
@@ -241,7 +241,7 @@ _SHARD = re.compile(r"(\d+)/(\d+)")
 _SEEDS = 1 << 31
 
 
-def repeating(command: Any) -> Any:
+def add_repeat_options(command: Any) -> Any:
     """Add what runs a case several times."""
     return option(
         HOW,
@@ -253,7 +253,7 @@ def repeating(command: Any) -> Any:
     )(command)
 
 
-def arranging(command: Any) -> Any:
+def add_order_options(command: Any) -> Any:
     """Add what takes a part, and shuffles."""
     for add in (
         option(
@@ -277,7 +277,7 @@ def arranging(command: Any) -> Any:
     return command
 
 
-def remembering(command: Any) -> Any:
+def add_memory_options(command: Any) -> Any:
     """Add what depends on the last run."""
     for add in (
         option(
@@ -332,11 +332,18 @@ def _shard(ctx: click.Context, param: click.Parameter, value: str | None) -> Sha
     raise click.BadParameter(message, ctx=ctx, param=param)
 
 
-def remembered(
+def recall(
     options: Mapping[str, Any], *, checks: bool = False
 ) -> tuple[frozenset[Key], dict[str, Report]]:
     """Return what did not pass the last time, and what remembers this run, or this check."""
-    from torch_scenarios.pipeline.selection import CHECKED, RUN, LastRun, failed, folder_of, keepers
+    from torch_scenarios.pipeline.selection import (
+        CHECKED,
+        RUN,
+        LastRun,
+        folder_of,
+        keepers,
+        read_failed,
+    )
 
     wanted = options["last_failed"] or options["failed_first"]
     if options["no_cache"]:
@@ -347,7 +354,7 @@ def remembered(
     folder = folder_of(Path.cwd())
     found: frozenset[Key] = frozenset()
     if wanted:
-        found, notes = failed(folder, CHECKED if checks else RUN)
+        found, notes = read_failed(folder, CHECKED if checks else RUN)
         for note in notes:
             click.echo(f"note: {note}", err=True)
     if checks:
@@ -389,7 +396,7 @@ def _bound(text: str) -> str:
     return f"{flag}={number}"
 
 
-def bounding(command: CommandF) -> CommandF:
+def add_limit_options(command: CommandF) -> CommandF:
     """Add the options that bound what a file may ask for."""
     for name, counts in reversed(limits.COUNTS.items()):
         command = option(
@@ -419,7 +426,7 @@ def bounding(command: CommandF) -> CommandF:
     )(command)
 
 
-def known_backend(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+def check_backend(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Refuse a backend that neither torch has nor a module named with --plugin may register."""
     if value is None or (value == "auto" and param.default == "auto"):
         return value
@@ -436,21 +443,21 @@ def check_lacks(
 ) -> tuple[str, ...]:
     """Refuse a plugin whose `LACKS` names what is not a capability."""
     if value:
-        from torch_scenarios.execution.lacks import declared_lacks
+        from torch_scenarios.execution.lacks import read_lacks
 
         for module in value:
             if module.endswith(".py") and not Path(module).is_file():
                 message = f"there is no file {module!r}"
                 raise click.BadParameter(message, ctx=ctx, param=param)
             try:
-                declared_lacks(module)
+                read_lacks(module)
             except ScenarioError as error:
                 words = (f"{each.message}; {each.hint}" for each in error.problems)
                 raise click.BadParameter("; ".join(words), ctx=ctx, param=param) from error
     return value
 
 
-def executing(command: CommandF) -> CommandF:
+def add_execution_options(command: CommandF) -> CommandF:
     """Add the options that choose what scenarios are run on."""
     for add in (
         option(
@@ -472,7 +479,7 @@ def executing(command: CommandF) -> CommandF:
             "--backend",
             default="auto",
             show_default=True,
-            callback=known_backend,
+            callback=check_backend,
             metavar="NAME",
             help="gloo, nccl, one that a plugin registers, or auto: NCCL with a GPU for each rank.",
         ),
@@ -518,9 +525,9 @@ def _pairs(ctx: click.Context, param: click.Parameter, values: Iterable[str]) ->
     return found
 
 
-def selecting(command: CommandF) -> CommandF:
+def add_selection_options(command: CommandF) -> CommandF:
     """Add the paths and the options that select cases and bound them."""
-    command = bounding(command)
+    command = add_limit_options(command)
     for add in (
         option(
             WHICH,
@@ -554,20 +561,20 @@ def selecting(command: CommandF) -> CommandF:
     )(command)
 
 
-def judging_strictly(command: CommandF) -> CommandF:
+def add_strict_option(command: CommandF) -> CommandF:
     """Add the option that turns warnings into failures."""
     return option(HOW, "--strict", is_flag=True, help="Fail what has a warning.")(command)
 
 
-def reporting(command: CommandF) -> CommandF:
+def add_report_options(command: CommandF) -> CommandF:
     """Add the options that choose reports."""
-    return reporting_as(FORMATS)(command)
+    return add_reports_as(FORMATS)(command)
 
 
-def reporting_as(kinds: Sequence[Format]) -> Callable[[CommandF], CommandF]:
+def add_reports_as(kinds: Sequence[Format]) -> Callable[[CommandF], CommandF]:
     """Return what adds the options of some kinds of reports."""
 
-    def added(command: CommandF) -> CommandF:
+    def add_all(command: CommandF) -> CommandF:
         for add in (
             option(
                 REPORTS,
@@ -607,7 +614,7 @@ def reporting_as(kinds: Sequence[Format]) -> Callable[[CommandF], CommandF]:
             command = add(command)
         return command
 
-    return added
+    return add_all
 
 
 def selection_of(options: Mapping[str, Any]) -> Selection:
@@ -643,7 +650,7 @@ def limits_of(options: Mapping[str, Any]) -> Limits:
     return Limits(**{name: options[name] for name in Limits.__struct_fields__})
 
 
-def reported(
+def report(
     options: Mapping[str, Any],
     conduct: Callable[[Reports], Outcome],
     *,
@@ -659,11 +666,11 @@ def reported(
     exit code is the verdict's if the reader has left (`| head`); it is 3 where a report is lost, or
     where everything passed and that could not be said.
     """
-    with handled():
-        _reported(options, conduct, keepers=keepers)
+    with handle_interrupts():
+        _report(options, conduct, keepers=keepers)
 
 
-def _reported(
+def _report(
     options: Mapping[str, Any],
     conduct: Callable[[Reports], Outcome],
     *,
@@ -673,7 +680,7 @@ def _reported(
     beside = _beside(options, terminal)
     others = {**beside, **(keepers or {})}
     try:
-        with Reports(terminal, others).open(_wanted(options)) as reports:
+        with Reports(terminal, others).open(_list_wanted(options)) as reports:
             reports.traces = reports.traces or STEP_VALUES in others
             reports.costs = reports.costs or terminal.verbose
             reports.endings = reports.endings or terminal.verbose or bool(beside)
@@ -697,7 +704,7 @@ def _reported(
     sys.exit(code)
 
 
-def _wanted(options: Mapping[str, Any]) -> list[tuple[Format, str]]:
+def _list_wanted(options: Mapping[str, Any]) -> list[tuple[Format, str]]:
     chosen = ((kind, options.get(kind.parameter)) for kind in FORMATS)
     return [(kind, path) for kind, path in chosen if path]
 
@@ -706,7 +713,7 @@ def _terminal(options: Mapping[str, Any]) -> TerminalReport:
     """Return the report for people: on standard output, unless another one goes there."""
     from torch_scenarios.report.terminal import TerminalReport
 
-    taken = any(path == STANDARD_OUTPUT for _, path in _wanted(options))
+    taken = any(path == STANDARD_OUTPUT for _, path in _list_wanted(options))
     file = sys.stderr if taken else sys.stdout
     if options["verbose"] and options["quiet"]:
         message = "--verbose and --quiet exclude each other"

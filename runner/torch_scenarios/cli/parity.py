@@ -132,7 +132,7 @@ def _record(
     more: Mapping[str, Any] | None = None,
 ) -> None:
     """Record a script with its values; end the command where it does not come to its end."""
-    from torch_scenarios.record.analysis import NothingRecordedError, recorded
+    from torch_scenarios.record.analysis import NothingRecordedError, record
     from torch_scenarios.record.live import KEPT_FOR_PARITY, Order
 
     if command and command[0].endswith(".py") and not Path(command[0]).is_file():
@@ -150,7 +150,7 @@ def _record(
         silent=is_again,
     )
     try:
-        found = recorded(order, notice=lambda words: click.echo(f"scenario: {words}", err=True))
+        found = record(order, notice=lambda words: click.echo(f"scenario: {words}", err=True))
     except NothingRecordedError as error:
         click.echo(clean(str(error)), err=True)
         sys.exit(EXITS["INCONCLUSIVE"])

@@ -120,13 +120,15 @@ def record(**options: Any) -> None:
     under which the ranks record themselves. Exit codes: 1 where something is wrong, 3 where nothing
     is and the record is not the whole program, otherwise the script's own.
     """
-    from torch_scenarios.record.live import Order, attaching, seeing
+    from torch_scenarios.record.live import Order, make_environment, make_value_environment
 
     folder = Path(options["folder"] or tempfile.mkdtemp(prefix="scenario-record-"))
     if options["attach"]:
         folder = Path(options["folder"] or "scenario-record").absolute()
-        values = seeing(_values(options))
-        for name, value in (attaching(folder, os.environ.get("PYTHONPATH", "")) | values).items():
+        values = make_value_environment(_values(options))
+        for name, value in (
+            make_environment(folder, os.environ.get("PYTHONPATH", "")) | values
+        ).items():
             click.echo(f"export {name}={shlex.quote(value)}")
         click.echo(f"# then run your program, and `scenario import {folder}`", err=True)
         return
@@ -139,7 +141,7 @@ def record(**options: Any) -> None:
         command=command,
         folder=folder,
         world_size=world,
-        ranks=_chosen(options["ranks"], world) if options["fake"] else tuple(range(world)),
+        ranks=_parse_ranks(options["ranks"], world) if options["fake"] else tuple(range(world)),
         module=options["module"],
         fake=options["fake"],
         jobs=options["jobs"] or min(os.cpu_count() or 1, 8),
@@ -156,7 +158,7 @@ def record(**options: Any) -> None:
     _warn_of_spawn(order)
     interrupt_on_termination()
     try:
-        _recorded(order, options)
+        _record(order, options)
     except ScenarioError as error:
         refuse(error)
     except LaunchError as error:
@@ -220,7 +222,7 @@ def _warn_of_spawn(order: Order) -> None:
         click.echo(clean(f"scenario: {told} `{command}`"), err=True)
 
 
-def _chosen(text: str, world: int) -> tuple[int, ...]:
+def _parse_ranks(text: str, world: int) -> tuple[int, ...]:
     if text == "all":
         return tuple(range(world))
     try:
@@ -232,13 +234,13 @@ def _chosen(text: str, world: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _recorded(order: Order, options: Mapping[str, Any]) -> NoReturn:
+def _record(order: Order, options: Mapping[str, Any]) -> NoReturn:
     """Run, judge, tell, and leave with the exit code."""
-    from torch_scenarios.record.analysis import NothingRecordedError, recorded
+    from torch_scenarios.record.analysis import NothingRecordedError, record
 
     began = time.monotonic()
     try:
-        found = recorded(order, notice=lambda words: click.echo(f"scenario: {words}", err=True))
+        found = record(order, notice=lambda words: click.echo(f"scenario: {words}", err=True))
     except KeyboardInterrupt:
         sys.exit(130)
     except NothingRecordedError as error:
@@ -338,13 +340,13 @@ def report_lines(found: Recorded, seconds: float, values: ValueVerdict | None = 
     told = [f"{head}; {scope}" if scope else head, *lines]
     positions: list[str] = []
     if result.found or ran.stuck or ran.timed_out or ran.interrupted:
-        positions = standing_lines(records, home, ran.launch)
+        positions = tell_positions(records, home, ran.launch)
         outside = [rank for rank, each in records.items() if each.truncated and not each.inside]
         for rank in [r for r in outside if r in ran.stacks][:MOST_STACKS]:
             head = f"  rank {rank} is outside of any call; its Python stack, innermost first:"
             stack = [f"    {line}" for line in stack_of(ran.stacks[rank], MOST_LINES)]
             positions += [head, *stack]
-    told += judged_lines(_without_values(result, values), records, positions, found.notes)
+    told += tell_result(_without_values(result, values), records, positions, found.notes)
     if scope and values is None:
         told.append("  values: `scenario record --values` compares what the ranks hold")
     steps = result.program.steps
@@ -362,14 +364,14 @@ def _without_values(result: Judged, values: ValueVerdict | None) -> Judged:
     return with_verdict(result, replace(verdict, findings=findings))
 
 
-def judged_lines(
+def tell_result(
     result: Judged,
     records: Mapping[int, RankRecord],
     positions: Sequence[str],
     notes: Sequence[str],
 ) -> list[str]:
     """Return what is found, and where the ranks are: first where none came to its own end."""
-    why = finding_lines(result)
+    why = tell_findings(result)
     if result.result.verdict.reason:
         why.append(f"  {result.result.verdict.reason}")
     is_hang = all(each.truncated and each.error is None for each in records.values())
@@ -377,25 +379,25 @@ def judged_lines(
     return [*told, *(f"  note: {note}" for note in notes)]
 
 
-def standing_lines(records: Mapping[int, RankRecord], home: str, launch: LaunchRecord) -> list[str]:
+def tell_positions(records: Mapping[int, RankRecord], home: str, launch: LaunchRecord) -> list[str]:
     """Return where the ranks are whose program did not come to its end; some where most did.
 
     Ranks at one place are one line.
     """
-    from torch_scenarios.record.findings import position, standing
-    from torch_scenarios.record.format import lost_peer
+    from torch_scenarios.record.findings import position, tell_position
+    from torch_scenarios.record.format import normalise_lost_peer
     from torch_scenarios.verdict.finding import among_text
 
     going: dict[str, list[int]] = {}
     over: dict[str, list[int]] = {}
     for rank, each in sorted(records.items()):
-        at = standing(each, home)
+        at = tell_position(each, home)
         if each.died is not None:
             continue  # a finding tells where
         if each.ending != "stopped":
-            over.setdefault(f"{_ending(each)} after {at}", []).append(rank)
+            over.setdefault(f"{_tell_end(each)} after {at}", []).append(rank)
         elif each.error is not None:
-            words = f"raised in {at}: {lost_peer(each.error)[:160]}"
+            words = f"raised in {at}: {normalise_lost_peer(each.error)[:160]}"
             going.setdefault(words, []).append(rank)
         else:
             ended = f"ended by {launch.launcher} " if rank in launch.stopped else ""
@@ -407,11 +409,11 @@ def standing_lines(records: Mapping[int, RankRecord], home: str, launch: LaunchR
     ]
 
 
-def _ending(record: RankRecord) -> str:
+def _tell_end(record: RankRecord) -> str:
     return f"exited with code {record.code}" if record.code else "ended"
 
 
-def finding_lines(result: Judged) -> list[str]:
+def tell_findings(result: Judged) -> list[str]:
     """Return the findings in words: what is wrong, a clause a line why, and once what to change."""
     from torch_scenarios.explain import explanation
 
@@ -455,9 +457,9 @@ def import_records(**options: Any) -> None:
     Exit codes: 0 nothing is wrong, 1 something is, 2 it is not a record, 3 it is not whole.
     """
     from torch_scenarios.record.analysis import (
+        find_script,
+        judge_records,
         judge_start,
-        judged,
-        recorded_script,
         wrong_start,
     )
     from torch_scenarios.record.format import (
@@ -483,12 +485,12 @@ def import_records(**options: Any) -> None:
             from torch_scenarios.record.evidence.flight_recorder import read_dumps
 
             records = read_dumps(folder)
-        script, home = recorded_script(records, str(folder))
+        script, home = find_script(records, str(folder))
         path = (folder if folder.is_dir() else folder.parent) / "scenario.yaml"
         if wrong:
             result = judge_start(records, path, wrong, script=script)
         else:
-            result = judged(records, path, script=script, folder=home)
+            result = judge_records(records, path, script=script, folder=home)
     except ScenarioError as error:
         refuse(error)
     from torch_scenarios.record.values.verdict import judge_folder, lines_of_values
@@ -507,10 +509,8 @@ def import_records(**options: Any) -> None:
     if not options["quiet"]:
         positions: list[str] = []
         if result.found or verdict.status != "PASSED":
-            positions = standing_lines(records, home, launch)
-        told += judged_lines(
-            _without_values(result, values), records, positions, _notes_of(records)
-        )
+            positions = tell_positions(records, home, launch)
+        told += tell_result(_without_values(result, values), records, positions, _notes_of(records))
     for line in told if options["as_json"] != "-" else ():
         click.echo(clean(line))
     _write(result, options)
@@ -632,7 +632,7 @@ MOST_CASES = 20
 
 def _compare_pages(options: Mapping[str, Any]) -> NoReturn:
     """Show, or write as a page, what is another in the second of two runs."""
-    from torch_scenarios.report.html.page import changes, compared_page, content_of
+    from torch_scenarios.report.html.page import changes, compare_pages, content_of
 
     try:
         before, after = (content_of(str(options[side])) for side in "ab")
@@ -650,7 +650,7 @@ def _compare_pages(options: Mapping[str, Any]) -> NoReturn:
     if not found:
         click.echo(f"equal: {len(after.heads)} cases")
     if options["html_file"]:
-        write_text(options["html_file"], compared_page(before, after, found))
+        write_text(options["html_file"], compare_pages(before, after, found))
     sys.exit(FOUND if found else 0)
 
 

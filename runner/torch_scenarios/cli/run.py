@@ -18,12 +18,12 @@ import click
 from msgspec.structs import replace
 
 from torch_scenarios.cli.nodes import (
+    add_node_options,
+    find_endpoint,
     leave_unmet,
-    met_at,
     require_endpoint,
     secret_for_all,
     secret_or_leave,
-    spanning,
     split_endpoint,
     token_or_leave,
 )
@@ -32,21 +32,21 @@ from torch_scenarios.cli.options import (
     INCONCLUSIVE_EXIT,
     REPORTS,
     GroupedCommand,
-    arranging,
+    add_execution_options,
+    add_memory_options,
+    add_order_options,
+    add_repeat_options,
+    add_report_options,
+    add_reports_as,
+    add_selection_options,
+    add_strict_option,
+    check_backend,
     check_lacks,
-    executing,
-    judging_strictly,
-    known_backend,
     limits_of,
     option,
+    recall,
     refuse,
-    remembered,
-    remembering,
-    repeating,
-    reported,
-    reporting,
-    reporting_as,
-    selecting,
+    report,
     selection_of,
 )
 from torch_scenarios.cli.options import launch_options as executed_on
@@ -131,12 +131,12 @@ def watch(
                 selection,
                 screen,
                 launcher,
-                remember=lambda: Reports(None, remembered(options, checks=checks)[1]),
+                remember=lambda: Reports(None, recall(options, checks=checks)[1]),
                 analysed=analysed,
                 stop_at_failure=options["exitfirst"],
             ).run()
     except KeyboardInterrupt:
-        screen.stopped()
+        screen.stop()
     sys.exit(INTERRUPTED)
 
 
@@ -167,14 +167,14 @@ def _bearable(ctx: click.Context, param: click.Parameter, value: float | None) -
     return value
 
 
-def stopping(command: Any) -> Any:
+def add_stop_options(command: Any) -> Any:
     """Add what ends a run before its end."""
     return option(HOW, "-x", "--exitfirst", is_flag=True, help="Stop at the first failure.")(
         command
     )
 
 
-def launching(command: Any) -> Any:
+def add_launch_options(command: Any) -> Any:
     """Add the options that choose how scenarios are executed."""
     for add in (
         option(
@@ -200,11 +200,11 @@ def launching(command: Any) -> Any:
             metavar="SECONDS",
             help="The process-group timeout, in place of each scenario's own.",
         ),
-        stopping,
+        add_stop_options,
         option(HOW, "--dry-run", is_flag=True, help="Analyse only; start no process."),
     ):
         command = add(command)
-    return judging_strictly(executing(command))
+    return add_strict_option(add_execution_options(command))
 
 
 #: cores for each launch that `--jobs auto` starts: the ranks of a typical world
@@ -226,7 +226,7 @@ def _jobs(ctx: click.Context, param: click.Parameter, value: str) -> int:
     return min(number, cores) if given is click.core.ParameterSource.DEFAULT_MAP else number
 
 
-def multiplying(command: Any) -> Any:
+def add_jobs_options(command: Any) -> Any:
     """Add what runs cases side by side."""
     return option(
         HOW,
@@ -259,7 +259,7 @@ def _require_one_launch(options: dict[str, Any]) -> None:
     options["jobs"] = 1
 
 
-def spreading(command: Any) -> Any:
+def add_host_options(command: Any) -> Any:
     """Add the options that spread the ranks over nodes, or over hosts that are simulated."""
     return option(
         HOW,
@@ -267,19 +267,19 @@ def spreading(command: Any) -> Any:
         type=click.IntRange(2, 64),
         metavar="N",
         help="Simulate N hosts by network namespaces of this machine, joined by a bridge.",
-    )(spanning(command))
+    )(add_node_options(command))
 
 
 @click.command("run", cls=GroupedCommand)
 @option(HOW, "--watch", is_flag=True, help="Stay, and run again what a save changes; Ctrl-C ends.")
-@spreading
-@selecting
-@remembering
-@arranging
-@repeating
-@multiplying
-@launching
-@reporting
+@add_host_options
+@add_selection_options
+@add_memory_options
+@add_order_options
+@add_repeat_options
+@add_jobs_options
+@add_launch_options
+@add_report_options
 def run(**options: Any) -> None:
     """Check scenarios, run them on a real backend, and judge every rank.
 
@@ -300,9 +300,9 @@ def _run_here(options: dict[str, Any], launch: Callable[[], Any]) -> NoReturn:
     """Read, judge and report in this process, on what `launch` starts."""
     if options["watch"]:
         watch({**options, "failed": frozenset()}, launch)
-    failed, keepers = remembered(options)
+    failed, keepers = recall(options)
     options["failed"] = failed
-    reported(options, lambda reports: conducted(options, reports, launch), keepers=keepers)
+    report(options, lambda reports: run_selected(options, reports, launch), keepers=keepers)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -317,7 +317,7 @@ def _on_nodes(options: dict[str, Any]) -> NoReturn:
     _set_environment()
     from torch_scenarios.worker.agent import Cluster, fork_agent, say, serve
 
-    endpoint, own = met_at(options), _of_an_agent()
+    endpoint, own = find_endpoint(options), _of_an_agent()
     try:
         listeners = endpoint.open(say)
     except LaunchError as error:
@@ -390,7 +390,7 @@ def agent(**options: Any) -> None:
     from torch_scenarios.worker.agent import serve
 
     count = options["nproc_per_node"]
-    _leave_node(serve(met_at(options), count, _of_an_agent(), secret, follows=True))
+    _leave_node(serve(find_endpoint(options), count, _of_an_agent(), secret, follows=True))
 
 
 def _set_environment() -> None:
@@ -443,7 +443,7 @@ def _devices_of_hosts(nodes: int, *, share_gpu: bool) -> list[str]:
     return backends.split_devices(seen, nodes) if len(seen) >= nodes or not share_gpu else []
 
 
-def conducted(
+def run_selected(
     options: dict[str, Any],
     reports: Reports,
     launch: Callable[[], AbstractContextManager[Executor]],
@@ -497,12 +497,12 @@ def _version(ctx: click.Context, param: click.Parameter, value: str | None) -> s
 
 @click.command("check", cls=GroupedCommand)
 @option(HOW, "--watch", is_flag=True, help="Stay, and check again what a save changes.")
-@selecting
-@remembering
-@arranging
-@stopping
-@judging_strictly
-@reporting
+@add_selection_options
+@add_memory_options
+@add_order_options
+@add_stop_options
+@add_strict_option
+@add_report_options
 @option(
     HOW,
     "--plugin",
@@ -516,7 +516,7 @@ def _version(ctx: click.Context, param: click.Parameter, value: str | None) -> s
 @option(
     HOW,
     "--backend",
-    callback=known_backend,
+    callback=check_backend,
     metavar="NAME",
     help="What each case does on a backend that is known to do otherwise than the semantics "
     "say for sure: nccl. Everywhere, if left out.",
@@ -545,9 +545,9 @@ def check(**options: Any) -> None:
         backend = carrier(backend)
     if options["watch"]:
         watch({**options, "failed": frozenset()}, backend=backend)
-    options["failed"], keepers = remembered(options, checks=True)
+    options["failed"], keepers = recall(options, checks=True)
     selection = selection_of(options)
-    reported(
+    report(
         options,
         lambda told: check(
             selection,
@@ -568,7 +568,7 @@ def check(**options: Any) -> None:
 
 
 @click.command("list", cls=GroupedCommand)
-@selecting
+@add_selection_options
 @click.option("-v", "--verbose", is_flag=True, help="Show ranks, tags and the description.")
 @click.option(
     "--needs",
@@ -676,7 +676,7 @@ def _lines(
 
 @click.command("merge", cls=GroupedCommand)
 @click.argument("results", nargs=-1, required=True, type=click.Path(dir_okay=False))
-@reporting_as([kind for kind in FORMATS if kind.again])
+@add_reports_as([kind for kind in FORMATS if kind.again])
 def merge(**options: Any) -> None:
     """Join the results of several runs: the shards of one, or runs of different files.
 
@@ -685,12 +685,12 @@ def merge(**options: Any) -> None:
     results of different versions of torch or of this tool, and a shard that is missing are errors.
     What did not pass is shown once more; the exit code is what the whole run's would be.
     """
-    reported(options, lambda reports: _joined(options["results"], reports))
+    report(options, lambda reports: _merge_reports(options["results"], reports))
 
 
-def _joined(paths: tuple[str, ...], reports: Reports) -> Outcome:
-    from torch_scenarios.pipeline.merge import merged
-    from torch_scenarios.report.html.page import cases_of, drawn, is_page
+def _merge_reports(paths: tuple[str, ...], reports: Reports) -> Outcome:
+    from torch_scenarios.pipeline.merge import merge_outcomes
+    from torch_scenarios.report.html.page import cases_of, draw, is_page
     from torch_scenarios.report.json import results_of
 
     problems: list[Problem] = []
@@ -713,7 +713,7 @@ def _joined(paths: tuple[str, ...], reports: Reports) -> Outcome:
         problems.append(Problem(code="not_mergeable", message=message))
     if problems:
         raise ScenarioError(problems)
-    outcome = drawn(merged(outcomes), pages)
+    outcome = draw(merge_outcomes(outcomes), pages)
     reports.begin(len(outcome.results))
     for result in outcome.results:
         reports.finish(result)
@@ -731,11 +731,11 @@ _NAMED = re.compile(rb"[\w./-]+\.ya?ml\b")
 
 
 @click.command("torch_scenarios.worker", cls=GroupedCommand)
-@selecting
-@arranging
-@repeating
-@launching
-@reporting
+@add_selection_options
+@add_order_options
+@add_repeat_options
+@add_launch_options
+@add_report_options
 @option(
     REPORTS,
     "--conformance",
@@ -753,10 +753,12 @@ def spmd(conduct: Any, /, **options: Any) -> None:
     """
     launch = partial(conduct, launch_options(options))
     if options["conformance"]:
-        from torch_scenarios.cli.conformance import kept
+        from torch_scenarios.cli.conformance import keep_column
 
-        reported(options, lambda reports: kept(options, reports, launch, options["conformance"]))
-    reported(options, lambda reports: conducted(options, reports, launch))
+        report(
+            options, lambda reports: keep_column(options, reports, launch, options["conformance"])
+        )
+    report(options, lambda reports: run_selected(options, reports, launch))
 
 
 def plugins(arguments: Sequence[str], command: click.Command | None = None) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from torch_scenarios.cli.options import (
     INVALID_EXIT,
     GroupedCommand,
     _pairs,
-    bounding,
-    executing,
+    add_execution_options,
+    add_limit_options,
     launch_options,
     limits_of,
     option,
@@ -131,8 +131,8 @@ def _steps(
     callback=_pairs,
     help="Replace a parameter or a matrix key; the value is YAML. Repeatable.",
 )
-@executing
-@bounding
+@add_execution_options
+@add_limit_options
 def show(**options: Any) -> None:
     """Draw a case as a space-time diagram: one lane per rank, time downwards, one row per step.
 
@@ -173,7 +173,7 @@ def show(**options: Any) -> None:
         steps=options["steps"],
     )
     try:
-        lines = _latest(options, view) if options["last"] else _drawn(options, view)
+        lines = _latest(options, view) if options["last"] else _draw(options, view)
     except ScenarioError as error:
         refuse(error)
     except LaunchError as error:
@@ -184,14 +184,14 @@ def show(**options: Any) -> None:
 
 def _print_lowered(options: dict[str, Any]) -> None:
     """Print the case with the calls of its models as steps."""
-    from torch_scenarios.report.lowered import lowered
+    from torch_scenarios.report.lowered import lower
 
     if options["target"] is None:
         message = "--lowered takes a FILE"
         raise click.UsageError(message)
     try:
-        scenario, _ = _chosen(options)
-        text = lowered(scenario, limits_of(options))
+        scenario, _ = _choose_case(options)
+        text = lower(scenario, limits_of(options))
     except ScenarioError as error:
         refuse(error)
     except ValueError as error:
@@ -203,7 +203,7 @@ def _print_lowered(options: dict[str, Any]) -> None:
     click.echo(text, nl=False)
 
 
-def _drawn(options: dict[str, Any], view: PictureView) -> list[Line]:
+def _draw(options: dict[str, Any], view: PictureView) -> list[Line]:
     """Return the picture of a case of a file. Raises ScenarioError or LaunchError."""
     from torch_scenarios.timeline import timeline
 
@@ -213,7 +213,7 @@ def _drawn(options: dict[str, Any], view: PictureView) -> list[Line]:
         assert result.scenario is not None
         scenario = result.scenario
     else:
-        scenario, others = _chosen(options)
+        scenario, others = _choose_case(options)
         result = _result(options, scenario)
     verdict = result.verdict
     trace = verdict.observed or verdict.predicted
@@ -221,13 +221,13 @@ def _drawn(options: dict[str, Any], view: PictureView) -> list[Line]:
         if verdict.problems:
             raise ScenarioError(verdict.problems)
         raise LaunchError(verdict.reason or verdict.status)
-    lines = _pictured(timeline(scenario, trace, verdict.predicted), view)
+    lines = _picture(timeline(scenario, trace, verdict.predicted), view)
     if options["runs"] or verdict.status != "PASSED":
-        lines += [[], *_said(result)]
+        lines += [[], *_tell_verdict(result)]
     return lines + _also([f"{each.source.path}::{each.case}" for each in others])
 
 
-def _chosen(options: dict[str, Any]) -> tuple[Scenario, list[Scenario]]:
+def _choose_case(options: dict[str, Any]) -> tuple[Scenario, list[Scenario]]:
     """Return the first case that is meant, and the others."""
     from torch_scenarios.pipeline.results import Selection
     from torch_scenarios.pipeline.selection import load_all
@@ -269,7 +269,7 @@ def _of_record(options: dict[str, Any]) -> Result:
     """Return the result of a record, and write the reports of it that are asked for."""
     from torch_scenarios.pipeline.results import Outcome
     from torch_scenarios.record.format import read
-    from torch_scenarios.record.picture import pictured
+    from torch_scenarios.record.picture import picture
     from torch_scenarios.report.formats import FORMATS
 
     folder = Path(options["target"])
@@ -278,7 +278,7 @@ def _of_record(options: dict[str, Any]) -> Result:
     argv = about.get("argv")
     script = str(argv[0]) if isinstance(argv, list) and argv else str(folder)
     home = str(Path(str(about.get("cwd", "")), script).parent)
-    result = pictured(records, folder / "scenario.yaml", script=script, folder=home)
+    result = picture(records, folder / "scenario.yaml", script=script, folder=home)
     for each in FORMATS:
         path = options.get(each.parameter)
         if path is not None:
@@ -307,13 +307,13 @@ def _latest(options: dict[str, Any], view: PictureView) -> list[Line]:
         sys.exit(INCONCLUSIVE_EXIT)
     said = [Piece(f"{kept.status} in the latest run", "dim")]
     others = [f"{status:<12} {name}" for name, status in names.items() if name != kept.name]
-    return [*_pictured(found, view), [], said, *_also([] if options["target"] else others)]
+    return [*_picture(found, view), [], said, *_also([] if options["target"] else others)]
 
 
 # ---------------------------------------------------------------------------- lines
 
 
-def _pictured(timeline: Timeline, view: PictureView) -> list[Line]:
+def _picture(timeline: Timeline, view: PictureView) -> list[Line]:
     """Return the picture. Raises BadParameter for ranks and steps that are not there."""
     world = [lane.rank for lane in timeline.lanes]
     strange = [rank for rank in view.ranks or () if rank not in world]
@@ -326,7 +326,7 @@ def _pictured(timeline: Timeline, view: PictureView) -> list[Line]:
         raise click.BadParameter(str(error), param_hint="--steps") from None
 
 
-def _said(result: Result) -> list[Line]:
+def _tell_verdict(result: Result) -> list[Line]:
     """Return the verdict, and in short what speaks against it."""
     from torch_scenarios.report.text import headline
 

@@ -91,7 +91,7 @@ class Certificate(Struct, frozen=True, kw_only=True):
     levels: Mapping[str, LevelCount] = field(default_factory=dict)
 
     @property
-    def passed(self) -> tuple[str, ...]:
+    def levels_passed(self) -> tuple[str, ...]:
         """The levels that it passes."""
         return tuple(name for name in LEVELS if name in self.levels and self.levels[name].holds)
 
@@ -202,7 +202,7 @@ def lines_of(found: Certificate) -> list[str]:
 
 def summary_of(found: Certificate) -> str:
     """Return in a line what the backend passes."""
-    passed, levels = found.passed, len(found.levels)
+    passed, levels = found.levels_passed, len(found.levels)
     told = ", ".join(passed) or "no level"
     return f"{found.backend} passes {len(passed)} of {levels} levels: {told}"
 
@@ -251,7 +251,7 @@ CHARACTER, MARGIN = 7, 10
 
 def badge_of(found: Certificate) -> str:
     """Return an image of one line, as SVG: how many levels the backend passes."""
-    passed, levels = len(found.passed), len(found.levels)
+    passed, levels = len(found.levels_passed), len(found.levels)
     colour = COLOURS[0 if passed == levels and passed else 1 if passed else 2]
     left, right = "torch-scenarios", f"{html.escape(found.backend)} {passed}/{levels} levels"
     first, second = (len(text) * CHARACTER + 2 * MARGIN for text in (left, right))

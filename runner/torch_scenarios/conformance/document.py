@@ -18,7 +18,7 @@ from typing import Any
 import jsonschema
 from msgspec import Struct, field
 
-from torch_scenarios.conformance.table import Cell, Seen, shown
+from torch_scenarios.conformance.table import Cell, Seen, write_scenario
 from torch_scenarios.display import short
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.files import schema_file
@@ -97,22 +97,22 @@ def read(path: str) -> dict[str, Conformance]:
         jsonschema.validate(document, json.loads(schema_file(SCHEMA).read_text(encoding="utf-8")))
     except OSError as error:
         message = f"{file} cannot be read: {error.strerror}"
-        raise _refused(message) from error
+        raise _refuse(message) from error
     except ValueError as error:
         message = f"{file} cannot be read: {error}"
-        raise _refused(message) from error
+        raise _refuse(message) from error
     except jsonschema.ValidationError as error:
         where = "/".join(map(str, error.absolute_path)) or "the top"
         what = short(error.message)
         message = f"{file} is not what `scenario conformance` writes: {what} (at {where})"
-        raise _refused(message) from error
+        raise _refuse(message) from error
     found = {column["name"]: _column(column, document) for column in document["columns"]}
     if not mark:
         return found
     if chosen not in found:
         names = ", ".join(f"{name!r}" for name in found)
         message = f"{file} has no column {chosen!r}; it has {names}"
-        raise _refused(message)
+        raise _refuse(message)
     return {chosen: found[chosen]}
 
 
@@ -123,10 +123,10 @@ def one(path: str) -> Conformance:
         return next(iter(found.values()))
     names = ", ".join(f"'{path}{COLUMN}{name}'" for name in found)
     message = f"{path} has {len(found)} columns: name one, as {names or 'none is there'}"
-    raise _refused(message)
+    raise _refuse(message)
 
 
-def _refused(message: str) -> ScenarioError:
+def _refuse(message: str) -> ScenarioError:
     return ScenarioError([Problem(code="not_comparable", message=message)])
 
 
@@ -249,13 +249,13 @@ def _calls(old: Conformance, new: Conformance) -> Iterator[ColumnDifference]:
             before=before_,
             after=after_,
             words=next(filter(None, words), ""),
-            scenario=shown(operation, op, dtypes),
+            scenario=write_scenario(operation, op, dtypes),
             file="_".join(filter(None, (operation, op, before_, after_))).replace(" ", "_")
             + ".yaml",
         )
 
 
-def left_out(old: Conformance, new: Conformance) -> tuple[int, int]:
+def count_left_out(old: Conformance, new: Conformance) -> tuple[int, int]:
     """Return how many cases and cells only the first has, and only the second."""
     before = old.cases.keys() | set(map(str, old.cells))
     after = new.cases.keys() | set(map(str, new.cells))

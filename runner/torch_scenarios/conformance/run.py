@@ -35,7 +35,7 @@ from torch_scenarios.pipeline.selection import load_all
 WORDS = 200
 
 
-def conducted(
+def conduct(
     selection: Selection,
     launch: Callable[[], AbstractContextManager[Executor]],
     listener: Listener,
@@ -54,7 +54,7 @@ def conducted(
     cells: dict[Cell, Seen] = {}
     if is_runnable(selection):
         with launch() as executor:
-            cells = table(executor, dtypes, lambda dtype, seen: say(_counted(dtype, seen)))
+            cells = table(executor, dtypes, lambda dtype, seen: say(_tell_counts(dtype, seen)))
             outcome = pipeline.run(selection, lambda: nullcontext(executor), listener)
     else:
         outcome = pipeline.run(selection, launch, listener)
@@ -87,7 +87,7 @@ def is_runnable(selection: Selection) -> bool:
     return bool(loaded.scenarios) and not loaded.invalid
 
 
-def launched(
+def launch_column(
     launcher: Sequence[str],
     arguments: Sequence[str],
     selection: Selection,
@@ -118,7 +118,7 @@ def launched(
             seen, whole = _results(lines)
             done = {f"{each['file']}::{each['case']}": each for each in seen}
             for place, each in done.items():
-                cases[_place(place, roots)] = _told(each)
+                cases[_place(place, roots)] = _read_result(each)
             waiting = [place for place in waiting if place not in done]
             if waiting and (not whole or not done):
                 words = "its launch ended before it was judged"
@@ -158,7 +158,7 @@ def _place(place: str, roots: list[Path]) -> str:
     return _from(Path(file), case, roots)
 
 
-def _told(result: Mapping[str, Any]) -> CaseSeen:
+def _read_result(result: Mapping[str, Any]) -> CaseSeen:
     problems = [str(each["message"]) for each in result["problems"]]
     words = str(result["reason"] or next(iter(problems), ""))
     return CaseSeen(
@@ -168,7 +168,7 @@ def _told(result: Mapping[str, Any]) -> CaseSeen:
     )
 
 
-def _counted(dtype: str, seen: Mapping[Cell, Seen]) -> str:
+def _tell_counts(dtype: str, seen: Mapping[Cell, Seen]) -> str:
     outcomes = [each.outcome for each in seen.values()]
     counted = ", ".join(f"{outcomes.count(one)} {one}" for one in dict.fromkeys(outcomes))
     return f"calls of {dtype}: {counted}"

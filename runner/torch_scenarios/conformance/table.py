@@ -140,7 +140,7 @@ def program(cells: list[Cell], *, freely: bool) -> tuple[str, dict[int, Cell]]:
     steps: list[dict[str, Any]] = []
     by_step: dict[int, Cell] = {}
     for number, cell in enumerate(cells):
-        held, arguments = _filled(FORMS[cell.operation], number)
+        held, arguments = _fill(FORMS[cell.operation], number)
         for name, value in held.items():
             tensors[name] = {"dtype": cell.dtype, "value": value}
         for step in _steps(cell, arguments, number):
@@ -152,13 +152,13 @@ def program(cells: list[Cell], *, freely: bool) -> tuple[str, dict[int, Cell]]:
     return yaml.safe_dump(document, sort_keys=False), by_step
 
 
-def _filled(form: Any, number: int) -> Any:
+def _fill(form: Any, number: int) -> Any:
     if isinstance(form, str):
         return form.replace("{n}", str(number))
     if isinstance(form, dict):
-        return {_filled(key, number): _filled(value, number) for key, value in form.items()}
+        return {_fill(key, number): _fill(value, number) for key, value in form.items()}
     if isinstance(form, list | tuple):
-        return [_filled(item, number) for item in form]
+        return [_fill(item, number) for item in form]
     return form
 
 
@@ -186,7 +186,7 @@ def _batch(cell: Cell, arguments: dict[str, Any], number: int) -> Iterator[dict[
 STEPS = {"send": _message, "batch_isend_irecv": _batch}
 
 
-def shown(operation: str, op: str, dtypes: Iterable[str]) -> str:
+def write_scenario(operation: str, op: str, dtypes: Iterable[str]) -> str:
     """Return a scenario file that makes one call for some dtypes and is right where it passes."""
     chosen = list(dtypes)
     text, _ = program([Cell(operation=operation, op=op, dtype="dtype")], freely=False)
@@ -213,14 +213,14 @@ def table(
                 cell: replace(each, words=each.words.partition(":")[0])
                 if each.outcome == "refuses"
                 else each
-                for cell, each in seen_on(executor, cells, Path(folder)).items()
+                for cell, each in observe(executor, cells, Path(folder)).items()
             }
             found |= seen
             say(dtype, seen)
     return found
 
 
-def seen_on(launcher: Executor, cells: list[Cell], folder: Path) -> dict[Cell, Seen]:
+def observe(launcher: Executor, cells: list[Cell], folder: Path) -> dict[Cell, Seen]:
     """Return what came of each cell; cells of one dtype."""
     found: dict[Cell, Seen] = {}
     waiting = list(cells)
@@ -235,7 +235,7 @@ def seen_on(launcher: Executor, cells: list[Cell], folder: Path) -> dict[Cell, S
 def _attempt(launcher: Executor, cells: list[Cell], folder: Path) -> dict[Cell, Seen]:
     """Run cells until one of them ends the run; what comes after that is not in the result."""
     try:
-        planned, by_step = _planned(cells, folder, freely=True)
+        planned, by_step = _plan_cells(cells, folder, freely=True)
         observed = launcher.run(planned, simulate(planned))
     except (ScenarioError, OverdueError, UnsupportedError, LaunchError) as error:
         words = str(error).splitlines()[0]
@@ -250,8 +250,8 @@ def _attempt(launcher: Executor, cells: list[Cell], folder: Path) -> dict[Cell, 
         whole = all(any(step in rank for rank in got) for step in own)
         if not whole and not any(event.failure for event in here):
             break  # what waits for a refused batch is no step at all
-        found[cell] = _judged(
-            _wanted(cell, folder), [[rank.get(step) for rank in got] for step in own]
+        found[cell] = _judge(
+            _predict(cell, folder), [[rank.get(step) for rank in got] for step in own]
         )
         if found[cell].outcome == "hangs":
             break
@@ -262,7 +262,7 @@ def _attempt(launcher: Executor, cells: list[Cell], folder: Path) -> dict[Cell, 
     return found
 
 
-def _planned(cells: list[Cell], folder: Path, *, freely: bool) -> tuple[Plan, dict[int, Cell]]:
+def _plan_cells(cells: list[Cell], folder: Path, *, freely: bool) -> tuple[Plan, dict[int, Cell]]:
     text, by_step = program(cells, freely=freely)
     path = folder / "cells.yaml"
     path.write_text(text, encoding="utf-8")
@@ -270,9 +270,9 @@ def _planned(cells: list[Cell], folder: Path, *, freely: bool) -> tuple[Plan, di
     return plan(scenario), by_step
 
 
-def _wanted(cell: Cell, folder: Path) -> Trace:
+def _predict(cell: Cell, folder: Path) -> Trace:
     """Return what the reference says of a cell by itself."""
-    return simulate(_planned([cell], folder, freely=False)[0])
+    return simulate(_plan_cells([cell], folder, freely=False)[0])
 
 
 def _by_step(trace: Trace) -> list[dict[int, Event]]:
@@ -283,7 +283,7 @@ def _deaths(trace: Trace) -> str:
     return "; ".join(f"rank {rank.rank}: {rank.died}" for rank in trace.ranks if rank.died)
 
 
-def _judged(wanted: Trace, got: list[list[Event | None]]) -> Seen:
+def _judge(wanted: Trace, got: list[list[Event | None]]) -> Seen:
     """Return what a cell came to; `got` holds its steps, and each step its event on each rank."""
     happened = [event for step in got for event in step if event is not None]
     stuck = [event for event in happened if event.state in {"blocked", "running"}]
@@ -299,10 +299,10 @@ def _judged(wanted: Trace, got: list[list[Event | None]]) -> Seen:
         ]
         words = failures[0].message if failures else wanted.outcome
         return Seen(outcome="differs", words=f"it should be refused: {words}")
-    return _compared(wanted, got)
+    return _compare(wanted, got)
 
 
-def _compared(wanted: Trace, got: list[list[Event | None]]) -> Seen:
+def _compare(wanted: Trace, got: list[list[Event | None]]) -> Seen:
     """Compare what was stored; the steps of a cell are 0, 1, ... in its own prediction."""
     values = 0
     for rank, predicted in enumerate(wanted.ranks):
@@ -314,7 +314,7 @@ def _compared(wanted: Trace, got: list[list[Event | None]]) -> Seen:
                 values += 1
                 found = _own(event, name)
                 if differences(rank, Wanted(value=value), found, expected.slack.get(name)):
-                    return Seen(outcome="differs", words=_shown(rank, value, found))
+                    return Seen(outcome="differs", words=_tell_difference(rank, value, found))
     return Seen(outcome="same" if values else "undefined")
 
 
@@ -331,7 +331,7 @@ def _is_undefined(value: Any) -> bool:
     return isinstance(value, Undefined)
 
 
-def _shown(rank: int, wanted: Any, got: Any) -> str:
+def _tell_difference(rank: int, wanted: Any, got: Any) -> str:
     def text(value: Any) -> str:
         if isinstance(value, list):
             return f"[{', '.join(map(text, value))}]"

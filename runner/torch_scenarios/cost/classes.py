@@ -51,7 +51,7 @@ def reduce_ranks(traffic: Traffic, topology: Topology) -> Reduced | None:
     ends = list(_ends(traffic))
     if ends and (PORT not in links or SPINE in links or (NIC in links and links[NIC].count)):
         return None
-    colours = _refined(traffic, topology, ends)
+    colours = _refine(traffic, topology, ends)
     if colours is None:
         return None
     kept = _keep(colours, ends)
@@ -68,7 +68,7 @@ def reduce_ranks(traffic: Traffic, topology: Topology) -> Reduced | None:
 # Colours.
 
 
-def _mixed(one: Any, other: Any) -> Any:
+def _mix(one: Any, other: Any) -> Any:
     """Return a hash of two hashes, element by element (the finaliser of splitmix64)."""
     with np.errstate(over="ignore"):
         found = np.asarray(one, np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.asarray(
@@ -114,7 +114,7 @@ class _Groups(Struct):
     number: NDArray[np.int64]
     spread: _Colours
 
-    def coloured(self, colours: _Colours) -> _Colours:
+    def colour(self, colours: _Colours) -> _Colours:
         """Return, for each group, a hash of how it is spread and of which colours its members are.
 
         The last one is for ranks in no group.
@@ -122,8 +122,8 @@ class _Groups(Struct):
         inside = self.number >= 0
         sums = np.zeros(len(self.spread) + 1, np.uint64)
         with np.errstate(over="ignore"):
-            np.add.at(sums, self.number[inside], _mixed(colours[inside], np.uint64(7)))
-        sums[:-1] = _mixed(sums[:-1], self.spread)
+            np.add.at(sums, self.number[inside], _mix(colours[inside], np.uint64(7)))
+        sums[:-1] = _mix(sums[:-1], self.spread)
         return sums
 
 
@@ -142,7 +142,7 @@ def _groups_of(traffic: Traffic, topology: Topology) -> dict[int, _Groups]:
     return found
 
 
-def _refined(
+def _refine(
     traffic: Traffic,
     topology: Topology,
     ends: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
@@ -156,7 +156,7 @@ def _refined(
         for src, dst in ends:
             found = network.routes(src, dst)
             code = np.ascontiguousarray(found.latency).view(np.uint64)
-            routes.append(_mixed(code, np.ascontiguousarray(found.slowest).view(np.uint64)))
+            routes.append(_mix(code, np.ascontiguousarray(found.slowest).view(np.uint64)))
     count = 0
     for _ in range(ROUNDS):
         new = len(np.unique(colours))
@@ -165,11 +165,11 @@ def _refined(
         count = new
         found_colours = colours.copy()
         for at, each in enumerate(groups.values()):
-            mine = each.coloured(colours)[each.number]
-            found_colours = _mixed(found_colours, _mixed(mine, np.uint64(at)))
+            mine = each.colour(colours)[each.number]
+            found_colours = _mix(found_colours, _mix(mine, np.uint64(at)))
         for (src, dst), route in zip(ends, routes, strict=True):
-            found_colours[src] = _mixed(found_colours[src], _mixed(colours[dst], route))
-            found_colours[dst] = _mixed(found_colours[dst], _mixed(colours[src], ~route))
+            found_colours[src] = _mix(found_colours[src], _mix(colours[dst], route))
+            found_colours[dst] = _mix(found_colours[dst], _mix(colours[src], ~route))
         colours = found_colours
     return None
 
@@ -184,14 +184,14 @@ def _calls(traffic: Traffic) -> _Colours:
         if isinstance(each, Enter):  # each group has an entry of its own
             sent = np.broadcast_to(np.asarray(each.sent, np.float64), ranks.shape)
             code = _code("enter", each.step, each.name, each.size, each.group)
-            colours[ranks] = _mixed(colours[ranks], _mixed(sent.copy().view(np.uint64), code))
+            colours[ranks] = _mix(colours[ranks], _mix(sent.copy().view(np.uint64), code))
             continue
         code = _code(at)
         if isinstance(each, Pause):
             code = _code("pause", each.step, each.seconds)
         elif isinstance(each, Finish):
             code = _code("finish", each.post)
-        colours[ranks] = _mixed(colours[ranks], code)
+        colours[ranks] = _mix(colours[ranks], code)
     return colours
 
 
@@ -239,7 +239,7 @@ class _Kept:
         self.inside = np.zeros(traffic.world_size, np.bool_)
         self.inside[kept] = True
         self.classes = {
-            key: (groups, groups.coloured(colours))
+            key: (groups, groups.colour(colours))
             for key, groups in _groups_of(traffic, topology).items()
         }
         #: (post) -> the new row of each old one, -1 for what is not kept
@@ -253,9 +253,9 @@ class _Kept:
 
     def entries(self, each: Any) -> list[Any]:
         if isinstance(each, Enter | EnterGroups):
-            return list(self.entered(each))
+            return list(self.enter_each(each))
         if isinstance(each, Meet):
-            sent, got = self.met(each)
+            sent, got = self.pair(each)
             return [replace(each, sent=sent, received=got)] if len(sent) else []
         ranks = np.atleast_1d(each.ranks)
         mine = self.inside[ranks]
@@ -274,13 +274,13 @@ class _Kept:
             return [replace(each, ranks=ranks[mine], rows=rows[mine])]
         return [replace(each, ranks=ranks[mine])]
 
-    def met(self, each: Meet) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def pair(self, each: Meet) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         sent = self.rows[each.send][_rows(each.sent)]
         got = self.rows[each.receive][_rows(each.received)]
         both = (sent >= 0) & (got >= 0)
         return sent[both], got[both]
 
-    def entered(self, each: Enter | EnterGroups) -> Iterator[Enter]:
+    def enter_each(self, each: Enter | EnterGroups) -> Iterator[Enter]:
         """Yield who of those that are kept enters, for each class of groups."""
         groups, classes = self.classes[id(each.members)]
         ranks = np.atleast_1d(each.ranks)

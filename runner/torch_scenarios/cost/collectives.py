@@ -70,7 +70,7 @@ def _chain(ranks: Ranks, size: float) -> Iterator[Stroke]:
         yield Stroke(ranks[:-1], ranks[1:], size)
 
 
-def _doubling(ranks: Ranks, size: float) -> Iterator[Stroke]:
+def _exchange_whole(ranks: Ranks, size: float) -> Iterator[Stroke]:
     """Exchange the whole with the partner at distance 1, 2, 4, ...; the rest is folded in."""
     whole = 1 << (len(ranks).bit_length() - 1)
     rest = ranks[whole:]
@@ -83,7 +83,7 @@ def _doubling(ranks: Ranks, size: float) -> Iterator[Stroke]:
         yield Stroke(ranks[: len(rest)], rest, size)
 
 
-def _halving_doubling(ranks: Ranks, size: float) -> Iterator[Stroke]:
+def _exchange_halves(ranks: Ranks, size: float) -> Iterator[Stroke]:
     """Exchange halves, quarters, ... and gather them again (Rabenseifner)."""
     whole = 1 << (len(ranks).bit_length() - 1)
     rest = ranks[whole:]
@@ -136,8 +136,8 @@ def _dissemination(ranks: Ranks, _size: float) -> Iterator[Stroke]:
 _ALL_REDUCE: Mapping[str, Algorithm] = {
     "ring": _ring(2),
     "tree": _binomial(2),
-    "doubling": _doubling,
-    "halving_doubling": _halving_doubling,
+    "doubling": _exchange_whole,
+    "halving_doubling": _exchange_halves,
 }
 _PARTS: Mapping[str, Algorithm] = {"ring": _ring(1)}
 _WHOLE: Mapping[str, Algorithm] = {"ring": _chain, "tree": _binomial(1)}
@@ -185,7 +185,10 @@ def together_time(network: Network, steps: Iterable[Stroke]) -> float:
     load = np.zeros(max(1, network.count))
     latency = alone = 0.0
     for step in steps:
-        routes, carried = network.routes(step.src, step.dst), float(network.carried(step.size))
+        routes, carried = (
+            network.routes(step.src, step.dst),
+            float(network.count_link_bytes(step.size)),
+        )
         used = routes.links >= 0
         held = routes.per_byte * carried
         load += np.bincount(routes.links[used], weights=held[used], minlength=len(load))
@@ -318,11 +321,13 @@ class CollectiveTimes:
         asked = (entry.name, size, entry.members)
         if asked not in self._known:
             members = np.array(entry.members)
-            found = self._timed(entry.name, size, members)
-            self._known[asked] = replace(found, interval=self._compared(found, *asked[:2], members))
+            found = self._time(entry.name, size, members)
+            self._known[asked] = replace(
+                found, interval=self._find_error(found, *asked[:2], members)
+            )
         return self._known[asked]
 
-    def _compared(self, found: Timing, name: str, size: float, ranks: Ranks) -> Interval | None:
+    def _find_error(self, found: Timing, name: str, size: float, ranks: Ranks) -> Interval | None:
         """Return how far off such times were, of this collective on such a machine."""
         plain = COLLECTIVES.get(name, "all_to_all" if name in _MESSAGES else name)
         nodes = self.topology.node_count(ranks, self.world_size)
@@ -342,7 +347,7 @@ class CollectiveTimes:
         total = sum(each.time for each in found) + (len(found) - 1) * self.launch
         return Timing(total, found[0].model, found[0].algorithm, found[-1].interval)
 
-    def _timed(self, name: str, size: float, ranks: Ranks) -> Timing:
+    def _time(self, name: str, size: float, ranks: Ranks) -> Timing:
         if len(ranks) < 2:
             return Timing(0.0, "steps")
         plain = COLLECTIVES.get(name, name)
@@ -367,14 +372,14 @@ class CollectiveTimes:
             raise ScenarioError([Problem(code="no_forecast", message=message, hint=hint)])
         tuner = self.topology.tuner
 
-        def taken(count: int) -> Taken | None:
+        def take(count: int) -> Taken | None:
             nodes = -(-count // (self.topology.node_ranks or count))
             if tuner is None or name not in COLLECTIVES:
                 return None
             return lambda each: tuner.best(name, each, count, nodes).way
 
-        model = "table" if taken(len(ranks)) is None else "table and tuner"
-        return Timing(time_in(known, len(ranks), size, taken), model)
+        model = "table" if take(len(ranks)) is None else "table and tuner"
+        return Timing(time_in(known, len(ranks), size, take), model)
 
     def _by_nccl(self, name: str, size: float, ranks: Ranks) -> Timing | None:
         tuner = self.topology.tuner
@@ -428,7 +433,9 @@ class CollectiveTimes:
         total = 0.0
         for step in algorithm(ranks, size):
             buffered = step.size <= self.topology.eager
-            ring = len(step.src) == len(ranks) and step.times > 1 and algorithm is not _doubling
+            ring = (
+                len(step.src) == len(ranks) and step.times > 1 and algorithm is not _exchange_whole
+            )
             if buffered and ring and (step.dst == np.roll(step.src, -1)).all():
                 total += _ring_time(self.network, step)
             else:

@@ -98,7 +98,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
     late: Mapping[tuple[int, str, str], float] = field(default_factory=dict)
 
     @property
-    def exposed(self) -> float:
+    def exposure(self) -> float:
         """Microseconds in which even the rank that computes longest computes nothing."""
         return max(0.0, self.time - self.computing)
 
@@ -123,7 +123,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
             "interval_us": [self.low, self.high],
             "never_compared_us": self.uncompared,
             "computing_us": self.computing,
-            "exposed_us": self.exposed,
+            "exposed_us": self.exposure,
             "exact": self.exact,
             "shares": {
                 "latency_us": self.latency,
@@ -202,7 +202,7 @@ def forecast(
     entered: dict[str, Enter] = {}
     late: dict[tuple[int, str, str], float] = {}
 
-    def timed(entry: Enter) -> float:
+    def time_entry(entry: Enter) -> float:
         timing = collectives.of(entry)
         key = entry.step, entry.group, entry.name
         if timings.get(key) is not timing:
@@ -217,16 +217,16 @@ def forecast(
     network = _Silent(topology, traffic.world_size) if only_collectives else collectives.messages
     fewer = reduce_ranks(traffic, topology)
     played = traffic if fewer is None else fewer.traffic
-    found = replay(played, network, timed, scale, collectives.launch)
+    found = replay(played, network, time_entry, scale, collectives.launch)
     if algorithm is not None:
         taken = [each.algorithm for each in timings.values()]
         _some_takes(algorithm, taken, entered, collectives)
-    made = _made(topology, network, found, timings, only_collectives=only_collectives)
-    made = replace(made, computing=_computing(traffic), late=late)
+    made = _make_forecast(topology, network, found, timings, only_collectives=only_collectives)
+    made = replace(made, computing=_find_longest_compute(traffic), late=late)
     return made if fewer is None else _of_all(made, traffic, fewer, scale)
 
 
-def _computing(traffic: Traffic) -> float:
+def _find_longest_compute(traffic: Traffic) -> float:
     """Return how long the rank computes that does so longest, in microseconds."""
     times = np.zeros(traffic.world_size)
     for each in traffic.entries:
@@ -301,7 +301,7 @@ class _Silent(Network):
         self.nodes = 1
 
 
-def _made(
+def _make_forecast(
     topology: Topology,
     network: Network,
     found: Replay,
@@ -311,8 +311,8 @@ def _made(
 ) -> Forecast:
     path = _path(found, network)
     sums, ranks = _sums(found, network), len(found.ended)
-    steps, load = _parts(_merged(sums, 0, network), path, "step", network, ranks)
-    groups, _ = _parts(_merged(sums, 1, network), path, "group", network, ranks)
+    steps, load = _parts(_merge_sums(sums, 0, network), path, "step", network, ranks)
+    groups, _ = _parts(_merge_sums(sums, 1, network), path, "group", network, ranks)
     models = dict.fromkeys(timing.model for timing in timings.values())
     if not only_collectives or not models:
         sent = "nccl messages" if isinstance(network, NcclNetwork) else "steps"
@@ -323,7 +323,7 @@ def _made(
     if tuner is not None and any("nccl" in model or "tuner" in model for model in models):
         shown += f"; NCCL {tuner.version}, constants of {tuner.constants.commit}"
     origin = f"{' and '.join(models)}{shown}, on {topology.name}: {topology.source}"
-    low, high, uncompared, error = _compared(path, found.time, timings)
+    low, high, uncompared, error = _compare(path, found.time, timings)
     return Forecast(
         topology=topology,
         origin=origin,
@@ -343,7 +343,7 @@ def _made(
     )
 
 
-def _compared(
+def _compare(
     path: Sequence[Hop], time: float, timings: Mapping[tuple[int, str, str], Timing]
 ) -> tuple[float, float, float, str]:
     """Return between which times 80 % of measurements like it are, and how much was not compared.
@@ -443,10 +443,10 @@ def _host_share(event: ReplayEvent, before: ReplayEvent | None) -> float:
     """Return how long an event waited for a host to make its call."""
     if event.name is None and event.cause == BY_LINK:
         return 0.0
-    return event.started - _done(before, event.started)
+    return event.started - _find_end(before, event.started)
 
 
-def _done(event: ReplayEvent | None, time: float) -> float:
+def _find_end(event: ReplayEvent | None, time: float) -> float:
     """Return when a rank that goes on at a time was done with the event before.
 
     A message that is buffered is done for its sender once its bytes were out.
@@ -469,7 +469,7 @@ def _shares(found: Replay) -> dict[str, Any]:
     for at, event in enumerate(path):
         after = path[at + 1] if at + 1 < len(path) else None
         until = found.time if after is None else after.started
-        host = until - _done(event, until) if after is None else _host_share(after, event)
+        host = until - _find_end(event, until) if after is None else _host_share(after, event)
         shares["host"] += host
         taken = until - event.started - host
         if event.name is not None:
@@ -505,7 +505,7 @@ class _Sum(Struct):
         self.began = min(self.began, float(started.min()))
         self.ended = max(self.ended, float(ended.max()))
         if not isinstance(target, int):
-            self._between(source, target, 1, size, self.network.carried(size))
+            self._between(source, target, 1, size, self.network.count_link_bytes(size))
 
     def _between(self, source: Any, target: Any, count: int, size: Any, carried: Any) -> None:
         key = source.tobytes(), target.tobytes()
@@ -561,7 +561,9 @@ def _sums(found: Replay, network: Network) -> dict[tuple[int, str], _Sum]:
     return sums
 
 
-def _merged(sums: Mapping[tuple[int, str], _Sum], place: int, network: Network) -> dict[Any, _Sum]:
+def _merge_sums(
+    sums: Mapping[tuple[int, str], _Sum], place: int, network: Network
+) -> dict[Any, _Sum]:
     """Return the sums of each step (`place` 0), or of each group (1), in their order."""
     found: dict[Any, _Sum] = {}
     for key in sorted(sums, key=lambda each: each[place]):
@@ -688,9 +690,9 @@ def _step_lines(found: Forecast, labels: Mapping[int, str]) -> list[str]:
     """Return how long is computed, what is exposed, and what the path is in longest, and why."""
     lines = []
     if found.computing and found.time:
-        share = found.exposed / found.time
+        share = found.exposure / found.time
         lines.append(
-            f"step      {microseconds(found.computing)} computing, {microseconds(found.exposed)} "
+            f"step      {microseconds(found.computing)} computing, {microseconds(found.exposure)} "
             f"({share:.0%}) exposed communication and waiting"
         )
     if len(found.steps) < 2 or not found.time:

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from torch_scenarios.cost.measurements import TABLED, Table, tabled
+from torch_scenarios.cost.measurements import TABLED, Table, name_table
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.files import read_file
 from torch_scenarios.source.documents import decode_json
@@ -76,14 +76,14 @@ def read_logs(path: Path, content: bytes) -> tuple[Log, ...]:
     """
     text = content.decode("utf-8", errors="replace")
     if text.lstrip("\ufeff \t\r\n").startswith("{"):
-        return merged(_from_json(path, text))
+        return merge(_from_json(path, text))
     reader = _Reader(str(path))
     for line in text.splitlines():
         reader.line(_PREFIX.sub(" ", line))
-    return merged(reader.logs())
+    return merge(reader.logs())
 
 
-def merged(logs: Iterable[Log]) -> tuple[Log, ...]:
+def merge(logs: Iterable[Log]) -> tuple[Log, ...]:
     """Return logs of which no two are of the same collective on as many ranks."""
     found: dict[tuple[str | None, int | None], list[Log]] = {}
     for each in logs:
@@ -98,7 +98,7 @@ def merged(logs: Iterable[Log]) -> tuple[Log, ...]:
     )
 
 
-def chosen(
+def choose_logs(
     logs: Sequence[Log], path: Path, collective: str | None, ranks: int | None
 ) -> tuple[Log, ...]:
     """Return the logs of a collective and of so many ranks; None: of any.
@@ -115,7 +115,7 @@ def chosen(
         hint = "take the log of that run" if name == "ranks" else "take the log of its program"
         message = f"{path} is of {of}"
         raise _wrong(message, hint)
-    return merged(
+    return merge(
         replace(each, collective=each.collective or collective, ranks=each.ranks or ranks)
         for each in logs
     )
@@ -128,13 +128,13 @@ def tables_of(logs: Iterable[Log]) -> dict[str, dict[int, Table]]:
     where none does, or a log does not say of what it is.
     """
     found: dict[str, dict[int, Table]] = {}
-    whole = merged(logs)
+    whole = merge(logs)
     known = [each for each in whole if each.collective in PROGRAMS.values()]
     for each in known or whole:
         if each.collective is None or each.ranks is None:
             message = f"{each.source} does not say of which collective, or of how many ranks, it is"
             raise _wrong(message, "keep the lines before its rows, which do")
-        found.setdefault(tabled(each.collective), {})[each.ranks] = each.table()
+        found.setdefault(name_table(each.collective), {})[each.ranks] = each.table()
     return found
 
 
@@ -361,7 +361,7 @@ def _fits(row: Any) -> bool:
     )
 
 
-def saved(path: Path) -> dict[str, Any]:
+def read_bench(path: Path) -> dict[str, Any]:
     """Return what `scenario bench --json` wrote: its `rows`, and the `environment` of then.
 
     Raises ScenarioError where the file has no rows, or others.
@@ -379,7 +379,7 @@ def saved(path: Path) -> dict[str, Any]:
     return whole
 
 
-def measured(path: Path) -> list[dict[str, Any]]:
+def read_rows(path: Path) -> list[dict[str, Any]]:
     """Return the rows of `scenario bench --json`. Raises ScenarioError where the file has none."""
-    rows: list[dict[str, Any]] = saved(path)["rows"]
+    rows: list[dict[str, Any]] = read_bench(path)["rows"]
     return rows

@@ -94,7 +94,7 @@ class Table(Struct, frozen=True):
 TABLED = {**COLLECTIVES, "all_to_all_single": "all_to_all"}
 
 
-def tabled(name: str) -> str:
+def name_table(name: str) -> str:
     """Return the collective under which an operation's table stands.
 
     Raises ScenarioError where no collective has that name.
@@ -179,7 +179,7 @@ def base_size(
     return max((sizes[name] for name in ended & sizes.keys()), default=largest)
 
 
-def fitted(name: str, source: str, tables: Mapping[str, Mapping[int, Table]]) -> str:
+def write_topology(name: str, source: str, tables: Mapping[str, Mapping[int, Table]]) -> str:
     """Return the text of a topology with these tables: collective -> ranks -> table."""
     lines = [
         "version: 1",

@@ -354,7 +354,7 @@ class Tuner(Struct, frozen=True):
 
     # ------------------------------------------------------------------ ncclTopoTuneModel
 
-    def _found(self, algorithm: str) -> Channels | None:
+    def _find_channels(self, algorithm: str) -> Channels | None:
         """Return the channels of an algorithm; a tree has those of the ring where none are said."""
         if algorithm == TREE:
             return self.channels.get(TREE) or self.channels[RING]
@@ -379,7 +379,7 @@ class Tuner(Struct, frozen=True):
         self, collective: str, algorithm: str, protocol: int, ranks: int, nodes: int
     ) -> float:
         """Return GB/s of the bytes of a collective; 0 where it cannot be taken."""
-        found, form = self._found(algorithm), self.constants.form
+        found, form = self._find_channels(algorithm), self.constants.form
         if protocol == LL128 and self.inside == PCIE:
             return 0.0
         if found is None or not self._applies(collective, algorithm, protocol, nodes):
@@ -395,7 +395,7 @@ class Tuner(Struct, frozen=True):
         row = gpu if nodes == 1 else int(self.cpu == "amd")
         ll_max = _of(self.constants.ll_max, row)[at]
         if algorithm == RING and protocol == LL:
-            return min(ll_max, bus * self._halved(collective, nodes)) * ranks / steps
+            return min(ll_max, bus * self._scale_for_ll(collective, nodes)) * ranks / steps
         if algorithm == RING and protocol == LL128:
             share = 0.7 if form < 223 and per_node < 2 else 0.92
             most = found.count * _of(self.constants.ring_ll128, gpu)[at]
@@ -412,7 +412,7 @@ class Tuner(Struct, frozen=True):
             bus *= 0.85
         return bus * 0.5
 
-    def _halved(self, collective: str, nodes: int) -> float:
+    def _scale_for_ll(self, collective: str, nodes: int) -> float:
         """Return what LL leaves of a ring's bandwidth."""
         if self.constants.form >= 221:
             return 0.5

@@ -77,8 +77,8 @@ def _curve(points: Sequence[Point]) -> str:
     sized = len({point.bytes for point in points}) > 1
     along = [float(point.bytes or 0) if sized else float(point.ranks) for point in points]
     times = [max(point.forecast.time, 1e-3) for point in points]
-    across = _scaled(along, _MARGIN, _WIDTH - 20)
-    up = _scaled(times, _HEIGHT - 40, 20)
+    across = _scale(along, _MARGIN, _WIDTH - 20)
+    up = _scale(times, _HEIGHT - 40, 20)
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in sorted(zip(across, up, strict=True)))
     parts = [f"<svg viewBox='0 0 {_WIDTH:.0f} {_HEIGHT:.0f}' role='img'>"]
     parts.append(f"<polyline class='curve' points='{line}'/>")
@@ -101,7 +101,7 @@ def _curve(points: Sequence[Point]) -> str:
     return f"<h2>{title}</h2><p>{origin}</p>{''.join(parts)}{table}"
 
 
-def _scaled(values: Sequence[float], first: float, last: float) -> list[float]:
+def _scale(values: Sequence[float], first: float, last: float) -> list[float]:
     logs = [log10(max(value, 1e-9)) for value in values]
     low, high = min(logs), max(logs)
     if high == low:

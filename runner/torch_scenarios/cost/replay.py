@@ -12,8 +12,8 @@ Where a call takes its host some time, each rank has two lines of time: its host
 call after the other, and its stream's, on which a call begins once it is made and what is before it
 is done. A host runs ahead of its stream, until it waits for it (:class:`HostTimes`).
 
-There are two replays of the same rules. :func:`replayed` takes one event after the other in
-the order of time. :func:`swept` takes what many ranks do at one stroke together, as the
+There are two replays of the same rules. :func:`replay_events` takes one event after the other in
+the order of time. :func:`replay_together` takes what many ranks do at one stroke together, as the
 analysis noted it; it says whether that was exact: where messages contend for a link in another
 order than they came about, it is not.
 """
@@ -319,14 +319,14 @@ class _Unrolled:
             nth = self.counts[entry.key, rank] = self.counts.get((entry.key, rank), -1) + 1
             number = self.numbers.setdefault((entry.key, nth), len(collectives))
             if number == len(collectives):
-                collectives.append((entry.needed, entry))
+                collectives.append((entry.quorum, entry))
             self.entered[entry.number, rank] = number
             if self.hosts:
                 self.program.ranks[rank].append((_CALL, 0, 0.0))
             self.program.ranks[rank].append((_ENTER, number, 0.0))
 
 
-def replayed(
+def replay_events(
     traffic: Traffic, network: Network, timed: Timed, scale: float = 1.0, launch: float = 0.0
 ) -> Replay:
     """Return the times of a program, one event after the other.
@@ -354,7 +354,7 @@ class _Run:
             sizes = np.array(self.size)
             late = np.where(sizes <= network.small, routes.quick, routes.latency)
             self.latency: list[float] = late.tolist()
-            carried = network.carried(sizes)
+            carried = network.count_link_bytes(sizes)
             self.busy: list[float] = (routes.slowest * carried).tolist()
             held = routes.per_byte * carried[:, np.newaxis]
             self.links: list[list[tuple[int, float]]] = [
@@ -391,7 +391,7 @@ class _Run:
         #: ranks that may go on, and what each kind of their steps does: False where it waits
         self.todo: deque[int] = deque()
         self.does: tuple[Callable[[int, int, float], bool], ...] = (
-            *(self.post_send, self.post_receive, self.done_send, self.done_receive),
+            *(self.post_send, self.post_receive, self.finish_send, self.finish_receive),
             *(self.enter, self.leave, self.pause, self.call, self.wait),
         )
 
@@ -460,14 +460,14 @@ class _Run:
             heapq.heappush(self.heap, (max(sent, clock), number))
         return True
 
-    def done_send(self, rank: int, number: int, _: float) -> bool:
+    def finish_send(self, rank: int, number: int, _: float) -> bool:
         small = self.size[number] <= self.eager
-        return self.done(rank, number, (self.out if small else self.ended)[number])
+        return self.finish(rank, number, (self.out if small else self.ended)[number])
 
-    def done_receive(self, rank: int, number: int, _: float) -> bool:
-        return self.done(rank, number, self.ended[number])
+    def finish_receive(self, rank: int, number: int, _: float) -> bool:
+        return self.finish(rank, number, self.ended[number])
 
-    def done(self, rank: int, number: int, done: float) -> bool:
+    def finish(self, rank: int, number: int, done: float) -> bool:
         if self.started[number] < 0:
             self.waiting.setdefault(number, []).append(rank)
             return False
@@ -626,7 +626,7 @@ def _way(routes: Routes) -> _Way:
     return _Way(routes.latency, routes.quick, routes.slowest, tuple(columns))
 
 
-def swept(
+def replay_together(
     traffic: Traffic, network: Network, timed: Timed, scale: float = 1.0, launch: float = 0.0
 ) -> Replay:
     """Return the times of a program, what many ranks do at one stroke taken together.
@@ -717,7 +717,7 @@ class _Sweep:
             ready, before = np.maximum(sent, got), np.where(late, receive.by[into], before)
             cause = np.where(late, BY_RECEIVER, BY_SENDER)
         way = self.way(src, dst)
-        carried = float(self.network.carried(send.size))
+        carried = float(self.network.count_link_bytes(send.size))
         started, link, holder = self.claim(ready, way, carried)
         out_at = started + way.slowest * carried
         ended = out_at + (way.quick if send.size <= self.network.small else way.latency)
@@ -772,7 +772,7 @@ class _Sweep:
             begin = free
             if not column.distinct:
                 self.exact = False
-                begin = _queued(mine, asked, column.per_byte * size, free)
+                begin = _queue(mine, asked, column.per_byte * size, free)
             elif not taken:
                 continue
             later = begin > started[rows]
@@ -801,7 +801,7 @@ class _Sweep:
         ranks = np.atleast_1d(entry.ranks)
         post = self.posts.get(entry.post)
         if post is None:
-            done, number = self.left(entry.post, ranks)
+            done, number = self.leave(entry.post, ranks)
         else:
             rows = slice(None) if entry.rows is None else np.atleast_1d(entry.rows)
             done, number = post.done[rows], post.number[rows]
@@ -851,7 +851,7 @@ class _Sweep:
             came[0] += len(mine)
             if self.clock[slowest] > came[1]:
                 came[1], came[2] = float(self.clock[slowest]), int(self.last[slowest])
-            if came[0] == entry.needed:
+            if came[0] == entry.quorum:
                 free, last = self.streams.get(entry.key, (0.0, START))
                 if free > came[1]:
                     came[1], came[2] = free, last
@@ -864,7 +864,7 @@ class _Sweep:
                 self.streams[entry.key] = came[3], came[4]
                 self.events.names[came[4]] = entry.name
 
-    def left(
+    def leave(
         self, number: int, ranks: NDArray[np.int64]
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return when ranks left the collective that they entered at a stroke, and its event."""
@@ -880,7 +880,7 @@ class _Sweep:
         return done, events
 
 
-def _queued(
+def _queue(
     links: NDArray[np.int64],
     ready: NDArray[np.float64],
     held: NDArray[np.float64],
@@ -918,10 +918,10 @@ def replay(
     posts = [each for each in traffic.entries if isinstance(each, TrafficRow) and each.sends]
     messages = sum(np.size(each.ranks) for each in posts)
     if posts and messages / len(posts) >= 8:
-        found = swept(traffic, network, timed, scale, launch)
+        found = replay_together(traffic, network, timed, scale, launch)
         if found.exact or messages > FEW:
             return found
-    return replayed(traffic, network, timed, scale, launch)
+    return replay_events(traffic, network, timed, scale, launch)
 
 
 # -------------------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from torch_scenarios.cost.logs import chosen, read_logs
-from torch_scenarios.cost.measurements import Table, Tables, tabled
+from torch_scenarios.cost.logs import choose_logs, read_logs
+from torch_scenarios.cost.measurements import Table, Tables, name_table
 from torch_scenarios.cost.nccl import (
     GPUS,
     LL,
@@ -138,7 +138,7 @@ class Network:
     #: bytes up to which a message is small, and has a latency of its own
     small = -1.0
 
-    def carried(self, size: Any) -> Any:
+    def count_link_bytes(self, size: Any) -> Any:
         """Return the bytes that pass the links for messages of so many."""
         return size
 
@@ -246,7 +246,7 @@ class NcclNetwork(Network):
             for protocol in (LL, SIMPLE)
         }
 
-    def carried(self, size: Any) -> Any:
+    def count_link_bytes(self, size: Any) -> Any:
         """Return the bytes that pass the links for messages of so many."""
         doubled = np.where(size <= self.small, 2.0, 1.0)
         return doubled * size * self.topology.factor_of(MESSAGES)
@@ -631,7 +631,7 @@ class _Reader:
                 tuner = self.tuner(self.keys(value, _TUNER, "`tuner`"), value)
                 continue
             try:
-                name = tabled(name)
+                name = name_table(name)
             except ScenarioError as error:
                 self.wrong(error.problems[0].message, key.mark, error.problems[0].hint)
                 continue
@@ -678,7 +678,7 @@ class _Reader:
         path = self.path.parent / text
         try:
             logs = read_logs(path, read_file(path, self.limits, self.root))
-            (log,) = chosen(logs, path, collective, ranks)
+            (log,) = choose_logs(logs, path, collective, ranks)
             return log.table()
         except ScenarioError as error:
             self.wrong(error.problems[0].message, node.mark, error.problems[0].hint)

@@ -49,7 +49,7 @@ def wrong(name: str, message: str, fix: str) -> Check:
     return Check(name=name, status="wrong", message=message, fix=fix)
 
 
-def untested(name: str, message: str, fix: str = "") -> Check:
+def report_untested(name: str, message: str, fix: str = "") -> Check:
     """Return a check that could not be made."""
     return Check(name=name, status="untested", message=message, fix=fix)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from torch_scenarios.doctor import machine, network
-from torch_scenarios.doctor.check import Check, exit_code, fine, note, untested, wrong
+from torch_scenarios.doctor.check import Check, exit_code, fine, note, report_untested, wrong
 from torch_scenarios.doctor.nodes import Ear, FirstNode, Survey, attend
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.execution.letters import Secret
@@ -59,7 +59,7 @@ def examine(subject: Subject) -> Examination:
     try:
         listeners = subject.endpoint.open(subject.say, subject.within_s)
     except LaunchError as error:
-        return _alone(own.host, (*own.checks, *_unopened(subject.endpoint, str(error))))
+        return _alone(own.host, (*own.checks, *_explain_unopened(subject.endpoint, str(error))))
     checks = (*own.checks, *network.look_at_endpoint(subject.endpoint, subject.nodes))
     if listeners:
         return _first(subject, listeners, token, own, checks)
@@ -94,7 +94,7 @@ def _alone(host: str, checks: tuple[Check, ...]) -> Examination:
     return Examination(hosts=((host, checks),), code=exit_code(checks))
 
 
-def _unopened(endpoint: Endpoint, why: str) -> list[Check]:
+def _explain_unopened(endpoint: Endpoint, why: str) -> list[Check]:
     """Say why no node can come: the name does not resolve, or the port is not to be had."""
     found = network.look_at_endpoint(endpoint, 1) + network.look_at_port(endpoint)
     return [each for each in found if each.status == "wrong"] or [
@@ -102,7 +102,7 @@ def _unopened(endpoint: Endpoint, why: str) -> list[Check]:
     ]
 
 
-def _surveyed(own: Survey, checks: tuple[Check, ...], ear: Ear) -> Survey:
+def _survey(own: Survey, checks: tuple[Check, ...], ear: Ear) -> Survey:
     return Survey(
         host=own.host,
         checks=checks,
@@ -131,7 +131,7 @@ def _first(
     ear = Ear(subject.environment)
     meets = FirstNode(listeners, subject.endpoint, secret, subject.nodes, subject.say)
     try:
-        found = meets.examine(_surveyed(own, (*checks, port, known), ear), subject.within_s)
+        found = meets.examine(_survey(own, (*checks, port, known), ear), subject.within_s)
     finally:
         ear.close()
     hosts = tuple((each.survey.host, each.checks) for each in found)
@@ -155,13 +155,13 @@ def _another(
             subject.endpoint,
             Secret(token.encode()),
             subject.ranks,
-            lambda: _surveyed(own, (*checks, same), ear),
+            lambda: _survey(own, (*checks, same), ear),
             subject.say,
             within_s,
         )
     except UnreachedError as error:
         fix = "the same command must run on the first node, and no firewall be in between"
-        return _alone(own.host, (*checks, *(held or (untested("nodes", str(error), fix),))))
+        return _alone(own.host, (*checks, *(held or (report_untested("nodes", str(error), fix),))))
     except LaunchError as error:
         fix = "one run has one token, one port and one command"
         return _alone(own.host, (*checks, *(held or (wrong("nodes", str(error), fix),))))

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct, field
 
 from torch_scenarios.display import short
-from torch_scenarios.doctor.check import Check, fine, note, untested, wrong
+from torch_scenarios.doctor.check import Check, fine, note, report_untested, wrong
 from torch_scenarios.execution.backends import DEVICES
 from torch_scenarios.execution.backends import ENVIRONMENT as OURS
 
@@ -203,7 +203,7 @@ def compare_variables(own: Mapping[str, str], others: Mapping[str, str], other: 
         here, there = own.get(name), others.get(name)
         if here == there:
             continue
-        message = f"{_assigned(name, here)} here, and {_assigned(name, there)} on {other}"
+        message = f"{_tell_variable(name, here)} here, and {_tell_variable(name, there)} on {other}"
         if name.endswith(OF_A_HOST):
             checks.append(note("environment", message))
         else:
@@ -211,7 +211,7 @@ def compare_variables(own: Mapping[str, str], others: Mapping[str, str], other: 
     return checks
 
 
-def _assigned(name: str, value: str | None) -> str:
+def _tell_variable(name: str, value: str | None) -> str:
     return f"{name} is not set" if value is None else f"{name}={short(value)}"
 
 
@@ -315,7 +315,7 @@ def look_at_memory(ranks: int) -> list[Check]:
     """Say how much memory is left for the ranks of this host."""
     free = free_memory()
     if free is None:
-        return [untested("memory", "this machine does not say how much memory is free")]
+        return [report_untested("memory", "this machine does not say how much memory is free")]
     message, needs = f"{free // MIB} MiB are free", MEMORY_OF_RANK * ranks
     if free >= needs:
         return [fine("memory", message)]

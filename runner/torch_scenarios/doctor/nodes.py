@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from torch_scenarios.doctor import network
-from torch_scenarios.doctor.check import Check, exit_code, fine, untested, wrong
+from torch_scenarios.doctor.check import Check, exit_code, fine, report_untested, wrong
 from torch_scenarios.doctor.machine import compare_variables
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.execution.letters import Secret
@@ -236,7 +236,7 @@ class FirstNode:
             message = f"{len(names)} of {self._count} nodes came within {within_s:.0f} s "
             message += f"({', '.join(names)})"
             fix = f"run the same command on the others, which must reach {self._endpoint}"
-            first.found.append(untested("nodes", message, fix))
+            first.found.append(report_untested("nodes", message, fix))
         else:
             first.found.append(fine("nodes", f"all {self._count} came: {', '.join(names)}"))
         return [each for talk, offer in came if (each := self._hear_survey(talk, offer, first))]
@@ -251,7 +251,7 @@ class FirstNode:
         except (OSError, EOFError, LaunchError) as error:
             why = str(error) or "it has ended; another command than this one may run there"
         talk.close()
-        first.found.append(untested("nodes", f"node {offer.host} left: {why}"))
+        first.found.append(report_untested("nodes", f"node {offer.host} left: {why}"))
         return None
 
     def _ask_time(self, nodes: list[NodeReport]) -> None:
@@ -260,7 +260,7 @@ class FirstNode:
             if each.talk is None:
                 continue
             began_s = time.time()
-            answer = _asked(each, AskTime(), Time, LOOKS_S)
+            answer = _ask(each, AskTime(), Time, LOOKS_S)
             if isinstance(answer, Time):
                 ended_s = time.time()
                 skew_s, most_s = answer.seconds - (began_s + ended_s) / 2, (ended_s - began_s) / 2
@@ -277,16 +277,14 @@ class FirstNode:
             if each.talk is None:
                 failures = reach_all(peers, own)
             else:
-                answer = _asked(each, peers, Reach, CONNECTS_S)
+                answer = _ask(each, peers, Reach, CONNECTS_S)
                 if not isinstance(answer, Reach):
                     continue
                 failures = answer.failures
             each.found += _reach(failures, len(nodes) - 1, own[0])
 
 
-def _asked(
-    of: NodeReport, question: NodeMessage, kind: type[NodeMessage], within_s: float
-) -> object:
+def _ask(of: NodeReport, question: NodeMessage, kind: type[NodeMessage], within_s: float) -> object:
     """Return a node's answer; where there is none, it says so among its checks."""
     assert of.talk is not None
     try:
@@ -297,7 +295,7 @@ def _asked(
         why = "it answers something else"
     except (OSError, EOFError, LaunchError) as error:
         why = str(error) or "it has ended"
-    of.found.append(untested("nodes", f"node {of.survey.host} does not answer: {why}"))
+    of.found.append(report_untested("nodes", f"node {of.survey.host} does not answer: {why}"))
     return None
 
 

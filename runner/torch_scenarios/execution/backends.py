@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from torch_scenarios.errors import LaunchError, ScenarioError, UnsupportedError, nearest
-from torch_scenarios.execution.lacks import Lacks, declared_lacks, lacking_words
+from torch_scenarios.execution.lacks import Lacks, read_lacks, word_lacks
 from torch_scenarios.expressions.values import Constant
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import Scenario, Step, steps_of
@@ -60,7 +60,7 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
         Raises ScenarioError where a plugin declares what is not a capability.
         """
         return Lacks(
-            declared={word: each for each in self.plugins for word in declared_lacks(each)},
+            declared={word: each for each in self.plugins for word in read_lacks(each)},
             known=frozenset().union(*(traits_of(name).lacks for name in backends)),
         )
 
@@ -90,7 +90,7 @@ def count(torch: ModuleType) -> int:
     by_the_driver: int = cuda._device_count_nvml()
     if by_the_driver >= 0 and not is_sliced():
         return by_the_driver
-    return asked() if may_be_here() else 0
+    return count_gpus() if may_be_here() else 0
 
 
 def is_sliced() -> bool:
@@ -141,7 +141,7 @@ def may_be_here() -> bool:
     return any(Path(device).exists() for device in DEVICES)
 
 
-def asked() -> int:
+def count_gpus() -> int:
     """Return how many GPUs a process of its own sees; none where it cannot say."""
     done = subprocess.run(
         [sys.executable, "-c", ASK], capture_output=True, text=True, timeout=ASK_S, check=False
@@ -256,7 +256,7 @@ class Sharing(Struct, frozen=True, kw_only=True):
         return f"{_ranks(ranks)} shared {_gpus(self.gpus)} ({self.means}): its times mean nothing"
 
 
-def sharing(version: Version | None, ranks: int, gpus: int) -> Sharing | str | None:
+def find_sharing(version: Version | None, ranks: int, gpus: int) -> Sharing | str | None:
     """Return how `ranks` share `gpus`; None where each has its own, or the reason why they cannot.
 
     A GPU runs the kernels of several processes in turns, so that ranks which wait for each other in
@@ -272,9 +272,7 @@ def sharing(version: Version | None, ranks: int, gpus: int) -> Sharing | str | N
     if crowd > MOST_ON_A_GPU:
         return f"{crowd} ranks would share a GPU; more than {MOST_ON_A_GPU} would block each other"
     if version < NAMES_HOSTS:
-        return (
-            f"NCCL {_dotted(version)} takes one rank a GPU; {_dotted(SHARES)} and newer take more"
-        )
+        return f"NCCL {_join(version)} takes one rank a GPU; {_join(SHARES)} and newer take more"
     channels = str(4 if crowd <= 2 else 2 if crowd <= 4 else 1)
     bound = "NCCL_MAX_CTAS" if version >= BOUNDS_CTAS else "NCCL_MAX_NCHANNELS"
     common = {"NCCL_NVLS_ENABLE": "0", bound: channels}
@@ -284,9 +282,7 @@ def sharing(version: Version | None, ranks: int, gpus: int) -> Sharing | str | N
         return Sharing(ranks=ranks, gpus=gpus, means=means, common=common)
     common |= {"NCCL_NET": "Socket", "NCCL_IB_DISABLE": "1", "NCCL_SOCKET_IFNAME": "lo"}
     common["NCCL_MNNVL_ENABLE"] = "0"  # simulated hosts have no NVLink between them
-    means = (
-        f"a host name for each rank and sockets, as NCCL {_dotted(version)} takes one rank a GPU"
-    )
+    means = f"a host name for each rank and sockets, as NCCL {_join(version)} takes one rank a GPU"
     return Sharing(ranks=ranks, gpus=gpus, means=means, common=common, own_host=True)
 
 
@@ -326,7 +322,7 @@ def _of_the_library() -> Version | None:
         failed = library().ncclGetVersion(ctypes.byref(found))
     except (OSError, AttributeError):
         return None
-    return None if failed else decoded(found.value)
+    return None if failed else decode_version(found.value)
 
 
 def library() -> ctypes.CDLL:
@@ -342,7 +338,7 @@ def _of_the_build(torch: Any) -> Version | None:
     return int(major), int(minor), int(patch)
 
 
-def decoded(code: int) -> Version | None:
+def decode_version(code: int) -> Version | None:
     """Return the version that NCCL's `NCCL_VERSION_CODE` says: 22907 is 2.29.7, 2804 is 2.8.4."""
     if code <= 0:
         return None
@@ -350,13 +346,13 @@ def decoded(code: int) -> Version | None:
     return code // base, code % base // 100, code % 100
 
 
-def _dotted(version: Version) -> str:
+def _join(version: Version) -> str:
     return ".".join(map(str, version))
 
 
-def told(version: Version | None) -> str:
+def tell_version(version: Version | None) -> str:
     """Return a version as text."""
-    return "unknown" if version is None else _dotted(version)
+    return "unknown" if version is None else _join(version)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -657,8 +653,8 @@ def resolve(
     if device_type(backend) == "cpu":
         return BackendChoice(backend=backend, notes=offered, environment=environment)
     _require_gpus(torch, backend, ranks, share_gpu=share_gpu)
-    environment |= described(torch, backend)
-    shared = _shared(torch, ranks, here) if share_gpu else None
+    environment |= describe_machine(torch, backend)
+    shared = _share_gpus(torch, ranks, here) if share_gpu else None
     if shared is None or ranks <= shared.gpus:
         return BackendChoice(backend=backend, sharing=shared, environment=environment)
     environment["gpus"] = f"{shared.gpus}, shared by {ranks} ranks"
@@ -678,7 +674,7 @@ def _automatic(
     dist = torch.distributed
     gpus = count_for(torch, ranks, os.environ) if dist.is_nccl_available() else 0
     able = gpus >= ranks or bool(gpus and share_gpu)
-    spelled = _spelled(scenario.backends or (), able=able)
+    spelled = _spell_out(scenario.backends or (), able=able)
     if spelled is not None:
         return spelled, ()
     if able:
@@ -686,7 +682,7 @@ def _automatic(
     return "gloo", (offer(ranks, gpus),) if gpus else ()
 
 
-def _spelled(meant: tuple[str, ...], *, able: bool) -> str | None:
+def _spell_out(meant: tuple[str, ...], *, able: bool) -> str | None:
     """Return the long spelling that a scenario's own `backends` make, as far as there are GPUs."""
     if not meant or not all(device for name in meant for device, _ in parts(name)):
         return None
@@ -714,7 +710,7 @@ def _require_needs(backend: str, needs: Collection[str]) -> None:
     """Refuse a known backend that lacks what a scenario needs."""
     lacked = [word for word in needs if word in traits_of(backend).lacks]
     if lacked:
-        raise UnsupportedError(lacking_words(backend, lacked))
+        raise UnsupportedError(word_lacks(backend, lacked))
 
 
 def _require_read(backend: str, scenario: Scenario) -> None:
@@ -755,13 +751,13 @@ def _require_gpus(
         raise UnsupportedError(message)
 
 
-def _shared(torch: Any, ranks: int, here: int) -> Sharing | None:
+def _share_gpus(torch: Any, ranks: int, here: int) -> Sharing | None:
     """Return how the launch shares the GPUs. Raises UnsupportedError where the ranks cannot.
 
     It is the same for every scenario of a launch: NCCL reads its environment once.
     """
     version, gpus = version_of(torch), count_for(torch, ranks, os.environ)
-    shared = sharing(version, here, gpus)
+    shared = find_sharing(version, here, gpus)
     if not isinstance(shared, str):
         return shared
     if ranks <= gpus:
@@ -770,13 +766,13 @@ def _shared(torch: Any, ranks: int, here: int) -> Sharing | None:
     raise UnsupportedError(message)
 
 
-def described(torch: Any, backend: str) -> dict[str, str]:
+def describe_machine(torch: Any, backend: str) -> dict[str, str]:
     """Return what the results keep of a machine with GPUs; CUDA need not be initialised."""
     found = {"cuda": str(torch.version.cuda), "gpus": str(count(torch))}
     if settings(os.environ):
         found["settings"] = settings(os.environ)
     if "nccl" in names(backend):
-        found["nccl"] = told(version_of(torch))
+        found["nccl"] = tell_version(version_of(torch))
     return found
 
 

@@ -70,12 +70,12 @@ class RecorderDump(Struct, frozen=True, kw_only=True):
     completed: Mapping[str, int]
 
     @property
-    def pending(self) -> tuple[FlightEntry, ...]:
+    def open_entries(self) -> tuple[FlightEntry, ...]:
         """What was enqueued and not done, oldest first."""
         return tuple(flight for flight in self.flights if flight.pending)
 
 
-def parsed(dump: bytes | str) -> RecorderDump:
+def parse_dump(dump: bytes | str) -> RecorderDump:
     """Return what a dump says. Raises FlightError where the recorder did not write it."""
     document = _document(dump)
     if not isinstance(document, dict):
@@ -145,10 +145,10 @@ def note(rank: int, dump: bytes | None) -> str:
     if dump is None:
         return f"rank {rank}: this torch has no flight recorder"
     try:
-        record = parsed(dump)
+        record = parse_dump(dump)
     except FlightError as error:
         return f"rank {rank}: the flight recorder's dump could not be read: {error}"
-    pending = record.pending
+    pending = record.open_entries
     more = f" and {len(pending) - TOLD} more" if len(pending) > TOLD else ""
     listed = "; ".join(map(str, pending[:TOLD])) or "nothing that it waits for"
     return f"flight recorder of rank {rank}: {listed}{more}"

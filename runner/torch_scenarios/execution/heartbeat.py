@@ -104,7 +104,7 @@ class BeatListener:
         self._looked_s = clock()
         self._quiet = {place: Quiet(beats[place]) for place in pids}
 
-    def lost(self, *, stopped_s: float, silent_s: float) -> dict[int, str]:
+    def find_lost(self, *, stopped_s: float, silent_s: float) -> dict[int, str]:
         """Return the places of the processes that do not run, each with what is wrong, in words.
 
         A process counts as lost after `stopped_s` seconds where the kernel calls it stopped, and

@@ -34,7 +34,7 @@ LACKS = "LACKS"
 
 
 @cache
-def declared_lacks(module: str) -> tuple[str, ...]:
+def read_lacks(module: str) -> tuple[str, ...]:
     """Return what a plugin declares; nothing where it has no source, or declares nothing.
 
     Raises ScenarioError where it is not a list of capabilities, written out.
@@ -91,7 +91,7 @@ def _capabilities(module: str, place: str, value: ast.expr) -> tuple[str, ...]:
     return tuple(sorted(words))
 
 
-def lacking_words(backend: str, lacked: Sequence[str]) -> str:
+def word_lacks(backend: str, lacked: Sequence[str]) -> str:
     """Say what a case needs and a backend, or the plugin of one, lacks."""
     told = ", ".join(f"`{word}` ({CAPABILITIES[word].means})" for word in lacked)
     return f"it needs {told}, which {backend} lacks"

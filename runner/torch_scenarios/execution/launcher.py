@@ -34,7 +34,7 @@ from torch_scenarios.execution.checkpoints import checkpoint_folder
 from torch_scenarios.execution.heartbeat import BeatListener, Beats
 from torch_scenarios.execution.lacks import Lacks
 from torch_scenarios.execution.protocol import Assignment, Job
-from torch_scenarios.execution.supervisor import observed, replaced_timeout, watch_for
+from torch_scenarios.execution.supervisor import observe, replace_timeout, watch_for
 from torch_scenarios.limits import RAISING
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.trace import Trace
@@ -70,7 +70,7 @@ class HostProcess(Protocol):
         """Return its exit code once it ends. Raises subprocess.TimeoutExpired after `timeout` s."""
 
 
-def started_host(
+def start_host(
     descriptors: tuple[int, int, int], output: int, environment: Mapping[str, str]
 ) -> HostProcess:
     """Start a host, which keeps the descriptors; what it prints goes to `output`. Raises OSError.
@@ -142,7 +142,7 @@ class Launcher:
         self._stderr = os.memfd_create("host")
         beats = Beats.create(1)
         descriptors = far.fileno(), read_end, beats.descriptor
-        self._host = started_host(descriptors, self._stderr, environment())
+        self._host = start_host(descriptors, self._stderr, environment())
         far.close()
         os.close(read_end)
         beats.close()
@@ -185,13 +185,13 @@ class Launcher:
     def _hear(self) -> None:
         """End a host that does not run any more. Raises LaunchError where it does not."""
         assert self._listener is not None
-        lost = self._listener.lost(stopped_s=heartbeat.STOPPED_S, silent_s=heartbeat.SILENT_S)
+        lost = self._listener.find_lost(stopped_s=heartbeat.STOPPED_S, silent_s=heartbeat.SILENT_S)
         if lost:
             self._stop()
             message = f"the process that holds the workers was given up: {lost[0]}"
             raise LaunchError(message)
 
-    def _said(self) -> str:
+    def _read_error(self) -> str:
         size = os.fstat(self._stderr).st_size
         tail = os.pread(self._stderr, 2000, max(0, size - 2000)).decode(errors="replace")
         return tail.strip().splitlines()[-1] if tail.strip() else "it said nothing"
@@ -244,7 +244,7 @@ class Launcher:
         self.reserve(plan.world_size)
         self._number += 1
         if options.timeout_s is not None:
-            plan = replaced_timeout(plan, options.timeout_s)
+            plan = replace_timeout(plan, options.timeout_s)
         order = Assignment(
             number=self._number,
             plan=plan,
@@ -270,7 +270,7 @@ class Launcher:
             size=plan.world_size if options.isolate else self._size,
             fresh=options.isolate,
         )
-        return observed(plan, self._answer(job, plan.world_size), predicted)
+        return observe(plan, self._answer(job, plan.world_size), predicted)
 
     def _answer(self, job: Job, least: int) -> Any:
         """Return the findings on a job, by a launch of its size or, where that cannot start, less.
@@ -302,13 +302,13 @@ class Launcher:
             control.send(pickle.dumps(job, protocol=5))
             answer = pickle.loads(control.receive())  # noqa: S301 -- from our own host
         except (EOFError, OSError) as error:
-            raise self._ended() from error
+            raise self._explain_end() from error
         self._answered = True
         if isinstance(answer, LaunchError | UnsupportedError):
             raise answer
         return replace(answer, ready_s=max(0.0, time.monotonic() - asked_s - answer.busy_s))
 
-    def _ended(self) -> LaunchError:
+    def _explain_end(self) -> LaunchError:
         """Return why the host ended, and clear up after it.
 
         One that ended by itself before it ever answered would do so again.
@@ -317,7 +317,7 @@ class Launcher:
         assert host is not None
         with suppress(subprocess.TimeoutExpired):
             host.wait(ENDS_S)
-        code, said = host.poll(), self._said()
+        code, said = host.poll(), self._read_error()
         self._stop()
         if self._answered or code is None or code < 0:
             how = f" ({signal.Signals(-code).name})" if code is not None and code < 0 else ""

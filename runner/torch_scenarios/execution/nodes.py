@@ -275,12 +275,12 @@ class Beat(Struct, frozen=True, kw_only=True):
     lost: Mapping[int, str] = field(default_factory=dict)
     quiet: Mapping[int, int] = field(default_factory=dict)
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """Return it as the store keeps it."""
         return msgspec.msgpack.encode(self)
 
     @classmethod
-    def decoded(cls, content: bytes) -> Beat:
+    def decode(cls, content: bytes) -> Beat:
         """Return what the store has kept. Raises RuntimeError where that is not a beat."""
         try:
             return msgspec.msgpack.decode(content, type=cls)
@@ -318,7 +318,7 @@ class Nodes:
                 heard.beat = beat
                 heard.quiet_s = 0.0 if moved else heard.quiet_s + passed_s
 
-    def lost(self, more_s: float = 0.0) -> dict[int, str]:
+    def find_lost(self, more_s: float = 0.0) -> dict[int, str]:
         """Return the ranks that are lost, each with what is wrong, in words.
 
         `more_s` are seconds that a node or a rank may be silent beyond what is usual.
@@ -637,7 +637,7 @@ class Leader:
             lost=self._lost,
             quiet={each.rank: int(each.quiet_s) for each in members if each.quiet_s >= SILENT_S},
         )
-        self._store.set(_beat(self._name), beat.encoded())
+        self._store.set(_beat(self._name), beat.encode())
 
     def _read(self) -> None:
         if self._rank == FRONT:
@@ -647,7 +647,7 @@ class Leader:
         else:
             names = self._known = self._known or [self._store.get("nodes/first").decode()]
         texts = self._store.multi_get([_beat(name) for name in names])
-        beats = {name: Beat.decoded(text) for name, text in zip(names, texts, strict=True)}
+        beats = {name: Beat.decode(text) for name, text in zip(names, texts, strict=True)}
         self.nodes.hear(beats, time.monotonic())
         if self._rank != FRONT and (why := self.nodes.first_lost()) is not None:
             self._give_up(why)
@@ -765,7 +765,7 @@ class Follower:
             return  # it ended with the command line, which alone would read it
         with suppress(RuntimeError):
             sealed = SealedStore(self._doors, self._place, self.secret)
-            sealed.set(_beat(self._name), beat.encoded())
+            sealed.set(_beat(self._name), beat.encode())
 
 
 def _beat(name: str) -> str:

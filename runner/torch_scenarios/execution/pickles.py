@@ -103,11 +103,11 @@ class _Counted(dict[int, Callable[[Any], None]]):
         return super().__getitem__(code)
 
 
-def _keyed(code: bytes) -> Callable[[Any], None]:
+def _check_keys(code: bytes) -> Callable[[Any], None]:
     """Return the operation of a code that fills a mapping, once its keys are known to be plain."""
     fill = pickle._Unpickler.dispatch[code[0]]
 
-    def checked(reader: Any) -> None:
+    def check(reader: Any) -> None:
         stack = reader.stack
         keys = stack[-2:-1] if code == pickle.SETITEM else stack[::2]
         if not all(isinstance(key, _KEYS) for key in keys):
@@ -115,12 +115,12 @@ def _keyed(code: bytes) -> Callable[[Any], None]:
             raise pickle.UnpicklingError(message)
         fill(reader)
 
-    return checked
+    return check
 
 
 #: the operations that fill a mapping
 FILLING = (pickle.DICT, pickle.SETITEM, pickle.SETITEMS)
-PlainUnpickler.dispatch |= {code[0]: _keyed(code) for code in FILLING}
+PlainUnpickler.dispatch |= {code[0]: _check_keys(code) for code in FILLING}
 
 
 #: what torch's own exchanges between ranks name: nothing of it does more than hold values

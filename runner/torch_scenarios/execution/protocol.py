@@ -63,7 +63,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
     #: the capabilities that the case needs, as far as a backend here may lack one
     needs: tuple[str, ...] = ()
 
-    def renewed(self) -> Assignment:
+    def renew(self) -> Assignment:
         """Return the same order under a place of its own."""
         return replace(self, nonce=secrets.token_hex(8))
 
@@ -252,7 +252,7 @@ def arrives(store: Store, key: str, timeout_s: float) -> bool:
     return True
 
 
-def awaited(store: Store, key: str) -> bytes:
+def await_key(store: Store, key: str) -> bytes:
     """Wait for as long as it takes until `key` is there; returns its value.
 
     A store whose server is gone raises RuntimeError (`DistNetworkError`).
@@ -381,7 +381,7 @@ def _whole(store: Store, key: str, head: bytes, *, keep: bool = False) -> list[b
     return parts
 
 
-def opened(parts: list[bytes | bytearray], kind: Any = object) -> Any:
+def open_parts(parts: list[bytes | bytearray], kind: Any = object) -> Any:
     """Return the value that :func:`fetch` took. Raises LaunchError where it is not of a kind."""
     try:
         found = decode(parts[0], parts[1:])

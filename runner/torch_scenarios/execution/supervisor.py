@@ -44,7 +44,7 @@ from torch_scenarios.execution.protocol import (
     Unable,
     fetch,
     holds,
-    opened,
+    open_parts,
     put,
 )
 from torch_scenarios.expressions.evaluator import LONGEST_S
@@ -173,7 +173,7 @@ def watch_for(
     `confirm`, asks for what the backend's own timeout brings. Ranks may stand where the semantics
     say and where the backend's forecast says; a forecast alone is given the longer time.
     """
-    most_s = None if max_seconds is None else max(max_seconds, _stated_s(plan, predicted))
+    most_s = None if max_seconds is None else max(max_seconds, _sum_stated_s(plan, predicted))
     left_s = session_left_s()
     ends = left_s is not None and (most_s is None or left_s < most_s)
     if ends:
@@ -196,7 +196,7 @@ def watch_for(
     )
 
 
-def _stated_s(plan: Plan, predicted: Trace) -> float:
+def _sum_stated_s(plan: Plan, predicted: Trace) -> float:
     """Return three times the seconds of a plan's timeouts and sleeps, an hour of the latter."""
     return PATIENT * (longest_timeout(plan) + min(predicted.duration_s, LONGEST_S))
 
@@ -255,7 +255,7 @@ def longest_timeout(plan: Plan) -> float:
     return max(times)
 
 
-def replaced_timeout(plan: Plan, timeout_s: float) -> Plan:
+def replace_timeout(plan: Plan, timeout_s: float) -> Plan:
     """Return the plan with another process-group timeout; groups that state their own keep it."""
     scenario = replace(plan.scenario, timeout_s=timeout_s)
     creations = tuple(
@@ -289,7 +289,7 @@ CRASHES = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS
 CASCADE = frozenset({"timeout", "peer_lost", "aborted"})
 
 
-def observed(plan: Plan, findings: Findings, predicted: Trace) -> Trace:
+def observe(plan: Plan, findings: Findings, predicted: Trace) -> Trace:
     """Return the observed trace of a plan of which something was predicted.
 
     Raises UnsupportedError or LaunchError where a rank could not make its world, LaunchError where
@@ -303,11 +303,11 @@ def observed(plan: Plan, findings: Findings, predicted: Trace) -> Trace:
         raise unable(findings)
     for rank, how in sorted(findings.died.items()):
         if _from_outside(rank, how, findings):
-            raise LaunchError(_killed(rank, how, findings))
+            raise LaunchError(_explain_kill(rank, how, findings))
     late_s = _late(findings)
     ranks = [_rank(rank, findings) for rank in range(plan.world_size)]
     ranks = [replace(rank, late_s=late_s.get(rank.rank, 0.0)) for rank in ranks]
-    ranks = _settled(plan, ranks, predicted)
+    ranks = _settle(plan, ranks, predicted)
     any_told = next(iter(findings.told.values()), None)
     notes = [*findings.notes, *(note for told in findings.told.values() for note in told.notes)]
     if findings.hung:
@@ -334,7 +334,7 @@ def _from_outside(rank: int, how: str, findings: Findings) -> bool:
     return how not in CRASHES and not how.startswith("exit ")
 
 
-def _killed(rank: int, how: str, findings: Findings) -> str:
+def _explain_kill(rank: int, how: str, findings: Findings) -> str:
     pid = findings.pids.get(rank)
     process = "" if pid is None else f" (process {pid})"
     if not how.startswith("SIG"):
@@ -389,18 +389,18 @@ def _rank(rank: int, findings: Findings) -> RankTrace:
             return replace(trace, ending="died", died=died)
         return trace
     position = findings.stuck.get(rank)
-    events = (_standing(position),) if position else ()
+    events = (_make_event(position),) if position else ()
     if died is not None:
         return RankTrace(rank=rank, events=events, ending="died", died=died)
     return RankTrace(rank=rank, events=events, ending="blocked")
 
 
-def _standing(position: Position) -> Event:
+def _make_event(position: Position) -> Event:
     index, iteration = position
     return Event(index=index, label=f"step {index}", iteration=iteration, state="blocked")
 
 
-def _settled(plan: Plan, ranks: list[RankTrace], predicted: Trace) -> list[RankTrace]:
+def _settle(plan: Plan, ranks: list[RankTrace], predicted: Trace) -> list[RankTrace]:
     """Call a rank blocked that raised only because its call could not end within its timeout.
 
     So it is where no step and no top-level `raises` asked for what the timeout brings, and it was
@@ -408,32 +408,32 @@ def _settled(plan: Plan, ranks: list[RankTrace], predicted: Trace) -> list[RankT
     rank that lost its peer counts as blocked with it where that peer timed out, and none died or
     raised anything else.
     """
-    if any(_stated(plan, rank.rank) for rank in ranks if rank.ending == "raised"):
+    if any(_is_expected_to_raise(plan, rank.rank) for rank in ranks if rank.ending == "raised"):
         return ranks
-    late = {rank.rank for rank in predicted.ranks if _raised_kind(rank) in CASCADE}
+    late = {rank.rank for rank in predicted.ranks if _find_kind(rank) in CASCADE}
     if any(rank.ending == "raised" and rank.rank in late for rank in ranks):
         return ranks
-    last = {rank.rank: _raised_kind(rank) for rank in ranks if rank.ending == "raised"}
+    last = {rank.rank: _find_kind(rank) for rank in ranks if rank.ending == "raised"}
     timed_out = "timeout" in last.values()
     others = any(rank.ending == "died" for rank in ranks) or set(last.values()) - CASCADE
     if not timed_out or others:
         return ranks
-    return [_blocked(rank) if rank.rank in last else rank for rank in ranks]
+    return [_block(rank) if rank.rank in last else rank for rank in ranks]
 
 
-def _raised_kind(rank: RankTrace) -> str:
+def _find_kind(rank: RankTrace) -> str:
     """Return what a rank that ended so raised; `other` where it ended otherwise."""
     ended = rank.ending == "raised" and len(rank.events)
     failure = rank.events[-1].failure if ended else None
     return failure.kinds[0] if failure else "other"
 
 
-def _blocked(rank: RankTrace) -> RankTrace:
+def _block(rank: RankTrace) -> RankTrace:
     *before, last = rank.events
     return replace(rank, ending="blocked", events=(*before, replace(last, state="blocked")))
 
 
-def _stated(plan: Plan, rank: int) -> bool:
+def _is_expected_to_raise(plan: Plan, rank: int) -> bool:
     """Return whether the scenario's top-level `raises` concerns a rank."""
     raises = plan.scenario.expect.at_end.raises
     if isinstance(raises, RaiseSpec):
@@ -561,7 +561,7 @@ class Supervisor:
         while len(came) < count:
             parts = inbox.take(LOOK_S)
             if parts is not None:
-                hello = opened(parts, Hello)
+                hello = open_parts(parts, Hello)
                 came[hello.rank] = hello
             elif ended := self._deaths() or lost():
                 rank, how = next(iter(ended.items()))
@@ -576,7 +576,7 @@ class Supervisor:
 
     def files(self, rank: int) -> Mapping[str, str]:
         """Return what a rank that leads its node has read: a digest for each file, by its path."""
-        read: Mapping[str, str] = opened(fetch(self._store, f"files/{rank}", keep=True), dict)
+        read: Mapping[str, str] = open_parts(fetch(self._store, f"files/{rank}", keep=True), dict)
         return read
 
     def dismiss(self, count: int, code: int = 0) -> None:
@@ -593,7 +593,7 @@ class Supervisor:
 
     def run(self, order: Assignment, watch: Supervision) -> Findings:
         """Run one scenario to its end, whatever that is."""
-        order = order.renewed()
+        order = order.renew()
         name = order.place
         began_s = time.monotonic()
         inbox = self._give(order)
@@ -658,10 +658,10 @@ class Supervisor:
             course.unbegun = True
             for rank, how in course.died.items():
                 found[rank] = f"its process ended ({how}) before the scenario began"
-        found = found or self._told_to_end(course)
+        found = found or self._find_stopped(course)
         course.lost.update({rank: how for rank, how in found.items() if rank not in course.told})
 
-    def _told_to_end(self, course: Course) -> dict[int, str]:
+    def _find_stopped(self, course: Course) -> dict[int, str]:
         """Return the ranks that were told to end, where nothing that happened accounts for it.
 
         torchrun's agent tells the others to end when a process has, which a scenario may want: then
@@ -710,7 +710,7 @@ class Supervisor:
         course.hung = still_s > watch.patience_s + GRACE_S
         return course.hung
 
-    def settled(self, within_s: float = FREE_S) -> bool:
+    def settle(self, within_s: float = FREE_S) -> bool:
         """Wait until every call that was broken came back; False where one did not.
 
         On a CPU it gets `within_s` seconds: where new processes are soon there, few are worth it.
@@ -735,14 +735,14 @@ class Supervisor:
         while not ranks <= course.free:
             parts = inbox.take(LOOK_S)
             if parts is not None:
-                note(course, opened(parts, Message))
+                note(course, open_parts(parts, Message))
             elif time.monotonic() > deadline_s or course.unable or self._deaths():
                 return False
         return not course.unable
 
     def lack(self, look: Assignment) -> str | None:
         """Return why a rank cannot use the folder of an order that looks; None if all can."""
-        look = look.renewed()
+        look = look.renew()
         course, inbox = Course(), self._give(look)
         self._come_free(course, inbox, set(range(look.plan.world_size)), PROOF_S)
         inbox.clear()
@@ -751,7 +751,7 @@ class Supervisor:
 
     def proven(self, order: Assignment) -> bool:
         """Let the ranks of an order make a fresh world of its kind and use it once."""
-        proof = replace(order, number=STOP - order.number, proof=True).renewed()
+        proof = replace(order, number=STOP - order.number, proof=True).renew()
         inbox = self._give(proof)
         proves = self._come_free(Course(), inbox, set(range(order.plan.world_size)), PROOF_S)
         fetch(self._store, f"order/{proof.number}")
@@ -762,7 +762,7 @@ def _take_in(course: Course, inbox: Inbox, timeout_s: float) -> bool:
     """Take in all mail that is there, waiting a while for the first message; whether any came."""
     first = parts = inbox.take(timeout_s)
     while parts is not None:
-        note(course, opened(parts, Message))
+        note(course, open_parts(parts, Message))
         parts = inbox.take(0.0)
     return first is not None
 
@@ -825,7 +825,7 @@ class Conductor:
         return self._options.lacks(("nccl",) if backend == "auto" else (carrier(backend),))
 
     @property
-    def ended(self) -> str | None:
+    def end_reason(self) -> str | None:
         """Why this launch can run nothing any more; None while it can."""
         return self._lost
 
@@ -858,7 +858,7 @@ class Conductor:
         if self._lost is not None:
             raise LaunchError(self._lost)
         if options.timeout_s is not None:
-            plan = replaced_timeout(plan, options.timeout_s)
+            plan = replace_timeout(plan, options.timeout_s)
         choice = resolve(
             self._torch,
             options.backend,
@@ -887,14 +887,14 @@ class Conductor:
             with checkpoint_folder(plan) as folder:
                 order = replace(order, folder=folder)
                 self._require_shared(order)
-                findings = self._supervisor.run(self._numbered(order), watch)
-            usable = findings.usable and self._supervisor.settled(CONDUCTOR_FREE_S)
+                findings = self._supervisor.run(self._give_number(order), watch)
+            usable = findings.usable and self._supervisor.settle(CONDUCTOR_FREE_S)
         except RuntimeError as error:
             # the store is gone, or was given up; what a scenario does, the ranks tell in their mail
             self._lost = self._why_ended()
             raise LaunchError(self._lost) from error
         if findings.lost:
-            self._lost = _ended_with(findings.lost)
+            self._lost = _explain_loss(findings.lost)
         elif not usable:
             self._lost = (
                 f"this launch ended with {plan.scenario.case}, which ended a process or left one "
@@ -904,9 +904,9 @@ class Conductor:
         findings = replace(
             findings, environment=choice.environment, notes=(*choice.notes, *findings.notes)
         )
-        return observed(plan, findings, predicted)
+        return observe(plan, findings, predicted)
 
-    def _numbered(self, order: Assignment) -> Assignment:
+    def _give_number(self, order: Assignment) -> Assignment:
         self._number += 1
         return replace(order, number=self._number)
 
@@ -914,7 +914,7 @@ class Conductor:
         """Raise UnsupportedError where a rank cannot use the folder of the order's checkpoints."""
         if order.folder is None:
             return
-        lack = self._supervisor.lack(self._numbered(replace(order, looks=True)))
+        lack = self._supervisor.lack(self._give_number(replace(order, looks=True)))
         if lack is not None:
             message = (
                 f"checkpoints lie in a folder of rank 0's host {socket.gethostname()} that every "
@@ -927,9 +927,9 @@ class Conductor:
         lost = self._ranks_lost()
         if not lost:
             return "the store of this launch is gone: the process that held it ended"
-        return _ended_with(lost)
+        return _explain_loss(lost)
 
 
-def _ended_with(lost: Mapping[int, str]) -> str:
+def _explain_loss(lost: Mapping[int, str]) -> str:
     rank = min(lost)
     return f"this launch lost rank {rank}: {lost[rank]}"

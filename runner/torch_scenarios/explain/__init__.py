@@ -7,7 +7,7 @@ without it.
 
 from __future__ import annotations
 
-from torch_scenarios.display import wrapped
+from torch_scenarios.display import wrap
 from torch_scenarios.errors import Explanation
 from torch_scenarios.explain.findings import FINDINGS, KINDS, WARNINGS
 from torch_scenarios.explain.problems import (
@@ -84,7 +84,7 @@ def _paragraph(text: str) -> str:
     """Return prose as lines that a terminal holds; a paragraph that is indented is a picture."""
     parts = text.split("\n\n") if text else []
     return "\n\n".join(
-        part if part.startswith("    ") else "\n".join(wrapped(part, COLUMNS, "", ""))
+        part if part.startswith("    ") else "\n".join(wrap(part, COLUMNS, "", ""))
         for part in parts
     )
 

@@ -8,7 +8,7 @@ from torch_scenarios.errors import Explanation
 # The findings of a FAILED scenario (what disagrees), and the warnings of one that passes.
 
 
-def _finding(
+def _explain_finding(
     code: str, what: str, why: str, fix: str, example: str = "", fixed: str = ""
 ) -> Explanation:
     return Explanation(
@@ -68,7 +68,7 @@ steps:
 """
 
 FINDINGS: tuple[Explanation, ...] = (
-    _finding(
+    _explain_finding(
         "value_differs",
         "A value is not what it must be, beyond the tolerance of its dtype.",
         "The report says which of the three disagrees with the others: your expectation (the "
@@ -78,7 +78,7 @@ FINDINGS: tuple[Explanation, ...] = (
         _SUM.format(expected="x: [3, 4]"),
         _RIGHT,
     ),
-    _finding(
+    _explain_finding(
         "holds_in_some_orders",
         "A stated value holds in some orders in which messages can arrive, and not in another.",
         "After a receive from anyone a run shows one order only, and the next run may show "
@@ -89,14 +89,14 @@ FINDINGS: tuple[Explanation, ...] = (
         _GATHERED.format(expected="x: {0: [2, 2]}\n  diagnosis: message_race"),
         _GATHERED.format(expected="total: {0: [3, 3]}"),
     ),
-    _finding(
+    _explain_finding(
         "no_such_order",
         "What the ranks held in a run fits no order in which the messages can arrive.",
         "Each value by itself may be right; together they are not. A message was lost, was taken "
         "twice, or overtook another of the same sender.",
         "it is a fault of the backend worth reporting.",
     ),
-    _finding(
+    _explain_finding(
         "shape_differs",
         "A tensor has another shape than the expectation.",
         "Shapes are compared strictly: a number is a scalar, [3] has one element, and nothing is "
@@ -105,7 +105,7 @@ FINDINGS: tuple[Explanation, ...] = (
         _SUM.format(expected="x: 3"),
         _RIGHT,
     ),
-    _finding(
+    _explain_finding(
         "dtype_differs",
         "A tensor has another dtype than the expectation states.",
         "A dtype is compared only where the long form states it.",
@@ -113,7 +113,7 @@ FINDINGS: tuple[Explanation, ...] = (
         _SUM.format(expected="x: {value: [3, 3], dtype: float64}"),
         _RIGHT,
     ),
-    _finding(
+    _explain_finding(
         "placements_differ",
         "A distributed tensor lies otherwise on its mesh than the expectation states.",
         "`placements` has an entry for each mesh dimension, the outermost first.",
@@ -121,7 +121,7 @@ FINDINGS: tuple[Explanation, ...] = (
         _PLACED.format(placements="[Replicate()]"),
         _PLACED.format(placements="[Shard(0)]"),
     ),
-    _finding(
+    _explain_finding(
         "value_missing",
         "A name that is expected does not exist on that rank, or holds no tensor.",
         "A name that no branch of a per-rank mapping gives a value does not exist there.",
@@ -145,7 +145,7 @@ expect:
   y: {0: [1, 2]}
 """,
     ),
-    _finding(
+    _explain_finding(
         "raises_differs",
         "A step raised something else than `raises` states, or nothing.",
         "Kinds do not depend on a backend's wording; after a timeout a peer may see `peer_lost`.",
@@ -165,7 +165,7 @@ steps:
       raises: none
 """,
     ),
-    _finding(
+    _explain_finding(
         "elapsed_differs",
         "A rank passed a step earlier or later than `elapsed` states.",
         "Seconds count from the scenario's beginning on that rank. A minimum must be guaranteed by "
@@ -188,7 +188,7 @@ steps:
       elapsed: {min: 0.04s, max: 10s}
 """,
     ),
-    _finding(
+    _explain_finding(
         "within_exceeded",
         "The scenario took longer than `within` states.",
         "`within` bounds the whole scenario, or the time to the verdict of a deadlock.",
@@ -208,7 +208,7 @@ expect:
   within: 20s
 """,
     ),
-    _finding(
+    _explain_finding(
         "outcome_differs",
         "The program ends otherwise than `outcome` states.",
         "The outcome is `completes` where nothing else is stated. Where the report names a backend "
@@ -226,7 +226,7 @@ expect:
 """,
         _STUCK.format(blocked="{0: barrier}"),
     ),
-    _finding(
+    _explain_finding(
         "blocked_differs",
         "Other ranks are stuck than `blocked` states, or elsewhere.",
         "`blocked` states the ranks that no correct implementation could let pass, each at its "
@@ -236,7 +236,7 @@ expect:
         _STUCK.format(blocked="{1: barrier}"),
         _STUCK.format(blocked="{0: barrier}"),
     ),
-    _finding(
+    _explain_finding(
         "dies_differs",
         "Other processes ended than `dies` states, or otherwise.",
         "`dies` maps a rank to a signal's name or `exit N`.",
@@ -258,7 +258,7 @@ expect:
   dies: {0: SIGKILL}
 """,
     ),
-    _finding(
+    _explain_finding(
         "diagnosis_undeclared",
         "The program is wrong in a way that `diagnosis:` does not state.",
         "It is found without starting a process, also where the backend at hand lets the program "
@@ -282,7 +282,7 @@ steps:
   - wait: work
 """,
     ),
-    _finding(
+    _explain_finding(
         "diagnosis_absent",
         "`diagnosis:` states a fault that the program does not have.",
         "What is stated must be there, so that a scenario of a fault cannot outlive the fault.",
@@ -300,7 +300,7 @@ steps:
   - barrier: {}
 """,
     ),
-    _finding(
+    _explain_finding(
         "cost_differs",
         "The program takes other rounds, messages or bytes than `cost:` states.",
         "Values prove that a program is a collective, only its structure that it is the algorithm: "
@@ -331,7 +331,7 @@ expect:
   cost: {messages: 1}
 """,
     ),
-    _finding(
+    _explain_finding(
         "expectation_unreached",
         "No rank is ever selected for what is expected: it is never compared.",
         "No case of the file has a rank that takes the step, or that matches the key of a mapping "
@@ -357,7 +357,7 @@ steps:
       x: {rank > 0: [2, 4], else: [2, 4]}
 """,
     ),
-    _finding(
+    _explain_finding(
         "conduct_differs",
         "On the backend a step did what the semantics do not allow.",
         "It hung where nothing blocks it, finished what cannot finish, or raised what nothing "
@@ -365,7 +365,7 @@ steps:
         "if it is a known fact about the backend, state it in the backend's own section of "
         "`expect`; otherwise it is a fault worth reporting.",
     ),
-    _finding(
+    _explain_finding(
         "calls_differ",
         "A model's steps say something else than is stated, or than the strategy says.",
         "`communicates` lists the calls of all steps of a model. What it does not list is compared "
@@ -375,7 +375,9 @@ steps:
 )
 
 
-def _warning(code: str, what: str, why: str, fix: str, example: str, fixed: str) -> Explanation:
+def _explain_warning(
+    code: str, what: str, why: str, fix: str, example: str, fixed: str
+) -> Explanation:
     """Return the explanation of a warning; the example passes and has it."""
     return Explanation(
         code=code, sort="warning", what=what, why=why, fix=fix, example=example, fixed=fixed
@@ -383,7 +385,7 @@ def _warning(code: str, what: str, why: str, fix: str, example: str, fixed: str)
 
 
 WARNINGS: tuple[Explanation, ...] = (
-    _warning(
+    _explain_warning(
         "truncated",
         "The program of some ranks goes on beyond what is written.",
         "The file says so with `truncated:`, as a record of a stopped run does. Nothing is "
@@ -409,7 +411,7 @@ steps:
     recv: {tensor: x, src: 0}
 """,
     ),
-    _warning(
+    _explain_warning(
         "unknown_backend",
         "The scenario names a backend that is not known here.",
         "It runs only where a plugin registers a backend of that name; anywhere else it is "
@@ -428,7 +430,7 @@ steps:
   - barrier: {}
 """,
     ),
-    _warning(
+    _explain_warning(
         "gloo_differs",
         "On Gloo the program ends in another way than the semantics say.",
         "Nothing promises that end, and the program is right; but Gloo runs everywhere, and there "
@@ -456,7 +458,7 @@ steps:
   - new_group: {name: b, group_ranks: [1, 2]}
 """,
     ),
-    _warning(
+    _explain_warning(
         "outside_of_group",
         "A rank takes a collective on a group that it is not in.",
         "torch warns and returns at once, without a result: the call does nothing on that rank, "
@@ -483,7 +485,7 @@ steps:
   - all_reduce: {tensor: x, group: even}
 """,
     ),
-    _warning(
+    _explain_warning(
         "steps_apart",
         "Two different steps meet in one collective, with tensors of different names.",
         "Collectives of a group meet by their order, no matter what they carry. Where shapes "
@@ -512,7 +514,7 @@ steps:
   - all_reduce: {tensor: f1}
 """,
     ),
-    _warning(
+    _explain_warning(
         "empty_slice",
         "A slice of a tensor has no element on any rank that takes the step.",
         "As in Python, a slice beyond the end is empty and nothing is raised, and so is one whose "
@@ -534,7 +536,7 @@ steps:
   - all_reduce: {tensor: "x[2:4]"}
 """,
     ),
-    _warning(
+    _explain_warning(
         "file_passed_over",
         "A file of a folder is named like a scenario and is not read.",
         "It is a link that leads out of the project, or no regular file (a FIFO, a device, a "
@@ -543,7 +545,7 @@ steps:
         "",
         "",
     ),
-    _warning(
+    _explain_warning(
         "need_refuted",
         "`needs` names a capability that the program does not use.",
         "The analysis finds what a case needs of a backend in what its ranks call: operations, "
@@ -564,7 +566,7 @@ steps:
   - all_reduce: {tensor: x}
 """,
     ),
-    _warning(
+    _explain_warning(
         "lacks_what_it_passes",
         "A plugin declares in `LACKS` what it has after all.",
         "A case that needs the word was run, and every value is right. It is UNSUPPORTED all the "
@@ -573,7 +575,7 @@ steps:
         "",
         "",
     ),
-    _warning(
+    _explain_warning(
         "backend_lacks",
         "The backend that `check` is asked for lacks what the program needs.",
         "A run there is UNSUPPORTED, because the scenario states what the semantics say and the "
@@ -585,7 +587,7 @@ steps:
         "",
         "",
     ),
-    _warning(
+    _explain_warning(
         "step_without_ranks",
         "No rank takes the step.",
         "Its `ranks:` selects no rank of this world, or its group has no member. The step then "
@@ -604,7 +606,7 @@ steps:
   - barrier: {}
 """,
     ),
-    _warning(
+    _explain_warning(
         "group_before_creation",
         "A step uses a group that only a later step creates.",
         "No rank is in the group at that point, so that no rank takes the step.",
@@ -626,7 +628,7 @@ steps:
   - all_reduce: {tensor: x, group: pair}
 """,
     ),
-    _warning(
+    _explain_warning(
         "outcome_open",
         "No outcome is stated, and the program may end in more than one way.",
         "Its fault leaves open how it ends: the source of a broadcast may leave before an absent "

@@ -55,7 +55,7 @@ class Arrays(Protocol):
     def shares(self, part: Value, array: Value) -> bool:
         """Return whether a part of an array is in the array's own memory, and no copy."""
 
-    def reshaped(self, value: Any, shape: tuple[int, ...]) -> Any:
+    def reshape(self, value: Any, shape: tuple[int, ...]) -> Any:
         """Return `value` in another shape; a single element fills the shape."""
 
 
@@ -116,7 +116,7 @@ def is_exact(dtype: str) -> bool:
 
 
 @cache
-def promoted(first: str, second: str) -> str:
+def promote(first: str, second: str) -> str:
     """Return the dtype in which two tensors meet; TypeError where there is none."""
     if first == second:
         return first
@@ -142,7 +142,7 @@ def _of_one_kind(first: str, second: str) -> str:
 
 
 @cache
-def promoted_by_number(dtype: str, number: type) -> str:
+def promote_by_number(dtype: str, number: type) -> str:
     """Return the dtype of a tensor with a Python number of that type."""
     kinds = _KINDS.index(kind(dtype)), _KINDS.index(number.__name__)
     if kinds[1] <= kinds[0]:
@@ -217,7 +217,7 @@ class ArrayLibrary(ABC):
     def must_leave(self, dtype: str, *, is_product: bool = False) -> bool:
         """Return whether this library cannot compute in the dtype, so that NumPy has to."""
 
-    def wrapped(self, result: Value) -> Value:
+    def wrap(self, result: Value) -> Value:
         """Return a result as an array: NumPy gives a scalar where an array has no dimensions."""
         return result
 
@@ -284,7 +284,7 @@ class NumpyLibrary(ArrayLibrary):
         """Return False: NumPy computes in every dtype."""
         return False
 
-    def wrapped(self, result: Value) -> Value:
+    def wrap(self, result: Value) -> Value:
         """Return an array for a scalar."""
         return np.asarray(result)
 
@@ -400,10 +400,10 @@ def from_data(data: Value, dtype: str, max_elements: int) -> np.ndarray[Any, Any
     elif found.dtype.kind not in "biufc":
         message = "text cannot be used where numbers are wanted"
         raise TypeError(message)
-    return fitted(found, dtype)
+    return fit(found, dtype)
 
 
-def fitted(found: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+def fit(found: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
     """Return an array of numbers as a new one of that dtype; ValueError where one does not fit."""
     if found.dtype.kind == "c" and kind(dtype) != "complex":
         raise ValueError(unreal(dtype))

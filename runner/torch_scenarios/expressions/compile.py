@@ -207,12 +207,12 @@ def call_node(key: str, *arguments: ast.expr) -> ast.Call:
     return ast.Call(func=name_node(key), args=list(arguments), keywords=[], **HERE)
 
 
-def dotted_name(node: ast.expr) -> str | None:
+def read_name(node: ast.expr) -> str | None:
     """Return `a.b` of names alone, or None."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
-        base = dotted_name(node.value)
+        base = read_name(node.value)
         return f"{base}.{node.attr}" if base is not None else None
     return None
 
@@ -237,7 +237,7 @@ def constant(guarding: Guarding, node: ast.Constant) -> Guarded:
         return Guarded(node, is_number=True)
     kind = "text" if isinstance(value, str | bytes) else "`...`"
     message = f"an expression cannot hold {kind}"
-    word = _spelled_word(node)
+    word = _read_word(node)
     if word in DTYPE_NAMES and guarding.wants_dtype:
         hint: str | None = f"write a dtype without quotes: {word}"
     else:
@@ -268,7 +268,7 @@ def name(guarding: Guarding, node: ast.Name) -> Guarded:
 
 def attribute(guarding: Guarding, node: ast.Attribute) -> Guarded:
     """Allow the dotted name of a group and no attribute at all."""
-    dotted = dotted_name(node)
+    dotted = read_name(node)
     if dotted is not None and dotted in guarding.groups:
         guarding.names.add(dotted)
         return Guarded(name_node(dotted), roots=frozenset((dotted,)))
@@ -280,7 +280,7 @@ def refuse_attribute(guarding: Guarding, node: ast.Attribute, dotted: str | None
     shown = dotted or f".{node.attr}"
     message = f"`{shown}`: an expression has no attributes"
     hint = ATTRIBUTE_HINTS.get(node.attr)
-    word = _spelled_word(node)
+    word = _read_word(node)
     if word is not None:
         wanted = word in DTYPE_NAMES and guarding.wants_dtype
         hint = f"write a dtype by its name alone: {word}" if wanted else COMPARE
@@ -308,17 +308,17 @@ def alone(word: str) -> str:
     return f"`{word}` is a word, and has no value here"
 
 
-def _spelled_word(node: ast.expr) -> str | None:
+def _read_word(node: ast.expr) -> str | None:
     """Return the fixed word that a text, or an attribute of torch's, spells; else None."""
     if isinstance(node, ast.Constant):
         word = node.value if isinstance(node.value, str) else ""
     else:
-        base, _, last = (dotted_name(node) or "").rpartition(".")
+        base, _, last = (read_name(node) or "").rpartition(".")
         word = last.lower() if base.rpartition(".")[2] in _TORCHS else ""
     return word if word in FIXED_WORDS else None
 
 
-def _compared(guarding: Guarding, node: ast.Compare) -> list[Guarded]:
+def _guard_comparison(guarding: Guarding, node: ast.Compare) -> list[Guarded]:
     """Return the operands of a comparison; a word next to a parameter that holds one is itself."""
     operands = [node.left, *node.comparators]
     meet: set[int] = set()
@@ -353,7 +353,7 @@ def _as_words(guarding: Guarding, node: ast.expr) -> Guarded:
             guarding.nodes += 1
             return Guarded(constant_node(node.id))
         return guarding.visit(node)
-    word = _spelled_word(node)
+    word = _read_word(node)
     if word is None and not _is_text(node):
         return guarding.visit(node)
     known = FIXED_WORDS | guarding.listed
@@ -389,7 +389,7 @@ def binary(guarding: Guarding, node: ast.BinOp) -> Guarded:
         plain = ast.BinOp(left=left.node, op=node.op, right=right.node, **HERE)
         return Guarded(plain, is_number=True)
     symbol = BINARY[type(node.op)]
-    return Guarded(guarding.guarded_call(symbol, left.node, right.node), is_number=numbers)
+    return Guarded(guarding.call_guarded(symbol, left.node, right.node), is_number=numbers)
 
 
 def unary(guarding: Guarding, node: ast.UnaryOp) -> Guarded:
@@ -401,7 +401,7 @@ def unary(guarding: Guarding, node: ast.UnaryOp) -> Guarded:
         plain = ast.UnaryOp(op=node.op, operand=operand.node, **HERE)
         return Guarded(plain, is_number=True)
     key = _UNARY[type(node.op)]
-    return Guarded(guarding.guarded_call(key, operand.node), is_number=operand.is_number)
+    return Guarded(guarding.call_guarded(key, operand.node), is_number=operand.is_number)
 
 
 def boolean(guarding: Guarding, node: ast.BoolOp) -> Guarded:
@@ -431,7 +431,7 @@ def compare(guarding: Guarding, node: ast.Compare) -> Guarded:
     """
     if any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
         return _compare_identity(guarding, node)
-    parts = _compared(guarding, node)
+    parts = _guard_comparison(guarding, node)
     looks_inside = any(isinstance(op, ast.In | ast.NotIn) for op in node.ops)
     if not looks_inside and all(part.is_number for part in parts):
         return Guarded(
@@ -446,8 +446,8 @@ def compare(guarding: Guarding, node: ast.Compare) -> Guarded:
     symbols = [COMPARISONS[type(op)] for op in node.ops]
     nodes = [part.node for part in parts]
     if len(symbols) == 1:
-        return Guarded(guarding.guarded_call(symbols[0], *nodes), is_number=looks_inside)
-    return Guarded(guarding.guarded_call(CHAIN, constant_node(tuple(symbols)), *nodes))
+        return Guarded(guarding.call_guarded(symbols[0], *nodes), is_number=looks_inside)
+    return Guarded(guarding.call_guarded(CHAIN, constant_node(tuple(symbols)), *nodes))
 
 
 def _compare_identity(guarding: Guarding, node: ast.Compare) -> Guarded:
@@ -481,7 +481,7 @@ def call(guarding: Guarding, node: ast.Call) -> Guarded:
     """Allow a call of a function of the language, with as many arguments as it takes."""
     function = node.func
     if isinstance(function, ast.Attribute):
-        return refuse_attribute(guarding, function, dotted_name(function))
+        return refuse_attribute(guarding, function, read_name(function))
     if not isinstance(function, ast.Name):
         message = "only a function of the language can be called"
         return guarding.refuse(function, "expression_not_allowed", message)
@@ -523,7 +523,7 @@ def _ordinary_call(guarding: Guarding, node: ast.Call, name: str) -> Guarded:
     ]
     if name in _MEASURES and all(_is_part(argument) for argument in node.args):
         guarding.reads = read
-    made = guarding.guarded_call(f"{name}()", *(argument.node for argument in arguments))
+    made = guarding.call_guarded(f"{name}()", *(argument.node for argument in arguments))
     made.keywords = [
         ast.keyword(
             arg=keyword.arg,
@@ -600,7 +600,7 @@ def _police_arguments(guarding: Guarding, node: ast.Call, name: str, signature: 
 def _group(guarding: Guarding, node: ast.Call) -> ast.expr:
     """Return a group's name as a constant; a parameter may hold one, too."""
     group = node.args[0] if node.args else node.keywords[0].value
-    dotted = dotted_name(group)
+    dotted = read_name(group)
     if dotted is not None and (dotted in guarding.groups or dotted == WORLD):
         guarding.nodes += 1
         return constant_node(dotted)
@@ -641,7 +641,7 @@ def subscript(guarding: Guarding, node: ast.Subscript) -> Guarded:
     value = guarding.visit(node.value)
     index = _index(guarding, node.slice)
     roots = NOTHING if isinstance(node.slice, _COPYING) else value.roots
-    return Guarded(guarding.guarded_call(INDEX, value.node, index), roots=roots)
+    return Guarded(guarding.call_guarded(INDEX, value.node, index), roots=roots)
 
 
 def _index(guarding: Guarding, node: ast.expr) -> ast.expr:
@@ -692,7 +692,7 @@ def _generator(
     unpacks = not isinstance(generator.target, ast.Name)
     for target in _targets(generator.target):
         _bind(guarding, target, Variable(integers and not unpacks, iterable.roots))
-    each = guarding.guarded_call(EACH, iterable.node, weight, constant_node(unpacks))
+    each = guarding.call_guarded(EACH, iterable.node, weight, constant_node(unpacks))
     tests = [guarding.visit(test).node for test in generator.ifs]
     return ast.comprehension(target=generator.target, iter=each, ifs=tests, is_async=0)
 
@@ -828,7 +828,7 @@ class Guarding:
         """Return nodes guarded."""
         return [self.visit(node) for node in nodes]
 
-    def guarded_call(self, key: str, *arguments: ast.expr) -> ast.Call:
+    def call_guarded(self, key: str, *arguments: ast.expr) -> ast.Call:
         """Return a call of a guarded function; the expression then needs a budget."""
         self._begins = True
         return call_node(key, *arguments)
@@ -882,7 +882,7 @@ def compile_expression(
     """
     try:
         held = frozenset((*words, BACKEND))
-        parts = _compiled(text, frozenset(groups), held, frozenset(listed), limits)
+        parts = _compile(text, frozenset(groups), held, frozenset(listed), limits)
     except _RefusedError as refused:
         problems = [_problem(refusal, text, mark, known) for refusal in refused.refusals]
         raise ScenarioError(problems) from None
@@ -907,7 +907,7 @@ class _RefusedError(Exception):
 
 
 @lru_cache(maxsize=4096)
-def _compiled(
+def _compile(
     text: str,
     groups: frozenset[str],
     words: frozenset[str],
@@ -926,7 +926,7 @@ def _compiled(
             spans=lambda node: _span(node, source),
         )
         try:
-            tree = _parsed(source, limits)
+            tree = _parse(source, limits)
             guarded = guarding.guard(tree)
             if guarding.refusals:
                 raise _RefusedError(*guarding.refusals)
@@ -984,7 +984,7 @@ def _one_line(text: str) -> str:
     return "".join(" " if character.isspace() else character for character in text)
 
 
-def _parsed(source: str, limits: Limits) -> ast.expr:
+def _parse(source: str, limits: Limits) -> ast.expr:
     body = source.lstrip()
     indent = len(source) - len(body)
     try:
@@ -1016,7 +1016,7 @@ def _syntax(error: SyntaxError, source: str, span: tuple[int, int]) -> Expressio
         if symbol in source.replace("!=", ""):
             hint = f"write `{word}` for `{symbol}`"
             break
-    message, meant, inside = _missing(error.msg or "", source, span[0], inside)
+    message, meant, inside = _explain_missing(error.msg or "", source, span[0], inside)
     return ExpressionProblem("expression_syntax", message, hint or meant, inside)
 
 
@@ -1052,7 +1052,7 @@ _TOKEN = re.compile(r"\s*(?:([\w.]+|\"[^\"]*\"|'[^']*')|(\*\*|//|<<|>>|[<>=!]=|.
 _WORDS = frozenset({"and", "or", "not", "in", "is", "if", "else", "for"})
 
 
-def _missing(
+def _explain_missing(
     said: str, source: str, at: int, inside: tuple[int, int]
 ) -> tuple[str, str | None, tuple[int, int]]:
     """Return what is wrong at a place where Python reads no further, what would be right, where."""

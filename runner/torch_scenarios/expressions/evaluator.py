@@ -114,7 +114,7 @@ def no_part(target: Expression, rank: int) -> Problem:
     )
 
 
-def nothing_to_store(mark: Mark | None, rank: int) -> Problem:
+def refuse_store(mark: Mark | None, rank: int) -> Problem:
     """Return the problem for a store of what is neither a tensor nor numbers."""
     return Problem(
         code="cannot_compute",
@@ -253,7 +253,7 @@ def _any_number(value: Any) -> Any:
     raise TypeError(message)
 
 
-def listed(value: Any) -> list[Any]:
+def require_list(value: Any) -> list[Any]:
     """Return a list itself, for an operation may store into it; TypeError for anything else."""
     if not isinstance(value, list):
         message = f"{value!r} is not a list"
@@ -287,7 +287,7 @@ READ: dict[str, Callable[[Any], Any]] = {
     "ranks": wholes,
     "flag": flag,
     "seconds": seconds,
-    "objects": listed,
+    "objects": require_list,
 }
 
 
@@ -436,7 +436,7 @@ class Evaluator:
                 return form.value
             case Expression():
                 if self.undefined or self.busy:
-                    return self._watched(form)
+                    return self._watch(form)
                 return self._compute(form)
             case ListForm():
                 return [self.evaluate(item) for item in form.items]
@@ -458,7 +458,7 @@ class Evaluator:
             return [self._tree(value) for value in tree]
         return tree
 
-    def _watched(self, form: Expression) -> Any:
+    def _watch(self, form: Expression) -> Any:
         """Return the value of a form, and note what it reads that is undefined."""
         value = None
         try:
@@ -489,12 +489,12 @@ class Evaluator:
                 raise ScenarioError([unknown_on_rank(form, error.name, self.rank)]) from error
             if _NOT_HERE in str(error):
                 empty = sorted(name for name in form.names if self.scope.get(name, 0) is None)
-                made = {name: self.made_at(name) for name in empty}
+                made = {name: self.find_origin(name) for name in empty}
                 raise ScenarioError([valueless(form, made, self.rank)]) from error
             what = f"`{form.text.strip()}`"
             raise ScenarioError([cannot_compute(what, form.mark, self.rank, error)]) from error
 
-    def made_at(self, name: str) -> Mark | None:
+    def find_origin(self, name: str) -> Mark | None:
         """Return the place that gives a name its value; None where that is not known."""
         return None
 
@@ -562,16 +562,16 @@ class Evaluator:
                 value = self.tensor_value(form.value, dtype=stated or dtype)
                 if sizes is None or value is None:
                     return value
-                return self._guarded(lambda: self.arrays.reshaped(value, sizes), form.mark)
+                return self._guard(lambda: self.arrays.reshape(value, sizes), form.mark)
             case ListForm():
                 values = [self.tensor_value(item, dtype=dtype) for item in form.items]
                 if any(self.arrays.is_array(item) and tuple(item.shape) for item in values):
                     return values
-                return self._converted([self._item(value) for value in values], dtype, form.mark)
+                return self._convert([self._item(value) for value in values], dtype, form.mark)
             case _:
                 value = self.evaluate(form)
                 mark = form.mark if form is not None else None
-                return value if value is None else self._converted(value, dtype, mark)
+                return value if value is None else self._convert(value, dtype, mark)
 
     def sizes(self, form: Form | None) -> tuple[int, ...] | None:
         """Return a shape: an integer is one of one dimension. Raises ScenarioError."""
@@ -580,23 +580,23 @@ class Evaluator:
             return None
         listed = [value] if value.__class__ is int else value
         mark = form.mark if form is not None else None
-        return tuple(self._guarded(lambda: wholes(listed), mark))
+        return tuple(self._guard(lambda: wholes(listed), mark))
 
     def _item(self, value: Any) -> Any:
         return value.item() if self.arrays.is_array(value) else value
 
-    def _converted(self, value: Any, dtype: str | None, mark: Mark | None) -> Any:
+    def _convert(self, value: Any, dtype: str | None, mark: Mark | None) -> Any:
         arrays = self.arrays
         if arrays.is_array(value):
             if dtype is None or arrays.dtype(value) == dtype:
                 return value
         elif isinstance(value, list) and any(arrays.is_array(item) for item in value):
-            return [self._converted(item, dtype, mark) for item in value]
+            return [self._convert(item, dtype, mark) for item in value]
         elif isinstance(value, range):
             value = list(value)
-        return self._guarded(lambda: arrays.array(value, dtype or DEFAULT_DTYPE), mark)
+        return self._guard(lambda: arrays.array(value, dtype or DEFAULT_DTYPE), mark)
 
-    def _guarded(self, make: Callable[[], Any], mark: Mark | None) -> Any:
+    def _guard(self, make: Callable[[], Any], mark: Mark | None) -> Any:
         try:
             return make()
         except CANNOT_COMPUTE as error:
@@ -663,9 +663,9 @@ class TypedEvaluator(Evaluator):
     def seconds(self, form: Form) -> float | None:
         """Return a duration; None where it has none here. Raises ScenarioError."""
         value = self.evaluate(form)
-        return None if value is None else self._guarded(lambda: seconds(value), form.mark)
+        return None if value is None else self._guard(lambda: seconds(value), form.mark)
 
-    def counted(self, form: Form | None, variable: str, mark: Mark | None) -> list[int]:
+    def find_turns(self, form: Form | None, variable: str, mark: Mark | None) -> list[int]:
         """Return the integers that a `for` runs over; `mark` is the loop's own place.
 
         Raises ScenarioError.
@@ -687,5 +687,5 @@ class TypedEvaluator(Evaluator):
             return [self._tensor_argument(inner, item) for item in chosen.items]
         if isinstance(chosen, Constant) and isinstance(chosen.value, list):
             make = partial(data_at, self.arrays, DEPTHS[kind], chosen.value)
-            return self._guarded(make, chosen.mark)
+            return self._guard(make, chosen.mark)
         return self.evaluate(chosen)

@@ -18,11 +18,11 @@ from torch_scenarios.expressions.arrays import (
     NumpyLibrary,
     TorchLibrary,
     Value,
-    fitted,
+    fit,
     from_data,
     is_exact,
     kind,
-    promoted,
+    promote,
     unreal,
     widest,
 )
@@ -30,9 +30,9 @@ from torch_scenarios.expressions.operators import (
     RULES,
     Operators,
     Rule,
-    bounded,
+    bound,
+    choose_dtypes,
     is_number,
-    rounded,
 )
 from torch_scenarios.expressions.signatures import EACH, INDEX, SLICE
 from torch_scenarios.limits import DEFAULT, Budget, Limits, too_large
@@ -82,8 +82,8 @@ class Constructors:
         """Return the placement of which each member holds a contribution."""
         return f"Partial({op})"
 
-    def _made(self, array: np.ndarray[Any, Any], dtype: object) -> Value:
-        return self._library.from_numpy(fitted(array, dtype_name(dtype)))
+    def _make(self, array: np.ndarray[Any, Any], dtype: object) -> Value:
+        return self._library.from_numpy(fit(array, dtype_name(dtype)))
 
     def full(self, shape: Value, fill_value: Value, dtype: Value = None) -> Value:
         """Every element `fill_value`: a number, or a tensor of one element.
@@ -99,7 +99,7 @@ class Constructors:
         filling = np.asarray(fill_value)
         if dtype is None:
             dtype = "complex64" if filling.dtype.kind == "c" else DEFAULT_FLOAT
-        one = fitted(filling, dtype_name(dtype))
+        one = fit(filling, dtype_name(dtype))
         if one.ndim:
             message = "the fill value is one number"
             raise ValueError(message)
@@ -130,7 +130,7 @@ class Constructors:
         self._budget.tensor(max(ceil((last - first) / by), 0))
         whole = all(isinstance(each, int) for each in (first, last, by))
         wide = np.int64 if whole and is_exact(dtype_name(dtype)) else np.float64
-        return self._made(np.arange(first, last, by, dtype=wide), dtype)
+        return self._make(np.arange(first, last, by, dtype=wide), dtype)
 
     def linspace(
         self,
@@ -143,7 +143,7 @@ class Constructors:
         """`num` numbers at even distances from `start` to `stop`, which is the last of them."""
         (count,) = self._sizes([num])
         points = np.linspace(real_in(start), real_in(stop), count, endpoint=bool(endpoint))
-        return self._made(points, dtype)
+        return self._make(points, dtype)
 
     def eye(
         self,
@@ -154,7 +154,7 @@ class Constructors:
     ) -> Value:
         """Ones on the diagonal, `k` to the right of the main one."""
         rows, columns = self._sizes([n_rows, n_rows if n_cols is None else n_cols])
-        return self._made(np.eye(rows, columns, k=integer(k, "k")), dtype)
+        return self._make(np.eye(rows, columns, k=integer(k, "k")), dtype)
 
     def random(self, shape: Value, seed: Value, dtype: Value = DEFAULT_FLOAT) -> Value:
         """Uniform float32 numbers in [0, 1) of NumPy's PCG64; the seed decides them."""
@@ -168,7 +168,7 @@ class Constructors:
             message = "the seed is an integer that is not negative"
             raise ValueError(message)
         generator = np.random.default_rng(numbers if isinstance(seed, list) else numbers[0])
-        return self._made(generator.random(sizes, dtype=np.float32), dtype)
+        return self._make(generator.random(sizes, dtype=np.float32), dtype)
 
     def _sizes(self, shape: Value) -> tuple[int, ...]:
         found = sizes(shape)
@@ -270,16 +270,16 @@ class Parts:
         if isinstance(value, SEQUENCES):
             if isinstance(index, slice):
                 made = value[index]
-                self._budget.listed(len(made))
+                self._budget.charge_items(len(made))
                 return made
             return value[index if index.__class__ is bool else integer(index, "an index")]
         if isinstance(value, dict):
             return value[index]
         if not self._library.is_array(value):
-            message = f"{described(value)} has no parts"
+            message = f"{describe(value)} has no parts"
             raise TypeError(message)
         if isinstance(index, (list, range)) or self._library.is_array(index):
-            return self._taken(value, index)
+            return self._take(value, index)
         return self._library.view(value, self._index(index))
 
     def _index(self, index: Value) -> tuple[Any, ...]:
@@ -300,7 +300,7 @@ class Parts:
             return slice(*(_bound(each) for each in bounds))
         return integer(part, "an index")
 
-    def _taken(self, value: Value, index: Value) -> Value:
+    def _take(self, value: Value, index: Value) -> Value:
         """Return a copy of the elements that integers, or a mask, choose along dimension 0."""
         if not self._library.is_array(index):
             picked = [integer(each, "an index") for each in index]
@@ -313,7 +313,7 @@ class Parts:
             raise TypeError(message)
         rows = prod(value.shape[1:])
         self._budget.tensor(prod(index.shape) * rows if name != "bool" else prod(value.shape))
-        return value[self._operators.prepared(index, "bool" if name == "bool" else "int64")]
+        return value[self._operators.prepare(index, "bool" if name == "bool" else "int64")]
 
     def each(self, iterable: Value, weight: int, unpacks: bool) -> Value:
         """Return what a comprehension goes over, charged; a tensor by its first dimension."""
@@ -327,12 +327,12 @@ class Parts:
         elif isinstance(iterable, SEQUENCES):
             self._charge(len(iterable), weight)
         else:
-            message = f"{described(iterable)} has no items"
+            message = f"{describe(iterable)} has no items"
             raise TypeError(message)
         return [self.each(item, 1, unpacks=False) for item in iterable] if unpacks else iterable
 
     def _charge(self, count: int, weight: int) -> None:
-        self._budget.listed(count)
+        self._budget.charge_items(count)
         self._budget.operations(count * weight)
 
 
@@ -340,7 +340,7 @@ def _bound(value: Value) -> int | None:
     return None if value is None else integer(value, "the bound of a slice")
 
 
-def described(value: Value) -> str:
+def describe(value: Value) -> str:
     """Return what a value is, as the subject of a complaint."""
     if value is None:
         return "a name with no value on this rank"
@@ -381,43 +381,43 @@ class Elementwise:
     def table(self) -> dict[str, Callable[..., Any]]:
         """Return the functions by name."""
         return {
-            "exp": self._rounding("exp"),
-            "log": self._rounding("log"),
-            "sqrt": self._rounding("sqrt"),
-            "tanh": self._rounding("tanh"),
-            "log1p": self._rounding("log1p"),
-            "expm1": self._rounding("expm1"),
-            "log2": self._rounding("log2"),
+            "exp": self._make_rounding("exp"),
+            "log": self._make_rounding("log"),
+            "sqrt": self._make_rounding("sqrt"),
+            "tanh": self._make_rounding("tanh"),
+            "log1p": self._make_rounding("log1p"),
+            "expm1": self._make_rounding("expm1"),
+            "log2": self._make_rounding("log2"),
             "floor": self._whole("floor"),
             "ceil": self._whole("ceil"),
             "round": self._whole("round"),
             "sign": self.sign,
             "square": self.square,
-            "isfinite": self._asking("isfinite"),
-            "isnan": self._asking("isnan"),
+            "isfinite": self._make_test("isfinite"),
+            "isnan": self._make_test("isnan"),
             "abs": self.absolute,
-            "minimum": self._ordering("minimum"),
-            "maximum": self._ordering("maximum"),
+            "minimum": self._make_choice("minimum"),
+            "maximum": self._make_choice("maximum"),
             "where": self.where,
             "astype": self.astype,
         }
 
-    def _rounding(self, name: str) -> Callable[[Any], Any]:
+    def _make_rounding(self, name: str) -> Callable[[Any], Any]:
         function, of_numbers = getattr(self._library.xp, name), getattr(np, name)
 
-        def rounding(x: Value) -> Value:
+        def round_each(x: Value) -> Value:
             x = self._operators.operand(x)
             if is_number(x):
                 with np.errstate(all="ignore"):
                     return of_numbers(complex(x) if isinstance(x, complex) else float(x)).item()
             dtype = self._library.name(x)
             result = "float32" if is_exact(dtype) else dtype
-            self._budget.shaped(x.shape)
+            self._budget.charge_shape(x.shape)
             with self._library.quiet():
-                made = function(self._operators.prepared(x, widest(result)))
-            return self._operators.finished(made, result)
+                made = function(self._operators.prepare(x, widest(result)))
+            return self._operators.finish(made, result)
 
-        return rounding
+        return round_each
 
     def _whole(self, name: str) -> Callable[[Any], Any]:
         """Return `floor`, `ceil` or `round` (half to even, as the standard says).
@@ -435,11 +435,11 @@ class Elementwise:
             if kind(dtype) == "complex" or (kind(dtype) == "bool"):
                 message = f"{name} takes real numbers, not {dtype}"
                 raise TypeError(message)
-            self._budget.shaped(x.shape)
+            self._budget.charge_shape(x.shape)
             if is_exact(dtype):
                 return self._library.copy(x)
-            made = function(self._operators.prepared(x, widest(dtype)))
-            return self._operators.finished(made, dtype)
+            made = function(self._operators.prepare(x, widest(dtype)))
+            return self._operators.finish(made, dtype)
 
         return whole
 
@@ -455,19 +455,19 @@ class Elementwise:
         dtype = self._numeric("sign", x)
         if dtype.startswith("u"):
             made = self._library.xp.where(
-                self._operators.prepared(x, "bool"),
+                self._operators.prepare(x, "bool"),
                 self._array(1, "int64"),
                 self._array(0, "int64"),
             )
-            return self._operators.finished(made, dtype)
-        wide = self._operators.prepared(x, "int64" if is_exact(dtype) else widest(dtype))
+            return self._operators.finish(made, dtype)
+        wide = self._operators.prepare(x, "int64" if is_exact(dtype) else widest(dtype))
         with self._library.quiet():
             if kind(dtype) == "complex":
                 made = wide / self._library.xp.abs(wide)
                 made = self._library.xp.where(wide == 0, wide, made)
             else:
                 made = self._library.xp.sign(wide)
-        return self._operators.finished(made, dtype)
+        return self._operators.finish(made, dtype)
 
     def square(self, x: Value) -> Value:
         """Return `x * x`."""
@@ -482,23 +482,23 @@ class Elementwise:
         if dtype == "bool":
             message = f"{name} takes numbers, not bool"
             raise TypeError(message)
-        self._budget.shaped(x.shape)
+        self._budget.charge_shape(x.shape)
         return dtype
 
-    def _asking(self, name: str) -> Callable[[Any], Any]:
+    def _make_test(self, name: str) -> Callable[[Any], Any]:
         """Return `isfinite` or `isnan`: true or false for each element."""
         function, of_numbers = getattr(self._library.xp, name), getattr(np, name)
 
-        def asking(x: Value) -> Value:
+        def test(x: Value) -> Value:
             x = self._operators.operand(x)
             if is_number(x):
                 return bool(of_numbers(complex(x) if isinstance(x, complex) else float(x)))
             dtype = self._library.name(x)
-            self._budget.shaped(x.shape)
+            self._budget.charge_shape(x.shape)
             wide = "float64" if is_exact(dtype) else widest(dtype)
-            return self._operators.finished(function(self._operators.prepared(x, wide)), "bool")
+            return self._operators.finish(function(self._operators.prepare(x, wide)), "bool")
 
-        return asking
+        return test
 
     def absolute(self, x: Value) -> Value:
         """`abs(x)`: of complex numbers their size."""
@@ -506,33 +506,33 @@ class Elementwise:
         if is_number(x):
             return abs(x)
         dtype = self._library.name(x)
-        self._budget.shaped(x.shape)
+        self._budget.charge_shape(x.shape)
         if dtype == "bool":
             return self._library.copy(x)
-        compute = rounded(dtype)[1]
+        compute = choose_dtypes(dtype)[1]
         with self._library.quiet():
-            made = self._library.xp.abs(self._operators.prepared(x, compute))
-        return self._operators.finished(made, _PARTS.get(dtype, dtype))
+            made = self._library.xp.abs(self._operators.prepare(x, compute))
+        return self._operators.finish(made, _PARTS.get(dtype, dtype))
 
-    def _ordering(self, name: str) -> Callable[[Any, Any], Any]:
+    def _make_choice(self, name: str) -> Callable[[Any, Any], Any]:
         function, choose = getattr(self._library.xp, name), _CHOICES[name]
 
-        def ordering(x1: Value, x2: Value) -> Value:
+        def choose_each(x1: Value, x2: Value) -> Value:
             first, second = self._operators.operand(x1), self._operators.operand(x2)
             if is_number(first) and is_number(second):
                 nan = [each for each in (first, second) if isinstance(each, float) and isnan(each)]
                 return nan[0] if nan else choose(first, second)
-            dtype = self._operators.meeting(first, second)
+            dtype = self._operators.promote(first, second)
             if kind(dtype) == "complex":
                 message = "complex numbers have no order"
                 raise TypeError(message)
             self._operators.charge(first, second)
-            compute = rounded(dtype)[1]
-            return self._operators.finished(
+            compute = choose_dtypes(dtype)[1]
+            return self._operators.finish(
                 function(self._array(first, compute), self._array(second, compute)), dtype
             )
 
-        return ordering
+        return choose_each
 
     def where(self, condition: Value, x1: Value, x2: Value) -> Value:
         """Where the condition is true (not zero) the element of x1, elsewhere of x2."""
@@ -541,25 +541,25 @@ class Elementwise:
             return first if condition else second
         if is_number(first) and is_number(second):
             first = self._operators.tensor(complex(first) if _is_complex(second) else first)
-        dtype = self._operators.meeting(first, second)
+        dtype = self._operators.promote(first, second)
         chosen = self._array(condition, "bool")
         self._operators.charge(first, second)
         for each in (first, second):
             self._operators.charge(chosen, each)
         made = self._library.xp.where(chosen, self._array(first, dtype), self._array(second, dtype))
-        return self._operators.finished(made, dtype)
+        return self._operators.finish(made, dtype)
 
     def astype(self, x: Value, dtype: Value) -> Value:
         """Return a copy in another dtype; integers wrap, floats are cut off towards zero."""
         array = self._operators.tensor(x)
-        self._budget.shaped(array.shape)
+        self._budget.charge_shape(array.shape)
         return self._library.cast(array, dtype_name(dtype))
 
     def _array(self, value: Value, dtype: str) -> Value:
         """Return an operand as an array of that dtype."""
         if is_number(value):
             return self._library.from_numpy(from_data(value, dtype, self._budget.elements))
-        return self._operators.prepared(value, dtype)
+        return self._operators.prepare(value, dtype)
 
 
 def _is_complex(value: Value) -> bool:
@@ -615,16 +615,16 @@ class Reductions:
     ) -> Value:
         """Add up."""
         if isinstance(x, list | tuple | range):
-            return self._combined("+", x, 0, axis)
-        return self._accumulated("sum", x, axis, keepdims, dtype)
+            return self._combine("+", x, 0, axis)
+        return self._accumulate("sum", x, axis, keepdims, dtype)
 
     def prod(
         self, x: Value, axis: Value = None, keepdims: Value = None, dtype: Value = None
     ) -> Value:
         """Multiply together."""
         if isinstance(x, list | tuple | range):
-            return self._combined("*", x, 1, axis)
-        return self._accumulated("prod", x, axis, keepdims, dtype)
+            return self._combine("*", x, 1, axis)
+        return self._accumulate("prod", x, axis, keepdims, dtype)
 
     def min(self, x: Value, *more: Value, axis: Value = None, keepdims: Value = None) -> Value:
         """Return the least element, number, or the elementwise least of a list of tensors."""
@@ -637,7 +637,7 @@ class Reductions:
     def mean(self, x: Value, axis: Value = None, keepdims: Value = None) -> Value:
         """Return the arithmetic mean; of integers as float32."""
         if isinstance(x, list | tuple | range):
-            total = self._combined("+", x, 0, axis)
+            total = self._combine("+", x, 0, axis)
             if is_number(total):
                 return total / len(x)
             return self._operators.arithmetic(_RULES["/"], total, len(x))
@@ -645,16 +645,16 @@ class Reductions:
         dtype = self._library.name(array)
         result = "float32" if is_exact(dtype) else dtype
         chosen = axes(axis)
-        self._budget.shaped(array.shape)
-        wide = self._operators.prepared(array, widest(result))
+        self._budget.charge_shape(array.shape)
+        wide = self._operators.prepare(array, widest(result))
         with self._library.quiet():
             made = self._library.xp.sum(wide, axis=chosen, keepdims=bool(keepdims))
             count = prod(array.shape) // max(prod(made.shape), 1)
-            return self._operators.finished(self._library.wrapped(made) / count, result)
+            return self._operators.finish(self._library.wrap(made) / count, result)
 
     # ------------------------------------------------------------------ of lists
 
-    def _combined(self, symbol: str, items: Value, empty: int, axis: Value) -> Value:
+    def _combine(self, symbol: str, items: Value, empty: int, axis: Value) -> Value:
         """Combine a list: numbers as numbers, tensors element by element in their own dtype."""
         if axis is not None:
             message = "a list has no axes; stack(list) makes one tensor of it"
@@ -662,25 +662,25 @@ class Reductions:
         self._budget.operations(len(items))
         if all(is_number(item) for item in items):
             rule = _RULES[symbol]
-            return reduce(lambda first, second: bounded(rule.scalar(first, second)), items, empty)
+            return reduce(lambda first, second: bound(rule.scalar(first, second)), items, empty)
         operands = [self._operators.operand(item) for item in items]
         names = [self._library.name(each) for each in operands if not is_number(each)]
-        result = reduce(promoted, names)
+        result = reduce(promote, names)
         total = operands[0]
         total = +total if is_number(total) else self._library.cast(total, widest(result))
         for each in operands[1:]:
-            total = self._folded(_RULES[symbol], total, each)
-        return self._operators.finished(total, result)
+            total = self._fold(_RULES[symbol], total, each)
+        return self._operators.finish(total, result)
 
-    def _folded(self, rule: Rule, total: Value, each: Value) -> Value:
+    def _fold(self, rule: Rule, total: Value, each: Value) -> Value:
         """Return `total`, which no other value shares, combined with one more operand."""
         if is_number(total) and is_number(each):
             return rule.scalar(total, each)
         if is_number(total) or is_number(each) or total.shape != each.shape:
             return self._operators.arithmetic(rule, total, each)
-        self._budget.shaped(each.shape)
+        self._budget.charge_shape(each.shape)
         if is_exact(self._library.name(total)):
-            each = self._operators.prepared(each, self._library.name(total))
+            each = self._operators.prepare(each, self._library.name(total))
         with self._library.quiet():
             return _INTO[rule.symbol](total, each)
 
@@ -713,16 +713,16 @@ class Reductions:
         if kind(dtype) == "complex":
             message = "complex numbers have no order"
             raise TypeError(message)
-        self._budget.shaped(array.shape)
-        wide = self._operators.prepared(array, widest(dtype))
+        self._budget.charge_shape(array.shape)
+        wide = self._operators.prepare(array, widest(dtype))
         function = getattr(self._library.xp, name)
         with self._library.quiet():
             made = function(wide, axis=axes(axis), keepdims=bool(keepdims))
-        return self._operators.finished(made, dtype)
+        return self._operators.finish(made, dtype)
 
     # ------------------------------------------------------------------ of one tensor
 
-    def _accumulated(
+    def _accumulate(
         self,
         name: str,
         x: Value,
@@ -732,16 +732,16 @@ class Reductions:
     ) -> Value:
         array = self._operators.tensor(x)
         held = self._library.name(array)
-        result = self._summed_dtype(held, dtype)
-        self._budget.shaped(array.shape)
+        result = self._choose_sum_dtype(held, dtype)
+        self._budget.charge_shape(array.shape)
         compute = "int64" if is_exact(result) and is_exact(held) else widest(held)
-        wide = self._operators.prepared(array, compute)
+        wide = self._operators.prepare(array, compute)
         with self._library.quiet():
             made = getattr(self._library.xp, name)(wide, axis=axes(axis), keepdims=bool(keepdims))
-        return self._operators.finished(made, result)
+        return self._operators.finish(made, result)
 
     @staticmethod
-    def _summed_dtype(held: str, dtype: Value) -> str:
+    def _choose_sum_dtype(held: str, dtype: Value) -> str:
         """Return the dtype of a sum: 64 bits of integers, unless one is asked for."""
         if dtype is not None:
             return dtype_name(dtype)
@@ -758,10 +758,10 @@ class Reductions:
                 self._budget.operations(len(x))
                 return of_numbers(x)
             array = self._operators.tensor(x)
-            self._budget.shaped(array.shape)
-            wide = self._operators.prepared(array, "bool")
+            self._budget.charge_shape(array.shape)
+            wide = self._operators.prepare(array, "bool")
             made = function(wide, axis=axes(axis), keepdims=bool(keepdims))
-            return self._operators.finished(made, "bool")
+            return self._operators.finish(made, "bool")
 
         return truth
 
@@ -785,9 +785,9 @@ class Reductions:
             if not prod(array.shape):
                 message = f"{name} of a tensor without elements"
                 raise ValueError(message)
-            self._budget.shaped(array.shape)
+            self._budget.charge_shape(array.shape)
             # which of equal elements is the first, only one library should say
-            wide = self._library.to_numpy(self._operators.prepared(array, widest(dtype)))
+            wide = self._library.to_numpy(self._operators.prepare(array, widest(dtype)))
             made = np.asarray(
                 function(wide, axis=None if axis is None else integer(axis, "an axis"))
             )
@@ -812,20 +812,20 @@ class Reductions:
             message = "cumulative_sum of several dimensions needs its axis"
             raise ValueError(message)
         along = 0 if axis is None else integer(axis, "an axis")
-        result = self._summed_dtype(held, dtype)
-        self._budget.shaped(array.shape)
+        result = self._choose_sum_dtype(held, dtype)
+        self._budget.charge_shape(array.shape)
         compute = "int64" if is_exact(result) and is_exact(held) else widest(held)
-        wide = self._operators.prepared(array, compute)
+        wide = self._operators.prepare(array, compute)
         with self._library.quiet():
             made = self._library.xp.cumulative_sum(
                 wide, axis=along, include_initial=bool(include_initial)
             )
-        return self._operators.finished(made, result)
+        return self._operators.finish(made, result)
 
     def matmul(self, x1: Value, x2: Value) -> Value:
         """Return the matrix product; floats are computed in float64."""
         first, second = self._operators.tensor(x1), self._operators.tensor(x2)
-        dtype = self._operators.meeting(first, second)
+        dtype = self._operators.promote(first, second)
         if dtype == "bool":
             message = "matmul takes numbers, not bool"
             raise TypeError(message)
@@ -844,10 +844,10 @@ class Reductions:
             self._budget.matmul(products)
         self._budget.tensor(batches * rows * columns)
         compute = "int64" if is_exact(dtype) else widest(dtype)
-        operands = (self._operators.prepared(each, compute) for each in (first, second))
+        operands = (self._operators.prepare(each, compute) for each in (first, second))
         with self._library.quiet():
             made = self._library.xp.matmul(*operands)
-        return self._operators.finished(made, dtype)
+        return self._operators.finish(made, dtype)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -900,7 +900,7 @@ class Shaping:
         array = self._operators.tensor(x)
         parts = shape if isinstance(shape, SEQUENCES) else [shape]
         sizes = tuple(integer(each, "a size") for each in parts)
-        self._budget.shaped(array.shape)
+        self._budget.charge_shape(array.shape)
         known = prod(each for each in sizes if each != -1)
         count = prod(array.shape)
         if sizes.count(-1) > 1 or min(sizes, default=0) < -1 or not _fills(count, known, sizes):
@@ -926,13 +926,13 @@ class Shaping:
 
     def concat(self, arrays: Value, axis: Value = 0) -> Value:
         """Join tensors along a dimension they have."""
-        return self._joined("concat", arrays, axis)
+        return self._join("concat", arrays, axis)
 
     def stack(self, arrays: Value, axis: Value = 0) -> Value:
         """Join tensors of one shape along a new dimension."""
-        return self._joined("stack", arrays, axis)
+        return self._join("stack", arrays, axis)
 
-    def _joined(self, name: str, arrays: Value, axis: Value) -> Value:
+    def _join(self, name: str, arrays: Value, axis: Value) -> Value:
         if self._library.is_array(arrays) and arrays.shape:
             arrays = self._parts.each(arrays, 1, unpacks=False)
         if not isinstance(arrays, SEQUENCES) or not arrays:
@@ -942,8 +942,8 @@ class Shaping:
         self._budget.tensor(sum(prod(each.shape) for each in parts))
         dtype = self._library.name(parts[0])
         for each in parts[1:]:
-            dtype = promoted(dtype, self._library.name(each))
-        cast = [self._operators.prepared(each, dtype) for each in parts]
+            dtype = promote(dtype, self._library.name(each))
+        cast = [self._operators.prepare(each, dtype) for each in parts]
         function = getattr(self._library.xp, name)
         if axis is None and name == "concat":
             return function([self._library.xp.reshape(each, (-1,)) for each in cast], axis=0)
@@ -952,13 +952,13 @@ class Shaping:
     def flip(self, x: Value, axis: Value = None) -> Value:
         """Return a copy with the elements in reverse, along every dimension or those given."""
         array = self._operators.tensor(x)
-        self._budget.shaped(array.shape)
+        self._budget.charge_shape(array.shape)
         return self._library.copy(self._library.xp.flip(array, axis=axes(axis)))
 
     def roll(self, x: Value, shift: Value, axis: Value = None) -> Value:
         """Return a copy whose elements moved on by `shift`, the last ones coming in first."""
         array = self._operators.tensor(x)
-        self._budget.shaped(array.shape)
+        self._budget.charge_shape(array.shape)
         return self._library.xp.roll(array, axes(shift), axis=axes(axis))
 
     def len(self, x: Value) -> int:
@@ -967,7 +967,7 @@ class Shaping:
             return len(x)
         if self._library.is_array(x) and x.shape:
             return int(x.shape[0])
-        message = f"{described(x)} has no length"
+        message = f"{describe(x)} has no length"
         raise TypeError(message)
 
     def shape(self, x: Value) -> list[int]:
@@ -984,7 +984,7 @@ class Shaping:
         what = "a bound of range"
         made = range(integer(first, what), integer(last, what), integer(step, what))
         if made and (made[-1] - made[0]) // made.step + 1 > self._budget.items:
-            self._budget.listed(self._budget.items + 1)
+            self._budget.charge_items(self._budget.items + 1)
         return made
 
     # ------------------------------------------------------------------ numbers
@@ -1050,26 +1050,26 @@ class NumpyArrays:
         return Parts(self._operators)
 
     @cached_property
-    def _shaping(self) -> Shaping:
+    def _shaper(self) -> Shaping:
         return Shaping(self._operators, self._parts)
 
     @cached_property
-    def _copying(self) -> dict[str, Callable[..., Any]]:
+    def _copiers(self) -> dict[str, Callable[..., Any]]:
         """The functions that make new tensors from tensors, by name."""
         elementwise = Elementwise(self._operators).table()
         reductions = Reductions(
             self._operators, elementwise["minimum"], elementwise["maximum"]
         ).table()
-        return {**elementwise, **reductions, **self._shaping.table()}
+        return {**elementwise, **reductions, **self._shaper.table()}
 
     @cached_property
     def _functions(self) -> dict[str, Callable[..., Any]]:
-        copying = self._copying
+        copying = self._copiers
         made = {**Constructors(self._operators).table(), **copying}
         return {
             **{f"{name}()": function for name, function in made.items()},
             **self._parts.table(),
-            **self._shaping.views(),
+            **self._shaper.views(),
             **self._operators.table(),
             "@": copying["matmul"],
         }
@@ -1087,7 +1087,7 @@ class NumpyArrays:
         if self._library.is_array(data):
             if kind(self._library.name(data)) == "complex" and kind(name) != "complex":
                 raise ValueError(unreal(name))
-            return self._library.cast(self._library.wrapped(data), name)
+            return self._library.cast(self._library.wrap(data), name)
         return self._library.from_numpy(from_data(data, name, self._limits.max_elements))
 
     def copy(self, value: Value) -> Value:
@@ -1122,7 +1122,7 @@ class NumpyArrays:
         cast = self._library.cast(value, self._library.name(part))
         part[...] = self._library.xp.broadcast_to(cast, shape)
 
-    def reshaped(self, value: Value, shape: tuple[int, ...]) -> Value:
+    def reshape(self, value: Value, shape: tuple[int, ...]) -> Value:
         """Return `value` in another shape; a single element fills the shape.
 
         ValueError where the elements do not fill it, or where it is too large.
@@ -1182,11 +1182,11 @@ class TorchArrays(NumpyArrays):
         return Operators(self._library, self._budget, self._host._operators)  # noqa: SLF001
 
     @cached_property
-    def _copying(self) -> dict[str, Callable[..., Any]]:
-        host = self._host._copying  # noqa: SLF001 -- its own class
+    def _copiers(self) -> dict[str, Callable[..., Any]]:
+        host = self._host._copiers  # noqa: SLF001 -- its own class
         return {
             name: self._by_either(function, host[name], is_product=name == "matmul")
-            for name, function in super()._copying.items()
+            for name, function in super()._copiers.items()
         }
 
     def _by_either(
@@ -1201,17 +1201,17 @@ class TorchArrays(NumpyArrays):
                 library.name(value), is_product=is_product
             )
 
-        def lowered(value: Value) -> Value:
+        def lower(value: Value) -> Value:
             if isinstance(value, list | tuple):
-                return [lowered(item) for item in value]
+                return [lower(item) for item in value]
             return library.to_numpy(value) if library.is_array(value) else value
 
         def either(*arguments: Value, **keywords: Value) -> Value:
             if not any(leaves(value) for value in (*arguments, *keywords.values())):
                 return function(*arguments, **keywords)
             made = host(
-                *(lowered(value) for value in arguments),
-                **{name: lowered(value) for name, value in keywords.items()},
+                *(lower(value) for value in arguments),
+                **{name: lower(value) for name, value in keywords.items()},
             )
             return library.from_numpy(made) if self._host.is_array(made) else made
 

@@ -60,7 +60,7 @@ def is_hollow(value: object) -> bool:
     return isinstance(value, np.ndarray) and bool(value.__array_interface__["data"][0] == _ADDRESS)
 
 
-def picked(values: np.ndarray[Any, Any], rows: Any) -> np.ndarray[Any, Any]:
+def pick(values: np.ndarray[Any, Any], rows: Any) -> np.ndarray[Any, Any]:
     """Return the rows of an array that are picked; of a hollow one it copies nothing."""
     if is_hollow(values):
         return hollow((len(rows), *values.shape[1:]), values.dtype)
@@ -89,7 +89,9 @@ def _elementwise(given: Sequence[Value], _made: Value) -> tuple[int, ...]:
     return np.broadcast_shapes(*_shapes(given))
 
 
-def _reduced(given: Sequence[Value], axis: Value = None, keepdims: Value = None) -> tuple[int, ...]:
+def _reduce_shape(
+    given: Sequence[Value], axis: Value = None, keepdims: Value = None
+) -> tuple[int, ...]:
     """Return the shape of a tensor that is reduced along dimensions, or of a list's elements."""
     first = given[0]
     if not _whole(first):
@@ -114,7 +116,7 @@ def _product(given: Sequence[Value]) -> tuple[int, ...]:
     return found[:-1] if len(two) == 1 else found
 
 
-def _joined(name: str, arrays: Value, axis: int) -> tuple[int, ...]:
+def _join_shapes(name: str, arrays: Value, axis: int) -> tuple[int, ...]:
     shapes = _shapes(arrays)
     if name == "stack()":
         at = axis % (len(shapes[0]) + 1)
@@ -153,25 +155,27 @@ class HollowArrays(NumpyArrays):
 
     @cached_property
     def _hollow(self) -> dict[str, Callable[..., Any]]:
-        return {key: self._lowered(key, each) for key, each in super().functions().items()}
+        return {key: self._lower(key, each) for key, each in super().functions().items()}
 
-    def _lowered(self, key: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    def _lower(self, key: str, plain: Callable[..., Any]) -> Callable[..., Any]:
         if key in _ELEMENTWISE:
             return _by(plain, lambda given, _named: _elementwise(given[:3], None))
         if key in _REDUCING:
-            return _by(plain, lambda given, named: _reduced(given, *given[1:], **named))
+            return _by(plain, lambda given, named: _reduce_shape(given, *given[1:], **named))
         if key in {"@", "matmul()"}:
             return _by(plain, lambda given, _named: _product(given))
         if key in {"concat()", "stack()"}:
             return _by(
                 plain,
-                lambda given, named: _joined(key, given[0], *given[1:], **named or {"axis": 0}),
+                lambda given, named: _join_shapes(
+                    key, given[0], *given[1:], **named or {"axis": 0}
+                ),
             )
         lowered: dict[str, Callable[..., Any]] = {
-            **dict.fromkeys(_SHAPED, _filled),
+            **dict.fromkeys(_SHAPED, _fill),
             **dict.fromkeys(_NUMBERS, _number),
             "arange()": _count_up,
-            "linspace()": _spaced,
+            "linspace()": _space,
             "eye()": _unit,
             INDEX: _part,
             EACH: _each,
@@ -190,7 +194,7 @@ class HollowArrays(NumpyArrays):
         """Return the array itself, which nothing changes."""
         return value
 
-    def reshaped(self, value: Value, shape: tuple[int, ...]) -> Value:
+    def reshape(self, value: Value, shape: tuple[int, ...]) -> Value:
         """Return an array in another shape; a single element fills the shape."""
         held = prod(value.shape)
         if min(shape, default=0) < 0 or held not in {1, prod(shape)}:
@@ -215,14 +219,14 @@ def _by(
 ) -> Callable[..., Any]:
     """Return a function whose result has a shape that is known, and the dtype of `plain`'s own."""
 
-    def lowered(*given: Value, **named: Value) -> Value:
+    def lower(*given: Value, **named: Value) -> Value:
         if not _arrays_in(given):
             return plain(*given, **named)
         shape = shape_of(given, named)
         made = plain(*(_probe(each) for each in given), **named)
         return hollow(shape, made.dtype) if _whole(made) else made
 
-    return lowered
+    return lower
 
 
 def _arrays_in(given: Sequence[Value]) -> bool:
@@ -231,7 +235,7 @@ def _arrays_in(given: Sequence[Value]) -> bool:
     )
 
 
-def _filled(plain: Callable[..., Any], shape: Value, *given: Value, **named: Value) -> Value:
+def _fill(plain: Callable[..., Any], shape: Value, *given: Value, **named: Value) -> Value:
     """`full`, `zeros`, `ones`, `random`: what they are filled with is not looked at."""
     wide = sizes(shape)
     given = tuple(0 if _whole(each) else each for each in given)
@@ -247,12 +251,12 @@ def _count_up(
     return hollow((count,), plain(0, 1, 1, **named).dtype if named else plain(first, first).dtype)
 
 
-def _spaced(plain: Callable[..., Any], *given: Value, **named: Value) -> Value:
+def _space(plain: Callable[..., Any], *given: Value, **named: Value) -> Value:
     made = plain(*given, **named)
     return hollow(made.shape, made.dtype)
 
 
-_unit = _spaced
+_unit = _space
 
 
 def _number(plain: Callable[..., Any], *given: Value, **named: Value) -> Value:

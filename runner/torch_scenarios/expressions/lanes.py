@@ -2,7 +2,7 @@
 
 What differs from rank to rank is bound to :class:`Lanes` (a number on each rank) or :class:`Stack`
 (a tensor on each rank), what is the same to itself; then the expression's own code is run, with the
-functions of :func:`laned`. Where Python needs one truth value, size or list and the ranks
+functions of :func:`lift_functions`. Where Python needs one truth value, size or list and the ranks
 disagree, :class:`Diverge` says which ranks go together, and :func:`split` runs the same code on
 each part; at last on one rank alone, as the worker does. So there is one semantics of expressions:
 what is here may be slower or quicker than rank by rank, and never gives another value.
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.expressions.arrays import Arrays
 from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE, TypedEvaluator
-from torch_scenarios.expressions.hollow import ValueNeeded, hollow, is_hollow, picked
+from torch_scenarios.expressions.hollow import ValueNeeded, hollow, is_hollow, pick
 from torch_scenarios.expressions.signatures import BEGIN, CHAIN, EACH, INDEX, SLICE
 from torch_scenarios.expressions.values import Selector
 from torch_scenarios.limits import BoundError
@@ -108,7 +108,7 @@ class Lanes:
         """Return the numbers of some rows."""
         return Lanes(self.values[rows], self._most)
 
-    def copied(self) -> Lanes:
+    def copy(self) -> Lanes:
         """Return the numbers themselves, which nothing changes."""
         return self
 
@@ -340,7 +340,7 @@ class Stack:
 
     def take(self, rows: NDArray[np.int64] | None = None) -> NDArray[Any]:
         """Return the elements `[L, *shape]`, or a copy of those of some rows."""
-        return self._values if rows is None else picked(self._values, rows)
+        return self._values if rows is None else pick(self._values, rows)
 
     def row(self, row: int) -> NDArray[Any]:
         """Return one rank's tensor."""
@@ -348,22 +348,22 @@ class Stack:
 
     def among(self, rows: NDArray[np.int64]) -> Stack:
         """Return the tensors of some rows."""
-        return Stack(picked(self._values, rows))
+        return Stack(pick(self._values, rows))
 
-    def copied(self) -> Stack:
+    def copy(self) -> Stack:
         """Return tensors that nothing else holds."""
         found = self.take()
         return Stack(found if is_hollow(found) else found.copy())
 
-    def indexed(self, index: tuple[Any, ...]) -> Stack:
+    def index(self, index: tuple[Any, ...]) -> Stack:
         """Return the same part of every tensor, by integers, slices and None."""
         return Stack(self._values[(slice(None), *index, ...)])
 
-    def gathered(self, at: NDArray[np.int64]) -> Stack:
+    def gather(self, at: NDArray[np.int64]) -> Stack:
         """Return each tensor's own part, by places `[L, ...]` along dimension 0."""
-        return Stack(gathered(self._values, at))
+        return Stack(gather_parts(self._values, at))
 
-    def reshaped(self, shape: tuple[int, ...]) -> Stack:
+    def reshape(self, shape: tuple[int, ...]) -> Stack:
         """Return the tensors in another shape of as many elements."""
         return Stack(self._values.reshape(len(self._values), *shape))
 
@@ -371,7 +371,7 @@ class Stack:
         """Return the part of each tensor that a function takes of it; None where it is a copy."""
         return None
 
-    def joined(self, parts: Sequence[tuple[NDArray[np.int64], Any]], size: int) -> Stack:
+    def join(self, parts: Sequence[tuple[NDArray[np.int64], Any]], size: int) -> Stack:
         """Return as one what is a tensor of one shape and dtype on all of `size` rows."""
         if any(
             is_hollow(value.take() if isinstance(value, Stack) else value) for _, value in parts
@@ -399,7 +399,7 @@ class Stack:
         raise Diverge
 
 
-def gathered(values: NDArray[Any], at: NDArray[np.int64]) -> NDArray[Any]:
+def gather_parts(values: NDArray[Any], at: NDArray[np.int64]) -> NDArray[Any]:
     """Return from each of `values` `[L or 1, n, ...]` what is at places `[L, ...]`."""
     if is_hollow(values):
         return hollow((*at.shape, *values.shape[2:]), values.dtype)
@@ -432,31 +432,31 @@ def varies(value: Value) -> bool:
 
 def own(value: Value, row: int) -> Any:
     """Return what a value is on one row."""
-    return _mapped(value, lambda each: each.row(row))
+    return _map(value, lambda each: each.row(row))
 
 
 def among(value: Value, rows: NDArray[np.int64]) -> Value:
     """Return what a value is on some rows."""
-    return _mapped(value, lambda each: each.among(rows))
+    return _map(value, lambda each: each.among(rows))
 
 
-def copied(value: Value) -> Value:
+def copy_value(value: Value) -> Value:
     """Return a value that shares no memory with what names hold."""
-    return _mapped(value, lambda each: each.copied())
+    return _map(value, lambda each: each.copy())
 
 
-def _mapped(value: Value, change: Callable[[Any], Any]) -> Any:
+def _map(value: Value, change: Callable[[Any], Any]) -> Any:
     kind = value.__class__
     if kind in _UNIFORM:
         return value
     if isinstance(value, Lanes | Stack):
         return change(value)
     if kind is list or kind is tuple:
-        return kind(_mapped(item, change) for item in value)
+        return kind(_map(item, change) for item in value)
     if kind is slice:
-        return slice(*(_mapped(each, change) for each in (value.start, value.stop, value.step)))
+        return slice(*(_map(each, change) for each in (value.start, value.stop, value.step)))
     if kind is dict:
-        return {key: _mapped(item, change) for key, item in value.items()}
+        return {key: _map(item, change) for key, item in value.items()}
     return value
 
 
@@ -500,7 +500,7 @@ def _lists_together(values: Sequence[list[Any]]) -> list[Any]:
     if any(len(value) != len(values[0]) for value in values):
         raise Diverge(_labels(values))
     if len(values[0]) * len(values) > ITEMS:
-        raise Diverge(_numbered(map(id, values)))
+        raise Diverge(_number_keys(map(id, values)))
     return [together(column) for column in zip(*values, strict=True)]
 
 
@@ -525,7 +525,7 @@ def _is_dense(value: Any) -> bool:
 
 def _labels(values: Iterable[Any]) -> NDArray[np.int64]:
     """Return which values are alike in type and shape."""
-    return _numbered(map(_likeness, values))
+    return _number_keys(map(_likeness, values))
 
 
 def _likeness(value: Any) -> Any:
@@ -536,7 +536,7 @@ def _likeness(value: Any) -> Any:
     return (value.__class__, value) if isinstance(value, str | range) else value.__class__
 
 
-def _numbered(keys: Iterable[Any]) -> NDArray[np.int64]:
+def _number_keys(keys: Iterable[Any]) -> NDArray[np.int64]:
     known: dict[Any, int] = {}
     return np.asarray([known.setdefault(key, len(known)) for key in keys], np.int64)
 
@@ -545,7 +545,7 @@ class Unlike(Exception):
     """The values of some rows are of another type or shape than those of others."""
 
 
-def joined(parts: Sequence[tuple[NDArray[np.int64] | None, Value]], size: int) -> Value:
+def join_parts(parts: Sequence[tuple[NDArray[np.int64] | None, Value]], size: int) -> Value:
     """Return as one the values of parts of `size` rows; raises Unlike where they are not alike.
 
     Rows of None are all rows.
@@ -562,7 +562,8 @@ def joined(parts: Sequence[tuple[NDArray[np.int64] | None, Value]], size: int) -
         return _numbers_joined(placed, size)
     if all(value.__class__ is list and len(value) == len(first) for value in values):
         return [
-            joined([(rows, value[at]) for rows, value in parts], size) for at in range(len(first))
+            join_parts([(rows, value[at]) for rows, value in parts], size)
+            for at in range(len(first))
         ]
     if all(value.__class__ is first.__class__ and value == first for value in values):
         return first
@@ -579,7 +580,7 @@ def _tensors_joined(
         same = value.shape == first.shape and value.dtype == first.dtype
         if not same or not (isinstance(value, Stack) or is_hollow(value) or _is_dense(value)):
             raise Unlike
-    return (stacks[0] if stacks else Stack(first[np.newaxis])).joined(parts, size)
+    return (stacks[0] if stacks else Stack(first[np.newaxis])).join(parts, size)
 
 
 def _numbers_joined(parts: Sequence[tuple[NDArray[np.int64], Any]], size: int) -> Value:
@@ -629,24 +630,24 @@ def _rows_of(value: Value) -> int:
     return next((size for size in map(_rows_of, parts) if size), 0)
 
 
-def laned(functions: Functions, most: int) -> dict[str, Callable[..., Any]]:
+def lift_functions(functions: Functions, most: int) -> dict[str, Callable[..., Any]]:
     """Return the language's functions for values of which some differ from rank to rank.
 
     An expression may make `most` elements at a time on all ranks together; where that is less than
     it may make on each, it raises ValueError, and has its value rank by rank.
     """
-    made = {key: _lifted(functions, key) for key in functions}
+    made = {key: _lift(functions, key) for key in functions}
     begin = functions[BEGIN]
     made[BEGIN] = lambda elements, items: begin(min(elements, most), items)
     return made
 
 
-def _lifted(functions: Functions, key: str) -> Callable[..., Any]:
+def _lift(functions: Functions, key: str) -> Callable[..., Any]:
     plain, rule, named_too = functions[key], _RULES.get(key), key in _NAMED
     if rule is _binary:
-        return _lifted_operator(functions, key)
+        return _lift_operator(functions, key)
 
-    def lifted(*given: Value, **named: Value) -> Value:
+    def call(*given: Value, **named: Value) -> Value:
         if not any(map(varies, given)) and not (named and any(map(varies, named.values()))):
             return plain(*given, **named)
         if rule is not None and (named_too or not named):
@@ -659,17 +660,17 @@ def _lifted(functions: Functions, key: str) -> Callable[..., Any]:
                 return made
         return rowwise(plain, *given, **named)
 
-    return lifted
+    return call
 
 
 def _lacks_values(value: Value) -> bool:
     return is_hollow(value.take() if isinstance(value, Stack) else value)
 
 
-def _lifted_operator(functions: Functions, symbol: str) -> Callable[[Any, Any], Any]:
+def _lift_operator(functions: Functions, symbol: str) -> Callable[[Any, Any], Any]:
     plain = functions[symbol]
 
-    def lifted(first: Value, second: Value) -> Value:
+    def call(first: Value, second: Value) -> Value:
         one, other = first.__class__, second.__class__
         if one is Lanes or other is Lanes:
             if (one is Lanes or one in _DTYPES) and (other is Lanes or other in _DTYPES):
@@ -679,7 +680,7 @@ def _lifted_operator(functions: Functions, symbol: str) -> Callable[[Any, Any], 
         made = _binary(functions, symbol, first, second)
         return rowwise(plain, first, second) if made is NotImplemented else made
 
-    return lifted
+    return call
 
 
 # -------------------------------------------------------------------------------------------------
@@ -740,14 +741,12 @@ def _operand(
     if isinstance(value, np.ndarray):
         return value.reshape((1,) * (1 + depth - value.ndim) + value.shape)
     if isinstance(value, Lanes):
-        fitting = _fitting(functions, key, value, dtype)
+        fitting = _fit(functions, key, value, dtype)
         return NotImplemented if fitting is None else fitting.reshape(-1, *(1,) * depth)
     return value if value.__class__ in {bool, int, float, complex} else NotImplemented
 
 
-def _fitting(
-    functions: Functions, key: str, lanes: Lanes, dtype: np.dtype[Any]
-) -> NDArray[Any] | None:
+def _fit(functions: Functions, key: str, lanes: Lanes, dtype: np.dtype[Any]) -> NDArray[Any] | None:
     """Return numbers as elements of `dtype`, where that makes no difference to the result."""
     if lanes.kind != "i":
         return None
@@ -811,13 +810,13 @@ def _chain(functions: Functions, _key: str, symbols: tuple[str, ...], *values: V
     """A chain of comparisons, as :meth:`torch_scenarios.expressions.operators.Comparing` has it."""
     result: Value = True
     for symbol, first, second in zip(symbols, values, values[1:], strict=False):
-        result = _lifted(functions, symbol)(first, second)
+        result = _lift(functions, symbol)(first, second)
         if not result:
             break
     return result
 
 
-def _contained(functions: Functions, key: str, item: Value, within: Value) -> Value:
+def _test_membership(functions: Functions, key: str, item: Value, within: Value) -> Value:
     """`item in within`: a list or range of plain integers."""
     if not isinstance(item, Lanes) or not isinstance(within, list | range):
         return NotImplemented
@@ -838,7 +837,7 @@ def _contained(functions: Functions, key: str, item: Value, within: Value) -> Va
 # ---------------------------------------------------------------------- functions of numbers
 
 
-def _converted(_functions: Functions, key: str, value: Value) -> Value:
+def _convert(_functions: Functions, key: str, value: Value) -> Value:
     """`int`, `float` and `bool` of a number, or of a tensor's only element."""
     if isinstance(value, Stack) and prod(value.shape) == 1 and value.dtype.kind in "biuf":
         values = value.take().reshape(-1)
@@ -861,7 +860,7 @@ def _converted(_functions: Functions, key: str, value: Value) -> Value:
     return Lanes(values.astype(np.int64))
 
 
-def _counted(_functions: Functions, key: str, value: Value) -> Value:
+def _count_bits(_functions: Functions, key: str, value: Value) -> Value:
     """`bit_length` and `bit_count` of an integer."""
     if not isinstance(value, Lanes) or value.kind != "i":
         return NotImplemented
@@ -890,7 +889,7 @@ def _extreme(functions: Functions, key: str, first: Value, *more: Value) -> Valu
         name = {"min()": "minimum()", "max()": "maximum()"}[key]
         made = items[0] if len(items) > 1 else NotImplemented
         for each in items[1:]:
-            made = _lifted(functions, name)(made, each)
+            made = _lift(functions, name)(made, each)
         return made
     if not items or not all(_is_integer(each) for each in items):
         return NotImplemented
@@ -905,14 +904,14 @@ def _is_integer(value: Value) -> bool:
     return value.__class__ is int and -EXACT <= value <= EXACT
 
 
-def _ordered(functions: Functions, key: str, first: Value, second: Value) -> Value:
+def _choose_extreme(functions: Functions, key: str, first: Value, second: Value) -> Value:
     """`minimum` and `maximum` of numbers or tensors."""
     if _is_integer(first) and _is_integer(second):
         return _extreme(functions, key, first, second)
     return _extreme_elements(functions, key, first, second)
 
 
-def _combined(functions: Functions, key: str, items: Value) -> Value:
+def _combine(functions: Functions, key: str, items: Value) -> Value:
     """`sum`, `prod` and `mean` of a list, element by element where it is one of tensors."""
     if not isinstance(items, list):
         return _of_integers(functions, key, items) if key != "mean()" else NotImplemented
@@ -951,7 +950,7 @@ def _of_integers(functions: Functions, key: str, value: Value) -> Value:
 # ---------------------------------------------------------------------- functions that make tensors
 
 
-def _filled(
+def _fill(
     functions: Functions, _key: str, shape: Value, fill_value: Value, dtype: Value = None
 ) -> Value:
     """`full` with a number for each rank."""
@@ -996,7 +995,7 @@ def _cast(functions: Functions, key: str, value: Value, dtype: Value) -> Value:
     return Stack(np.asarray(functions[key](values, dtype)))
 
 
-def _stacked(functions: Functions, key: str, arrays: Value, axis: Value = 0) -> Value:
+def _stack(functions: Functions, key: str, arrays: Value, axis: Value = 0) -> Value:
     """`concat` and `stack` of tensors."""
     if not isinstance(arrays, list) or axis.__class__ is not int or axis < 0:
         return NotImplemented
@@ -1012,14 +1011,14 @@ def _stacked(functions: Functions, key: str, arrays: Value, axis: Value = 0) -> 
     return Stack(np.asarray(functions[key](wide, axis + 1)))
 
 
-def _reshaped(_functions: Functions, _key: str, value: Value, shape: Value) -> Value:
+def _reshape(_functions: Functions, _key: str, value: Value, shape: Value) -> Value:
     sizes = tuple(shape) if isinstance(shape, list | range) else (shape,)
     if not isinstance(value, Stack) or any(each.__class__ is not int or each < 0 for each in sizes):
         return NotImplemented
-    return value.reshaped(sizes) if prod(sizes) == prod(value.shape) else NotImplemented
+    return value.reshape(sizes) if prod(sizes) == prod(value.shape) else NotImplemented
 
 
-def _measured(functions: Functions, key: str, value: Value) -> Value:
+def _measure(functions: Functions, key: str, value: Value) -> Value:
     """`len`, `shape`, `numel`: the same on all ranks."""
     if isinstance(value, Stack):
         return functions[key](np.broadcast_to(np.zeros(()), value.shape))
@@ -1036,13 +1035,13 @@ def _each(functions: Functions, key: str, iterable: Value, weight: int, unpacks:
             return NotImplemented
         count = iterable.shape[0]
         functions[key](range(count), weight, False)
-        items = [iterable.indexed((at,)) for at in range(count)]
+        items = [iterable.index((at,)) for at in range(count)]
     elif isinstance(iterable, list):
         functions[key](iterable, weight, False)
         items = iterable
     else:
         return NotImplemented
-    again = _lifted(functions, key)
+    again = _lift(functions, key)
     return [again(item, 1, False) for item in items] if unpacks else items
 
 
@@ -1056,7 +1055,7 @@ def _part(functions: Functions, key: str, value: Value, index: Value) -> Value:
     if isinstance(value, list) and not varies(index):
         return functions[key](value, index)
     if isinstance(index, Stack) and not index.shape and index.dtype.kind in "iu":
-        index = _converted(functions, "int()", index)
+        index = _convert(functions, "int()", index)
     if isinstance(value, list | range):
         return _item(value, index)
     if isinstance(value, np.ndarray):
@@ -1064,7 +1063,7 @@ def _part(functions: Functions, key: str, value: Value, index: Value) -> Value:
     if not isinstance(value, Stack):
         return NotImplemented
     if _is_plain_index(index):
-        return value.indexed(index if isinstance(index, tuple) else (index,))
+        return value.index(index if isinstance(index, tuple) else (index,))
     made = _own_part(value, index)
     if made is not NotImplemented or _copies(index):
         return made
@@ -1095,10 +1094,10 @@ def _own_part(value: Stack, index: Value) -> Value:
         return NotImplemented
     length = value.shape[0]
     if isinstance(index, Lanes) and index.kind == "i":
-        return value.gathered(_within(index, length))
+        return value.gather(_within(index, length))
     if index.__class__ is slice and index.step is None:
         at = _run(index, length, real=not is_hollow(value.take()))
-        return NotImplemented if at is None else value.gathered(at)
+        return NotImplemented if at is None else value.gather(at)
     return NotImplemented
 
 
@@ -1154,25 +1153,25 @@ def _item(items: list[Any] | range, index: Value) -> Value:
 
 _RULES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys((*ARITHMETIC, *COMPARED), _binary),
-    **dict.fromkeys(("in", "not in"), _contained),
+    **dict.fromkeys(("in", "not in"), _test_membership),
     **dict.fromkeys(("u+", "u-", "~"), _unary),
-    **dict.fromkeys(("int()", "float()", "bool()"), _converted),
+    **dict.fromkeys(("int()", "float()", "bool()"), _convert),
     **dict.fromkeys(("min()", "max()"), _extreme),
-    **dict.fromkeys(("minimum()", "maximum()"), _ordered),
-    **dict.fromkeys(("sum()", "prod()", "mean()"), _combined),
-    **dict.fromkeys(("concat()", "stack()"), _stacked),
-    **dict.fromkeys(("len()", "shape()", "numel()"), _measured),
+    **dict.fromkeys(("minimum()", "maximum()"), _choose_extreme),
+    **dict.fromkeys(("sum()", "prod()", "mean()"), _combine),
+    **dict.fromkeys(("concat()", "stack()"), _stack),
+    **dict.fromkeys(("len()", "shape()", "numel()"), _measure),
     CHAIN: _chain,
     EACH: _each,
     INDEX: _part,
     SLICE: _slice,
     **dict.fromkeys(("floor()", "ceil()", "round()", "sign()", "square()"), _elementwise),
     **dict.fromkeys(("sqrt()", "isfinite()", "isnan()"), _elementwise),
-    **dict.fromkeys(("bit_length()", "bit_count()"), _counted),
+    **dict.fromkeys(("bit_length()", "bit_count()"), _count_bits),
     "abs()": _absolute,
     "astype()": _cast,
-    "full()": _filled,
-    "reshape()": _reshaped,
+    "full()": _fill,
+    "reshape()": _reshape,
     "where()": _where,
 }
 
@@ -1225,10 +1224,10 @@ class LaneArrays:
     """The array library of many ranks: another one, on tensors of which some are stacked."""
 
     def __init__(self, arrays: Arrays, most: int) -> None:
-        """Share another library's functions; `most` as in :func:`laned`."""
+        """Share another library's functions; `most` as in :func:`lift_functions`."""
         self._arrays = arrays
         self._plain = arrays.functions()
-        self._functions = laned(self._plain, most)
+        self._functions = lift_functions(self._plain, most)
 
     def functions(self) -> Mapping[str, Callable[..., Any]]:
         """Return the functions of the language under `name()`."""
@@ -1240,14 +1239,14 @@ class LaneArrays:
             return self._arrays.array(data, dtype)
         made = NotImplemented
         if isinstance(data, Lanes):
-            made = _filled(self._plain, "full()", [], data, dtype)
+            made = _fill(self._plain, "full()", [], data, dtype)
         elif isinstance(data, Stack) and data.dtype.kind != "c":
             made = _cast(self._plain, "astype()", data, dtype)
         return rowwise(self._arrays.array, data, dtype) if made is NotImplemented else made
 
     def copy(self, value: Value) -> Value:
         """Return what shares no memory with `value`."""
-        return copied(value) if varies(value) else self._arrays.copy(value)
+        return copy_value(value) if varies(value) else self._arrays.copy(value)
 
     def is_array(self, value: object) -> bool:
         """Return whether `value` is an array, or one for each rank."""
@@ -1265,12 +1264,12 @@ class LaneArrays:
         """Raise Diverge, as :meth:`store` does."""
         raise Diverge
 
-    def reshaped(self, value: Value, shape: tuple[int, ...]) -> Value:
+    def reshape(self, value: Value, shape: tuple[int, ...]) -> Value:
         """Return `value` in another shape; a single element fills the shape."""
         if not isinstance(value, Stack):
-            return self._arrays.reshaped(value, shape)
-        made = _reshaped(self._plain, "reshape()", value, list(shape))
-        return rowwise(self._arrays.reshaped, value, shape) if made is NotImplemented else made
+            return self._arrays.reshape(value, shape)
+        made = _reshape(self._plain, "reshape()", value, list(shape))
+        return rowwise(self._arrays.reshape, value, shape) if made is NotImplemented else made
 
 
 class LaneEvaluator(TypedEvaluator):
@@ -1284,7 +1283,7 @@ class LaneEvaluator(TypedEvaluator):
         """Return on which ranks a selector selects: a bool, or one for each."""
         value, ranks = self.evaluate(selector.form), self.scope["rank"]
         if isinstance(value, Stack) and not value.shape:
-            value = _converted({}, "bool()" if value.dtype.kind == "b" else "int()", value)
+            value = _convert({}, "bool()" if value.dtype.kind == "b" else "int()", value)
         if isinstance(value, Lanes) and value.kind != "f":
             return value if value.kind == "b" else value == ranks
         if value.__class__ is bool:
@@ -1293,7 +1292,7 @@ class LaneEvaluator(TypedEvaluator):
             return ranks == value
         if not isinstance(value, list | range) or varies(value):
             raise Diverge
-        found = _contained(self.scope, "in", ranks, value)
+        found = _test_membership(self.scope, "in", ranks, value)
         if found is NotImplemented:
             raise Diverge
         return found

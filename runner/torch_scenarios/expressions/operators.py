@@ -20,8 +20,8 @@ from torch_scenarios.expressions.arrays import (
     integer_range,
     is_exact,
     kind,
-    promoted,
-    promoted_by_number,
+    promote,
+    promote_by_number,
     widest,
 )
 from torch_scenarios.expressions.signatures import BEGIN, CHAIN, MAX_INT_BITS
@@ -55,7 +55,7 @@ class Rule(Struct, frozen=True, kw_only=True):
 # ---------------------------------------------------------------------- numbers
 
 
-def bounded(value: Value) -> Value:
+def bound(value: Value) -> Value:
     """Return a number; OverflowError where it is an integer of too many bits."""
     if value.__class__ is int and value.bit_length() > MAX_INT_BITS:
         message = f"an integer of {value.bit_length()} bits; at most {MAX_INT_BITS} are allowed"
@@ -65,7 +65,7 @@ def bounded(value: Value) -> Value:
 
 def product(first: Value, second: Value) -> Value:
     """Multiply numbers; what goes in is bounded, so what comes out can be checked afterwards."""
-    return bounded(first * second)
+    return bound(first * second)
 
 
 def power(base: Value, exponent: Value) -> Value:
@@ -75,37 +75,37 @@ def power(base: Value, exponent: Value) -> Value:
         if base not in {-1, 0, 1} and expected > 2 * MAX_INT_BITS:
             message = f"a power of about {expected} bits; at most {MAX_INT_BITS} are allowed"
             raise OverflowError(message)
-    return bounded(base**exponent)
+    return bound(base**exponent)
 
 
-def shifted_left(value: Value, by: Value) -> Value:
+def shift_left(value: Value, by: Value) -> Value:
     """Shift an integer, after a look at how many bits that would have."""
     if by.__class__ is int and by > MAX_INT_BITS:
         message = f"a shift by {by} bits; at most {MAX_INT_BITS} are allowed"
         raise OverflowError(message)
-    return bounded(value << by)
+    return bound(value << by)
 
 
 # ---------------------------------------------------------------------- dtypes
 
 
-def rounded(dtype: str) -> tuple[str, str]:
+def choose_dtypes(dtype: str) -> tuple[str, str]:
     """Compute in the dtype itself, narrow floats in float32."""
     return dtype, DEFAULT_FLOAT if dtype in NARROW else dtype
 
 
 def _difference(dtype: str) -> tuple[str, str]:
     _demand("numbers, not bool (`^` tells where bools differ)", dtype, {"int", "float", "complex"})
-    return rounded(dtype)
+    return choose_dtypes(dtype)
 
 
 def _true_division(dtype: str) -> tuple[str, str]:
-    return (DEFAULT_FLOAT, "float64") if is_exact(dtype) else rounded(dtype)
+    return (DEFAULT_FLOAT, "float64") if is_exact(dtype) else choose_dtypes(dtype)
 
 
 def _floor_division(dtype: str) -> tuple[str, str]:
     _demand("numbers that are neither bool nor complex", dtype, {"int", "float"})
-    return rounded(dtype)
+    return choose_dtypes(dtype)
 
 
 def _power(dtype: str) -> tuple[str, str]:
@@ -157,9 +157,9 @@ def is_number(value: Value) -> bool:
 
 
 RULES = (
-    Rule(symbol="+", scalar=operator.add, array=operator.add, compute=rounded),
+    Rule(symbol="+", scalar=operator.add, array=operator.add, compute=choose_dtypes),
     Rule(symbol="-", scalar=operator.sub, array=operator.sub, compute=_difference),
-    Rule(symbol="*", scalar=product, array=operator.mul, compute=rounded),
+    Rule(symbol="*", scalar=product, array=operator.mul, compute=choose_dtypes),
     Rule(symbol="/", scalar=operator.truediv, array=operator.truediv, compute=_true_division),
     Rule(
         symbol="//",
@@ -181,7 +181,7 @@ RULES = (
     Rule(symbol="^", scalar=operator.xor, array=operator.xor, compute=_bitwise),
     Rule(
         symbol="<<",
-        scalar=shifted_left,
+        scalar=shift_left,
         array=operator.lshift,
         compute=_shift,
         check=_in_width,
@@ -220,7 +220,7 @@ class Comparing:
 
     def table(self) -> dict[str, Callable[..., Any]]:
         """Return the comparisons by the keys that compiled expressions call them by."""
-        compared = {symbol: self._compared(symbol) for symbol in COMPARISONS}
+        compared = {symbol: self._make_comparison(symbol) for symbol in COMPARISONS}
         compared |= {"in": self.contains, "not in": self.lacks}
         return {**compared, CHAIN: self._chain(compared)}
 
@@ -228,27 +228,27 @@ class Comparing:
         """Compare where at least one operand is no number: a bool, or a bool tensor."""
         is_array = self._operators.library.is_array
         if not is_array(first) and not is_array(second):
-            self._operators.budget.nested(first)
-            self._operators.budget.nested(second)
+            self._operators.budget.charge_nested(first)
+            self._operators.budget.charge_nested(second)
             return COMPARISONS[symbol](first, second)
         if (first is None or second is None) and symbol in {"==", "!="}:
             return symbol == "!="
         first, second = self._operators.operand(first), self._operators.operand(second)
         if self._host is not None and self._operators.leaves(first, second):
-            lowered = (self._operators.lowered(each) for each in (first, second))
+            lowered = (self._operators.lower(each) for each in (first, second))
             made = self._host.compare(symbol, *lowered)
             return self._operators.library.from_numpy(made)
         compute = self._comparable(symbol, first, second)
         self._operators.charge(first, second)
         made = COMPARISONS[symbol](
-            self._operators.prepared(first, compute) if not is_number(first) else first,
-            self._operators.prepared(second, compute) if not is_number(second) else second,
+            self._operators.prepare(first, compute) if not is_number(first) else first,
+            self._operators.prepare(second, compute) if not is_number(second) else second,
         )
-        return self._operators.library.wrapped(made)
+        return self._operators.library.wrap(made)
 
     def _comparable(self, symbol: str, first: Value, second: Value) -> str:
         """Return the dtype in which operands are compared without loss."""
-        dtype = self._operators.meeting(first, second)
+        dtype = self._operators.promote(first, second)
         if kind(dtype) == "complex" and symbol not in {"==", "!="}:
             message = "complex numbers have no order"
             raise TypeError(message)
@@ -258,17 +258,17 @@ class Comparing:
             if number.__class__ is float or not _INT64[0] <= number.real <= _INT64[1]:
                 return widest(dtype) if kind(dtype) == "complex" else "float64"
             return dtype if dtype in {"uint64", "complex64"} else "int64"
-        return rounded(dtype)[1]
+        return choose_dtypes(dtype)[1]
 
-    def _compared(self, symbol: str) -> Callable[[Any, Any], Any]:
+    def _make_comparison(self, symbol: str) -> Callable[[Any, Any], Any]:
         plain, numbers = COMPARISONS[symbol], NUMBERS
 
-        def compared(first: Value, second: Value) -> Value:
+        def compare_plain(first: Value, second: Value) -> Value:
             if first.__class__ in numbers and second.__class__ in numbers:
                 return plain(first, second)
             return self.compare(symbol, first, second)
 
-        return compared
+        return compare_plain
 
     def contains(self, item: Value, within: Value) -> bool:
         """`item in within`: a list, a range, or the elements of a tensor."""
@@ -331,7 +331,7 @@ class Straight:
         library, budget, array = operators.library, operators.budget, operators.library.array
         scalar, apply, general = rule.scalar, rule.array, operators.arithmetic
 
-        def applied(first: Value, second: Value) -> Value:
+        def compute(first: Value, second: Value) -> Value:
             one, other = first.__class__, second.__class__
             if one is array:
                 tensor, number, key = first, second, (first.dtype, other)
@@ -350,14 +350,14 @@ class Straight:
                 bounds = known[key] = self._bounds(tensor, key[1])
             if bounds is _NONE or not bounds[0] <= number <= bounds[1]:
                 return general(rule, first, second)
-            budget.shaped(tensor.shape)
+            budget.charge_shape(tensor.shape)
             with library.quiet():
                 made = apply(first, second)
             if made.dtype == key[0]:
-                return library.wrapped(made)
-            return operators.finished(made, library.name(tensor))
+                return library.wrap(made)
+            return operators.finish(made, library.name(tensor))
 
-        return applied
+        return compute
 
     def _bounds(self, tensor: Value, other: type) -> tuple[float, float]:
         """Return which numbers of a type, or whether tensors like it, a tensor meets as it is."""
@@ -367,7 +367,7 @@ class Straight:
         if other is self._operators.library.array:
             met = dtype
         elif other in NUMBERS and other is not complex:
-            met = promoted_by_number(dtype, other)
+            met = promote_by_number(dtype, other)
         else:
             return _NONE
         if met != dtype or self._rule.compute(dtype) != (dtype, dtype):
@@ -402,12 +402,12 @@ class Operators:
         arithmetic = {rule.symbol: Straight(self, rule).function() for rule in RULES}
         return {
             **arithmetic,
-            "+": self._added(arithmetic["+"]),
-            "*": self._repeated(arithmetic["*"]),
+            "+": self._make_addition(arithmetic["+"]),
+            "*": self._make_repetition(arithmetic["*"]),
             **Comparing(self).table(),
             "u+": self.positive,
             "u-": self.negative,
-            "~": self.inverted,
+            "~": self.invert,
             BEGIN: self.budget.begin,
         }
 
@@ -422,7 +422,7 @@ class Operators:
     def tensor(self, value: Value) -> Value:
         """Return an array: of numbers and lists of numbers, float32."""
         if self.library.is_array(value):
-            return self.library.wrapped(value)
+            return self.library.wrap(value)
         if value is None:
             message = "a name in it has no value on this rank"
             raise TypeError(message)
@@ -439,23 +439,23 @@ class Operators:
         message = f"{shown} cannot be used where a number or a tensor is wanted"
         raise TypeError(message)
 
-    def meeting(self, first: Value, second: Value) -> str:
+    def promote(self, first: Value, second: Value) -> str:
         """Return the dtype in which two operands meet, at least one of them an array."""
         name = self.library.name
         if is_number(second):
-            return promoted_by_number(name(first), second.__class__)
+            return promote_by_number(name(first), second.__class__)
         if is_number(first):
-            return promoted_by_number(name(second), first.__class__)
-        return promoted(name(first), name(second))
+            return promote_by_number(name(second), first.__class__)
+        return promote(name(first), name(second))
 
     def charge(self, first: Value, second: Value) -> None:
         """Charge the result of an elementwise operation; ValueError where shapes do not fit."""
         if is_number(first) or is_number(second):
-            self.budget.shaped((second if is_number(first) else first).shape)
+            self.budget.charge_shape((second if is_number(first) else first).shape)
             return
         shapes = tuple(first.shape), tuple(second.shape)
         if shapes[0] == shapes[1]:
-            self.budget.shaped(shapes[0])
+            self.budget.charge_shape(shapes[0])
             return
         try:
             shape = np.broadcast_shapes(*shapes)
@@ -473,11 +473,11 @@ class Operators:
             library.must_leave(library.name(each)) for each in operands if not is_number(each)
         )
 
-    def lowered(self, value: Value) -> Value:
+    def lower(self, value: Value) -> Value:
         """Return an operand for the operators over NumPy."""
         return self.library.to_numpy(value) if self.library.is_array(value) else value
 
-    def prepared(self, value: Value, dtype: str) -> Value:
+    def prepare(self, value: Value, dtype: str) -> Value:
         """Return an operand in the dtype of the computation; a number must fit it."""
         if is_number(value):
             if is_exact(dtype):
@@ -488,9 +488,9 @@ class Operators:
             return value
         return value if self.library.name(value) == dtype else self.library.cast(value, dtype)
 
-    def finished(self, made: Value, dtype: str) -> Value:
+    def finish(self, made: Value, dtype: str) -> Value:
         """Return the result of a computation, in the dtype it shall have."""
-        made = self.library.wrapped(made)
+        made = self.library.wrap(made)
         return made if self.library.name(made) == dtype else self.library.cast(made, dtype)
 
     # ------------------------------------------------------------------ arithmetic
@@ -498,46 +498,48 @@ class Operators:
     def arithmetic(self, rule: Rule, first: Value, second: Value) -> Value:
         """Apply a rule where at least one operand is a tensor, or stands for one."""
         first, second = self.operand(first), self.operand(second)
-        dtype = self.meeting(first, second)
+        dtype = self.promote(first, second)
         if self.host is not None and self.leaves(first, second):
-            made = self.host.arithmetic(rule, self.lowered(first), self.lowered(second))
+            made = self.host.arithmetic(rule, self.lower(first), self.lower(second))
             return self.library.from_numpy(made)
         result, compute = rule.compute(dtype)
         self.charge(first, second)
-        first, second = self.prepared(first, compute), self.prepared(second, compute)
+        first, second = self.prepare(first, compute), self.prepare(second, compute)
         if rule.check is not None:
             rule.check(first, second, compute)
         with self.library.quiet():
             made = rule.array(first, second)
-        return self.finished(made, result)
+        return self.finish(made, result)
 
-    def _added(self, plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def _make_addition(self, plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         sequences = (list, range)
 
-        def added(first: Value, second: Value) -> Value:
+        def add(first: Value, second: Value) -> Value:
             if isinstance(first, sequences) and isinstance(second, sequences):
-                self.budget.listed(len(first) + len(second))
+                self.budget.charge_items(len(first) + len(second))
                 return [*first, *second]
             return plain(first, second)
 
-        return added
+        return add
 
-    def _repeated(self, plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        def repeated(first: Value, second: Value) -> Value:
+    def _make_repetition(self, plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        def repeat(first: Value, second: Value) -> Value:
             for items, times in ((first, second), (second, first)):
                 if items.__class__ is list and times.__class__ is int:
-                    self.budget.listed(max(times, 0) * (len(items) + self.budget.nested(items)))
+                    self.budget.charge_items(
+                        max(times, 0) * (len(items) + self.budget.charge_nested(items))
+                    )
                     return items * times
             return plain(first, second)
 
-        return repeated
+        return repeat
 
     def positive(self, value: Value) -> Value:
         """`+x`: a copy."""
         value = self.operand(value)
         if is_number(value):
             return +value
-        self.budget.shaped(value.shape)
+        self.budget.charge_shape(value.shape)
         return self.library.copy(value)
 
     def negative(self, value: Value) -> Value:
@@ -546,16 +548,16 @@ class Operators:
         if is_number(value):
             return -value
         if self.host is not None and self.leaves(value):
-            return self.library.from_numpy(self.host.negative(self.lowered(value)))
+            return self.library.from_numpy(self.host.negative(self.lower(value)))
         dtype = self.library.name(value)
         if dtype == "bool":
             message = "bool has no sign; use `~`"
             raise TypeError(message)
-        self.budget.shaped(value.shape)
+        self.budget.charge_shape(value.shape)
         with self.library.quiet():
-            return self.finished(-value, dtype)
+            return self.finish(-value, dtype)
 
-    def inverted(self, value: Value) -> Value:
+    def invert(self, value: Value) -> Value:
         """`~x` of integers or bool."""
         value = self.operand(value)
         if value.__class__ is int:
@@ -564,6 +566,6 @@ class Operators:
             message = "`~` takes integers and bool tensors; of a condition write `not`"
             raise TypeError(message)
         if self.host is not None and self.leaves(value):
-            return self.library.from_numpy(self.host.inverted(self.lowered(value)))
-        self.budget.shaped(value.shape)
-        return self.library.wrapped(~value)
+            return self.library.from_numpy(self.host.invert(self.lower(value)))
+        self.budget.charge_shape(value.shape)
+        return self.library.wrap(~value)

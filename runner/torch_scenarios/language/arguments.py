@@ -45,7 +45,7 @@ def seconds_argument(node: Node, context: Context, param: Param) -> Form:
 
 def flag(node: Node, context: Context, param: Param) -> Form:
     """Return true, false, or what is one of them on each rank."""
-    node, context = values.given(node, context, "flag")
+    node, context = values.resolve_given(node, context, "flag")
     match node:
         case Mapping():
             return values.per_rank(node, context, lambda item, there: flag(item, there, param))
@@ -65,14 +65,14 @@ def flag(node: Node, context: Context, param: Param) -> Form:
 
 def group(node: Node, context: Context, param: Param) -> Form:
     """Return a group's name; None is the world."""
-    node, context = values.given(node, context, "group")
+    node, context = values.resolve_given(node, context, "group")
     known = context.names.groups | {"world"}
-    return values.fixed_form(node, context, known, code="unknown_group", what="group")
+    return values.read_fixed_form(node, context, known, code="unknown_group", what="group")
 
 
 def reduce_op(node: Node, context: Context, param: Param) -> Form:
     """Return the name of a reduce op, or `{premul_sum: factor}`."""
-    node, context = values.given(node, context, "reduce_op")
+    node, context = values.resolve_given(node, context, "reduce_op")
     if isinstance(node, Scalar) and node.value == PREMUL_SUM:
         message = f"`{PREMUL_SUM}` is stated without its factor"
         context.problems.add("unknown_op", message, node.mark, f"write `{{{PREMUL_SUM}: 0.5}}`")
@@ -84,12 +84,12 @@ def reduce_op(node: Node, context: Context, param: Param) -> Form:
                 return Constant(value=PremulSum(factor=float(factor)), mark=node.mark)
             return FAILED
         return values.per_rank(node, context, lambda item, there: reduce_op(item, there, param))
-    return values.fixed_form(node, context, REDUCE_OPS, code="unknown_op", what="reduce op")
+    return values.read_fixed_form(node, context, REDUCE_OPS, code="unknown_op", what="reduce op")
 
 
 def handles(node: Node, context: Context, param: Param) -> Form:
     """Return the name of a work handle, or a list of names; by rank, no other rank waits."""
-    node, context = values.given(node, context, "handles")
+    node, context = values.resolve_given(node, context, "handles")
     if isinstance(node, Mapping) and HANDLE in node.words():
         return _future(node, context, param)
     if isinstance(node, Mapping):
@@ -136,12 +136,12 @@ def reference(node: Node, context: Context, param: Param) -> Form:
 def function(node: Node, context: Context, param: Param) -> Form:
     """Return the name of a function that a rank may ask of another."""
     known = context.names.functions
-    return values.fixed_form(node, context, known, code="unknown_name", what="function")
+    return values.read_fixed_form(node, context, known, code="unknown_name", what="function")
 
 
 def _handle(node: Node, context: Context) -> Form | None:
     """Return the name of a handle; with an index, a list of the name and the index."""
-    node, context = values.given(node, context, "handle")
+    node, context = values.resolve_given(node, context, "handle")
     handles = context.names.handles
     text = node.value if isinstance(node, Scalar) else None
     indexed = INDEXED.fullmatch(text) if isinstance(text, str) else None
@@ -159,7 +159,11 @@ def _handle(node: Node, context: Context) -> Form | None:
             )
             return None
         return ListForm(items=(name, expression(index, context)), mark=node.mark)
-    if isinstance(text, str) and text not in handles and context.final(text) in context.names.held:
+    if (
+        isinstance(text, str)
+        and text not in handles
+        and context.final(text) in context.names.value_names
+    ):
         context.problems.add(
             "unknown_handle",
             f"`{text}` is a tensor, not a work handle",
@@ -167,13 +171,13 @@ def _handle(node: Node, context: Context) -> Form | None:
             "name the handle with `as` next to the asynchronous step, and wait for that name",
         )
         return None
-    found = values.fixed(node, context, handles, code="unknown_handle", what="work handle")
+    found = values.read_fixed(node, context, handles, code="unknown_handle", what="work handle")
     return None if found is None else Constant(value=found, mark=node.mark)
 
 
 def new_name(node: Node, context: Context, param: Param) -> Form:
     """Return a name that the operation makes."""
-    node, context = values.given(node, context, "new_name")
+    node, context = values.resolve_given(node, context, "new_name")
     if not isinstance(node, Scalar) or node.value is None:
         return FAILED
     police_new_name(node, context, what=f"`{param.name}`")
@@ -185,7 +189,7 @@ def word(node: Node, context: Context, param: Param) -> Form:
     node, context = context.resolve(node)
     what = f"`{param.name}`"
     if not isinstance(node, Mapping):
-        return values.fixed_form(node, context, param.words, code="unknown_word", what=what)
+        return values.read_fixed_form(node, context, param.words, code="unknown_word", what=what)
     if set(node.words()).isdisjoint(param.words):
         return values.per_rank(node, context, lambda item, there: word(item, there, param))
     said, given = node.entries[0]
@@ -194,7 +198,7 @@ def word(node: Node, context: Context, param: Param) -> Form:
 
 def text(node: Node, context: Context, param: Param) -> Form:
     """Return free text."""
-    node, _ = values.given(node, context, "text")
+    node, _ = values.resolve_given(node, context, "text")
     assert isinstance(node, Scalar)
     return Constant(value=None if node.value is None else node.text, mark=node.mark)
 
@@ -221,17 +225,17 @@ def _tensor(node: Node, context: Context, param: Param) -> Form:
 
 
 def _tensors(node: Node, context: Context, param: Param) -> Form:
-    node, context = values.given(node, context, "tensors")
+    node, context = values.resolve_given(node, context, "tensors")
     if isinstance(node, Sequence):
         return _list_of(node, context, lambda item, there: _tensor(item, there, param))
-    return _named_or_per_rank(node, context, param, _tensors)
+    return _read_name_or_per_rank(node, context, param, _tensors)
 
 
 def _tensor_lists(node: Node, context: Context, param: Param) -> Form:
-    node, context = values.given(node, context, "tensor_lists")
+    node, context = values.resolve_given(node, context, "tensor_lists")
     if isinstance(node, Sequence):
         return _list_of(node, context, lambda item, there: _tensors(item, there, param))
-    return _named_or_per_rank(node, context, param, _tensor_lists)
+    return _read_name_or_per_rank(node, context, param, _tensor_lists)
 
 
 def _list_of(node: Sequence, context: Context, build: Callable[[Node, Context], Form]) -> Form:
@@ -242,7 +246,7 @@ def _list_of(node: Sequence, context: Context, build: Callable[[Node, Context], 
     return ListForm(items=items, mark=node.mark)
 
 
-def _named_or_per_rank(node: Node, context: Context, param: Param, again: Reader) -> Form:
+def _read_name_or_per_rank(node: Node, context: Context, param: Param, again: Reader) -> Form:
     match node:
         case Mapping():
             return values.per_rank(node, context, lambda item, there: again(item, there, param))
@@ -311,7 +315,7 @@ def _p2p_op(node: Node, context: Context, param: Param) -> Form:
         role = PEERS[key_text(key)]
         fields["op"] = Constant(value=key_text(key), mark=key.mark)
         inner = value if isinstance(value, Mapping) else Mapping(value.mark, [])
-    fields |= named_arguments(
+    fields |= read_arguments(
         inner,
         context,
         tuple(field for field in param.fields if field.name not in fields),
@@ -341,7 +345,7 @@ def _item_loops(
     return context, tuple(found)
 
 
-def named_arguments(
+def read_arguments(
     node: Mapping,
     context: Context,
     params: Sequence_[Param],
@@ -402,7 +406,7 @@ def _unique(text: str, taken: Collection[str]) -> str:
     return text
 
 
-def stored_parts(operation: Operation, value: Node, context: Context) -> Record | None:
+def read_parts(operation: Operation, value: Node, context: Context) -> Record | None:
     """Return the parts of tensors that a `compute` stores into, by the keys of its assignments."""
     param = next((each for each in operation.params if each.kind == "assignments"), None)
     if param is None:
@@ -429,7 +433,7 @@ def _is_a_part(target: Expression, key: Scalar, context: Context) -> bool:
         node = node.value
     names = context.names
     held = len(target.roots) == 1 and (
-        target.roots <= names.held or any(context.is_opaque(name) for name in target.roots)
+        target.roots <= names.value_names or any(context.is_opaque(name) for name in target.roots)
     )
     if subscript and held and isinstance(node, ast.Name | ast.Attribute):
         return True
@@ -502,17 +506,17 @@ def _police_target(name: str, key: Scalar, context: Context) -> None:
 # ---------------------------------------------------------------------- tensors on a mesh
 
 
-def _held(node: Node, context: Context, param: Param) -> Form:
+def _read_held(node: Node, context: Context, param: Param) -> Form:
     """Return the name of a tensor: it is bound anew, so that no view of one will do."""
-    known = context.names.held
-    return values.fixed_form(node, context, known, code="unknown_name", what=param.name)
+    known = context.names.value_names
+    return values.read_fixed_form(node, context, known, code="unknown_name", what=param.name)
 
 
 def _mesh(node: Node, context: Context, param: Param) -> Form:
     """Return the name of a device mesh, or of one dimension of it."""
     dims = {name for name in context.names.groups if "." in name}
     known = dims | {name.partition(".")[0] for name in dims}
-    return values.fixed_form(node, context, known, code="unknown_group", what="device mesh")
+    return values.read_fixed_form(node, context, known, code="unknown_group", what="device mesh")
 
 
 def _placements(node: Node, context: Context, param: Param) -> Form:
@@ -526,7 +530,7 @@ def _placements(node: Node, context: Context, param: Param) -> Form:
 def _model(node: Node, context: Context, param: Param) -> Form:
     """Return the model of a name."""
     known = context.names.models
-    name = values.fixed(node, context, known, code="unknown_name", what=param.name)
+    name = values.read_fixed(node, context, known, code="unknown_name", what=param.name)
     return FAILED if name is None else Constant(value=known[name], mark=node.mark)
 
 
@@ -633,7 +637,7 @@ READERS: dict[str, Reader] = {
     "batch": _batch,
     "labels": _labels,
     "number": _number,
-    "held": _held,
+    "held": _read_held,
     "mesh": _mesh,
     "placements": _placements,
     "tensor": _tensor,
@@ -680,7 +684,7 @@ def arguments_of(operation: Operation, key: Node, value: Node, context: Context)
         return {}
     if value.entries:
         value = Mapping(key.mark, value.entries)
-    return named_arguments(value, context, operation.params, of=name)
+    return read_arguments(value, context, operation.params, of=name)
 
 
 def _states_time(value: Node, context: Context) -> bool:

@@ -16,9 +16,9 @@ from torch_scenarios.errors import (
     Mark,
     Problem,
     ScenarioError,
+    make_warning,
     nearest,
     too_many,
-    warning,
 )
 from torch_scenarios.expressions.values import PerRank
 from torch_scenarios.files import project_root
@@ -60,7 +60,7 @@ HINTS = {
 }
 
 
-def hinted(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+def add_hints(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Return the problems, each with a hint."""
     return tuple(
         problem if problem.hint else replace(problem, hint=_general(problem.code))
@@ -261,7 +261,7 @@ class Problems:
         """Add a warning: the file is a scenario, and this should be looked at."""
         if len(self._warnings) == MOST_PROBLEMS:
             return
-        found = warning(code, message, mark, hint)
+        found = make_warning(code, message, mark, hint)
         self._warnings.setdefault((code, str(mark), message), found)
 
     @property
@@ -390,7 +390,7 @@ class DefinedNames(Struct, frozen=True, kw_only=True):
         return self._united[0]
 
     @property
-    def held(self) -> frozenset[str]:
+    def value_names(self) -> frozenset[str]:
         """The names that a rank may hold a value under."""
         return self.tensors | self.objects | self.computed
 
@@ -460,13 +460,13 @@ class Context(Struct, frozen=True, kw_only=True):
 
         `turns` gathers what `let` names inside.
         """
-        return self.changed(
+        return self.change(
             loops={**self.loops, variable: final},
             lets=(*self.lets, {}),
             turns=(*self.turns, turns),
         )
 
-    def changed(self, **changes: Any) -> Context:
+    def change(self, **changes: Any) -> Context:
         """Return this context with other values of some fields, sooner than `replace` does."""
         return Context(**(dict(zip(_FIELDS, _FIELDS_OF(self), strict=True)) | changes))
 
@@ -485,22 +485,22 @@ class Context(Struct, frozen=True, kw_only=True):
         return final
 
     @property
-    def named(self) -> frozenset[str]:
+    def let_names(self) -> frozenset[str]:
         """What `let` has named, as far as it is known here."""
         return frozenset().union(*self.lets)
 
     def inside_expectation(self) -> Context:
         """Return the context in which `before(x, r)` has a meaning."""
-        return self if self.expecting else self.changed(expecting=True)
+        return self if self.expecting else self.change(expecting=True)
 
-    def inlining(self, inlined: Inlined) -> Context:
+    def inline(self, inlined: Inlined) -> Context:
         """Return the context inside a used file."""
-        return self.changed(inlined=inlined)
+        return self.change(inlined=inlined)
 
     @property
     def readable(self) -> Collection[str]:
         """The names that an expression written here may read."""
-        named = self.named
+        named = self.let_names
         if self.inlined is None:
             readable = self.names.readable
             return readable.union(self.loops, named) if self.loops or named else readable
@@ -516,7 +516,7 @@ class Context(Struct, frozen=True, kw_only=True):
             if binding is None:
                 break
             node = binding.node
-            context = binding.context.changed(expecting=context.expecting)
+            context = binding.context.change(expecting=context.expecting)
         return node, context
 
     def final(self, name: str) -> str:

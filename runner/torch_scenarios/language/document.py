@@ -30,7 +30,7 @@ from torch_scenarios.language.context import (
     Later,
     Library,
     Problems,
-    hinted,
+    add_hints,
     spelt_out,
     unmade,
 )
@@ -40,19 +40,19 @@ from torch_scenarios.language.models import models, police_joins, strategy_lists
 from torch_scenarios.language.names import (
     HANDLES,
     NUMBER,
-    distributed_names,
+    find_distributed,
     handles_of,
-    named,
+    list_names,
     police_definitions,
     police_length,
     police_name,
     refusal_of,
 )
 from torch_scenarios.language.steps import step_list
-from torch_scenarios.language.use import all_definitions, declared_inputs, police_library
-from torch_scenarios.language.validation import is_library, top_findings, validated
+from torch_scenarios.language.use import all_definitions, police_library, read_inputs
+from torch_scenarios.language.validation import is_library, top_findings, validate
 from torch_scenarios.language.values import constant_value, expression, object_value
-from torch_scenarios.limits import DEFAULT, Limits, accounted, beyond
+from torch_scenarios.limits import DEFAULT, Limits, beyond, open_account
 from torch_scenarios.model.needs import StatedNeed
 from torch_scenarios.model.scenario import GroupSpec, Scenario
 from torch_scenarios.model.traits import KNOWN_BACKENDS
@@ -85,7 +85,7 @@ def group_specs(node: Mapping, context: Context, unmade: dict[str, Later]) -> tu
         parts.setdefault(each.partition(".")[0], []).append(each)
     for key, value in node.entries:
         name = key_text(key)
-        found.append(_group(key, value, context.changed(unmade=unmade, making=name)))
+        found.append(_group(key, value, context.change(unmade=unmade, making=name)))
         for made in parts.pop(name, ()):
             del unmade[made]
     return tuple(found)
@@ -119,7 +119,7 @@ def _field(word: str, node: Node, context: Context) -> dict[str, Any]:
         case "dims":
             return {word: _dims(node, context)}
         case "timeout":
-            return {"timeout_s": values.fixed_seconds(node, context, what="`timeout`")}
+            return {"timeout_s": values.read_seconds(node, context, what="`timeout`")}
         case "sort_ranks" | "flatten":
             return {word: plain(node)}
         case _:
@@ -128,7 +128,7 @@ def _field(word: str, node: Node, context: Context) -> dict[str, Any]:
 
 def _partition(node: Node, context: Context) -> Form:
     if isinstance(node, Sequence):
-        return values.listing(node, context, values.integers)
+        return values.read_list(node, context, values.integers)
     return values.integers(node, context)
 
 
@@ -286,13 +286,13 @@ def police_functions(node: Node | None, context: Context) -> None:
             if name in given:
                 context.problems.add("duplicate_name", f"`{name}` is given twice", item.mark)
             given.add(name)
-        there = context.changed(
+        there = context.change(
             names=replace(context.names, computed=context.names.computed | given)
         )
         sets = entry.get("sets")
         for target, value in sets.entries if isinstance(sets, Mapping) else ():
             name = key_text(target).partition("[")[0]
-            if name in given or name not in context.names.held:
+            if name in given or name not in context.names.value_names:
                 what = "an argument" if name in given else "not a tensor that a rank holds"
                 message = f"`{name}` is {what}: a function sets tensors of the rank that is called"
                 context.problems.add("unknown_name", message, target.mark)
@@ -301,7 +301,7 @@ def police_functions(node: Node | None, context: Context) -> None:
         if returns is not None:
             values.value(returns, there)
         if takes is not None:
-            values.fixed_seconds(takes, there, what="`takes`")
+            values.read_seconds(takes, there, what="`takes`")
 
 
 def torch_of(node: Node | None, context: Context) -> VersionRange | None:
@@ -327,7 +327,7 @@ def timeout_of(tree: Mapping, context: Context) -> float:
     default = 10.0
     if node is None:
         return default
-    return values.fixed_seconds(node, context, what="`timeout`") or default
+    return values.read_seconds(node, context, what="`timeout`") or default
 
 
 def debug_of(node: Node | None, context: Context) -> str:
@@ -336,10 +336,10 @@ def debug_of(node: Node | None, context: Context) -> str:
         return "off"
     if isinstance(node, Scalar) and node.value is False:
         return "off"
-    return values.fixed(node, context, DEBUG, code="unknown_word", what="`debug`") or "off"
+    return values.read_fixed(node, context, DEBUG, code="unknown_word", what="`debug`") or "off"
 
 
-def truncated_of(node: Node | None, world_size: int, context: Context) -> frozenset[int]:
+def read_truncated(node: Node | None, world_size: int, context: Context) -> frozenset[int]:
     """Return the ranks whose program goes on beyond what is written.
 
     They are selected as in `ranks:`, by what is known before the groups are: parameters, `rank`
@@ -350,7 +350,7 @@ def truncated_of(node: Node | None, world_size: int, context: Context) -> frozen
     if isinstance(node, Scalar) and node.text == "all" and "all" not in context.names.constants:
         found = frozenset(range(world_size))
     else:
-        found = _selected(node, world_size, context)
+        found = _select(node, world_size, context)
     if found:
         context.problems.warn(
             "truncated",
@@ -369,7 +369,7 @@ def _several(ranks: list[int], world_size: int) -> str:
     return f"rank{'' if len(ranks) == 1 else 's'} {shown}{more}"
 
 
-def _selected(node: Node, world_size: int, context: Context) -> frozenset[int]:
+def _select(node: Node, world_size: int, context: Context) -> frozenset[int]:
     values.selector(node, context)  # notes what is no selector, and ranks outside of the world
     known = len(context.problems.in_order())
     items = node.items if isinstance(node, Sequence) else [node]
@@ -438,7 +438,7 @@ def cases(
     replaced = {name: _set_value(name, text, context) for name, text in sets.items()}
     parameters = _section(tree, "parameters")
     matrix = _section(tree, "matrix")
-    stated = _stated_cases(tree, context)
+    stated = _read_cases(tree, context)
     belonging = {key for axis in stated for key in axis.keys}
     _police_sets(replaced, {**parameters, **matrix}, belonging, context)
     axes = [*_matrix(matrix, context, replaced), *stated]
@@ -464,7 +464,7 @@ def cases(
             later["world_size"] = _WORLD_IS_COMPUTED
         chosen = itertools.chain.from_iterable(combination)
         for name, node in (*zip(keys, chosen, strict=True), *parameters.items()):
-            there = context.changed(
+            there = context.change(
                 names=DefinedNames(constants=constants, words=context.names.words),
                 world=world,
                 unmade=later,
@@ -474,7 +474,7 @@ def cases(
             later.pop(name, None)
         if isinstance(held := constants.get(backend), str):  # `backends` names a parameter
             constants[BACKEND] = held
-        shown = ",".join(f"{name}={_shown(constants[name])}" for name in keys)
+        shown = ",".join(f"{name}={_show(constants[name])}" for name in keys)
         if shown in suffixes and not noted:
             context.problems.add(
                 "duplicate_case",
@@ -527,7 +527,7 @@ def _is_data(value: object) -> bool:
     return isinstance(value, bool | int | float | complex | str)
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return short(str(value).replace(" ", "")).replace(" ", "")
@@ -581,7 +581,7 @@ def _matrix(
         yield Axis(keys=(name,), points=tuple((item,) for item in listed))
 
 
-def _stated_cases(tree: Mapping, context: Context) -> list[Axis]:
+def _read_cases(tree: Mapping, context: Context) -> list[Axis]:
     """Return the axis that `cases` is; its keys are in the order of the first case."""
     node = tree.get("cases")
     if not isinstance(node, Sequence):
@@ -608,9 +608,9 @@ def _police_keys(
         return
     differs = []
     if lacking:
-        differs.append(f"lacks {_quoted(lacking)}")
+        differs.append(f"lacks {_quote(lacking)}")
     if other:
-        differs.append(f"has {_quoted(other)}")
+        differs.append(f"has {_quote(other)}")
     context.problems.add(
         "unequal_cases",
         f"this case {' and '.join(differs)}, unlike the first case",
@@ -619,7 +619,7 @@ def _police_keys(
     )
 
 
-def _quoted(names: Sequence_[str]) -> str:
+def _quote(names: Sequence_[str]) -> str:
     return " and ".join(f"`{name}`" for name in names)
 
 
@@ -703,7 +703,7 @@ def scenarios(
     problems = Problems()
     context = _context(problems, limits, DefinedNames(), path)
     _police_version(tree, problems)
-    written, tree = tree, validated(tree, problems)
+    written, tree = tree, validate(tree, problems)
     if not isinstance(written, Mapping) or not isinstance(tree, Mapping):
         problems.raise_any()
         return ()
@@ -713,7 +713,7 @@ def scenarios(
         problems.raise_any()
         return ()
     police_definitions(found, problems)
-    context = context.changed(names=replace(context.names, words=_words_of(tree)))
+    context = context.change(names=replace(context.names, words=_words_of(tree)))
     backend = backend or _first_backend(tree)
     made = [
         _scenario(tree, context, found, constants, suffix)
@@ -768,7 +768,7 @@ def _context(problems: Problems, limits: Limits, names: DefinedNames, path: Path
 
 def _anew(context: Context, names: DefinedNames) -> Context:
     """Return the context of one more case of the same file: its steps are numbered from 0."""
-    return context.changed(
+    return context.change(
         names=names,
         index=itertools.count(),
         uses=itertools.count(),
@@ -789,34 +789,34 @@ def _scenario(
     names = DefinedNames(
         constants=constants,
         words=context.names.words,
-        tensors=named(found, "tensor"),
-        objects=named(found, "object"),
-        computed=named(found, "computed name"),
-        groups=named(found, "group", "new group"),
-        handles=named(found, *HANDLES),
+        tensors=list_names(found, "tensor"),
+        objects=list_names(found, "object"),
+        computed=list_names(found, "computed name"),
+        groups=list_names(found, "group", "new group"),
+        handles=list_names(found, *HANDLES),
         futures=handles_of("rpc_async", tree.get("steps")),
         references=handles_of("remote", tree.get("steps")),
         functions=frozenset(_section(tree, "functions")),
-        indexed=named(found, "indexed work handle"),
-        variables=named(found, "loop variable"),
-        numbers=named(found, NUMBER),
+        indexed=list_names(found, "indexed work handle"),
+        variables=list_names(found, "loop variable"),
+        numbers=list_names(found, NUMBER),
     )
     before = context.asked
     context = _anew(context, names)
     world_size = world_size_of(tree, context)
-    context = context.changed(
+    context = context.change(
         world={"world_size": world_size},
         ranks=None if world_varies(tree, context) else world_size,
     )
     made = models(tree.get("models"), context, strategy_lists(tree.get("strategies"), context))
     asked = frozenset(value for model in made.values() for value in model.values)
-    known = {name: made.get(name) for name in named(found, "model")}
+    known = {name: made.get(name) for name in list_names(found, "model")}
     names = replace(names, computed=names.computed | asked, models=known)
-    context = context.changed(names=names)
+    context = context.change(names=names)
     context.taken.update(each.name for each in found)
     name = text_of(tree, "name", context) or context.library.path.stem
     backends = backends_of(tree.get("backends"), context)
-    context = context.changed(distributed=distributed_names(tree.get("steps")))
+    context = context.change(distributed=find_distributed(tree.get("steps")))
     steps = step_list(tree.get("steps"), context)
     police_functions(tree.get("functions"), context)
     scenario = Scenario(
@@ -837,7 +837,7 @@ def _scenario(
         tensors=_values(tree, "tensors", context, values.value, found),
         models=with_checkpoints(made, police_joins(made, steps, context)),
         steps=steps,
-        truncated=truncated_of(tree.get("truncated"), world_size, context),
+        truncated=read_truncated(tree.get("truncated"), world_size, context),
         expect=final_expectation(tree.get("expect"), context, backends or ()),
         mark=tree.mark,
     )
@@ -850,21 +850,21 @@ def _scenario(
 def _check_library(tree: Mapping, context: Context, found: list[Definition]) -> None:
     """Check a file that others use, its inputs standing for anything."""
     police_library(tree, context)
-    inputs = frozenset(declared_inputs(tree, context))
-    own = named(found, "computed name", *HANDLES, "new group")
+    inputs = frozenset(read_inputs(tree, context))
+    own = list_names(found, "computed name", *HANDLES, "new group")
     names = DefinedNames(
-        computed=named(found, "computed name") | inputs,
-        groups=named(found, "new group") | inputs,
-        handles=named(found, *HANDLES) | inputs,
+        computed=list_names(found, "computed name") | inputs,
+        groups=list_names(found, "new group") | inputs,
+        handles=list_names(found, *HANDLES) | inputs,
     )
     there = _anew(context, names)
     opaque = Inlined(
         stem=context.library.path.stem,
         renamed={name: name for name in own},
-        variables={name: name for name in named(found, "loop variable")},
+        variables={name: name for name in list_names(found, "loop variable")},
         opaque=inputs,
     )
-    step_list(tree.get("steps"), there.inlining(opaque))
+    step_list(tree.get("steps"), there.inline(opaque))
 
 
 # ---------------------------------------------------------------------- its keys
@@ -885,7 +885,7 @@ def _values(
     later = unmade(key, found)
     for name, value in node.entries:
         if isinstance(name, Scalar) and isinstance(name.value, str):
-            there = context.changed(unmade=later, making=name.value)
+            there = context.change(unmade=later, making=name.value)
             made[name.value] = build(value, there)
             later.pop(name.value, None)
         else:
@@ -947,8 +947,8 @@ def load_content(
 ) -> tuple[Scenario, ...]:
     """Return the cases that a file at `path` would have if it held `text`; raises as `load`."""
     try:
-        with accounted(limits):
+        with open_account(limits):
             tree = read_tree(str(path), text, limits=limits)
             return scenarios(tree, path, sets or {}, limits, backend)
     except ScenarioError as error:
-        raise ScenarioError(hinted(error.problems)) from None
+        raise ScenarioError(add_hints(error.problems)) from None

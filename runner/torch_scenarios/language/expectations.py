@@ -21,7 +21,7 @@ from torch_scenarios.language.keys import (
     STEP_EXPECT,
     UNCHANGED,
 )
-from torch_scenarios.language.values import expected_object, expression, unknown_name
+from torch_scenarios.language.values import expression, read_object, unknown_name
 from torch_scenarios.model.scenario import (
     Bounds,
     Communicates,
@@ -47,9 +47,9 @@ from torch_scenarios.vocabulary import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS,
 # What `raises:` says: kinds of error, none, or a kind with a part of its message.
 
 
-def raised(node: Node, context: Context) -> RaiseSpec | PerRank[RaiseSpec]:
+def read_raises(node: Node, context: Context) -> RaiseSpec | PerRank[RaiseSpec]:
     """Return what `raises:` states, the same for all or by rank."""
-    node, context = values.given(node, context, "raises")
+    node, context = values.resolve_given(node, context, "raises")
     kinds = {*RAISE_KINDS, NO_ERROR}
     if isinstance(node, Mapping) and not (node.entries and set(node.words()) <= kinds):
         return values.per_rank(node, context, _raise_spec)
@@ -58,7 +58,7 @@ def raised(node: Node, context: Context) -> RaiseSpec | PerRank[RaiseSpec]:
 
 def _raise_spec(node: Node, context: Context) -> RaiseSpec:
     """Return `timeout`, `[timeout, peer_lost]`, `{timeout: "substring"}` or `none`."""
-    node, context = values.given(node, context, "raises")
+    node, context = values.resolve_given(node, context, "raises")
     match node:
         case Mapping(entries=[(key, Scalar() as said)]):
             return RaiseSpec(kinds=(key_text(key),), contains=said.text, mark=node.mark)
@@ -74,7 +74,7 @@ def _raise_spec(node: Node, context: Context) -> RaiseSpec:
 
 
 def _kind(node: Node, context: Context, known: tuple[str, ...]) -> str | None:
-    return values.fixed(node, context, known, code="unknown_kind", what="kind of error")
+    return values.read_fixed(node, context, known, code="unknown_kind", what="kind of error")
 
 
 # -------------------------------------------------------------------------------------------------
@@ -130,9 +130,9 @@ def from_entries(
     for key, node in entries:
         match key_text(key):
             case "elapsed":
-                fields["elapsed"] = _elapsed(node, context)
+                fields["elapsed"] = _read_elapsed(node, context)
             case "raises":
-                fields["raises"] = raised(node, context)
+                fields["raises"] = read_raises(node, context)
             case _:
                 values += _value(key, node, context, at_end=at_end)
     return Expectation(values=tuple(values), **fields, mark=whole.mark)
@@ -166,7 +166,7 @@ def _value(key: Node, node: Node, context: Context, *, at_end: bool) -> list[Val
         _note_stranger(key, context, tuple(FINAL_EXPECT if at_end else STEP_EXPECT))
         return []
     compiled = expression(key, context)
-    wanted = _wanted(node, context, of_object=_is_object(compiled, context))
+    wanted = _read_wanted(node, context, of_object=_is_object(compiled, context))
     if not isinstance(compiled, Expression):
         return []
     if (local := _local_view(wanted)) is not None and not _may_be_distributed(compiled, context):
@@ -236,19 +236,19 @@ def _is_object(key: Expression | Constant, context: Context) -> bool:
     return isinstance(key, Expression) and key.text.strip() in context.names.objects
 
 
-def _wanted(node: Node, context: Context, *, of_object: bool) -> Any:
+def _read_wanted(node: Node, context: Context, *, of_object: bool) -> Any:
     """Return a Form, Unchanged, or a PerRank of these."""
-    node, context = values.given(node, context, "expected")
+    node, context = values.resolve_given(node, context, "expected")
     if isinstance(node, Scalar) and node.value == UNCHANGED:
         return Unchanged(mark=node.mark)
     if isinstance(node, Mapping) and not (of_object and not _has_selectors(node)):
         if values.is_long_form(node, expected=True) and not of_object:
             return values.long_form(node, context)
         return values.per_rank(
-            node, context, lambda item, there: _wanted(item, there, of_object=of_object)
+            node, context, lambda item, there: _read_wanted(item, there, of_object=of_object)
         )
     if of_object:
-        return expected_object(node, context)
+        return read_object(node, context)
     return values.value(node, context)
 
 
@@ -263,7 +263,7 @@ def _has_selectors(node: Mapping) -> bool:
 # ---------------------------------------------------------------------- time
 
 
-def _elapsed(node: Node, context: Context) -> ElapsedBounds | PerRank[ElapsedBounds]:
+def _read_elapsed(node: Node, context: Context) -> ElapsedBounds | PerRank[ElapsedBounds]:
     if isinstance(node, Mapping) and any(isinstance(item, Mapping) for _, item in node.entries):
         return values.per_rank(node, context, _bounds)
     return _bounds(node, context)
@@ -326,21 +326,21 @@ def final_expectation(
             node.mark,
         )
         found.clear()
-    general = _stated(node, context, leave_out=found.keys())
+    general = _read_stated(node, context, leave_out=found.keys())
     # what asks for more is laid over what asks for less, a later one over an earlier
     ordered = sorted(found.values(), key=lambda each: _weight(each[0]))
-    own = [_stated(value, context, leave_out=()) for _, value in ordered]
+    own = [_read_stated(value, context, leave_out=()) for _, value in ordered]
     sections = tuple(section for section, _ in ordered)
-    whole = replace(_made(general, node), sections=sections)
+    whole = replace(_make(general, node), sections=sections)
     merged: dict[tuple[int, ...], FinalExpectation] = {}
     for backend in (None, *whole.backends):
         for version in whole.versions:
-            holding = whole.holding(backend, version)
+            holding = whole.find_holding(backend, version)
             if holding and holding not in merged:
                 laid = general
                 for number in holding:
-                    laid = _merged(laid, own[number])
-                merged[holding] = _made(laid, ordered[holding[-1]][1])
+                    laid = _merge(laid, own[number])
+                merged[holding] = _make(laid, ordered[holding[-1]][1])
     return replace(whole, merged=merged)
 
 
@@ -413,7 +413,7 @@ def _is_backend(key: Node, value: Node, context: Context, backends: Collection[s
     return True
 
 
-def _stated(node: Mapping, context: Context, *, leave_out: Collection[str]) -> dict[str, Any]:
+def _read_stated(node: Mapping, context: Context, *, leave_out: Collection[str]) -> dict[str, Any]:
     """Return what one mapping states, by the field that it becomes."""
     found: dict[str, Any] = {"places": {key_text(key): value.mark for key, value in node.entries}}
     others: list[tuple[Node, Node]] = []
@@ -426,7 +426,7 @@ def _stated(node: Mapping, context: Context, *, leave_out: Collection[str]) -> d
             case "diagnosis":
                 found["diagnoses"] = _several(value, context, tuple(DIAGNOSES), "diagnosis")
             case "within":
-                found["within_s"] = values.fixed_seconds(value, context, what="`within`")
+                found["within_s"] = values.read_seconds(value, context, what="`within`")
             case "communicates":
                 found["communicates"] = communicates(value, context)
             case "memory":
@@ -494,12 +494,12 @@ def communicates(node: Node, context: Context) -> tuple[Communicates, ...]:
         if isinstance(value, Mapping) and value.words() and set(value.words()) <= groups:
             for group, listed in value.entries:
                 asked = _of_members(listed, context, where, key_text(group))
-                calls = _listed_calls(asked, context)
+                calls = _read_calls(asked, context)
                 found.append(
                     Communicates(model=name, calls=calls, group=key_text(group), mark=group.mark)
                 )
         else:
-            calls = _listed_calls(_of_members(value, context, where), context)
+            calls = _read_calls(_of_members(value, context, where), context)
             found.append(Communicates(model=name, calls=calls, mark=key.mark))
     return tuple(found)
 
@@ -524,7 +524,7 @@ def _of_models(node: Node, context: Context, what: str) -> list[tuple[Node, Node
     return [(key, value) for key, value in node.entries if key_text(key) in known]
 
 
-def _listed_calls(node: Node, context: Context) -> tuple[Issued, ...] | PerRank[tuple[Issued, ...]]:
+def _read_calls(node: Node, context: Context) -> tuple[Issued, ...] | PerRank[tuple[Issued, ...]]:
     node, context = context.resolve(node)
     if isinstance(node, Mapping):
         return values.per_rank(node, context, _calls)
@@ -542,8 +542,8 @@ def _calls(node: Node, context: Context) -> tuple[Issued, ...]:
         if len(parts) != 3:
             values.wrong_type(item, context, "a call", "`[all_reduce, float32, 58]`")
             continue
-        word = values.fixed(parts[0], context, CALLS, code="unknown_word", what="call")
-        dtype = values.fixed(parts[1], context, DTYPES, code="unknown_dtype", what="dtype")
+        word = values.read_fixed(parts[0], context, CALLS, code="unknown_word", what="call")
+        dtype = values.read_fixed(parts[1], context, DTYPES, code="unknown_dtype", what="dtype")
         numel = values.constant_value(parts[2], context, what="the elements", extra=context.world)
         if word is None or dtype is None or not isinstance(numel, int):
             continue
@@ -551,12 +551,12 @@ def _calls(node: Node, context: Context) -> tuple[Issued, ...]:
     return tuple(found)
 
 
-def _made(fields: dict[str, Any], node: Mapping) -> FinalExpectation:
+def _make(fields: dict[str, Any], node: Mapping) -> FinalExpectation:
     given = {name: value for name, value in fields.items() if value is not None}
     return FinalExpectation(**given, mark=node.mark)
 
 
-def _merged(general: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+def _merge(general: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """Return a backend's section over the general expectation, value by value."""
     merged = {**general, **own, "places": {**general["places"], **own["places"]}}
     ends = set(merged.get("outcomes") or COMPLETES)
@@ -607,7 +607,7 @@ def _time(node: Mapping, context: Context) -> TimeExpectation | None:
     low, high = (
         None
         if (item := node.get(word)) is None
-        else values.fixed_seconds(item, context, what=f"`{word}` of `time`")
+        else values.read_seconds(item, context, what=f"`{word}` of `time`")
         for word in _BOUNDS
     )
     _police_bounds(low, high, node, context)
@@ -673,7 +673,7 @@ def _several(node: Node, context: Context, known: Collection[str], what: str) ->
     """Return the words of a list, or the one that stands in its place."""
     items = node.items if isinstance(node, Sequence) else [node]
     found = (
-        values.fixed(item, context, known, code=f"unknown_{what}", what=what) for item in items
+        values.read_fixed(item, context, known, code=f"unknown_{what}", what=what) for item in items
     )
     return tuple(name for name in found if name is not None)
 

@@ -15,7 +15,7 @@ from torch_scenarios.errors import ScenarioError, Source
 from torch_scenarios.language.document import police_top
 from torch_scenarios.language.keys import ACTION, BODY, STEP_ORDER, TOP
 from torch_scenarios.limits import Limits
-from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, decoded, key_text, parse
+from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, decode, key_text, parse
 
 # -------------------------------------------------------------------------------------------------
 # The lines of a YAML text: what the scanner finds on each, and where each should begin.
@@ -213,7 +213,7 @@ class Lines(Struct):
             self.inside[line] = Literal(old, new, max(outer.new, 0))
 
 
-def scanned(text: str) -> Lines:
+def scan(text: str) -> Lines:
     """Return the lines of a text; raises ExoticLayoutError, or yaml.YAMLError."""
     found = Lines(text.split("\n"))
     scanner = _Scanner(text)
@@ -235,12 +235,12 @@ def blanks_before(line: str) -> int:
 # value that spans lines (a folded text, a flow mapping, a long string) only moves as a whole here.
 
 
-def indented(text: str) -> str:
+def indent(text: str) -> str:
     """Return a text with the columns where its structure should begin.
 
     `text` has line feeds only. Raises ExoticLayoutError where it had better be left alone.
     """
-    found = scanned(text)
+    found = scan(text)
     shown: list[str] = []
     columns = _comment_columns(found)
     for number, line in enumerate(found.lines):
@@ -257,10 +257,10 @@ def indented(text: str) -> str:
             made = " " * columns[number] + line.strip()
         literal = isinstance(inside, Literal)
         shown.append(made if literal or number in found.open_ended else made.rstrip())
-    return _ended(shown, found)
+    return _end(shown, found)
 
 
-def _ended(shown: list[str], found: Lines) -> str:
+def _end(shown: list[str], found: Lines) -> str:
     """Join the lines with one line feed at the end, unless a block scalar's end is stated by it."""
     if isinstance(found.inside.get(len(found.lines) - 1), Literal):
         return "\n".join(shown)
@@ -326,7 +326,7 @@ def _column(column: int, levels: list[tuple[int, int]], limit: int | None) -> in
 # -------------------------------------------------------------------------------------------------
 # Flow collections and the blanks around colons: one spelling each.
 #
-# Takes a text that :func:`indented` made. A collection is written on one line where it fits, as
+# Takes a text that :func:`indent` made. A collection is written on one line where it fits, as
 # `{a: 1, b: [1, 2]}`; one that does not, or that holds a comment, is broken after a comma: as many
 # entries on a line as fit, the next line begins below the first entry. What is inside of quotes
 # stays as it is written, and so does a collection with an anchor, a tag, an explicit key or a text
@@ -369,11 +369,11 @@ class _Entry(Struct):
             raise _UnusualFlowError
         return f"{key}: "
 
-    def laid(self, column: int, behind: int) -> list[str]:
+    def lay(self, column: int, behind: int) -> list[str]:
         """Return its lines, the first without its blanks; `behind` columns follow the last."""
         if self.value is None:
             return [self.head]
-        lines = self.value.laid(column + len(self.head), behind)
+        lines = self.value.lay(column + len(self.head), behind)
         return [self.head + lines[0], *lines[1:]]
 
 
@@ -402,8 +402,8 @@ class _Flow(Struct):
             return None
         return self.text[0] + ", ".join(str(part) for part in parts) + self.text[1]
 
-    def laid(self, column: int, behind: int) -> list[str]:
-        """Return its lines from a column on, as :meth:`_Entry.laid`."""
+    def lay(self, column: int, behind: int) -> list[str]:
+        """Return its lines from a column on, as :meth:`_Entry.lay`."""
         flat = self.flat()
         if flat is not None and (
             column + len(flat) + behind <= WIDTH or not self.is_collection or not self.entries
@@ -428,7 +428,7 @@ class _Flow(Struct):
             elif number:
                 lines[-1] += " "
                 used += 1
-            made = entry.laid(used, after)
+            made = entry.lay(used, after)
             lines[-1] += made[0]
             lines += made[1:]
             lines[-1] += "" if last else ","
@@ -532,7 +532,7 @@ def offset(mark: Any, starts: list[int]) -> int:
     return starts[line] + column
 
 
-def spaced(text: str) -> str:
+def space(text: str) -> str:
     """Return a text with its flow collections laid out, and one blank after a key's colon.
 
     `text` has line feeds only. Raises yaml.YAMLError where it is no YAML.
@@ -546,7 +546,7 @@ def spaced(text: str) -> str:
     for begin, end, made in _edits(tokens, text, starts):
         before = text[at:begin]
         column = _column_after(before, column)
-        written = made if isinstance(made, str) else "\n".join(made.laid(column, 0))
+        written = made if isinstance(made, str) else "\n".join(made.lay(column, 0))
         shown += [before, written]
         column = _column_after(written, column)
         at = end
@@ -603,7 +603,7 @@ def _collection_edits(
 # -------------------------------------------------------------------------------------------------
 # The order of keys: at the top of a file and in a step, where they can be moved safely.
 #
-# Takes a text that :func:`torch_scenarios.language.format.indented` made. An entry moves with all
+# Takes a text that :func:`torch_scenarios.language.format.indent` made. An entry moves with all
 # its lines and with the comments right above it. Where it is not certain what a comment belongs to,
 # and where anchors make the order matter, the keys stay as they are.
 
@@ -626,12 +626,12 @@ class _Text(Struct, frozen=True, kw_only=True):
     comments: frozenset[int]
 
 
-def ordered(text: str, tree: Node) -> str:
+def order(text: str, tree: Node) -> str:
     """Return a text with the keys of its top and of its steps in their order.
 
     `tree` is the tree of `text`. Raises ExoticLayoutError where the text cannot be understood.
     """
-    found = scanned(text)
+    found = scan(text)
     if found.anchors or not isinstance(tree, Mapping):
         return text
     held = found.rows.keys() | found.inside.keys()
@@ -778,41 +778,41 @@ def _indent(line: str) -> int:
 _RARE_BREAKS = ("\x85", "\u2028", "\u2029")
 
 
-def formatted(path: Path | str, content: bytes, limits: Limits) -> bytes:
+def format_file(path: Path | str, content: bytes, limits: Limits) -> bytes:
     """Return the content of a scenario file in its layout; that of a file which is so already.
 
     `path` is what messages call the file. The line ends of its first line are used throughout.
     Raises ScenarioError where the file is no YAML, where its top is no scenario's, or where it is
     in a newer version of the language: what is wrong inside the steps does not matter here.
     """
-    source = decoded(str(path), content, limits)
+    source = decode(str(path), content, limits)
     tree = parse(source, limits=limits)
     police_top(tree)
     ends = "\r\n" if source.text.partition("\n")[0].endswith("\r") else "\n"
     text = source.text.replace("\r\n", "\n")
     if "\r" in text or any(each in text for each in _RARE_BREAKS):
         return content
-    for lay in (_ordered, _spaced, _indented):
-        made = _tried(lay, text, source.path, limits)
+    for lay in (_order_text, _space_text, _indent_text):
+        made = _try(lay, text, source.path, limits)
         if made is not None and _says_the_same(text, made, tree, source.path, limits):
             return made.replace("\n", ends).encode()
     return content
 
 
-def _indented(text: str, path: str, limits: Limits) -> str:
-    return indented(text)
+def _indent_text(text: str, path: str, limits: Limits) -> str:
+    return indent(text)
 
 
-def _spaced(text: str, path: str, limits: Limits) -> str:
-    return spaced(indented(text))
+def _space_text(text: str, path: str, limits: Limits) -> str:
+    return space(indent(text))
 
 
-def _ordered(text: str, path: str, limits: Limits) -> str:
-    made = spaced(indented(text))
-    return ordered(made, parse(Source(path=path, text=made), limits=limits))
+def _order_text(text: str, path: str, limits: Limits) -> str:
+    made = space(indent(text))
+    return order(made, parse(Source(path=path, text=made), limits=limits))
 
 
-def _tried(
+def _try(
     lay: Callable[[str, str, Limits], str], text: str, path: str, limits: Limits
 ) -> str | None:
     try:
@@ -826,27 +826,27 @@ def _says_the_same(text: str, made: str, tree: Node, path: str, limits: Limits) 
         after = parse(Source(path=path, text=made), limits=limits)
     except ScenarioError:
         return False
-    return meaning(after) == meaning(tree) and comments(made) == comments(text)
+    return read_meaning(after) == read_meaning(tree) and comments(made) == comments(text)
 
 
-def meaning(tree: Node) -> Any:
+def read_meaning(tree: Node) -> Any:
     """Return what the loader sees of a tree: all but places, and the order of keys that may move.
 
     The order of the entries matters everywhere but at the top and in a step: a matrix names its
     cases by it, `compute` assigns by it, a mapping by rank is searched by it.
     """
-    return _meaning(tree, movable=True)
+    return _read_meaning(tree, movable=True)
 
 
-def _meaning(node: Node, *, movable: bool) -> Any:
+def _read_meaning(node: Node, *, movable: bool) -> Any:
     match node:
         case Scalar():
             return type(node.value).__name__, repr(node.value), node.text
         case Sequence():
-            return tuple(_meaning(item, movable=False) for item in node.items)
+            return tuple(_read_meaning(item, movable=False) for item in node.items)
         case Mapping():
             entries = [
-                (_meaning(key, movable=False), _entry(key_text(key), value, movable=movable))
+                (_read_meaning(key, movable=False), _entry(key_text(key), value, movable=movable))
                 for key, value in node.entries
             ]
             return ("mapping", *(sorted(entries, key=repr) if movable else entries))
@@ -854,8 +854,8 @@ def _meaning(node: Node, *, movable: bool) -> Any:
 
 def _entry(key: str, value: Node, *, movable: bool) -> Any:
     if movable and is_step_list(key) and isinstance(value, Sequence):
-        return tuple(_meaning(item, movable=True) for item in value.items)
-    return _meaning(value, movable=False)
+        return tuple(_read_meaning(item, movable=True) for item in value.items)
+    return _read_meaning(value, movable=False)
 
 
 def comments(text: str) -> Counter[str]:

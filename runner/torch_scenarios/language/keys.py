@@ -64,13 +64,13 @@ def when(*cases: tuple[Schema, Schema], otherwise: Schema) -> Schema:
     return made
 
 
-def having(*keys: str) -> Schema:
+def require_any(*keys: str) -> Schema:
     """Test for a mapping with one of some keys."""
     one = [{"required": [key]} for key in keys]
     return {"type": "object", **(one[0] if len(one) == 1 else {"anyOf": one})}
 
 
-def closed(properties: dict[str, Schema], **more: Any) -> Schema:
+def close(properties: dict[str, Schema], **more: Any) -> Schema:
     """Describe a mapping that has no other keys."""
     return {**more, "type": "object", "properties": properties, "additionalProperties": False}
 
@@ -139,8 +139,8 @@ LOCAL: dict[str, Schema] = {
         examples=[["Shard(0)"]],
     ),
 }
-_LONG = having(*LONG_FORM, *TOLERANCES)
-_LONG_EXPECTED = having(*LONG_FORM, *TOLERANCES, *LOCAL)
+_LONG = require_any(*LONG_FORM, *TOLERANCES)
+_LONG_EXPECTED = require_any(*LONG_FORM, *TOLERANCES, *LOCAL)
 
 
 def values() -> dict[str, Schema]:
@@ -167,7 +167,7 @@ def values() -> dict[str, Schema]:
             ),
             "examples": [[1, 2, 3], "full(5, rank + 1)", {"0": [1, 2], ELSE: [0, 0]}],
         },
-        "long_form": closed(
+        "long_form": close(
             LONG_FORM,
             **{"description": "A value with its dtype and shape.", "x-is": "long_form"},
             required=["value"],
@@ -184,7 +184,7 @@ def values() -> dict[str, Schema]:
         "object_value": {
             "description": "A plain YAML value; `{expr: ...}` in it is computed on each rank, and"
             " a mapping with `else`, or only ranks as keys, is one value for each rank.",
-            "if": {**having(COMPUTED), "maxProperties": 1},
+            "if": {**require_any(COMPUTED), "maxProperties": 1},
             "then": {"properties": {COMPUTED: kind("string", title="an expression")}},
             "else": {"items": ref("object_value"), "additionalProperties": ref("object_value")},
         },
@@ -254,8 +254,8 @@ def arguments() -> dict[str, Schema]:
         },
         "reduce_op": when(
             (
-                having(PREMUL_SUM),
-                closed(
+                require_any(PREMUL_SUM),
+                close(
                     {PREMUL_SUM: kind("number", "string", title="a factor")},
                     maxProperties=1,
                 ),
@@ -279,8 +279,8 @@ def arguments() -> dict[str, Schema]:
         "object": ref("object_value"),
         "handles": when(
             (
-                having(HANDLE),
-                closed(
+                require_any(HANDLE),
+                close(
                     {HANDLE: ref("handle"), "output": kind("string", title="a name")},
                     required=[HANDLE],
                 ),
@@ -306,7 +306,7 @@ def arguments() -> dict[str, Schema]:
         "clip": when(
             (
                 MAPPING,
-                closed(
+                close(
                     {
                         "max": kind("number", "string", title="a number"),
                         "over": {"title": "`local`", "enum": ["local"]},
@@ -395,7 +395,7 @@ FINAL_EXPECT: dict[str, Schema] = {
     "memory": {
         "description": "The bytes that a rank holds of a model, at rest.",
         **kind("object", title="a mapping from the names of models"),
-        "additionalProperties": closed({word: ref("expected") for word in MEMORY}, minProperties=1),
+        "additionalProperties": close({word: ref("expected") for word in MEMORY}, minProperties=1),
         "examples": [{"net": {"parameters": 232, "gradients": 232, "optimizer": 480}}],
     },
     "cost": ref("cost"),
@@ -407,7 +407,7 @@ def expectations() -> dict[str, Schema]:
     """Return the parts of what `expect` says."""
     kinds = (*RAISE_KINDS, NO_ERROR)
     of_kinds = {**MAPPING, "propertyNames": {"enum": list(kinds)}, "minProperties": 1}
-    with_words = closed(
+    with_words = close(
         {name: {"x-is": "message_part", **TEXT} for name in kinds},
         **{"description": "A kind, with a part of the backend's own message.", "x-is": "raised"},
         minProperties=1,
@@ -450,13 +450,13 @@ def expectations() -> dict[str, Schema]:
                 ),
             ),
         },
-        "expected_long_form": closed({**LOCAL, **LONG_FORM, **TOLERANCES}, **{"x-is": "long_form"}),
+        "expected_long_form": close({**LOCAL, **LONG_FORM, **TOLERANCES}, **{"x-is": "long_form"}),
         "amount": {
             "description": "A number, an expression over parameters, or bounds.",
             **when(
                 (
                     MAPPING,
-                    closed(
+                    close(
                         {"min": ref("count_of"), "max": ref("count_of")},
                         title="`{min: 3, max: 5}`",
                         minProperties=1,
@@ -466,19 +466,19 @@ def expectations() -> dict[str, Schema]:
             ),
         },
         "count_of": kind("number", "string", title="a number or an expression", minimum=0),
-        "cost": closed(
+        "cost": close(
             {
                 "rounds": ref("amount", description="The longest chain of messages."),
                 "messages": ref("amount", description="How many messages there are."),
                 "sent": {
                     "description": "The most bytes that one rank sends, or those of each rank.",
                     **when(
-                        (having("min", "max"), ref("amount")),
+                        (require_any("min", "max"), ref("amount")),
                         (MAPPING, per_rank(ref("amount"))),
                         otherwise=ref("amount"),
                     ),
                 },
-                "time": closed(
+                "time": close(
                     {
                         "min": ref("duration"),
                         "max": ref("duration"),
@@ -503,7 +503,7 @@ def expectations() -> dict[str, Schema]:
                 otherwise=kind("object", title="`{min: 0.3s, max: 2s}`"),
             ),
         },
-        "bounds": closed(
+        "bounds": close(
             {"min": ref("bound"), "max": ref("bound")},
             **{"x-is": "bounds", "title": "`{min: 0.3s, max: 2s}`"},
         ),
@@ -533,7 +533,7 @@ def expectations() -> dict[str, Schema]:
             "properties": {**FINAL_EXPECT, **backends},
             "patternProperties": {r"^(\S+ )?torch ?[<>=!]": by_version},
             "additionalProperties": when(
-                (having(*FINAL_EXPECT), ref("section")), otherwise=ref("expected")
+                (require_any(*FINAL_EXPECT), ref("section")), otherwise=ref("expected")
             ),
         },
     }
@@ -591,7 +591,7 @@ ACTIONS: dict[str, Schema] = {
         **when(
             (
                 MAPPING,
-                closed(
+                close(
                     {
                         "file": kind("string", description="Relative to this file.", title="text"),
                         "with": kind(
@@ -696,7 +696,7 @@ FUNCTION: dict[str, Schema] = {
 
 def group() -> Schema:
     """Return the part of an entry of `groups:`."""
-    long_form = closed(
+    long_form = close(
         GROUP,
         **{"x-is": "group"},
         oneOf=[{"required": [form]} for form in GROUP_FORMS],
@@ -726,7 +726,7 @@ def group() -> Schema:
 # The top of a file.
 
 
-def _named(description: str, part: Schema, examples: list[Any]) -> Schema:
+def _name_values(description: str, part: Schema, examples: list[Any]) -> Schema:
     """Describe a section of the file that gives names to values; it may be empty."""
     return {
         "description": description,
@@ -763,7 +763,7 @@ MODEL: dict[str, Schema] = {
         "description": "Strategies, applied in order, or the name of a list of them.",
         **kind("string", "array", "null", title="a list of strategies", items=_NAMED),
     },
-    "oracle": closed(
+    "oracle": close(
         {"loss": _NAMED, "optimizer": _NAMED},
         description="What one process uses in place of the model's own.",
     ),
@@ -797,7 +797,7 @@ TOP: dict[str, Schema] = {
                     "additionalProperties": when(
                         (
                             MAPPING,
-                            closed({"description": {}, "default": {}}, **{"x-is": "input"}),
+                            close({"description": {}, "default": {}}, **{"x-is": "input"}),
                         ),
                         otherwise={},
                     )
@@ -816,12 +816,12 @@ TOP: dict[str, Schema] = {
         ),
         "examples": [2, 8, "2 * pairs"],
     },
-    "parameters": _named(
+    "parameters": _name_values(
         "Named constants; `--set width=9` overrides one.",
         {"x-is": "parameter", **ref("constant")},
         [{"width": 5}],
     ),
-    "matrix": _named(
+    "matrix": _name_values(
         "One case for each combination of these values.",
         lists(ref("constant"), minItems=1, **{"x-is": "matrix_key", "title": "a list of values"}),
         [{"dtype": ["float32", "int64"]}],
@@ -875,17 +875,17 @@ TOP: dict[str, Schema] = {
         "default": "off",
     },
     "groups": {
-        **_named(
+        **_name_values(
             "Process groups, created in this order by every rank before step 1.",
             ref("group_spec"),
             [{"even": "range(0, world_size, 2)"}],
         ),
         "title": "a mapping from names to groups",
     },
-    "tensors": _named(
+    "tensors": _name_values(
         "What each rank holds before step 1.", ref("value"), [{"x": "full(5, rank + 1)"}]
     ),
-    "objects": _named(
+    "objects": _name_values(
         "Plain values for the object collectives; a string is a string.",
         ref("object_value"),
         [{"names": ["ada", {"expr": "rank"}]}],
@@ -937,7 +937,7 @@ def top_parts() -> dict[str, Schema]:
         "new_name": kind("string", title="a name"),
         "words": kind("string", "number", "boolean", "null", title="text"),
         "backend": kind("string", title="a name such as gloo", minLength=1),
-        "function_spec": closed(
+        "function_spec": close(
             FUNCTION,
             description="A function that runs on the rank that is called.",
             title="a mapping with `arguments`, `sets`, `returns` or `takes`",
@@ -965,7 +965,7 @@ def file() -> Schema:
             "properties": {"inputs": False},
             "x-is": "scenario",
         },
-        **closed(TOP, required=["steps"]),
+        **close(TOP, required=["steps"]),
     }
 
 
@@ -978,7 +978,7 @@ def parts() -> dict[str, Schema]:
         **step_parts(),
         **top_parts(),
         "group_spec": group(),
-        "model_spec": closed(
+        "model_spec": close(
             MODEL, required=["layers", "loss", "optimizer"], title="a mapping with `layers`"
         ),
     }

@@ -82,7 +82,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def built(kind: type[D], node: Node, context: Context, *, what: str) -> D | None:
+def build(kind: type[D], node: Node, context: Context, *, what: str) -> D | None:
     """Return a class of a table with the arguments of a mapping; every fault is noted."""
     known = kind.types()
     if isinstance(node, Scalar) and node.value is None:
@@ -94,7 +94,7 @@ def built(kind: type[D], node: Node, context: Context, *, what: str) -> D | None
     good = True
     for key, value in node.entries:
         name = key_text(key)
-        _left_out(kind, name, value, context, what=what)
+        _refuse_left_out(kind, name, value, context, what=what)
         if name not in known:
             context.problems.unknown(
                 "unknown_argument",
@@ -121,10 +121,10 @@ def built(kind: type[D], node: Node, context: Context, *, what: str) -> D | None
             values.wrong_type(value, context, f"`{name}` of {what}", wrong)
             good = False
         given[name] = tuple(found) if isinstance(found, list) else found
-    return _made(kind, given, node, context, what=what) if good else None
+    return _make(kind, given, node, context, what=what) if good else None
 
 
-def _left_out(kind: Any, name: str, value: Node, context: Context, *, what: str) -> None:
+def _refuse_left_out(kind: Any, name: str, value: Node, context: Context, *, what: str) -> None:
     """Raise LeftOutError for an argument, or a value of it, that is known and is not there."""
     known = getattr(kind, "left_out", {})
     if name in known:
@@ -137,11 +137,11 @@ def _left_out(kind: Any, name: str, value: Node, context: Context, *, what: str)
             raise LeftOutError(message)
 
 
-def _made(
+def _make(
     kind: type[D], given: dict[str, Any], node: Node, context: Context, *, what: str
 ) -> D | None:
     """Return what it makes, unless an argument is missing or it refuses what it is given."""
-    lacking = [name for name in kind.wanted() if name not in given]
+    lacking = [name for name in kind.list_required() if name not in given]
     if lacking:
         context.problems.add("missing_argument", f"{what} has no `{lacking[0]}`", node.mark)
         return None
@@ -206,7 +206,7 @@ def _of_table(
             listed="known are",
         )
         return None
-    return built(table[name], arguments, context, what=name)
+    return build(table[name], arguments, context, what=name)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def _layer(node: Node, context: Context) -> Layer | None:
             "unknown_layer", message, name, known, key.mark, listed="layers are"
         )
         return None
-    return built(LAYERS[name], arguments, context, what=name)
+    return build(LAYERS[name], arguments, context, what=name)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ def _parallel(
     found = [_strategy(item, context) for item in node.items]
     made = tuple(each for each in found if each is not None)
     kinds = tuple(each.name for each in made)
-    if "parallelize_module" in kinds and any(each.reduced != "float32" for each in made):
+    if "parallelize_module" in kinds and any(each.reduce_dtype != "float32" for each in made):
         message = "mixed precision of layers that are cut is not lowered here"
         raise LeftOutError(message)
     if len(made) == len(found) > 1 and kinds not in TRAINEES and kinds[0] not in OVER_OTHERS:

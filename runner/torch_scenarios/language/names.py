@@ -141,10 +141,10 @@ def _definitions(tree: Mapping) -> Iterator[Definition]:
     }
     for section, sort in sections.items():
         for key, _ in _entries(tree.get(section)):
-            yield from _defined(sort, key)
+            yield from _define(sort, key)
     for each in _items(tree.get("cases"))[:1]:  # all have the same keys
         for key, _ in _entries(each):
-            yield from _defined("case key", key)
+            yield from _define("case key", key)
     for key, group in _entries(tree.get("groups")):
         dims = _items(group.get("dims")) if isinstance(group, Mapping) else []
         if dims and isinstance(key, Scalar):
@@ -152,7 +152,7 @@ def _definitions(tree: Mapping) -> Iterator[Definition]:
             for name, dim in named_dims.items():
                 yield Definition("group", f"{key.text}.{name}", dim)
         else:
-            yield from _defined("group", key)
+            yield from _define("group", key)
     yield from _in_steps(tree.get("steps"))
 
 
@@ -164,21 +164,21 @@ def _in_steps(steps: Node | None) -> Iterator[Definition]:
                     yield from _handle(value)
                 case "for":
                     for variable, _ in _entries(value):
-                        yield from _defined("loop variable", variable)
+                        yield from _define("loop variable", variable)
                 case "steps":
                     yield from _in_steps(value)
                 case action if action in BY_NAME:
                     yield from _in_action(action, value)
 
 
-def distributed_names(steps: Node | None) -> frozenset[str]:
+def find_distributed(steps: Node | None) -> frozenset[str]:
     """Return the names of tensors that steps may distribute; used parts are passed over."""
     found: set[str] = set()
     for step in _items(steps):
         for key, value in _entries(step):
             word = key_text(key)
             if word == "steps":
-                found |= distributed_names(value)
+                found |= find_distributed(value)
             elif word == "use" and isinstance(value, Mapping):
                 given = value.get("with")
                 found |= {each.text for _, each in _entries(given) if isinstance(each, Scalar)}
@@ -204,7 +204,7 @@ def handles_of(action: str, steps: Node | None) -> frozenset[str]:
 
 
 def _handle(node: Node) -> Iterator[Definition]:
-    for definition in _defined("work handle", node):
+    for definition in _define("work handle", node):
         indexed = INDEXED.fullmatch(definition.name)
         if indexed is None:
             yield definition
@@ -215,7 +215,7 @@ def _handle(node: Node) -> Iterator[Definition]:
 def _in_action(action: str, value: Node) -> Iterator[Definition]:
     operation = BY_NAME[action]
     if isinstance(value, Mapping) and HANDLE in value.words():
-        yield from _defined("computed name", value.get("output"))
+        yield from _define("computed name", value.get("output"))
     for param in operation.params:
         yield from _in_argument(operation, param, value)
 
@@ -225,21 +225,21 @@ def _in_argument(operation: Operation, param: Param, value: Node) -> Iterator[De
         listed = value.get(param.name) if isinstance(value, Mapping) else value
         for item in _items(listed):
             for variable, _ in _entries(item.get("for") if isinstance(item, Mapping) else None):
-                yield from _defined("loop variable", variable)
+                yield from _define("loop variable", variable)
     if param.kind in {"assignments", "numbers"}:
         inner = value.get(param.name) if isinstance(value, Mapping) else None
         whole = isinstance(inner, Mapping) and len(_entries(value)) == 1
         sort = NUMBER if param.kind == "numbers" else "computed name"
         for key, _ in _entries(inner if whole else value):
             if "[" not in key_text(key):  # a part of what there is
-                yield from _defined(sort, key)
+                yield from _define(sort, key)
     elif param.kind == "name" and isinstance(value, Mapping):
         sort = "new group" if isinstance(operation, GroupCreation) else "computed name"
         for spelling in (param.name, *param.aliases):
-            yield from _defined(sort, value.get(spelling))
+            yield from _define(sort, value.get(spelling))
 
 
-def _defined(sort: str, node: Node | None) -> Iterator[Definition]:
+def _define(sort: str, node: Node | None) -> Iterator[Definition]:
     if isinstance(node, Scalar) and isinstance(node.value, str):
         yield Definition(sort, node.value, node)
 
@@ -298,6 +298,6 @@ def _compatible(one: str, other: str) -> bool:
     return any({one, other} <= shared for shared in _SHARED)
 
 
-def named(found: list[Definition], *sorts: str) -> frozenset[str]:
+def list_names(found: list[Definition], *sorts: str) -> frozenset[str]:
     """Return the names of some sorts."""
     return frozenset(each.name for each in found if each.sort in sorts)

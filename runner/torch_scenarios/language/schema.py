@@ -28,14 +28,14 @@ from torch_scenarios.language.keys import (
     REPEAT,
     TEXT,
     Schema,
-    closed,
+    close,
     file,
-    having,
     kind,
     lists,
     parts,
     per_rank,
     ref,
+    require_any,
     when,
 )
 from torch_scenarios.operations import BY_NAME
@@ -66,7 +66,7 @@ def step() -> Schema:
     return {
         "description": "At most one action, and the keys next to it.",
         "x-is": "step",
-        **closed({**BESIDE, BODY: BODY_PART, **actions}),
+        **close({**BESIDE, BODY: BODY_PART, **actions}),
         "oneOf": [*one, {"required": ["expect"], "not": {"anyOf": one}}],
         "dependentRequired": {BODY: [REPEAT], REPEAT: [BODY]},
     }
@@ -74,7 +74,7 @@ def step() -> Schema:
 
 def action(operation: Operation, name: str) -> Schema:
     """Return the part of an operation's arguments, under one of its names."""
-    described: Schema = {"description": _described(operation, name)}
+    described: Schema = {"description": _describe(operation, name)}
     properties = {
         spelling: argument(param)
         for param in operation.params
@@ -86,7 +86,7 @@ def action(operation: Operation, name: str) -> Schema:
         for param in operation.params
         if param.required and param.aliases
     ]
-    arguments = closed(
+    arguments = close(
         properties,
         **{"x-is": "arguments"},
         **({"required": required} if required else {}),
@@ -94,14 +94,14 @@ def action(operation: Operation, name: str) -> Schema:
     )
     whole = next((p for p in operation.params if p.name == operation.bare), None)
     if whole is not None:
-        alone = having(whole.name, *whole.aliases)
+        alone = require_any(whole.name, *whole.aliases)
         if whole.kind in {"assignments", "numbers"}:  # any name may be assigned to, also this one
             inside = {**MAPPING, "properties": {whole.name: MAPPING}, "maxProperties": 1}
             alone = {**alone, **inside}
         return {**described, **when((alone, arguments), otherwise=argument(whole))}
     listed = next((p for p in operation.params if p.kind == "p2p_ops"), None)
     if listed is not None:
-        named = {**MAPPING, "not": {**MAPPING, "required": ["else"]}, **having(listed.name)}
+        named = {**MAPPING, "not": {**MAPPING, "required": ["else"]}, **require_any(listed.name)}
         return {**described, **when((named, arguments), otherwise=argument(listed))}
     if required or any_spelling:
         return {**described, **arguments, "examples": _examples(operation)}
@@ -132,12 +132,12 @@ def _words(param: Param) -> Schema:
     }
     if not param.worded:
         return when((MAPPING, per_rank(one)), otherwise=one)
-    worded = closed(
+    worded = close(
         {word: {**TEXT, "x-is": "words_of", "title": "some text"} for word in param.worded},
         **{"x-is": "worded", "title": f"`{{{param.worded[0]}: text}}`, or one word: {plain}"},
         maxProperties=1,
     )
-    return when((having(*param.words), worded), (MAPPING, per_rank(one)), otherwise=one)
+    return when((require_any(*param.words), worded), (MAPPING, per_rank(one)), otherwise=one)
 
 
 def _messages(param: Param) -> Schema:
@@ -148,12 +148,12 @@ def _messages(param: Param) -> Schema:
         renamed = {"peer": role, "group_peer": f"group_{role}"}
         inner = {renamed.get(name, name): part for name, part in fields.items() if name != "op"}
         needed = [renamed.get(name, name) for name in required if name != "op"]
-        arguments = closed(inner, **{"x-is": "arguments"}, required=needed)
-        message = closed({word: arguments, **BESIDE_MESSAGE}, **{"x-is": "message"})
-        short.append((having(word), message))
+        arguments = close(inner, **{"x-is": "arguments"}, required=needed)
+        message = close({word: arguments, **BESIDE_MESSAGE}, **{"x-is": "message"})
+        short.append((require_any(word), message))
     item = when(
         *short,
-        (MAPPING, closed({**fields, **BESIDE_MESSAGE}, **{"x-is": "message"}, required=required)),
+        (MAPPING, close({**fields, **BESIDE_MESSAGE}, **{"x-is": "message"}, required=required)),
         otherwise=kind("object", title="`{op: isend, tensor: x, peer: 1}`"),
     )
     listed = lists(item)
@@ -164,7 +164,7 @@ def _messages(param: Param) -> Schema:
     )
 
 
-def _described(operation: Operation, name: str) -> str:
+def _describe(operation: Operation, name: str) -> str:
     text = inspect.getdoc(type(operation)) or operation.name
     other = "" if name == operation.name else f"\n\nThe older name of `{operation.name}`."
     return f"{text}{other}\n\nSee {operation.source}."

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from torch_scenarios.expressions.values import Constant, Expression, Form, PerRank
 from torch_scenarios.language import values
-from torch_scenarios.language.arguments import arguments_of, stored_parts
+from torch_scenarios.language.arguments import arguments_of, read_parts
 from torch_scenarios.language.context import Context
 from torch_scenarios.language.expectations import expectation
 from torch_scenarios.language.keys import ACTIONS, BESIDE, BODY
@@ -43,7 +43,7 @@ def _steps(node: Node, context: Context) -> list[Step]:
         case "for":
             return _loop(node, value, beside, context)
         case "use":
-            return _inserted(node, key, value, beside, context)
+            return _insert(node, key, value, beside, context)
         case name:
             return [_operation(node, BY_NAME[name], key, value, beside, context)]
 
@@ -81,7 +81,7 @@ def _name(beside: dict[str, Node], context: Context) -> str | None:
 def _fields(node: Mapping, beside: dict[str, Node], context: Context) -> dict[str, Any]:
     index = next(context.index)
     police_number(index, node, context)
-    at = recorded_at(beside["at"], context) if "at" in beside else context.at
+    at = read_place(beside["at"], context) if "at" in beside else context.at
     mark = _call_of(node).mark
     fields: dict[str, Any] = {
         "index": index,
@@ -106,14 +106,14 @@ def _call_of(node: Mapping) -> Node:
     return action or keys.get("expect", node)
 
 
-def recorded_at(node: Node, context: Context) -> str | PerRank[str] | None:
+def read_place(node: Node, context: Context) -> str | PerRank[str] | None:
     """Return where a step stands in the program that it was recorded from: words, by rank."""
     if isinstance(node, Mapping):
-        return values.per_rank(node, context, _recorded_place)
-    return _recorded_place(node, context) or None
+        return values.per_rank(node, context, _read_place)
+    return _read_place(node, context) or None
 
 
-def _recorded_place(node: Node, context: Context) -> str:
+def _read_place(node: Node, context: Context) -> str:
     police_length(key_text(node), node.mark, context.problems, what="the place of `at`")
     return key_text(node).strip()
 
@@ -128,7 +128,7 @@ def _all_of(at: str | PerRank[str]) -> str | None:
 
 def _handle(node: Node, context: Context) -> tuple[str | None, Form | None]:
     """Return the name of a handle, and what it is indexed by: `up[t]` is one for each `t`."""
-    node, context = values.given(node, context, "handle")
+    node, context = values.resolve_given(node, context, "handle")
     if not isinstance(node, Scalar) or node.value is None:
         return None, None
     indexed = INDEXED.fullmatch(node.value)
@@ -181,7 +181,7 @@ def _operation(
 ) -> Step:
     fields = _fields(node, beside, context)
     arguments = arguments_of(operation, key, value, context)
-    parts = stored_parts(operation, value, context)
+    parts = read_parts(operation, value, context)
     if parts is not None:
         arguments[PARTS] = parts
     return Step(operation=operation, arguments=arguments, **fields)
@@ -195,14 +195,14 @@ def _loop(node: Mapping, value: Node, beside: dict[str, Node], context: Context)
     if not isinstance(value, Mapping) or not value.entries:
         step_list(body, context)
         return []
-    found = _nested(value.entries, body, fields, context)
+    found = _nest(value.entries, body, fields, context)
     if after is None:
         return [found]
     expected = {"expect": after, **({"ranks": beside["ranks"]} if "ranks" in beside else {})}
     return [found, Step(**_fields(node, expected, context))]
 
 
-def _nested(
+def _nest(
     variables: list[tuple[Node, Node]], body: Node | None, fields: dict[str, Any], context: Context
 ) -> Step:
     """Return the loop over the first variable; the others nest inside of it, in their order."""
@@ -220,7 +220,7 @@ def _nested(
         index = next(context.index)
         police_number(index, key, context)
         inside: tuple[Step, ...] = (
-            _nested(others, body, {"index": index, "mark": others[0][0].mark}, inner),
+            _nest(others, body, {"index": index, "mark": others[0][0].mark}, inner),
         )
     else:
         inside = step_list(body, inner)
@@ -235,7 +235,7 @@ def _values(node: Node, context: Context) -> Form:
     if isinstance(form, Constant) and isinstance(form.value, list):
         count = len(form.value)
     elif isinstance(form, Expression) and form.names <= known and isinstance(node, Scalar):
-        count = _counted(node, context)
+        count = _count(node, context)
     if count > context.limits.max_loop:
         context.problems.add(
             "loop_too_long",
@@ -245,7 +245,7 @@ def _values(node: Node, context: Context) -> Form:
     return form
 
 
-def _counted(node: Scalar, context: Context) -> int:
+def _count(node: Scalar, context: Context) -> int:
     values = constant_value(node, context, what="what `for` runs over", extra=context.world)
     if values is None:
         return 0
@@ -260,13 +260,13 @@ def _counted(node: Scalar, context: Context) -> int:
     return 0
 
 
-def _inserted(
+def _insert(
     node: Mapping, key: Node, value: Node, beside: dict[str, Node], context: Context
 ) -> list[Step]:
     """Return the steps of a used file; `ranks` and `expect` beside `use` hold for all of it."""
     name = beside.pop("name", None)
     if "at" in beside:
-        context = context.changed(at=recorded_at(beside.pop("at"), context))
+        context = context.change(at=read_place(beside.pop("at"), context))
     inner = inline(key, value, context, name.text if isinstance(name, Scalar) else None)
     if inner is None:
         return []

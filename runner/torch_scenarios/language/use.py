@@ -17,11 +17,11 @@ from torch_scenarios.language.names import (
     NUMBER,
     definitions,
     is_name,
-    named,
+    list_names,
     police_definitions,
     police_name,
 )
-from torch_scenarios.language.validation import validated
+from torch_scenarios.language.validation import validate
 from torch_scenarios.limits import account, beyond
 from torch_scenarios.source.tree import (
     Mapping,
@@ -46,13 +46,13 @@ class Input(Struct, frozen=True):
 
 def police_library(tree: Mapping, context: Context) -> None:
     """Note what is wrong with the names of a used file."""
-    inputs = declared_inputs(tree, context)
+    inputs = read_inputs(tree, context)
     police_definitions(
         [each for each in definitions(tree) if each.name not in inputs], context.problems
     )
 
 
-def declared_inputs(tree: Mapping, context: Context) -> dict[str, Input]:
+def read_inputs(tree: Mapping, context: Context) -> dict[str, Input]:
     """Return the inputs of a file: a list of names, or names with a description or default."""
     node = tree.get("inputs")
     found: dict[str, Input] = {}
@@ -118,7 +118,7 @@ def bindings_of(
 # Which file a `use` means, and whether it may be read.
 
 
-def permitted(file: Scalar, context: Context) -> Path | None:
+def permit(file: Scalar, context: Context) -> Path | None:
     """Return the file's path, if it may be read from here."""
     text = str(file.value)
     if PurePosixPath(text).is_absolute() or "\\" in text or ":" in text or "\0" in text:
@@ -166,7 +166,7 @@ def tree_of(path: Path, file: Scalar, context: Context) -> Mapping | None:
             text = _text_of(path, file, context)
             if text is None:
                 return None
-            tree = read_tree(str(_shown(path)), text, limits=context.limits)
+            tree = read_tree(str(_show(path)), text, limits=context.limits)
         except ScenarioError as error:
             context.problems.keep(error.problems)
         except OSError as error:
@@ -204,7 +204,7 @@ def _note_missing(path: Path, file: Scalar, context: Context) -> None:
     )
 
 
-def _shown(path: Path) -> Path:
+def _show(path: Path) -> Path:
     """Return a path as messages show it: relative where it is below the working folder."""
     working = Path.cwd()
     return path.relative_to(working) if path.is_relative_to(working) else path
@@ -212,7 +212,7 @@ def _shown(path: Path) -> Path:
 
 def _library(tree: Node, file: Scalar, context: Context) -> Mapping | None:
     if isinstance(tree, Mapping) and tree.get("inputs") is not None:
-        tree = validated(tree, context.problems)
+        tree = validate(tree, context.problems)
         assert isinstance(tree, Mapping)
         police_library(tree, context)
         return tree
@@ -240,22 +240,22 @@ def all_definitions(tree: Mapping, context: Context) -> list[Definition]:
 
     `context` is the file's own, for what it uses is named relative to it.
     """
-    return [*definitions(tree), *_handed(tree.get("steps"), context, {})]
+    return [*definitions(tree), *_find_handed(tree.get("steps"), context, {})]
 
 
-def _handed(
+def _find_handed(
     steps: Node | None, context: Context, known: dict[Path, dict[str, set[str]]]
 ) -> Iterator[Definition]:
     for file, given in _uses(steps):
-        path = permitted(file, context)
+        path = permit(file, context)
         tree = tree_of(path, file, context) if path is not None else None
         if path is None or tree is None:
             continue
         if path not in known:
             known[path] = {}
-            inner = context.changed(path=path, chain=(*context.chain, path))
-            inputs = declared_inputs(tree, inner)
-            for each in (*definitions(tree), *_handed(tree.get("steps"), inner, known)):
+            inner = context.change(path=path, chain=(*context.chain, path))
+            inputs = read_inputs(tree, inner)
+            for each in (*definitions(tree), *_find_handed(tree.get("steps"), inner, known)):
                 if each.name in inputs and each.sort in _MADE:
                     known[path].setdefault(each.name, set()).add(each.sort)
         for name, sorts in known[path].items():
@@ -293,24 +293,24 @@ def inline(
 ) -> tuple[Node | None, Context] | None:
     """Return the steps of a used file and the context to read them in; None where it fails."""
     police_number(next(context.uses), key, context)
-    asked = _asked(node)
+    asked = _read_use(node)
     if asked is None:
         return None
     named_file, given = asked
-    path = permitted(named_file, context)
+    path = permit(named_file, context)
     if path is None:
         return None
     tree = tree_of(path, named_file, context)
     if tree is None:
         return None
-    inputs = declared_inputs(tree, context)
+    inputs = read_inputs(tree, context)
     bindings = bindings_of(inputs, given, named_file, context)
-    found = all_definitions(tree, context.changed(path=path, chain=(*context.chain, path)))
-    own = named(found, "computed name", *HANDLES, "new group", "loop variable", NUMBER)
-    local = named(found, "loop variable", NUMBER)
+    found = all_definitions(tree, context.change(path=path, chain=(*context.chain, path)))
+    own = list_names(found, "computed name", *HANDLES, "new group", "loop variable", NUMBER)
+    local = list_names(found, "loop variable", NUMBER)
     fresh = {name: context.fresh(f"{path.stem}_{name}") for name in sorted(own - inputs.keys())}
     names = context.names
-    there = context.changed(
+    there = context.change(
         path=path,
         chain=(*context.chain, path),
         loops={},
@@ -318,9 +318,9 @@ def inline(
         names=replace_names(
             names,
             computed=names.computed
-            | {fresh[n] for n in named(found, "computed name") & set(fresh)},
-            handles=names.handles | {fresh[n] for n in named(found, *HANDLES) & set(fresh)},
-            groups=names.groups | {fresh[n] for n in named(found, "new group") & set(fresh)},
+            | {fresh[n] for n in list_names(found, "computed name") & set(fresh)},
+            handles=names.handles | {fresh[n] for n in list_names(found, *HANDLES) & set(fresh)},
+            groups=names.groups | {fresh[n] for n in list_names(found, "new group") & set(fresh)},
         ),
         inlined=Inlined(
             stem=label or path.stem,
@@ -329,9 +329,11 @@ def inline(
             variables={
                 name: final
                 for name, final in fresh.items()
-                if name in named(found, "loop variable")
+                if name in list_names(found, "loop variable")
             },
-            numbers={name: final for name, final in fresh.items() if name in named(found, NUMBER)},
+            numbers={
+                name: final for name, final in fresh.items() if name in list_names(found, NUMBER)
+            },
         ),
     )
     return tree.get("steps"), there
@@ -372,7 +374,7 @@ def replace_names(
 # ---------------------------------------------------------------------- what is asked for
 
 
-def _asked(node: Node) -> tuple[Scalar, Mapping | None] | None:
+def _read_use(node: Node) -> tuple[Scalar, Mapping | None] | None:
     if isinstance(node, Scalar) and isinstance(node.value, str):
         return node, None
     if not isinstance(node, Mapping):

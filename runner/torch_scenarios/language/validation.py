@@ -92,7 +92,7 @@ class Law:
 
         A part may refer to itself, and a file uses few of them.
         """
-        return self._parts.get(name) or partial(self._made, name)
+        return self._parts.get(name) or partial(self._make, name)
 
     def whole(self) -> dict[int, Test]:
         """Return the tests of all parts, by the identity of the part."""
@@ -100,7 +100,7 @@ class Law:
             self.part(name)
         return self.tests
 
-    def _made(self, name: str, node: Node) -> bool:
+    def _make(self, name: str, node: Node) -> bool:
         return self.part(name)(node)
 
     def test(self, schema: Any) -> Test:
@@ -231,12 +231,12 @@ def _alternatives(law: Law, parts: list[Schema]) -> tuple[Callable[[Node], int],
     names = frozenset(part["required"][0] for part in parts if _requires_one(part))
     others = [law.test(part) for part in parts if not _requires_one(part)]
 
-    def fitting(node: Node) -> int:
+    def count_fitting(node: Node) -> int:
         if not isinstance(node, Mapping):
             return len(names)
         return sum([key_text(key) in names for key, _ in node.entries]) if names else 0
 
-    return fitting, others
+    return count_fitting, others
 
 
 def _requires_one(part: Schema) -> bool:
@@ -405,8 +405,8 @@ def _judge(nodes: Mapping_[int, Node]) -> Any:
     own = Draft202012Validator.VALIDATORS
     tests, found = law().whole(), account()
 
-    def looked_at(keyword: str) -> Callable[..., Iterator[Any]]:
-        def judged(judge: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    def look_at(keyword: str) -> Callable[..., Iterator[Any]]:
+        def look(judge: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
             node = nodes.get(id(instance))
             if node is not None and found is not None:
                 found.spend(_NODE_WORK, node.mark)
@@ -414,7 +414,7 @@ def _judge(nodes: Mapping_[int, Node]) -> Any:
             if node is None or test is None or not test(node):
                 yield from own[keyword](judge, value, instance, schema) or ()
 
-        return judged
+        return look
 
     def is_integer(_: object, instance: object) -> bool:
         """A number with a point is no integer, as in YAML."""
@@ -422,7 +422,7 @@ def _judge(nodes: Mapping_[int, Node]) -> Any:
 
     checker = Draft202012Validator.TYPE_CHECKER.redefine("integer", is_integer)
     descending = ("properties", "patternProperties", "additionalProperties", "items", "oneOf")
-    known = {word: looked_at(word) for word in descending}
+    known = {word: look_at(word) for word in descending}
     made: Any = extend(Draft202012Validator, known, type_checker=checker)  # type: ignore[no-untyped-call]
     return made(law().schema)
 
@@ -642,7 +642,7 @@ _EMPTY = {
 _READ_ALL_THE_SAME = {"loop"}
 
 
-def told(found: Misfit, problems: Problems) -> list[Node]:
+def note_wrong(found: Misfit, problems: Problems) -> list[Node]:
     """Note what is wrong; return the nodes that nothing can be read from."""
     for sort in (found.here.sort, ""):
         own = _OWN.get((sort, found.keyword))
@@ -677,7 +677,7 @@ def told(found: Misfit, problems: Problems) -> list[Node]:
         "kind": kind_of(node),
         "text": source_text(node),
         "wanted": found.here.wanted or "another value",
-        "shown": _shown(node),
+        "shown": _show(node),
         "meant": meant,
     }
     mark = node.mark
@@ -734,7 +734,7 @@ def _place(found: Misfit, up: int = 0) -> Mark:
     return level.node.mark if level.key is None else level.key.mark
 
 
-def _shown(node: Node) -> str:
+def _show(node: Node) -> str:
     plain = isinstance(node, Scalar) and node.value is not None and node.text
     return f"`{source_text(node)}`" if plain else kind_of(node)
 
@@ -745,7 +745,7 @@ def _unknown_keys(found: Misfit) -> list[tuple[Node, Node]]:
     return [entry for entry in found.node.entries if key_text(entry[0]) not in known]
 
 
-def _missing(found: Misfit) -> list[str]:
+def _find_missing(found: Misfit) -> list[str]:
     assert isinstance(found.node, Mapping)
     return [name for name in found.part["required"] if found.node.get(name) is None]
 
@@ -797,15 +797,15 @@ def _taker(found: Misfit) -> str:
     return "a message" if found.here.sort == "message" else found.here.name
 
 
-def _missing_key(found: Misfit, problems: Problems) -> list[Node]:
+def _report_missing_key(found: Misfit, problems: Problems) -> list[Node]:
     """A key that an unknown one near it means is not missing."""
     assert isinstance(found.node, Mapping)
-    known = _known(found)
+    known = _list_known(found)
     strangers = [word for word in found.node.words() if word not in known]
     sort = "key of the file" if found.here.sort in {"scenario", "file"} else None
     meant = {likely(word, known, sort) for word in strangers}
     examples = {"world_size": "world_size: 2", "steps": "steps: [...]"}
-    for name in _missing(found):
+    for name in _find_missing(found):
         if name in meant:
             continue
         if found.here.sort == "long_form":
@@ -821,18 +821,18 @@ def _missing_key(found: Misfit, problems: Problems) -> list[Node]:
     return []
 
 
-def _known(found: Misfit) -> tuple[str, ...]:
+def _list_known(found: Misfit) -> tuple[str, ...]:
     return SCENARIO_KEYS if found.here.sort == "scenario" else tuple(found.part["properties"])
 
 
-def _missing_argument(found: Misfit, problems: Problems) -> list[Node]:
+def _report_missing_argument(found: Misfit, problems: Problems) -> list[Node]:
     assert isinstance(found.node, Mapping)
     known = found.part.get("properties") or found.part
     if "anyOf" in found.part:  # an argument of several spellings
         name = found.part["anyOf"][0]["required"][0]
         missing, known = [name], _arguments(found)
     else:
-        missing = _missing(found)
+        missing = _find_missing(found)
     meant = {likely(word, known, "argument") for word in found.node.words() if word not in known}
     about = _arguments(found)
     for name in missing:
@@ -867,7 +867,7 @@ def _no_arguments(found: Misfit, problems: Problems) -> list[Node]:
     """The arguments of an action are no mapping."""
     name, node = found.here.name, found.node
     if isinstance(node, Scalar) and node.value is None:
-        for each in _required(found):
+        for each in _list_required(found):
             hint = f"{each}: {_arguments(found).get(each, {}).get('description', '')}"
             problems.add("missing_argument", f"{name} has no `{each}`", _place(found), hint)
         return []
@@ -878,7 +878,7 @@ def _no_arguments(found: Misfit, problems: Problems) -> list[Node]:
     return []  # the step has its action all the same
 
 
-def _required(found: Misfit) -> list[str]:
+def _list_required(found: Misfit) -> list[str]:
     spelt = [each["anyOf"][0]["required"][0] for each in found.part.get("allOf", ())]
     return [*found.part.get("required", ()), *spelt]
 
@@ -1067,13 +1067,13 @@ _OWN: dict[tuple[str, str], Callable[[Misfit, Problems], list[Node]]] = {
     ("", "additionalProperties"): _unknown_key,
     ("library", "enum"): _unknown_key,
     ("", "None"): _inputs_of_a_scenario,
-    ("", "required"): _missing_key,
+    ("", "required"): _report_missing_key,
     ("arguments", "additionalProperties"): _unknown_argument,
-    ("arguments", "required"): _missing_argument,
-    ("arguments", "anyOf"): _missing_argument,
+    ("arguments", "required"): _report_missing_argument,
+    ("arguments", "anyOf"): _report_missing_argument,
     ("arguments", "type"): _no_arguments,
     ("message", "additionalProperties"): _unknown_argument,
-    ("message", "required"): _missing_argument,
+    ("message", "required"): _report_missing_argument,
     ("step", "type"): _no_step,
     ("step", "additionalProperties"): _strange_keys,
     ("step", "oneOf"): _action_count,
@@ -1091,7 +1091,7 @@ _OWN: dict[tuple[str, str], Callable[[Misfit, Problems], list[Node]]] = {
 # A file as its readers get it: what does not fit is noted and taken out.
 
 
-def validated(tree: Node, problems: Problems) -> Node:
+def validate(tree: Node, problems: Problems) -> Node:
     """Return a file's tree with nothing in it that does not fit the schema; all of that is noted.
 
     What an object of `objects:` must be is any plain value, also one that looks like a misspelt
@@ -1105,7 +1105,7 @@ def validated(tree: Node, problems: Problems) -> Node:
         names = [level.name for level in found.way]
         if "expect" in names and not objects.isdisjoint(names[names.index("expect") :]):
             continue
-        unfit.update(id(node) for node in told(found, problems))
+        unfit.update(id(node) for node in note_wrong(found, problems))
     return _without(tree, unfit) if unfit else tree
 
 
@@ -1121,7 +1121,7 @@ def top_findings(tree: Node, problems: Problems) -> None:
     if not law().fits(tree):
         for found in findings(tree):
             if len(found.way) == 1 or found.keyword == "None":
-                told(found, problems)
+                note_wrong(found, problems)
 
 
 def _objects(tree: Node) -> set[str]:
@@ -1153,5 +1153,5 @@ def fits(node: Node, part: str, problems: Problems, whole: str) -> bool:
     if law().part(part)(node):
         return True
     for found in findings(node, part, whole):
-        told(found, problems)
+        note_wrong(found, problems)
     return False

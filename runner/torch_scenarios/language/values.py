@@ -46,7 +46,7 @@ from torch_scenarios.vocabulary import BACKEND, DTYPES, FIXED_WORDS, WORLD
 # capture a name of the using file.
 
 
-def substituted(node: Scalar, context: Context) -> str | None:
+def substitute(node: Scalar, context: Context) -> str | None:
     """Return the text of an expression in the names of the whole scenario.
 
     None where it cannot be had; the problem is noted. A text that is no Python is returned as it
@@ -54,7 +54,7 @@ def substituted(node: Scalar, context: Context) -> str | None:
     """
     if context.inlined is None:
         return str(node.value)
-    tree = _parsed(str(node.value), context)
+    tree = _parse(str(node.value), context)
     if tree is None:
         return str(node.value)
     rewriter = _Rewriter(node, context)
@@ -70,14 +70,14 @@ def with_groups(text: str, context: Context) -> str:
         for name, value in context.names.constants.items()
         if isinstance(value, str) and value in groups and name in text and name != BACKEND
     }
-    tree = _parsed(text, context) if held else None
+    tree = _parse(text, context) if held else None
     if tree is None:
         return text
     compared = {
         operand
         for node in ast.walk(tree)
         if isinstance(node, ast.Compare)
-        for operand in _meeting_words(node)
+        for operand in _find_words(node)
     }
     found = [
         node
@@ -89,7 +89,7 @@ def with_groups(text: str, context: Context) -> str:
     return ast.unparse(tree) if found else text
 
 
-def _meeting_words(node: ast.Compare) -> Iterator[ast.expr]:
+def _find_words(node: ast.Compare) -> Iterator[ast.expr]:
     """Yield the operands of a comparison whose other side is a fixed word, or a list of some."""
     operands = [node.left, *node.comparators]
     for one, other in pairwise(operands):
@@ -104,7 +104,7 @@ def _are_words(node: ast.expr) -> bool:
     return any(isinstance(each, ast.Name) and each.id in FIXED_WORDS for each in listed)
 
 
-def _parsed(text: str, context: Context) -> ast.expr | None:
+def _parse(text: str, context: Context) -> ast.expr | None:
     if len(text) > context.limits.max_expression_chars:
         return None
     try:
@@ -130,7 +130,7 @@ class _Rewriter(ast.NodeTransformer):
         assert inlined is not None
         if name in self._bound:
             return ast.Name(id=self._bound[name], ctx=node.ctx)
-        if name in context.loops or name in context.named or name in inlined.renamed:
+        if name in context.loops or name in context.let_names or name in inlined.renamed:
             return ast.Name(id=context.final(name), ctx=node.ctx)
         if name in inlined.bindings:
             binding = inlined.bindings[name]
@@ -159,7 +159,7 @@ class _Rewriter(ast.NodeTransformer):
         given = _as_expression(binding.node, binding.context) if binding is not None else None
         if not isinstance(given, ast.Name) or given.id not in FIXED_WORDS:
             kept = ast.Compare(left=self.visit(one), ops=node.ops, comparators=[other])
-            return kept if node.left is one else _mirrored(kept)
+            return kept if node.left is one else _mirror(kept)
         listed = other.elts if isinstance(other, ast.List | ast.Tuple) else [other]
         is_there = given.id in {each.id for each in listed if isinstance(each, ast.Name)}
         denied = isinstance(node.ops[0], ast.NotEq | ast.NotIn)
@@ -205,7 +205,7 @@ class _Rewriter(ast.NodeTransformer):
         )
 
 
-def _mirrored(node: ast.Compare) -> ast.Compare:
+def _mirror(node: ast.Compare) -> ast.Compare:
     """Return `==` or `!=` with its sides exchanged."""
     return ast.Compare(left=node.comparators[0], ops=node.ops, comparators=[node.left])
 
@@ -215,8 +215,8 @@ def _as_expression(node: Node, context: Context) -> ast.expr | None:
     node, context = context.resolve(node)
     match node:
         case Scalar(value=str()):
-            text = substituted(node, context)
-            parsed = None if text is None else _parsed(text, context)
+            text = substitute(node, context)
+            parsed = None if text is None else _parse(text, context)
             if text is not None and parsed is None:
                 _complain(node, context)
             return parsed
@@ -266,19 +266,19 @@ def wrong_type(node: Node, context: Context, what: str, wanted: str) -> Constant
 
 def expression(node: Scalar, context: Context) -> Expression | Constant:
     """Return the expression in a scalar; `FAILED` where it is none. Notes unknown names."""
-    node, context = _resolved(node, context)
-    compiled = _compiled(node, context)
+    node, context = _resolve(node, context)
+    compiled = _compile(node, context)
     if isinstance(compiled, Expression):
         _police_names(compiled, node, context)
     return compiled
 
 
-def _compiled(node: Scalar, context: Context) -> Expression | Constant:
+def _compile(node: Scalar, context: Context) -> Expression | Constant:
     if not isinstance(node.value, str):
         return Constant(value=node.value, mark=node.mark)
     if keyword.iskeyword(node.value) and node.value in context.readable:
         return FAILED  # its definition has the problem: the name cannot be taken
-    text = substituted(node, context)
+    text = substitute(node, context)
     if text is None:
         return FAILED
     try:
@@ -306,7 +306,7 @@ def _words(context: Context) -> frozenset[str]:
     return opaque.union(held)
 
 
-def _resolved(node: Scalar, context: Context) -> tuple[Scalar, Context]:
+def _resolve(node: Scalar, context: Context) -> tuple[Scalar, Context]:
     found, there = context.resolve(node)
     if isinstance(found, Scalar):
         return found, there
@@ -334,7 +334,7 @@ def _police_names(compiled: Expression, node: Scalar, context: Context) -> None:
                 place_of("before", node),
                 "let a step carry the value: all_gather, or compute before the step",
             )
-        for name in sorted(compiled.before.difference(context.names.held)):
+        for name in sorted(compiled.before.difference(context.names.value_names)):
             if context.inlined is None:
                 unknown_name(name, node, context)
 
@@ -414,8 +414,8 @@ def constant_value(
     """
     if not isinstance(node, Scalar) or not isinstance(node.value, str):
         return plain(node)
-    node, context = _resolved(node, context)
-    compiled = _compiled(node, context)
+    node, context = _resolve(node, context)
+    compiled = _compile(node, context)
     if not isinstance(compiled, Expression):
         return compiled.value
     allowed = {**context.names.constants, **context_functions(), **(extra or {})}
@@ -458,7 +458,7 @@ def context_functions() -> dict[str, Any]:
 T = TypeVar("T")
 
 
-def given(node: Node, context: Context, part: str) -> tuple[Node, Context]:
+def resolve_given(node: Node, context: Context, part: str) -> tuple[Node, Context]:
     """Return what stands here, or what `with:` gave for an input whose name stands here.
 
     What was given is held against the schema only now: `part` is the one of this place.
@@ -476,7 +476,7 @@ def _text(node: Node) -> str:
 def selector(node: Node, context: Context) -> Selector:
     """Return which ranks a node selects: an integer, a list of integers or an expression."""
     text = source_text(node)
-    node, context = given(node, context, "selector")
+    node, context = resolve_given(node, context, "selector")
     match node:
         case Scalar(value="else"):
             message = "`else` is the rest of a mapping by rank, not a selector"
@@ -546,7 +546,7 @@ def per_rank(node: Mapping, context: Context, build: Callable[[Node, Context], T
 
 def integer(node: Node, context: Context) -> Form:
     """Return an integer, an expression, or a mapping from ranks to these."""
-    node, context = given(node, context, "integer")
+    node, context = resolve_given(node, context, "integer")
     match node:
         case Mapping():
             return per_rank(node, context, integer)
@@ -558,12 +558,12 @@ def integer(node: Node, context: Context) -> Form:
 
 def numbers(node: Node, context: Context) -> Form:
     """Return a number, a list of numbers, an expression, or a mapping from ranks to these."""
-    node, context = given(node, context, "number_value")
+    node, context = resolve_given(node, context, "number_value")
     match node:
         case Scalar(value=str()):
             return expression(node, context)
         case Sequence():
-            return listing(node, context, expression_or_number)
+            return read_list(node, context, expression_or_number)
         case Mapping():
             return per_rank(node, context, numbers)
         case _:
@@ -578,10 +578,10 @@ def expression_or_number(node: Node, context: Context) -> Form:
 
 def integers(node: Node, context: Context) -> Form:
     """Return a list of integers, an expression that yields one, or a mapping from ranks to it."""
-    node, context = given(node, context, "integers")
+    node, context = resolve_given(node, context, "integers")
     match node:
         case Sequence():
-            return listing(node, context, integer)
+            return read_list(node, context, integer)
         case Mapping():
             return per_rank(node, context, integers)
         case Scalar(value=str()):
@@ -590,7 +590,7 @@ def integers(node: Node, context: Context) -> Form:
             return Constant(value=None, mark=node.mark)
 
 
-def listing(node: Sequence, context: Context, build: Callable[[Node, Context], Form]) -> Form:
+def read_list(node: Sequence, context: Context, build: Callable[[Node, Context], Form]) -> Form:
     """Return a list: data where every item is, otherwise a list of forms."""
     if all(isinstance(item, Scalar) and not isinstance(item.value, str) for item in node.items):
         for item in node.items:
@@ -612,11 +612,11 @@ def _constant(form: Form) -> Any:
 # Fixed names: dtypes, reduce ops, groups, kinds, and parameters that hold one.
 
 
-def fixed(
+def read_fixed(
     node: Node, context: Context, known: Collection[str], *, code: str, what: str
 ) -> str | None:
     """Return a fixed name, or the one that a parameter of that name holds; None where it fails."""
-    node, context = given(node, context, "handle")
+    node, context = resolve_given(node, context, "handle")
     if not isinstance(node, Scalar) or not isinstance(node.value, str):
         return None
     name = context.final(node.value)
@@ -631,7 +631,7 @@ def fixed(
             code,
             f"the value {constants[name]!r} of `{name}` is not a {what}",
             node.mark,
-            _listed(known),
+            _list_known(known),
         )
         return None
     dims = tuple(each for each in sorted(known) if each.startswith(f"{name}."))
@@ -655,24 +655,24 @@ def fixed(
     return None
 
 
-def _listed(known: Collection[str]) -> str:
+def _list_known(known: Collection[str]) -> str:
     return f"known are: {spelt_out(known)}"
 
 
-def fixed_form(
+def read_fixed_form(
     node: Node, context: Context, known: Collection[str], *, code: str, what: str
 ) -> Form:
     """Return a fixed name, or a mapping from ranks to such names."""
-    node, context = given(node, context, "group")
+    node, context = resolve_given(node, context, "group")
     if isinstance(node, Scalar) and node.value is None:
         return Constant(value=None, mark=node.mark)
     if isinstance(node, Mapping):
         return per_rank(
             node,
             context,
-            lambda item, there: fixed_form(item, there, known, code=code, what=what),
+            lambda item, there: read_fixed_form(item, there, known, code=code, what=what),
         )
-    return Constant(value=fixed(node, context, known, code=code, what=what), mark=node.mark)
+    return Constant(value=read_fixed(node, context, known, code=code, what=what), mark=node.mark)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -692,12 +692,12 @@ def duration_s(text: str) -> float | None:
 
 def seconds(node: Node, context: Context, *, what: str = "this") -> Form:
     """Return a duration, a number or an expression in seconds, or a mapping from ranks to these."""
-    node, context = given(node, context, "seconds")
+    node, context = resolve_given(node, context, "seconds")
     match node:
         case Mapping():
             return per_rank(node, context, lambda item, there: seconds(item, there, what=what))
         case Scalar(value=str()):
-            stated = _stated_seconds(node, context)
+            stated = _read_seconds(node, context)
             if stated is not None:
                 _police(stated, node, context, what)
                 return Constant(value=stated, mark=node.mark)
@@ -719,7 +719,7 @@ def _police(stated: float, node: Node, context: Context, what: str) -> None:
         context.problems.add("bad_duration", message, node.mark, hint)
 
 
-def _stated_seconds(node: Scalar, context: Context) -> float | None:
+def _read_seconds(node: Scalar, context: Context) -> float | None:
     """Return the seconds in a text, or in a parameter of that name; None for an expression."""
     held = context.names.constants.get(str(node.value))
     return duration_s(held if isinstance(held, str) else str(node.value))
@@ -727,15 +727,15 @@ def _stated_seconds(node: Scalar, context: Context) -> float | None:
 
 def is_duration(node: Scalar, context: Context) -> bool:
     """Whether a text states a duration with its unit, or names a parameter that does."""
-    return isinstance(node.value, str) and _stated_seconds(node, context) is not None
+    return isinstance(node.value, str) and _read_seconds(node, context) is not None
 
 
-def fixed_seconds(node: Node, context: Context, *, what: str) -> float | None:
+def read_seconds(node: Node, context: Context, *, what: str) -> float | None:
     """Return a duration that is the same on every rank, in seconds; None where it fails."""
-    node, context = given(node, context, "duration")
+    node, context = resolve_given(node, context, "duration")
     stated: Any = None
     if isinstance(node, Scalar) and isinstance(node.value, str):
-        stated = _stated_seconds(node, context)
+        stated = _read_seconds(node, context)
         if stated is None and _is_no_duration(node, context):
             return None
     if stated is None:
@@ -769,14 +769,14 @@ def _is_no_duration(node: Scalar, context: Context) -> bool:
 
 def value(node: Node, context: Context) -> Form:
     """Return a tensor's value: data, an expression, a per-rank mapping or the long form."""
-    node, context = given(node, context, "value")
+    node, context = resolve_given(node, context, "value")
     match node:
         case Scalar(value=str()):
             return expression(node, context)
         case Scalar():
             return Constant(value=node.value, mark=node.mark)
         case Sequence():
-            return _rectangular(listing(node, context, value), context)
+            return _rectangular(read_list(node, context, value), context)
         case Mapping() if is_long_form(node):
             return long_form(node, context)
         case Mapping():
@@ -812,7 +812,7 @@ def long_form(node: Mapping, context: Context) -> Typed:
 
 def placements(node: Node, context: Context) -> Form:
     """Return placements: a list of them, an expression that yields one, or one for each rank."""
-    node, context = given(node, context, "placements")
+    node, context = resolve_given(node, context, "placements")
     match node:
         case Sequence():
             items = tuple(
@@ -827,7 +827,7 @@ def placements(node: Node, context: Context) -> Form:
 
 def dtype(node: Node, context: Context) -> Form:
     """Return a dtype's name, or a mapping from ranks to such names."""
-    return fixed_form(node, context, DTYPES, code="unknown_dtype", what="dtype")
+    return read_fixed_form(node, context, DTYPES, code="unknown_dtype", what="dtype")
 
 
 def _tolerance(node: Node, context: Context, name: str) -> float:
@@ -874,7 +874,7 @@ def _shape(data: Any) -> tuple[int, ...] | None:
 
 def sizes(node: Node, context: Context) -> Form:
     """Return a shape: an integer, a list of integers or an expression."""
-    node, context = given(node, context, "shape")
+    node, context = resolve_given(node, context, "shape")
     if isinstance(node, Scalar) and isinstance(node.value, int):
         return integer(node, context)
     return integers(node, context)
@@ -905,7 +905,7 @@ def object_argument(node: Node, context: Context, param: Param) -> Form:
     return _plain(node, context)
 
 
-def expected_object(node: Node, context: Context) -> Form:
+def read_object(node: Node, context: Context) -> Form:
     """Return what a name of `objects:` must hold: plain YAML, or one expression for all of it."""
     if _is_text(node):
         assert isinstance(node, Scalar)

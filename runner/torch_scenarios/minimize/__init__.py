@@ -16,7 +16,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from torch_scenarios.language.format import formatted
+from torch_scenarios.language.format import format_file
 from torch_scenarios.limits import DEFAULT, Limits
 from torch_scenarios.minimize.reductions import (
     inline_constants,
@@ -39,7 +39,7 @@ from torch_scenarios.minimize.signature import (
     Oracle,
     analysis_oracle,
     bare,
-    restated,
+    restate,
     run_oracle,
 )
 from torch_scenarios.model.scenario import Scenario
@@ -111,7 +111,7 @@ def minimize(
     if whole is None or not whole.shows_a_fault:
         words = "no verdict, `scenario check` says why" if whole is None else str(whole)
         raise NothingToMinimizeError(words)
-    stripped = partial(bare, keep=_stated_wrongly(whole))
+    stripped = partial(bare, keep=_is_stated_wrongly(whole))
     target = oracle(stripped(text))
     search = Search(
         text=text,
@@ -128,14 +128,14 @@ def minimize(
     except KeyboardInterrupt:
         interrupted = True
     final = tidy(search.text)
-    if not _stated_wrongly(whole):
-        final = restated(final, Path(scenario.source.path), limits)
+    if not _is_stated_wrongly(whole):
+        final = restate(final, Path(scenario.source.path), limits)
         # where what is stuck cannot be said in the end, it is left out; who is in a hurry is not
         # made to wait for an oracle that may have been interrupted itself
         if not interrupted and oracle(final) != whole:
             final = stripped(final)
     return Minimized(
-        text=formatted(scenario.source.path, final.encode(), limits).decode(),
+        text=format_file(scenario.source.path, final.encode(), limits).decode(),
         signature=whole,
         attempts=search.attempts,
         minimal=minimal,
@@ -151,7 +151,7 @@ def _reduce(search: Search) -> None:
             each(search)
 
 
-def _stated_wrongly(whole: FaultSignature) -> bool:
+def _is_stated_wrongly(whole: FaultSignature) -> bool:
     """Whether it is part of the fault where the author says that ranks are blocked, or die."""
     codes = {code for code, _, _ in whole.findings}
     return bool(codes & {"blocked_differs", "dies_differs"})

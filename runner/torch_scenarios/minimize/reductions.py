@@ -176,11 +176,11 @@ def _edits(text: str, gone: dict[int, set[int]], parents: Sequence[Span]) -> lis
         elif parent.kind == "sequence":
             return None
         else:
-            edits.append(_emptied(text, parent))
+            edits.append(_empty(text, parent))
     return edits
 
 
-def _emptied(text: str, parent: Span) -> Edit:
+def _empty(text: str, parent: Span) -> Edit:
     if parent.flow:
         return Edit(start=parent.start, end=parent.end, text="{}")
     before = text[: parent.start].rstrip()
@@ -216,7 +216,7 @@ def inline_constants(search: Search) -> None:
     for section in _SECTIONS:
         found = _section(search.root, section)
         for name in [key.text for key, _ in found.entries] if found is not None else []:
-            edits = _inlined(search.text, section, name)
+            edits = _inline(search.text, section, name)
             if edits is not None:
                 search.edits(edits)
 
@@ -229,7 +229,7 @@ def _section(root: Span, section: str) -> Span | None:
     return found
 
 
-def _inlined(text: str, section: str, name: str) -> list[Edit] | None:
+def _inline(text: str, section: str, name: str) -> list[Edit] | None:
     root = spans(text)
     found = _section(root, section)
     number = found.entry(name) if found is not None else None
@@ -242,7 +242,7 @@ def _inlined(text: str, section: str, name: str) -> list[Edit] | None:
         value = value.items[0]
     if value.kind != "scalar":
         return None
-    edits = replaced(text, _others(root, section, number), name, text[value.start : value.end])
+    edits = replace_name(text, _others(root, section, number), name, text[value.start : value.end])
     if len(found.entries) > 1:
         return [*edits, *without(text, found, {number})]
     position = root.entry(section)
@@ -259,7 +259,7 @@ def _others(root: Span, section: str, number: int) -> Iterator[Span]:
             yield value
 
 
-def replaced(text: str, where: Iterator[Span], name: str, value: str) -> list[Edit]:
+def replace_name(text: str, where: Iterator[Span], name: str, value: str) -> list[Edit]:
     """Return the edits that write `value` for a name: alone as it is, in an expression as text."""
     word = re.compile(rf"(?<![\w.'\"]){re.escape(name)}(?![\w'\"(])")
     inside = value.strip("\"'")
@@ -310,9 +310,7 @@ def reduce_sizes(search: Search) -> None:
     """Make tensors as small as they can be: every size of its own value everywhere, then alone."""
     for size in sorted(_sizes(search.text, search.root), reverse=True):
         for smaller in sorted({1, 2, size // 2, size - 1}):
-            if 0 < smaller < size and search.edits(
-                resizing(search.text, search.root, size, smaller)
-            ):
+            if 0 < smaller < size and search.edits(resize(search.text, search.root, size, smaller)):
                 break
     at = 0
     while at < len(found := _places(search.text, search.root)):
@@ -387,7 +385,7 @@ def _is_data(span: Span) -> bool:
     )
 
 
-def resizing(text: str, root: Span, size: int, smaller: int) -> list[Edit]:
+def resize(text: str, root: Span, size: int, smaller: int) -> list[Edit]:
     """Return the edits that make every size of one value another."""
     edits = [
         Edit(start=start, end=end, text=str(smaller))
@@ -476,7 +474,7 @@ def smaller_worlds(text: str, count: int, kept: Sequence[int]) -> Iterator[str]:
     for keep_peers in (False, True):
         smaller = without_ranks(text, kept, keep_peers=keep_peers)
         yield smaller
-        resized = splice(smaller, resizing(smaller, spans(smaller), count, len(kept)))
+        resized = splice(smaller, resize(smaller, spans(smaller), count, len(kept)))
         if resized != smaller:
             yield resized
 
@@ -565,18 +563,18 @@ class _Going(Struct, kw_only=True):
             return self._renumber_written(span)
         if key not in PROSE:
             said = self.text[span.start : span.end]
-            told = _COMPARED.sub(self._compared, said)
-            told = _RANGE.sub(self._ranged, told) if key in _LISTS else told
+            told = _COMPARED.sub(self._compare, said)
+            told = _RANGE.sub(self._lower_range, told) if key in _LISTS else told
             if told != said:
                 self._replace(span, told)
         return False
 
-    def _compared(self, found: re.Match[str]) -> str:
+    def _compare(self, found: re.Match[str]) -> str:
         number = int(found[3])
         beyond = number >= self.rank if found[2] in {">", "<="} else number > self.rank
         return f"{found[1]}{number - 1 if beyond and number else number}"
 
-    def _ranged(self, found: re.Match[str]) -> str:
+    def _lower_range(self, found: re.Match[str]) -> str:
         low, high = (int(each or 0) - (int(each or 0) > self.rank) for each in found.groups())
         return f"range({low}, {high})" if found[1] else f"range({high})"
 
@@ -693,7 +691,7 @@ def reduce_loops(search: Search) -> None:
     """Let every loop run as few rounds as it takes, and stand its body in its place if one does."""
     number = 0
     while number < len(found := list(_loops(search.root))):
-        if not _unrolled(search, *found[number]):
+        if not _unroll(search, *found[number]):
             _fewer_rounds(search, number)
             number += 1
 
@@ -730,7 +728,7 @@ def _fewer_rounds(search: Search, number: int) -> None:
         at += len(str(rounds))
 
 
-def _unrolled(search: Search, step: Span, steps: Span) -> bool:
+def _unroll(search: Search, step: Span, steps: Span) -> bool:
     """Try to put a loop's body in its place, its variable having the first or the second value.
 
     All ranks take it then, or those that a loop of another length on each rank leaves with a turn.
@@ -748,7 +746,7 @@ def _unrolled(search: Search, step: Span, steps: Span) -> bool:
     turning = [at for at, each in enumerate(counts[1].split(",")) if int(each)] if counts else []
     chosen = ["", *([f"[{', '.join(map(str, turning))}]"] if turning else [])]
     for ranks, value in product(chosen, ("0", "1")):
-        edits = replaced(text, iter([body]), variable, value)
+        edits = replace_name(text, iter([body]), variable, value)
         for each in body.items if ranks else ():
             before = f"ranks: {ranks}, " if each.flow else f"ranks: {ranks}\n{_under(text, each)}"
             at = each.start + each.flow
@@ -781,13 +779,13 @@ _FIRST = re.compile(r"(^[ ]*\w+:[ \t]*\r?\n)(?:[ \t]*\r?\n)+", re.MULTILINE)
 def tidy(text: str) -> str:
     """Return a text without blank lines in a row or below a key, if it says the same."""
     shorter = _FIRST.sub(r"\1", _BLANKS.sub(r"\1\1", text)).rstrip() + "\n"
-    return shorter if _said(spans(shorter)) == _said(spans(text)) else text
+    return shorter if _list_words(spans(shorter)) == _list_words(spans(text)) else text
 
 
-def _said(span: Span) -> list[str]:
+def _list_words(span: Span) -> list[str]:
     found = [span.kind, span.text]
     for key, value in span.entries:
-        found += [*_said(key), *_said(value)]
+        found += [*_list_words(key), *_list_words(value)]
     for item in span.items:
-        found += _said(item)
+        found += _list_words(item)
     return found

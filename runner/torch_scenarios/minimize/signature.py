@@ -20,12 +20,12 @@ from torch_scenarios.reference import simulate
 from torch_scenarios.source.edit import (
     Edit,
     Stated,
-    filled,
+    fill,
     plain,
     selector,
     spans,
     splice,
-    stated,
+    state_values,
     without,
 )
 from torch_scenarios.verdict import Finding, Verdict
@@ -110,26 +110,26 @@ def _operation(scenario: Scenario, finding: Finding) -> str:
 def analysis_oracle(path: Path, limits: Limits) -> Oracle:
     """Return the oracle that analyses a text as if it stood at `path`."""
 
-    def asked(text: str) -> FaultSignature | None:
-        analysis = _analysed(path, text, limits)
+    def ask(text: str) -> FaultSignature | None:
+        analysis = _analyse(path, text, limits)
         return None if analysis is None else signature_of(analysis.scenario, analysis.verdict)
 
-    return asked
+    return ask
 
 
 def run_oracle(path: Path, limits: Limits, executor: Executor) -> Oracle:
     """Return the oracle that runs a text on a backend, where the analysis lets it pass."""
 
-    def asked(text: str) -> FaultSignature | None:
-        analysis = _analysed(path, text, limits)
+    def ask(text: str) -> FaultSignature | None:
+        analysis = _analyse(path, text, limits)
         if analysis is None:
             return None
         return signature_of(analysis.scenario, execute(analysis, executor).verdict)
 
-    return asked
+    return ask
 
 
-def _analysed(path: Path, text: str, limits: Limits) -> Analysis | None:
+def _analyse(path: Path, text: str, limits: Limits) -> Analysis | None:
     try:
         scenarios = load_content(path, text.encode(), limits=limits)
     except (ScenarioError, OverdueError):
@@ -162,7 +162,7 @@ def bare(text: str, *, keep: bool = False) -> str:
     return splice(text, without(text, root, {number} if number is not None else set()))
 
 
-def restated(text: str, path: Path, limits: Limits) -> str:
+def restate(text: str, path: Path, limits: Limits) -> str:
     """Return a text in which `blocked` and `dies`, where it has them, are those of its program."""
     root = spans(text)
     expect = root.get("expect")
@@ -177,22 +177,22 @@ def restated(text: str, path: Path, limits: Limits) -> str:
     gone: set[int] = set()
     for number, (key, value) in enumerate(expect.entries):
         if key.text in RESTATED:
-            found = {rank.rank: _told(key.text, rank) for rank in ranks}
+            found = {rank.rank: _tell_end(key.text, rank) for rank in ranks}
             if any(found.values()):
-                edits.append(filled(text, value, _mapping(stated(found, {}), len(ranks))))
+                edits.append(fill(text, value, _write_mapping(state_values(found, {}), len(ranks))))
             else:
                 gone.add(number)
     return splice(text, [*edits, *(without(text, expect, gone) if gone else [])])
 
 
-def _told(word: str, rank: RankTrace) -> str | None:
+def _tell_end(word: str, rank: RankTrace) -> str | None:
     if word == "dies":
         return plain(rank.died) if rank.died else None
     stuck = rank.ending == "blocked" and rank.events
     return plain(rank.events[-1].label) if stuck else None
 
 
-def _mapping(made: Stated, count: int) -> str:
+def _write_mapping(made: Stated, count: int) -> str:
     if made.alone is None:
         return made.line
     return "{" + f"{selector(tuple(range(count)), {})}: {made.alone}" + "}"

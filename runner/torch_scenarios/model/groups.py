@@ -149,7 +149,7 @@ class _Stated:
     def _everywhere(self, form: Form) -> list[Any]:
         parted = {name for name, groups in self._plan.names.items() if len(groups) > 1}
         asked = range(self._plan.world_size) if _depends_on_rank(form, parted) else (0,)
-        return [_listed(self._at[rank].evaluate(form)) for rank in asked]
+        return [_make_list(self._at[rank].evaluate(form)) for rank in asked]
 
     def _agreed(self, values: list[Any], form: Form) -> Any:
         if any(value != values[0] for value in values):
@@ -173,7 +173,7 @@ class _Stated:
             raise self._wrong(value, form, "a list of integers") from None
 
     def _wrong(self, value: Any, form: Form, wanted: str) -> ScenarioError:
-        message = f"the group `{self._spec.name}` states {_shown(value)}, not {wanted}"
+        message = f"the group `{self._spec.name}` states {_show(value)}, not {wanted}"
         hint = "write ranks as integers: [0, 2], or an expression such as `range(4)`"
         mark = form.mark or self._spec.mark
         return ScenarioError([Problem(code="bad_group", message=message, mark=mark, hint=hint)])
@@ -193,13 +193,13 @@ def _depends_on_rank(form: Form, parted: Collection[str]) -> bool:
             return False
 
 
-def _listed(value: Any) -> Any:
+def _make_list(value: Any) -> Any:
     if isinstance(value, list | range | tuple):
-        return [_listed(item) for item in value]
+        return [_make_list(item) for item in value]
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     return "nothing" if value is None else f"{value!r}"
 
 
@@ -231,11 +231,11 @@ def _group(
 def _single(spec: GroupSpec, scenario: Scenario, ranks: list[int]) -> Creation:
     ordered = sorted(ranks) if spec.sort_ranks else ranks
     group = _group(spec, scenario, key=spec.name, name=spec.name, ranks=ordered)
-    refused = refused_ranks(ranks, scenario.world_size)
+    refused = explain_refusal(ranks, scenario.world_size)
     return Creation(kind="new_group", spec=spec, groups=(group,), refused=refused)
 
 
-def refused_ranks(ranks: Sequence[int], world_size: int) -> str | None:
+def explain_refusal(ranks: Sequence[int], world_size: int) -> str | None:
     """Return why `torch.distributed.new_group` refuses these ranks, or None."""
     if not ranks:
         return "a group needs at least one rank"
@@ -252,7 +252,7 @@ def _parts(kind: str, spec: GroupSpec, scenario: Scenario, parts: list[list[int]
         _group(spec, scenario, key=f"{spec.name}#{number}", name=spec.name, ranks=sorted(part))
         for number, part in enumerate(parts)
     )
-    refusals = [refused_ranks(part, scenario.world_size) for part in parts]
+    refusals = [explain_refusal(part, scenario.world_size) for part in parts]
     together = [rank for part in parts for rank in part]
     if len(set(together)) < len(together):
         refusals.append("a rank is in two parts")

@@ -65,7 +65,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     computed: bool
 
 
-def prepared(step: Step) -> Prepared:
+def prepare(step: Step) -> Prepared:
     """Return what is known of the call of a step that has an operation."""
     operation = step.operation
     assert operation is not None
@@ -79,7 +79,7 @@ def prepared(step: Step) -> Prepared:
             given.append((param, form))
         elif isinstance(form, Constant) and form.value is not None:
             known[param.name] = form.value
-    stated = operation.sharing(step.arguments)
+    stated = operation.find_shared(step.arguments)
     group = step.arguments.get("group")
     fixed = group is None or isinstance(group, Constant)
     return Prepared(
@@ -181,7 +181,7 @@ class Plan(Compared, frozen=True, kw_only=True):
         """The number of ranks."""
         return self.world.size
 
-    def placed(self, rank: int) -> tuple[int, int]:
+    def place(self, rank: int) -> tuple[int, int]:
         """Return on which host a rank is, and which process of it: what torchrun tells it."""
         return divmod(rank, self.node_size or self.world_size)
 

@@ -19,8 +19,8 @@ from torch_scenarios.expressions.evaluator import (
     cannot_compute,
     no_number,
     no_part,
-    nothing_to_store,
     numbers,
+    refuse_store,
     whole,
 )
 from torch_scenarios.expressions.params import Param
@@ -36,7 +36,7 @@ from torch_scenarios.expressions.values import (
     names_of,
     roots_of,
 )
-from torch_scenarios.model.plan import Plan, Prepared, prepared
+from torch_scenarios.model.plan import Plan, Prepared, prepare
 from torch_scenarios.model.scenario import Step, steps_of
 from torch_scenarios.operations.base import (
     Compound,
@@ -62,7 +62,7 @@ class Membership(TypedEvaluator):
     """An evaluator that knows its rank's groups, and answers what expressions ask of them."""
 
     def __init__(self, plan: Plan, rank: int, arrays: Arrays) -> None:
-        """Begin in no group: :meth:`found` enters those of the plan."""
+        """Begin in no group: :meth:`enter` enters those of the plan."""
         super().__init__(rank, arrays)
         self.plan = plan
         self.groups: dict[str, Group] = {}
@@ -78,7 +78,7 @@ class Membership(TypedEvaluator):
         #: what it knows of distributed tensors, by the names that hold their local part
         self.layouts: dict[str, Any] = {}
 
-    def found(self) -> None:
+    def enter(self) -> None:
         """Enter the groups of the plan that this rank is in, and name them all in the scope."""
         for name in self.plan.names:
             group = self.plan.group(name, self.rank)
@@ -212,14 +212,14 @@ class Call(Struct, frozen=True, kw_only=True):
         return self.operation.label(self.entry) if self.operation else "expect"
 
     @property
-    def written(self) -> tuple[str, ...]:
+    def targets(self) -> tuple[str, ...]:
         """The names of the held tensors that this call may store into, sorted."""
         if self.operation is None:
             return ()
         introduced = self.operation.introduces(self.step.arguments)
         if not any(self.roots.values()):
             return tuple(sorted(set(introduced)))
-        stored = self.operation.written(self.entry, self.roots)
+        stored = self.operation.find_written(self.entry, self.roots)
         return tuple(sorted(stored.union(introduced)))
 
     @property
@@ -250,7 +250,7 @@ SAID = {"all_gather_single": "all_gather", "reduce_scatter_single": "reduce_scat
 SAID |= {"isend": "send", "irecv": "recv"}
 
 
-def said_of(part: Part) -> tuple[Issued, ...]:
+def read_issued(part: Part) -> tuple[Issued, ...]:
     """Return what a call says: the larger of its tensors; nothing where it has none."""
     arrays = [each for each in part.arguments.values() if hasattr(each, "dtype")]
     if not arrays:
@@ -273,7 +273,7 @@ class Counting(Protocol):
     def turn(self, step: Step) -> None:
         """Count a turn of a loop."""
 
-    def passed(self, step: Step) -> None:
+    def pass_by(self, step: Step) -> None:
         """Count a step that the rank does not take."""
 
 
@@ -343,8 +343,8 @@ class Process(Membership):
             "group_rank()": partial(Membership.group_rank, me),
             "group_size()": partial(Membership.group_size, me),
             "group_ranks()": partial(Membership.group_ranks, me),
-            "node_rank()": lambda: plan.placed(rank)[0],
-            "local_rank()": lambda: plan.placed(rank)[1],
+            "node_rank()": lambda: plan.place(rank)[0],
+            "local_rank()": lambda: plan.place(rank)[1],
             **(functions or {}),
             **plan.scenario.constants,
             "rank": rank,
@@ -354,7 +354,7 @@ class Process(Membership):
         self.trainees: dict[str, Any] = {}
         #: the checkpoints that it knows to be written
         self.checkpoints: dict[str, Any] = {}
-        self.found()
+        self.enter()
         if initialise:
             self._initialise()
             for model in plan.scenario.models.values():
@@ -379,7 +379,7 @@ class Process(Membership):
             if value is not None:
                 if self._ledger is not None:
                     self._ledger.keep((value,), form.mark, copies=2)  # held, and in the trace
-                self._guarded(partial(self.assign, name, value), form.mark)
+                self._guard(partial(self.assign, name, value), form.mark)
 
     def _train(self, model: Model, made: Callable[[Model, Process], Any]) -> None:
         """Make this rank's part of a model, where it is one of those that train it."""
@@ -389,7 +389,7 @@ class Process(Membership):
             trainee = self.trainees[model.name] = made(model, self)
         except WeightError as error:
             raise ScenarioError([wrong_weight(error)]) from error
-        for name, value in trainee.held().items():
+        for name, value in trainee.read_held().items():
             self.hold(name, value)
 
     def hold(self, name: str, value: Any) -> None:
@@ -403,7 +403,7 @@ class Process(Membership):
         """Let `name` hold a copy of the form's value; undefined if what it was made of is."""
         noted = len(self.undefined_reads)
         value = self.tensor_value(form, dtype=None)
-        self._guarded(lambda: self.assign(name, value), form.mark)
+        self._guard(lambda: self.assign(name, value), form.mark)
         if len(self.undefined_reads) > noted:
             self.undefined[name] = self.undefined_reads[-1][1]
 
@@ -421,7 +421,7 @@ class Process(Membership):
         except CANNOT_COMPUTE as error:
             raise ScenarioError([no_number(name, form.mark, self.rank, error)]) from error
 
-    def named(self, among: Collection[str] | None = None) -> dict[str, Any]:
+    def read_numbers(self, among: Collection[str] | None = None) -> dict[str, Any]:
         """Return the numbers that are named on this rank now, or those of some names."""
         scope = self.scope
         known = self.numbers & scope.keys()
@@ -471,12 +471,12 @@ class Process(Membership):
         if isinstance(chosen, Expression | Constant):
             value = self.evaluate(chosen)
             if value is None:
-                raise ScenarioError([nothing_to_store(chosen.mark, self.rank)])
+                raise ScenarioError([refuse_store(chosen.mark, self.rank)])
             if not self.arrays.is_array(value) and not _holds_arrays(self.arrays, value):
                 return list(value) if isinstance(value, range | tuple) else value
         value = self.tensor_value(chosen, dtype=None)
         if not self.arrays.is_array(value):
-            raise ScenarioError([nothing_to_store(chosen.mark if chosen else None, self.rank)])
+            raise ScenarioError([refuse_store(chosen.mark if chosen else None, self.rank)])
         return self.arrays.copy(value)
 
     def _is_part(self, part: Any, whole: Any) -> bool:
@@ -505,7 +505,7 @@ class Process(Membership):
             return
         (variable, over), *inner = loops
         try:
-            for value in self.counted(over, variable, over.mark):
+            for value in self.find_turns(over, variable, over.mark):
                 self.scope[variable] = value
                 yield from self._turns(tuple(inner))
         finally:
@@ -526,7 +526,7 @@ class Process(Membership):
         chosen = self.choose(form) if isinstance(form, PerRank) else form
         return roots_of(chosen) & self.held
 
-    def made_at(self, name: str) -> Mark | None:
+    def find_origin(self, name: str) -> Mark | None:
         """Return the place of the first step that gives a name a value; None where none does."""
         for step in steps_of(self.plan.scenario.steps):
             if step.operation is not None and name in step.operation.introduces(step.arguments):
@@ -581,7 +581,7 @@ class Process(Membership):
                 elif call is not None:
                     yield call
                 elif ledger is not None:
-                    ledger.passed(step)
+                    ledger.pass_by(step)
 
     def _walk_turns(
         self, loop: Step, rounds: list[int], iteration: tuple[int, ...]
@@ -620,7 +620,7 @@ class Process(Membership):
                     [cannot_compute(f"`{label}`", call.step.mark, self.rank, error)]
                 ) from error
             stored = {each.name: roots for each in part.operation.params if each.writes}
-            self.said = (*self.said, *said_of(part))
+            self.said = (*self.said, *read_issued(part))
             yield Call(
                 step=call.step,
                 iteration=call.iteration,
@@ -642,7 +642,7 @@ class Process(Membership):
         """
         if step.ranks is not None and not self.selects(step.ranks):
             return []
-        return self.counted(step.over, step.variable or "", step.mark)
+        return self.find_turns(step.over, step.variable or "", step.mark)
 
     def call(self, step: Step, iteration: tuple[int, ...]) -> Call | None:
         """Return a step's call as this rank makes it now; None where it does not take the step.
@@ -659,7 +659,7 @@ class Process(Membership):
             return Call(step=step, iteration=iteration, operation=None, entry=entry, mark=mark)
         known = self.plan.prepared.get(step.index)
         if known is None:
-            known = self.plan.prepared[step.index] = prepared(step)
+            known = self.plan.prepared[step.index] = prepare(step)
         group = self.group(
             operation.group_of(self, step.arguments) if known.computed else known.group
         )
@@ -681,7 +681,7 @@ class Process(Membership):
             operation=operation,
             entry=entry,
             roots=roots,
-            handle=step.handle if step.handle_index is None else self._indexed(step),
+            handle=step.handle if step.handle_index is None else self._index_handle(step),
             mark=step.mark if step.at is None else self._place(step),
         )
         if known.names is not None and known.arguments is not None and iteration:
@@ -694,10 +694,10 @@ class Process(Membership):
             return step.mark
         return replace(step.mark, at=self.choose(step.at) or None)
 
-    def _indexed(self, step: Step) -> str:
+    def _index_handle(self, step: Step) -> str:
         """Return the name of a handle with the value of its index."""
         index = self.evaluate(step.handle_index)
-        number = self._guarded(partial(whole, index), step.mark)
+        number = self._guard(partial(whole, index), step.mark)
         return f"{step.handle}[{number}]"
 
     def keep(self, call: Call) -> None:
@@ -745,14 +745,14 @@ class Process(Membership):
         keys = (value.key for value in stated if not value.key.before)
         forms = (form for value in stated for form in (value.key, value.wanted))
         read = frozenset().union(*map(names_of, forms)) if self.numbers else NOTHING
-        return self.named(read) | {
-            key.text: self._kept(self.evaluate(key)) for key in keys if key.text not in self.scope
+        return self.read_numbers(read) | {
+            key.text: self._keep(self.evaluate(key)) for key in keys if key.text not in self.scope
         }
 
-    def _kept(self, value: Any) -> Any:
+    def _keep(self, value: Any) -> Any:
         """Return a value that later steps cannot change: a key such as `x[0]` is a view."""
         if isinstance(value, list):
-            return [self._kept(item) for item in value]
+            return [self._keep(item) for item in value]
         return self.arrays.copy(value) if self.arrays.is_array(value) else value
 
 
@@ -810,7 +810,7 @@ class Sameness:
             variable = self._counted.get(step.index)
             selection = self._names(step.ranks.form, "ranks") if step.ranks else NOTHING
             names = self._call(step, selection)
-            counting = () if names is None else self._counting(step, variable)
+            counting = () if names is None else self._find_counting(step, variable)
             if names is not None and variable in names and not counting:
                 names = None
             lasting = self._changing - ({variable} if counting else NOTHING)
@@ -822,7 +822,7 @@ class Sameness:
             )
         return known
 
-    def _counting(self, step: Step, variable: str | None) -> tuple[Expression, ...]:
+    def _find_counting(self, step: Step, variable: str | None) -> tuple[Expression, ...]:
         """Return the expressions that a variable occurs in; none where it occurs in a list, too."""
         forms = [(step.ranks.form, self._names(step.ranks.form, "ranks"))] if step.ranks else []
         if step.handle_index is not None:
@@ -847,24 +847,24 @@ class Sameness:
             self._argument(param, given.get(param.name))
             for param in (operation.params if operation else ())
         ]
-        return self._joined([selection, self._names(step.handle_index, "rank"), *arguments])
+        return self._join([selection, self._names(step.handle_index, "rank"), *arguments])
 
     def _argument(self, param: Param, form: Form | None) -> frozenset[str] | None:
         if param.kind in {"assignments", "numbers"}:
             return NOTHING  # evaluated by the act itself, each time
         if param.fields and isinstance(form, ListForm):
-            return self._joined([self._item(param, item) for item in form.items])
+            return self._join([self._item(param, item) for item in form.items])
         return self._names(form, param.kind)
 
     def _item(self, param: Param, form: Form) -> frozenset[str] | None:
         if not isinstance(form, Record) or form.ranks is not None or form.loops:
             return None
         given = form.fields
-        return self._joined(
+        return self._join(
             [self._names(given.get(field.name), field.kind) for field in param.fields]
         )
 
-    def _joined(self, parts: list[frozenset[str] | None]) -> frozenset[str] | None:
+    def _join(self, parts: list[frozenset[str] | None]) -> frozenset[str] | None:
         known = [part for part in parts if part is not None]
         return NOTHING.union(*known) if len(known) == len(parts) else None
 
@@ -879,11 +879,11 @@ class Sameness:
             case Expression():
                 return None if form.names & self._held else form.names
             case ListForm() if kind not in OBJECTS:
-                return self._joined([self._names(item, kind) for item in form.items])
+                return self._join([self._names(item, kind) for item in form.items])
             case PerRank():
                 selectors = [self._names(each.form, "ranks") for each, _ in form.branches]
                 values = [self._names(value, kind) for _, value in form.branches]
-                return self._joined([*selectors, *values, self._names(form.otherwise, kind)])
+                return self._join([*selectors, *values, self._names(form.otherwise, kind)])
             case _:
                 return None
 

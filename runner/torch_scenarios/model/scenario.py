@@ -143,10 +143,10 @@ class FinalExpectation(Marked, frozen=True, kw_only=True):
 
     def on(self, backend: str | None, torch: str | None = None) -> FinalExpectation:
         """Return what is expected on `backend`, with that version of torch (None: with any)."""
-        holding = self.holding(backend, torch)
+        holding = self.find_holding(backend, torch)
         return self.merged[holding] if holding else self
 
-    def holding(self, backend: str | None, torch: str | None = None) -> tuple[int, ...]:
+    def find_holding(self, backend: str | None, torch: str | None = None) -> tuple[int, ...]:
         """Return the numbers of the sections that hold together."""
         return tuple(
             number for number, each in enumerate(self.sections) if each.holds(backend, torch)
@@ -304,7 +304,7 @@ def steps_of(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def stated_names(scenario: Scenario) -> frozenset[str]:
+def find_stated(scenario: Scenario) -> frozenset[str]:
     """Return the names that an expectation reads, beside any step or at the end, on any backend."""
     finals = (scenario.expect, *scenario.expect.merged.values())
     stated = [step.expect for step in steps_of(scenario.steps) if step.expect is not None]

@@ -6,8 +6,8 @@ Two values are equal where they differ by no more than three things together all
 2. **the error bound** of the reduction that made the value (:func:`slack_of`): a backend may add
    its terms in any order, and in the dtype;
 3. **the propagated error**: what the bounds of earlier reductions have become. That is tried out,
-   not derived: the program runs again with every such result moved by its bound (:func:`moved`),
-   and a value may be off by twice as far as it moved most (:func:`drifted`).
+   not derived: the program runs again with every such result moved by its bound (:func:`move`),
+   and a value may be off by twice as far as it moved most (:func:`propagate_error`).
 
 Integers, booleans and float8 are exact. NaN equals NaN. Which values are compared, and in which
 words it is said that they differ, is for :mod:`torch_scenarios.verdict`.
@@ -284,11 +284,11 @@ def _unless_exact(value: Any, count: int) -> Any:
 # What earlier errors have become: every reduction moved by its bound, one way and another.
 
 
-def moved(value: Any, slack: Any, way: int, link: str) -> Any:
+def move(value: Any, slack: Any, way: int, link: str) -> Any:
     """Return a result that is off by its slack; `link` names the meeting that it is from."""
     if isinstance(value, list) and isinstance(slack, list):
         pairs = zip(value, slack, strict=True)
-        return [moved(each, bound, way, f"{link}.{at}") for at, (each, bound) in enumerate(pairs)]
+        return [move(each, bound, way, f"{link}.{at}") for at, (each, bound) in enumerate(pairs)]
     if not isinstance(value, np.ndarray) or slack is None or not is_inexact(value):
         return value
     signs = _signs(value.size, way, link).reshape(value.shape)
@@ -304,7 +304,7 @@ def _signs(count: int, way: int, link: str) -> NDArray[np.floating[Any]]:
     return np.random.default_rng([way, crc32(link.encode())]).choice([-1.0, 1.0], count)
 
 
-def drifted(runs: list[Any]) -> Any:
+def propagate_error(runs: list[Any]) -> Any:
     """Return how far each element may be off, of what several runs hold; the first moved nothing.
 
     None where nothing is known to move it.
@@ -332,9 +332,9 @@ def _most(apart: list[Any]) -> Any:
     return 2 * np.max(np.stack(apart), axis=0)
 
 
-def allowed(slack: Value, drift: Value) -> Value:
+def bound_error(slack: Value, drift: Value) -> Value:
     """Return how far a value may be off; the drift has the slack of its own step in it, twice."""
     if isinstance(drift, list):
         own = slack if isinstance(slack, list) else [None] * len(drift)
-        return [allowed(one, two) for one, two in zip(own, drift, strict=True)]
+        return [bound_error(one, two) for one, two in zip(own, drift, strict=True)]
     return drift if slack is None else np.maximum(slack, drift - np.asarray(slack))

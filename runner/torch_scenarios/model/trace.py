@@ -325,7 +325,7 @@ class Orders(Sequence["Trace"]):
     """
 
     @abstractmethod
-    def taken(self, observed: Trace) -> tuple[Trace | None, bool]:
+    def follow(self, observed: Trace) -> tuple[Trace | None, bool]:
         """Return what is predicted of the order that a run took, and whether all were looked at.
 
         None where the run agrees with no order that was looked at.

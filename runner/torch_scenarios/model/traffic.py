@@ -84,7 +84,7 @@ class Enter(Struct, frozen=True):
     awaited: int = 0
 
     @property
-    def needed(self) -> int:
+    def quorum(self) -> int:
         """How many ranks must enter: all members, or those that are `awaited` in their place."""
         return self.awaited or len(self.members)
 
@@ -169,10 +169,10 @@ class Traffic:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the structure, where it was asked for; what came about stays where it is."""
-        return _counted, (self.__dict__.get("structure"),)
+        return _count_bytes, (self.__dict__.get("structure"),)
 
     @classmethod
-    def counted(cls, structure: Structure) -> Traffic:
+    def count_bytes(cls, structure: Structure) -> Traffic:
         """Return the traffic of which nothing is known but its structure."""
         found = cls(len(structure.sent))
         found.__dict__["structure"] = structure
@@ -180,7 +180,7 @@ class Traffic:
 
     def summary(self, *, asked: bool = False) -> Traffic | None:
         """Return the structure alone, where it is asked for or known; None where it is not."""
-        return _counted(self.structure if asked else self.__dict__.get("structure"))
+        return _count_bytes(self.structure if asked else self.__dict__.get("structure"))
 
     def copy(self) -> Traffic:
         """Return the same traffic, to be added to apart."""
@@ -315,8 +315,8 @@ class Traffic:
         return bool(self._unweighed) or any(isnan(each.size) for each in rows)
 
 
-def _counted(structure: Structure | None) -> Traffic | None:
-    return None if structure is None else Traffic.counted(structure)
+def _count_bytes(structure: Structure | None) -> Traffic | None:
+    return None if structure is None else Traffic.count_bytes(structure)
 
 
 def _index(rows: Rows) -> Any:

@@ -64,7 +64,7 @@ class VersionRange(Struct, frozen=True, kw_only=True):
 
 
 @cache
-def installed() -> str | None:
+def find_torch_version() -> str | None:
     """Return the version of torch that is installed, by its package's metadata; None without.
 
     The folder of the metadata has the version in its name (https://packaging.python.org,

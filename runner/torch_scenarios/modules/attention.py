@@ -60,12 +60,12 @@ class CausalSelfAttention(Layer, frozen=True, kw_only=True):
         dx, (grads,) = self._back("backward", params, saved, dy)
         return dx, grads
 
-    def weighed(self, params: Params, saved: Any, dy: Array, size: Array | None = None) -> Weighed:
+    def weigh(self, params: Params, saved: Any, dy: Array, size: Array | None = None) -> Weighed:
         """Back through the output, the heads, and the three projections.
 
         What the terms behind a softmax amount to says too little, and goes no further than `o`.
         """
-        dx, (grads, sizes) = self._back("weighed", params, saved, dy, size)
+        dx, (grads, sizes) = self._back("weigh", params, saved, dy, size)
         return dx, grads, sizes, None
 
     def _back(
@@ -100,7 +100,7 @@ class CausalSelfAttention(Layer, frozen=True, kw_only=True):
         scores = np.where(hidden, -np.inf, scores).astype(q.dtype)
         powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
         share = powers / powers.sum(axis=-1, keepdims=True)
-        return self._joined(share @ v), (q, k, v, share, scale)
+        return self._join_heads(share @ v), (q, k, v, share, scale)
 
     def attend_back(self, saved: Any, dy: Array) -> tuple[Array, Array, Array]:
         """Return the gradients of q, k and v."""
@@ -109,9 +109,9 @@ class CausalSelfAttention(Layer, frozen=True, kw_only=True):
         along = given @ v.swapaxes(-1, -2)
         scores = share * (along - (along * share).sum(axis=-1, keepdims=True)) * scale
         return (
-            self._joined(scores @ k),
-            self._joined(scores.swapaxes(-1, -2) @ q),
-            self._joined(share.swapaxes(-1, -2) @ given),
+            self._join_heads(scores @ k),
+            self._join_heads(scores.swapaxes(-1, -2) @ q),
+            self._join_heads(share.swapaxes(-1, -2) @ given),
         )
 
     def _heads(self, x: Array) -> Array:
@@ -120,7 +120,7 @@ class CausalSelfAttention(Layer, frozen=True, kw_only=True):
         return x.reshape(*x.shape[:-1], x.shape[-1] // width, width).swapaxes(-2, -3)
 
     @staticmethod
-    def _joined(x: Array) -> Array:
+    def _join_heads(x: Array) -> Array:
         """Return `[batch, positions, features]`."""
         y = x.swapaxes(-2, -3)
         return np.ascontiguousarray(y).reshape(*y.shape[:-2], y.shape[-2] * y.shape[-1])

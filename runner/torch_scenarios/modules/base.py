@@ -41,7 +41,7 @@ class Declared(Struct, frozen=True, metaclass=_Class):
         return {name: written[name] for name in cls.__struct_fields__}
 
     @classmethod
-    def wanted(cls) -> tuple[str, ...]:
+    def list_required(cls) -> tuple[str, ...]:
         """Return the arguments that must be given."""
         names, defaults = cls.__struct_fields__, cls.__struct_defaults__
         known = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
@@ -66,7 +66,7 @@ class Layer(Declared, frozen=True):
         """Return what each buffer holds at first, in torch's order."""
         return {}
 
-    def buffered(self, buffers: Mapping[str, Array], saved: Any) -> dict[str, Array]:
+    def update_buffers(self, buffers: Mapping[str, Array], saved: Any) -> dict[str, Array]:
         """Return the buffers after a forward, of which `saved` is what the backward needs."""
         return dict(buffers)
 
@@ -86,7 +86,7 @@ class Layer(Declared, frozen=True):
     def backward(self, params: Params, saved: Any, dy: Array) -> tuple[Array, dict[str, Array]]:
         """Return the gradients of the input and of each parameter."""
 
-    def weighed(self, params: Params, saved: Any, dy: Array, size: Array | None = None) -> Weighed:
+    def weigh(self, params: Params, saved: Any, dy: Array, size: Array | None = None) -> Weighed:
         """Go backward; return as well what the terms of each gradient amount to.
 
         That is the sum of their absolute values, in the shape of the parameter: however they
@@ -158,7 +158,7 @@ def terms_of_normalised(scaled: Array, saved: Any, axes: int | tuple[int, ...]) 
     return np.asarray(factor * (scaled + mean + rows * along))
 
 
-def normalised(x: Array, eps: float, *, centred: bool) -> tuple[Array, Array]:
+def normalise(x: Array, eps: float, *, centred: bool) -> tuple[Array, Array]:
     """Return the rows of an array at unit variance, and the factor by which each was brought there.
 
     `centred` takes the mean away first.

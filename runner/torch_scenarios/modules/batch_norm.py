@@ -47,7 +47,7 @@ class BatchNorm1d(Layer, frozen=True, kw_only=True):
         y = rows * self._lying(params["weight"], x) + self._lying(params["bias"], x)
         return y, (rows, factor, mean.reshape(-1), variance.reshape(-1))
 
-    def buffered(self, buffers: Mapping[str, Array], saved: Any) -> dict[str, Array]:
+    def update_buffers(self, buffers: Mapping[str, Array], saved: Any) -> dict[str, Array]:
         """The new mean and variance count `momentum`; the variance is that of a sample."""
         rows, _, mean, variance = saved
         count = rows.size // self.num_features

@@ -12,7 +12,7 @@ from torch_scenarios.modules.base import (
     Params,
     flat,
     last,
-    normalised,
+    normalise,
     terms_of_normalised,
 )
 
@@ -31,7 +31,7 @@ class LayerNorm(Layer, frozen=True, kw_only=True):
 
     def forward(self, params: Params, x: Array) -> tuple[Array, Any]:
         """Normalise, scale, move."""
-        rows, factor = normalised(x, self.eps, centred=True)
+        rows, factor = normalise(x, self.eps, centred=True)
         return rows * params["weight"] + params["bias"], (rows, factor)
 
     def backward(self, params: Params, saved: Any, dy: Array) -> tuple[Array, dict[str, Array]]:

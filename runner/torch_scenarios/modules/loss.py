@@ -14,7 +14,7 @@ from torch_scenarios.modules.base import Array, Declared
 REDUCTIONS = ("mean", "sum")
 
 
-def summed_to(grad: Array, shape: tuple[int, ...]) -> Array:
+def sum_to(grad: Array, shape: tuple[int, ...]) -> Array:
     """Return the gradient by an array that was broadcast: the sum over what it was spread to."""
     if grad.shape == shape:
         return grad
@@ -63,7 +63,7 @@ class MseLoss(Loss, frozen=True, kw_only=True):
     def terms(self, given: Array, target: Array) -> tuple[Array, Array]:
         """(x - y)^2."""
         off = given - target.astype(given.dtype)
-        return off * off, summed_to(2 * off, given.shape)
+        return off * off, sum_to(2 * off, given.shape)
 
 
 class MeanSquare(MseLoss, frozen=True, kw_only=True):
@@ -85,7 +85,7 @@ class L1Loss(Loss, frozen=True, kw_only=True):
     def terms(self, given: Array, target: Array) -> tuple[Array, Array]:
         """|x - y|."""
         off = given - target.astype(given.dtype)
-        return np.abs(off), summed_to(np.sign(off), given.shape)
+        return np.abs(off), sum_to(np.sign(off), given.shape)
 
 
 class CrossEntropy(Loss, frozen=True, kw_only=True):

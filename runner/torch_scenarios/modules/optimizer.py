@@ -35,7 +35,7 @@ class Reached(Struct, frozen=True, kw_only=True):
     open: Array
 
     @staticmethod
-    def nothing(param: Array) -> Reached:
+    def start(param: Array) -> Reached:
         """Return what no step has led to."""
         zero = np.zeros_like(param)
         return Reached(off=zero, mean=zero, low=zero, high=zero, open=np.zeros(param.shape, bool))
@@ -117,7 +117,7 @@ class SGD(Optimizer, frozen=True, kw_only=True):
         self, param: Array, grad: Array, error: Array, state: State, reached: Reached | None
     ) -> Reached:
         """Follow the error as the gradient is followed: a step is linear in it."""
-        known = reached or Reached.nothing(param)
+        known = reached or Reached.start(param)
         error = error + self.weight_decay * known.off
         mean = self.momentum * known.mean + error
         error = error + self.momentum * mean if self.nesterov else mean
@@ -144,7 +144,7 @@ class Adam(Optimizer, frozen=True, kw_only=True):
             message = f"`betas` are two numbers from 0 to below 1, not {list(self.betas)}"
             raise ValueError(message)
 
-    def _decayed(self, param: Array, grad: Array) -> tuple[Array, Array]:
+    def _decay(self, param: Array, grad: Array) -> tuple[Array, Array]:
         return param, grad + param.dtype.type(self.weight_decay) * param
 
     def step(self, param: Array, grad: Array, state: State) -> Array:
@@ -152,7 +152,7 @@ class Adam(Optimizer, frozen=True, kw_only=True):
         kind = param.dtype.type
         first, second = self.betas
         if self.weight_decay:
-            param, grad = self._decayed(param, grad)
+            param, grad = self._decay(param, grad)
         count = state["step"] = state.get("step", 0) + 1
         zero = np.zeros_like(param)
         mean = state["exp_avg"] = kind(first) * state.get("exp_avg", zero) + kind(1 - first) * grad
@@ -171,11 +171,11 @@ class Adam(Optimizer, frozen=True, kw_only=True):
         any gradients (:meth:`longest`).
         """
         first, second = self.betas
-        known = reached or Reached.nothing(param)
+        known = reached or Reached.start(param)
         off = known.off
         if self.weight_decay:
-            _, grad = self._decayed(param, grad)
-            off, error = self._decayed_off(off, error)
+            _, grad = self._decay(param, grad)
+            off, error = self._decay_off(off, error)
         mean, count = state["exp_avg"], state["step"]
         off_mean = first * known.mean + (1 - first) * error
         size = np.abs(grad)
@@ -205,7 +205,7 @@ class Adam(Optimizer, frozen=True, kw_only=True):
             open=(off_mean > 0) & (off_mean * KNOWN >= np.abs(mean)),
         )
 
-    def _decayed_off(self, off: Array, error: Array) -> tuple[Array, Array]:
+    def _decay_off(self, off: Array, error: Array) -> tuple[Array, Array]:
         return off, error + self.weight_decay * off
 
     def longest(self, count: int) -> float:
@@ -232,10 +232,10 @@ class AdamW(Adam, frozen=True, kw_only=True):
     name = "AdamW"
     weight_decay: float = 1e-2
 
-    def _decayed(self, param: Array, grad: Array) -> tuple[Array, Array]:
+    def _decay(self, param: Array, grad: Array) -> tuple[Array, Array]:
         return param * param.dtype.type(1 - self.lr * self.weight_decay), grad
 
-    def _decayed_off(self, off: Array, error: Array) -> tuple[Array, Array]:
+    def _decay_off(self, off: Array, error: Array) -> tuple[Array, Array]:
         return off * abs(1 - self.lr * self.weight_decay), error
 
 

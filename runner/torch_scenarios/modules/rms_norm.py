@@ -12,7 +12,7 @@ from torch_scenarios.modules.base import (
     Params,
     flat,
     last,
-    normalised,
+    normalise,
     terms_of_normalised,
 )
 
@@ -32,7 +32,7 @@ class RMSNorm(Layer, frozen=True, kw_only=True):
 
     def forward(self, params: Params, x: Array) -> tuple[Array, Any]:
         """Normalise and scale."""
-        rows, factor = normalised(x, self.eps, centred=False)
+        rows, factor = normalise(x, self.eps, centred=False)
         return rows * params["weight"], (rows, factor)
 
     def backward(self, params: Params, saved: Any, dy: Array) -> tuple[Array, dict[str, Array]]:

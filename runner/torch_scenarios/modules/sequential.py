@@ -36,11 +36,11 @@ class Sequential(Layer, frozen=True, kw_only=True):
             for name, value in layer.buffers().items()
         }
 
-    def buffered(self, buffers: Params, saved: Any) -> dict[str, Array]:
+    def update_buffers(self, buffers: Params, saved: Any) -> dict[str, Array]:
         """Each layer keeps its own; a layer that is not here keeps what it has."""
         found = dict(buffers)
         for (label, layer), kept in zip(self.layers, saved, strict=True):
-            own = layer.buffered(inner(buffers, label), kept)
+            own = layer.update_buffers(inner(buffers, label), kept)
             found |= {f"{label}.{name}": value for name, value in own.items()}
         return found
 
@@ -74,12 +74,12 @@ class Sequential(Layer, frozen=True, kw_only=True):
             grads |= below(label, found)
         return dy, {name: grads[name] for name in self.shapes() if name in grads}
 
-    def weighed(self, params: Params, saved: Any, dy: Array, size: Array | None = None) -> Weighed:
+    def weigh(self, params: Params, saved: Any, dy: Array, size: Array | None = None) -> Weighed:
         """From the last layer to the first."""
         grads: dict[str, Array] = {}
         sizes: dict[str, Array] = {}
         for (label, layer), kept in zip(reversed(self.layers), reversed(saved), strict=True):
-            dy, found, weights, size = layer.weighed(inner(params, label), kept, dy, size)
+            dy, found, weights, size = layer.weigh(inner(params, label), kept, dy, size)
             grads |= below(label, found)
             sizes |= below(label, weights)
         return dy, {name: grads[name] for name in self.shapes() if name in grads}, sizes, size
@@ -160,9 +160,9 @@ class Residual(Sequential, frozen=True, kw_only=True):
         dx, grads = Sequential.backward(self, params, saved, dy)
         return dx + dy, grads
 
-    def weighed(self, params: Params, saved: Any, dy: Array, size: Array | None = None) -> Weighed:
+    def weigh(self, params: Params, saved: Any, dy: Array, size: Array | None = None) -> Weighed:
         """It flows back both ways."""
-        dx, grads, sizes, more = Sequential.weighed(self, params, saved, dy, size)
+        dx, grads, sizes, more = Sequential.weigh(self, params, saved, dy, size)
         if size is None and more is None:
             return dx + dy, grads, sizes, None
         size, more = (

@@ -15,7 +15,13 @@ from torch_scenarios.operations.base import (
     Volume,
     bytes_of,
 )
-from torch_scenarios.operations.checks import absent, misfit, mixed_dtypes, uneven, wrong_length
+from torch_scenarios.operations.checks import (
+    absent,
+    misfit,
+    refuse_mixed_dtypes,
+    uneven,
+    wrong_length,
+)
 
 
 class AllGather(Collective):
@@ -53,7 +59,7 @@ steps:
         """Refuse None, several dtypes, a list of the wrong length, and a misfit of one's own."""
         return (
             absent(entry, "tensor_list", "tensor")
-            or mixed_dtypes(entry, "tensor_list", "tensor")
+            or refuse_mixed_dtypes(entry, "tensor_list", "tensor")
             or wrong_length(entry, "tensor_list")
             or _own_misfit(entry)
         )

@@ -7,7 +7,13 @@ from typing import Any
 
 from torch_scenarios.expressions.params import ASYNC_OP, GROUP, Param, tensors
 from torch_scenarios.operations.base import Collective, Entry, Refusal, Volume, bytes_of
-from torch_scenarios.operations.checks import absent, arrays_in, invalid, misfit, mixed_elements
+from torch_scenarios.operations.checks import (
+    absent,
+    arrays_in,
+    invalid,
+    misfit,
+    refuse_mixed_elements,
+)
 
 
 class AllGatherCoalesced(Collective):
@@ -53,7 +59,7 @@ steps:
         """Refuse None, several dtypes, and output lists that do not fit the inputs."""
         return (
             absent(entry, "input_tensor_list", "output_tensor_lists")
-            or mixed_elements(entry, "input_tensor_list")
+            or refuse_mixed_elements(entry, "input_tensor_list")
             or _ill_fitting(entry)
         )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch_scenarios.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, tensor
 from torch_scenarios.operations.base import Collective, Entry, Refusal, Volume, bytes_of
-from torch_scenarios.operations.checks import absent, reduced, senseless_op
+from torch_scenarios.operations.checks import absent, reduce_parts, senseless_op
 
 
 class AllReduce(Collective):
@@ -42,9 +42,9 @@ steps:
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """MPI 4.1, 6.9.6: the same result on every member."""
-        result = reduced(entries[0]["op"], [entry["tensor"] for entry in entries])
+        result = reduce_parts(entries[0]["op"], [entry["tensor"] for entry in entries])
         return [{"tensor": result} for _ in entries]
 
     def common(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the reduction of a stack."""
-        return {"tensor": reduced(arguments["op"], arguments["tensor"])}
+        return {"tensor": reduce_parts(arguments["op"], arguments["tensor"])}

@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 
 from torch_scenarios.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, tensors
 from torch_scenarios.operations.base import Collective, Entry, Refusal, Volume, bytes_of
-from torch_scenarios.operations.checks import absent, invalid, mixed_elements, reduced, senseless_op
+from torch_scenarios.operations.checks import (
+    absent,
+    invalid,
+    reduce_parts,
+    refuse_mixed_elements,
+    senseless_op,
+)
 
 
 class AllReduceCoalesced(Collective):
@@ -40,7 +46,7 @@ steps:
         return (
             absent(entry, "tensors")
             or (None if entry["tensors"] else invalid("tensors is empty", "tensors"))
-            or mixed_elements(entry, "tensors")
+            or refuse_mixed_elements(entry, "tensors")
             or senseless_op(entry, "tensors")
         )
 
@@ -52,7 +58,9 @@ steps:
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """As `all_reduce` of each tensor in turn."""
         op = entries[0]["op"]
-        return [{"tensors": [reduced(op, parts) for parts in _columns(entries)]} for _ in entries]
+        return [
+            {"tensors": [reduce_parts(op, parts) for parts in _columns(entries)]} for _ in entries
+        ]
 
 
 def _columns(entries: Sequence[Entry]) -> list[list[NDArray[Any]]]:

@@ -14,7 +14,7 @@ from torch_scenarios.operations.base import (
     Volume,
     bytes_of,
 )
-from torch_scenarios.operations.checks import absent, mixed_dtypes, uneven, wrong_length
+from torch_scenarios.operations.checks import absent, refuse_mixed_dtypes, uneven, wrong_length
 
 OUT, IN = "output_tensor_list", "input_tensor_list"
 
@@ -55,7 +55,7 @@ steps:
         """Refuse None, several dtypes, and lists of the wrong length."""
         return (
             absent(entry, OUT, IN)
-            or mixed_dtypes(entry, OUT, IN)
+            or refuse_mixed_dtypes(entry, OUT, IN)
             or wrong_length(entry, OUT)
             or wrong_length(entry, IN)
         )

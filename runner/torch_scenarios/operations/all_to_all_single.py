@@ -17,7 +17,7 @@ from torch_scenarios.operations.base import (
     Volume,
     bytes_of,
 )
-from torch_scenarios.operations.checks import absent, invalid, misfit, mixed_dtypes
+from torch_scenarios.operations.checks import absent, invalid, misfit, refuse_mixed_dtypes
 
 
 class AllToAllSingle(Collective):
@@ -66,7 +66,7 @@ steps:
         """Refuse None, several dtypes, and split sizes that do not add up."""
         return (
             absent(entry, "output", "input")
-            or mixed_dtypes(entry, "output", "input")
+            or refuse_mixed_dtypes(entry, "output", "input")
             or _bad_splits(entry, "output")
             or _bad_splits(entry, "input")
         )
@@ -89,7 +89,7 @@ steps:
             for sender in entries
             for receiver in entries
         ):
-            values = {entry.group_rank: _described(entry) for entry in entries}
+            values = {entry.group_rank: _describe(entry) for entry in entries}
             found.append(
                 Disagreement(diagnosis="shape_mismatch", what="split sizes", values=values)
             )
@@ -127,7 +127,7 @@ def _pieces(entry: Entry) -> list[NDArray[Any]]:
     return list(np.split(np.ravel(entry["input"]), np.cumsum(_counts(entry, "input"))[:-1]))
 
 
-def _described(entry: Entry) -> str:
+def _describe(entry: Entry) -> str:
     return f"sends {_counts(entry, 'input')}, expects {_counts(entry, 'output')} elements"
 
 

@@ -139,7 +139,7 @@ class TensorCall(Struct, frozen=True, kw_only=True):
 LENGTH = 8
 
 
-def pickled(value: Any) -> int | None:
+def measure_pickle(value: Any) -> int | None:
     """Return the bytes that torch pickles a plain value to; None where nothing tells for sure.
 
     That is `_object_to_tensor` of torch.distributed.distributed_c10d: a `pickle.Pickler` of the
@@ -169,7 +169,7 @@ def pickled(value: Any) -> int | None:
 
 def all_pickled(values: Iterable[Any]) -> list[int] | None:
     """Return the bytes of each value's pickle; None where one is not known."""
-    found = [pickled(value) for value in values]
+    found = [measure_pickle(value) for value in values]
     sizes = [size for size in found if size is not None]
     return sizes if len(sizes) == len(found) else None
 
@@ -427,9 +427,9 @@ class Operation(metaclass=_Class):
 
     def roots(self, caller: Caller, given: Mapping[str, Form]) -> dict[str, frozenset[str]]:
         """Map each argument to the names of held tensors whose storage it may share here."""
-        return {name: caller.roots(form) for name, form in self.sharing(given).items()}
+        return {name: caller.roots(form) for name, form in self.find_shared(given).items()}
 
-    def sharing(self, given: Mapping[str, Form]) -> Mapping[str, Form]:
+    def find_shared(self, given: Mapping[str, Form]) -> Mapping[str, Form]:
         """Return the forms of the arguments that may share the storage of held tensors."""
         return {param.name: given[param.name] for param in self.params if param.name in given}
 
@@ -438,7 +438,7 @@ class Operation(metaclass=_Class):
         names = (roots.get(param.name, ()) for param in self.params if self.reads(param, entry))
         return frozenset().union(*names)
 
-    def written(self, entry: Entry, roots: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    def find_written(self, entry: Entry, roots: Mapping[str, frozenset[str]]) -> frozenset[str]:
         """Return the names of the held tensors that this call may store into."""
         found: frozenset[str] = frozenset()
         for param in self.params:

@@ -11,7 +11,7 @@ from torch_scenarios.expressions.params import GROUP, TAG, Param, tensor
 from torch_scenarios.expressions.values import Form, ListForm, PerRank, Record
 from torch_scenarios.operations.base import Caller, Entry, Message, PointToPoint, Refusal
 from torch_scenarios.operations.checks import invalid, valueless
-from torch_scenarios.operations.send import named, police_peer, refuse_peer, world_rank
+from torch_scenarios.operations.send import name_peer, police_peer, refuse_peer, world_rank
 
 FIELDS = (
     Param(
@@ -105,16 +105,16 @@ steps:
         """What the sends send."""
         return roots.get("isend", frozenset())
 
-    def written(self, entry: Entry, roots: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    def find_written(self, entry: Entry, roots: Mapping[str, frozenset[str]]) -> frozenset[str]:
         """What the receives store into."""
         return roots.get("irecv", frozenset())
 
     def label(self, entry: Entry) -> str:
         """`batch_isend_irecv (isend to 1, irecv from 1)`."""
         parts = [
-            f"isend to {named(_peer(entry, item))}"
+            f"isend to {name_peer(_peer(entry, item))}"
             if item["op"] == "isend"
-            else f"irecv from {named(_peer(entry, item))}"
+            else f"irecv from {name_peer(_peer(entry, item))}"
             for item in entry[OPS]
         ]
         return f"{self.name} ({', '.join(parts)})"

@@ -28,7 +28,7 @@ BITWISE = {"band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}
 ORDERED = {"min": np.minimum, "max": np.maximum}
 
 
-def reduced(op: str | PremulSum, parts: Parts) -> NDArray[Any] | Undefined:
+def reduce_parts(op: str | PremulSum, parts: Parts) -> NDArray[Any] | Undefined:
     """Combine same-shaped arrays of one dtype, element by element, in that dtype.
 
     They are a list, or stacked in one array `[n, *shape]`; the first two are combined first.
@@ -43,16 +43,16 @@ def reduced(op: str | PremulSum, parts: Parts) -> NDArray[Any] | Undefined:
         whole = [parts] if isinstance(parts, np.ndarray) else parts
         if any(is_inexact(part) and bool(np.isnan(wide(part)).any()) for part in whole):
             return Undefined(cause=f"{op} over a NaN")
-        return np.asarray(_folded(ORDERED[str(op)], parts)).astype(first.dtype)
+        return np.asarray(_fold(ORDERED[str(op)], parts)).astype(first.dtype)
     if op in BITWISE:
         if is_inexact(first):
             return Undefined(cause=f"{op} of {first.dtype}")
-        return np.asarray(_folded(BITWISE[str(op)], parts)).astype(first.dtype)
+        return np.asarray(_fold(BITWISE[str(op)], parts)).astype(first.dtype)
     with np.errstate(all="ignore"):
         return _arithmetic(op, parts)
 
 
-def _folded(combine: Any, parts: Any) -> Any:
+def _fold(combine: Any, parts: Any) -> Any:
     """Combine arrays from the first to the last; of a small stack all steps are one call."""
     if isinstance(parts, np.ndarray) and parts.nbytes <= SMALL:
         return combine.accumulate(parts, axis=0)[-1]
@@ -63,14 +63,14 @@ def _arithmetic(op: str | PremulSum, parts: Parts) -> NDArray[Any]:
     dtype, inexact = parts[0].dtype, is_inexact(parts[0])
     if dtype == np.bool_:
         combine = np.logical_and if op == "product" else np.logical_or
-        return np.asarray(_folded(combine, parts))
+        return np.asarray(_fold(combine, parts))
     wider: Any = wide(parts) if isinstance(parts, np.ndarray) else [wide(part) for part in parts]
     if op == "product":
-        return np.asarray(_folded(np.multiply, wider)).astype(dtype)
+        return np.asarray(_fold(np.multiply, wider)).astype(dtype)
     if isinstance(op, PremulSum):
         factor = op.factor if inexact else int(op.factor)
         return np.asarray(fold(np.add, [part * factor for part in wider])).astype(dtype)
-    total = np.asarray(_folded(np.add, wider))
+    total = np.asarray(_fold(np.add, wider))
     if op == "avg":
         total = total / len(parts) if inexact else total // len(parts)
     return total.astype(dtype)
@@ -139,12 +139,12 @@ def holds_none(value: Any) -> bool:
     return value is None
 
 
-def mixed_dtypes(entry: Entry, *names: str) -> Refusal | None:
+def refuse_mixed_dtypes(entry: Entry, *names: str) -> Refusal | None:
     """Refuse tensors of several dtypes in one call (ValueError in torch)."""
-    return _mixed({array.dtype: array.dtype for array in _arrays(entry, names)})
+    return _refuse_mixed({array.dtype: array.dtype for array in _arrays(entry, names)})
 
 
-def mixed_elements(entry: Entry, *names: str) -> Refusal | None:
+def refuse_mixed_elements(entry: Entry, *names: str) -> Refusal | None:
     """Refuse tensors of several element types in one coalesced call (ValueError in torch).
 
     A complex64 counts as its element, float32; a complex128 counts as itself, so that it cannot
@@ -152,7 +152,7 @@ def mixed_elements(entry: Entry, *names: str) -> Refusal | None:
     coalesced refuse float32 beside complex64 later, in the backend.
     """
     element = np.dtype(np.float32)
-    return _mixed(
+    return _refuse_mixed(
         {
             array.dtype: element if array.dtype == np.complex64 else array.dtype
             for array in _arrays(entry, names)
@@ -164,7 +164,7 @@ def _arrays(entry: Entry, names: tuple[str, ...]) -> list[Any]:
     return [array for name in names for array in arrays_in(entry[name])]
 
 
-def _mixed(counted: dict[np.dtype[Any], np.dtype[Any]]) -> Refusal | None:
+def _refuse_mixed(counted: dict[np.dtype[Any], np.dtype[Any]]) -> Refusal | None:
     """Refuse dtypes that count as more than one."""
     if len(set(counted.values())) < 2:
         return None
@@ -239,7 +239,7 @@ def refuse_list_at_root(
     refusal = (
         absent(entry, "tensor")
         or (absent(entry, name) if listed else None)
-        or mixed_dtypes(entry, "tensor", name)
+        or refuse_mixed_dtypes(entry, "tensor", name)
         or operation.refuse_root(entry)
     )
     if refusal is not None:

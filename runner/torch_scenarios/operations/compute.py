@@ -47,11 +47,11 @@ steps:
         names = _assignments(given)
         return tuple(name for name in names if name not in parts) if parts else tuple(names)
 
-    def sharing(self, given: Mapping[str, Form]) -> Mapping[str, Form]:
+    def find_shared(self, given: Mapping[str, Form]) -> Mapping[str, Form]:
         """What is read, and under `parts` the tensors of which a part is stored into."""
         return given
 
-    def written(self, entry: Entry, roots: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    def find_written(self, entry: Entry, roots: Mapping[str, frozenset[str]]) -> frozenset[str]:
         """The tensors of which a part is stored into."""
         return roots.get(PARTS, frozenset())
 

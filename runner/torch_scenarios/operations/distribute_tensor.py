@@ -16,13 +16,13 @@ from torch_scenarios.operations.placement import (
     Layout,
     Placement,
     chunks,
-    coded,
     cut,
-    distributed,
+    distribute,
+    encode,
     layout_name,
-    normalised,
+    normalise,
     of_torch,
-    partitioned,
+    partition,
     placement_of,
     unplaceable,
 )
@@ -102,7 +102,7 @@ def keep(caller: Caller, name: str, local: Any, layout: Layout | None) -> None:
 
 
 def _keep_code(caller: Caller, name: str, lies: tuple[Placement, ...]) -> None:
-    caller.hold(layout_name(name), caller.arrays.array([coded(lies)], "int64"))
+    caller.hold(layout_name(name), caller.arrays.array([encode(lies)], "int64"))
 
 
 class Held(Struct, frozen=True, kw_only=True):
@@ -133,7 +133,7 @@ def _torch_placement(tensor: Any, placement: Placement) -> Any:
     return tensor.Partial(placement.op) if placement.is_partial else tensor.Replicate()
 
 
-def refused_placing(entry: Entry, ndim: int, mesh_dims: int) -> Refusal | None:
+def refuse_placing(entry: Entry, ndim: int, mesh_dims: int) -> Refusal | None:
     """Refuse placements that are unknown, or that do not fit the tensor or the mesh."""
     placements = entry["placements"]
     if isinstance(placements, str):
@@ -187,10 +187,10 @@ steps:
             return valueless("tensor")
         if entry["layout"] is not None:
             return invalid("the tensor is distributed already: `redistribute` moves it", "tensor")
-        refused = refused_placing(entry, entry["local"].ndim, len(entry["mesh"]))
+        refused = refuse_placing(entry, entry["local"].ndim, len(entry["mesh"]))
         if refused is not None:
             return refused
-        return _refused_partial(entry["placements"] or ())
+        return _refuse_partial(entry["placements"] or ())
 
     def evaluate(self, caller: Caller, given: Mapping[str, Form]) -> dict[str, Any]:
         """Evaluate the arguments, and what the mesh is on this rank."""
@@ -202,7 +202,7 @@ steps:
         """Scatter, or broadcast, along each mesh dimension in turn."""
         layout = layout_of(entry, entry["local"].shape)
         if entry["communicate"]:
-            local = yield from distributed(layout, entry["local"])
+            local = yield from distribute(layout, entry["local"])
         else:
             local = _own_part(layout, entry["local"])
         return layout, local
@@ -233,7 +233,7 @@ def layout_of(entry: Entry, shape: tuple[int, ...]) -> Layout:
     return Layout(
         mesh=entry["device_mesh"],
         groups=groups,
-        placements=normalised(placements, len(shape)),
+        placements=normalise(placements, len(shape)),
         shape=tuple(shape),
         rank=entry.rank,
     )
@@ -247,11 +247,11 @@ def _own_part(layout: Layout, tensor: Any) -> Any:
             sizes = chunks(local.shape[placement.dim], group.size)
             local = cut(local, placement.dim, sizes, layout.at(dim))
         elif placement.is_partial:
-            local = partitioned(placement.op, group.size, local)
+            local = partition(placement.op, group.size, local)
     return local
 
 
-def _refused_partial(placements: Any) -> Refusal | None:
+def _refuse_partial(placements: Any) -> Refusal | None:
     ops = [each.op for each in placements if each.is_partial]
     if any(op not in {"sum", "avg", "min", "max"} for op in ops):
         return invalid(f"Replicate() cannot become Partial({ops[0]})")

@@ -17,10 +17,10 @@ from torch_scenarios.operations.distribute_tensor import (
     group_of_mesh,
     keep_dtensor,
     layout_of,
-    refused_placing,
+    refuse_placing,
     torch_placements,
 )
-from torch_scenarios.operations.placement import call, normalised, replicated_from_first
+from torch_scenarios.operations.placement import call, normalise, replicate_from_first
 
 
 class FromLocal(OnMesh):
@@ -79,7 +79,7 @@ steps:
             return valueless("tensor")
         if entry["layout"] is not None:
             return invalid("the tensor is distributed already", "tensor")
-        return refused_placing(entry, entry["local"].ndim, len(entry["mesh"]))
+        return refuse_placing(entry, entry["local"].ndim, len(entry["mesh"]))
 
     def parts(self, caller: Caller, entry: Entry) -> Any:
         """Broadcast where it is checked; else nothing."""
@@ -90,7 +90,7 @@ steps:
             own = {"dtype": str(local.dtype), "requires_grad": False}
             listed = [None] * world.size
             yield call("all_gather_object", world, object_list=listed, obj=own)
-            local = yield from replicated_from_first(layout, local)
+            local = yield from replicate_from_first(layout, local)
         return layout, local.copy()
 
     def _shape(self, entry: Entry) -> tuple[int, ...]:
@@ -100,7 +100,7 @@ steps:
         local, groups = entry["local"], entry["mesh"]
         shape = list(local.shape)
         for group, placement in zip(
-            groups, normalised(entry["placements"] or (), local.ndim), strict=False
+            groups, normalise(entry["placements"] or (), local.ndim), strict=False
         ):
             if placement.is_shard:
                 shape[placement.dim] *= group.size

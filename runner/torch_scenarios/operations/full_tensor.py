@@ -8,8 +8,8 @@ from typing import Any
 from torch_scenarios.operations.base import Caller, Entry, Refusal
 from torch_scenarios.operations.checks import invalid
 from torch_scenarios.operations.distribute_tensor import TENSOR, keep
-from torch_scenarios.operations.placement import REPLICATE, redistributed
-from torch_scenarios.operations.redistribute import Placed, distributed_here
+from torch_scenarios.operations.placement import REPLICATE, redistribute
+from torch_scenarios.operations.redistribute import Placed, find_dtensor
 
 
 class FullTensor(Placed):
@@ -43,9 +43,9 @@ steps:
         """Make the calls of each transition to Replicate()."""
         layout = entry["layout"]
         goal = (REPLICATE,) * len(layout.placements)
-        local = yield from redistributed(layout, goal, entry["local"])
+        local = yield from redistribute(layout, goal, entry["local"])
         return None, local
 
     def take(self, torch: Any, mesh: Callable[[str], Any], caller: Caller, entry: Entry) -> None:
         """Call torch; the name holds a plain tensor afterwards."""
-        keep(caller, entry["tensor"], distributed_here(entry).full_tensor(), None)
+        keep(caller, entry["tensor"], find_dtensor(entry).full_tensor(), None)

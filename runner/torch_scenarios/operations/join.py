@@ -50,7 +50,7 @@ steps:
     def introduces(self, given: Mapping[str, Form]) -> tuple[str, ...]:
         """The weights."""
         model = model_in(given)
-        return tuple(f"{model.name}.{each}" for each in model.held)
+        return tuple(f"{model.name}.{each}" for each in model.value_names)
 
     def parts(self, caller: Caller, entry: Entry) -> Any:
         """Make the calls of the steps that others take, and of the end."""

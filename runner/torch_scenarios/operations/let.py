@@ -41,11 +41,11 @@ steps:
 
     def numbers(self, given: Mapping[str, Form]) -> tuple[str, ...]:
         """The names."""
-        return tuple(_named(given))
+        return tuple(_read_names(given))
 
     def evaluate(self, caller: Caller, given: Mapping[str, Form]) -> dict[str, Any]:
         """Evaluate nothing yet: each may need the one before it."""
-        return {"numbers": _named(given)}
+        return {"numbers": _read_names(given)}
 
     def run(self, caller: Caller, entry: Entry) -> None:
         """Name them in order."""
@@ -53,7 +53,7 @@ steps:
             caller.let(name, form)
 
 
-def _named(given: Mapping[str, Form]) -> Mapping[str, Form]:
+def _read_names(given: Mapping[str, Form]) -> Mapping[str, Form]:
     record = given["numbers"]
     assert isinstance(record, Record)
     return record.fields

@@ -8,7 +8,13 @@ from typing import Any
 from torch_scenarios.expressions.values import Form
 from torch_scenarios.operations.base import Caller, Entry, RefusedError
 from torch_scenarios.operations.model import keep, model_in
-from torch_scenarios.operations.save import Checkpointing, gathered, learnt, scattered, unknown
+from torch_scenarios.operations.save import (
+    Checkpointing,
+    gather_values,
+    learnt,
+    scatter_values,
+    unknown,
+)
 
 
 class Load(Checkpointing):
@@ -63,10 +69,10 @@ steps:
         """
         members = entry["members"]
         mine = _unreadable(entry)
-        plans = yield from gathered(members, caller.rank, mine)
+        plans = yield from gather_values(members, caller.rank, mine)
         reason = next(filter(None, plans or ()), None)
         # the analysis looks ahead of a rank that waits, without what the others have
-        reason = (yield from scattered(members, caller.rank, reason)) or mine
+        reason = (yield from scatter_values(members, caller.rank, reason)) or mine
         if reason is not None:
             return {"refused": reason}
         yield from learnt(members, "read")

@@ -130,7 +130,7 @@ def chunks(size: int, count: int) -> tuple[int, ...]:
     return tuple(max(0, min(most, size - at * most)) for at in range(count))
 
 
-def normalised(placements: Iterable[Placement], ndim: int) -> tuple[Placement, ...]:
+def normalise(placements: Iterable[Placement], ndim: int) -> tuple[Placement, ...]:
     """Return placements in which no dimension counts from the end."""
     return tuple(
         shard(each.dim + ndim) if each.is_shard and each.dim < 0 else each for each in placements
@@ -159,7 +159,7 @@ def is_layout(name: str) -> bool:
     return name.endswith(f".{LAYOUTS}")
 
 
-def coded(placements: Sequence[Placement] | None) -> list[int]:
+def encode(placements: Sequence[Placement] | None) -> list[int]:
     """Return placements in numbers of one length: how many, then a kind and what it is of.
 
     None is a tensor that is not there, no placement one that is not distributed.
@@ -171,7 +171,7 @@ def coded(placements: Sequence[Placement] | None) -> list[int]:
     return row + [0] * (1 + 2 * MOST_DIMS - len(row))
 
 
-def decoded(row: Sequence[int]) -> tuple[Placement, ...] | None:
+def decode(row: Sequence[int]) -> tuple[Placement, ...] | None:
     """Return the placements of a code."""
     count = int(row[0])
     if count == ABSENT:
@@ -260,7 +260,7 @@ def transitions(layout: Layout, goal: Sequence[Placement]) -> list[Transition]:
 
     if any(each.is_shard for each in current):
         for dim in reversed(range(len(current))):
-            turn(dim, REPLICATE if _crossed(current, goal, dim) else goal[dim])
+            turn(dim, REPLICATE if _is_crossed(current, goal, dim) else goal[dim])
     for dim, wanted in enumerate(goal):
         turn(dim, wanted)
     return found
@@ -278,7 +278,7 @@ def _logical_shapes(layout: Layout) -> list[tuple[int, ...]]:
     return shapes
 
 
-def _crossed(current: Sequence[Placement], goal: Sequence[Placement], dim: int) -> bool:
+def _is_crossed(current: Sequence[Placement], goal: Sequence[Placement], dim: int) -> bool:
     """Whether outer mesh dimensions cut the same dimension of the tensor otherwise than wanted."""
     wanted = goal[dim]
     if not wanted.is_shard:
@@ -291,30 +291,30 @@ def _crossed(current: Sequence[Placement], goal: Sequence[Placement], dim: int) 
 # Tensors on their way: each transition with the calls that it makes.
 
 
-def redistributed(layout: Layout, goal: Sequence[Placement], local: Array) -> Moving:
+def redistribute(layout: Layout, goal: Sequence[Placement], local: Array) -> Moving:
     """Move a local tensor to the placements of `goal`."""
     for each in transitions(layout, goal):
         group = layout.groups[each.mesh_dim]
         if group.size > 1:
-            local = yield from _turned(each, group, group.group_rank(layout.rank), local)
+            local = yield from _turn(each, group, group.group_rank(layout.rank), local)
     return local
 
 
-def distributed(layout: Layout, tensor: Array) -> Moving:
+def distribute(layout: Layout, tensor: Array) -> Moving:
     """Give each rank its part of the tensor that the first member of each mesh dimension holds."""
     local = tensor
     for dim, placement in enumerate(layout.placements):
         group = layout.groups[dim]
         if placement.is_shard:
-            local = yield from _scattered(placement.dim, group, layout.at(dim), local)
+            local = yield from _scatter(placement.dim, group, layout.at(dim), local)
             continue
         local = yield from _from_first(group, local)
         if placement.is_partial:
-            local = partitioned(placement.op, group.size, local)
+            local = partition(placement.op, group.size, local)
     return local
 
 
-def replicated_from_first(layout: Layout, local: Array) -> Moving:
+def replicate_from_first(layout: Layout, local: Array) -> Moving:
     """Broadcast along each mesh dimension that replicates: `from_local(run_check=True)`."""
     for dim, placement in enumerate(layout.placements):
         if not placement.is_shard and not placement.is_partial:
@@ -322,57 +322,57 @@ def replicated_from_first(layout: Layout, local: Array) -> Moving:
     return local
 
 
-def partitioned(op: str, size: int, value: Array) -> Array:
+def partition(op: str, size: int, value: Array) -> Array:
     """Return one member's contribution to a value that all members hold (`_partition_value`)."""
     return value if op in _IDEMPOTENT else (value / size).astype(value.dtype)
 
 
-def _turned(change: Transition, group: Group, at: int, local: Array) -> Moving:
+def _turn(change: Transition, group: Group, at: int, local: Array) -> Moving:
     now, wanted = change.now, change.wanted
     if now.is_partial:
         if wanted.is_shard:
-            return (yield from _reduced_to_shard(now.op, wanted.dim, group, at, local))
-        return (yield from _reduced(now.op, group, local))
+            return (yield from _reduce_to_shard(now.op, wanted.dim, group, at, local))
+        return (yield from _reduce(now.op, group, local))
     if now.is_shard:
         size = change.shape[now.dim]
         if not wanted.is_shard:
-            return (yield from _gathered(now.dim, size, group, local))
+            return (yield from _gather(now.dim, size, group, local))
         across = chunks(change.shape[wanted.dim], group.size)
-        local = padded(local, wanted.dim, max(across, default=0) * group.size)
-        whole = yield from _gathered(now.dim, size, group, local)
+        local = pad(local, wanted.dim, max(across, default=0) * group.size)
+        whole = yield from _gather(now.dim, size, group, local)
         return cut(cut(whole, wanted.dim, (sum(across),), 0), wanted.dim, across, at)
     if wanted.is_shard:
         return cut(local, wanted.dim, chunks(local.shape[wanted.dim], group.size), at)
     return local
 
 
-def _gathered(dim: int, size: int, group: Group, local: Array) -> Moving:
+def _gather(dim: int, size: int, group: Group, local: Array) -> Moving:
     """Join the shards along `dim`, which is `size` long, each padded to the longest of them."""
-    part = padded(local, dim, max(chunks(size, group.size)))
+    part = pad(local, dim, max(chunks(size, group.size)))
     output = np.zeros((group.size * part.shape[0], *part.shape[1:]), part.dtype)
     yield call("all_gather_single", group, output=output, input=part)
     whole = np.concatenate(np.split(output, group.size), axis=dim)
     return cut(whole, dim, (size,), 0)
 
 
-def _reduced(op: str, group: Group, local: Array) -> Moving:
+def _reduce(op: str, group: Group, local: Array) -> Moving:
     result = local.copy()
     yield call("all_reduce", group, tensor=result, op=op)
     return result
 
 
-def _reduced_to_shard(op: str, dim: int, group: Group, at: int, local: Array) -> Moving:
+def _reduce_to_shard(op: str, dim: int, group: Group, at: int, local: Array) -> Moving:
     sizes = chunks(local.shape[dim], group.size)
-    whole = padded(local, dim, max(sizes) * group.size)
+    whole = pad(local, dim, max(sizes) * group.size)
     given = np.concatenate(np.split(whole, group.size, axis=dim))
     output = np.zeros((given.shape[0] // group.size, *given.shape[1:]), given.dtype)
     yield call("reduce_scatter_single", group, output=output, input=given, op=op)
     return cut(output, dim, (sizes[at],), 0)
 
 
-def _scattered(dim: int, group: Group, at: int, tensor: Array) -> Moving:
+def _scatter(dim: int, group: Group, at: int, tensor: Array) -> Moving:
     sizes = chunks(tensor.shape[dim], group.size)
-    whole = padded(tensor, dim, max(sizes) * group.size)
+    whole = pad(tensor, dim, max(sizes) * group.size)
     parts = [each.copy() for each in np.split(whole, group.size, axis=dim)]
     mine = np.zeros_like(parts[0])
     listed = parts if at == 0 else None
@@ -386,7 +386,7 @@ def _from_first(group: Group, tensor: Array) -> Moving:
     return result
 
 
-def padded(tensor: Array, dim: int, size: int) -> Array:
+def pad(tensor: Array, dim: int, size: int) -> Array:
     """Return a tensor with zeros behind it, so that it is `size` long along `dim`."""
     length = tensor.shape[dim]
     if size <= length:
@@ -412,7 +412,7 @@ def call(name: str, group: Group, **given: Any) -> Part:
     return Part(operation=operation, group=group, arguments=arguments | given)
 
 
-def placed(layout: Layout, goal: Sequence[Placement]) -> Layout:
+def replace_placements(layout: Layout, goal: Sequence[Placement]) -> Layout:
     """Return the layout of the same tensor with other placements."""
     return replace(layout, placements=tuple(goal))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch_scenarios.expressions.params import GROUP, TAG, root, tensor
 from torch_scenarios.operations.base import Entry, Message, PointToPoint, Refusal
-from torch_scenarios.operations.send import named, peer_of, police_peer, refuse_message
+from torch_scenarios.operations.send import name_peer, peer_of, police_peer, refuse_message
 
 # -------------------------------------------------------------------------------------------------
 # Recv.
@@ -39,7 +39,7 @@ steps:
 
     def label(self, entry: Entry) -> str:
         """`recv from 1`, in world ranks, or `recv from anyone`."""
-        return f"{self.name} from {named(peer_of(entry, 'src'))}"
+        return f"{self.name} from {name_peer(peer_of(entry, 'src'))}"
 
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse a peer outside the group, oneself and a negative tag."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch_scenarios.expressions.params import GROUP, Param, root
 from torch_scenarios.operations.base import Entry, Message, PointToPoint, Refusal
-from torch_scenarios.operations.send import named, peer_of, police_peer, refuse_message
+from torch_scenarios.operations.send import name_peer, peer_of, police_peer, refuse_message
 
 
 class RecvObjectList(PointToPoint):
@@ -42,7 +42,7 @@ steps:
 
     def label(self, entry: Entry) -> str:
         """`recv_object_list from 1`, in world ranks."""
-        return f"{self.name} from {named(peer_of(entry, 'src'))}"
+        return f"{self.name} from {name_peer(peer_of(entry, 'src'))}"
 
     def looks_up(self, entry: Entry) -> bool:
         """Torch asks for its own rank in the group."""

@@ -19,9 +19,9 @@ from torch_scenarios.operations.distribute_tensor import (
 from torch_scenarios.operations.placement import (
     Layout,
     impassable,
-    normalised,
-    placed,
-    redistributed,
+    normalise,
+    redistribute,
+    replace_placements,
 )
 
 
@@ -78,18 +78,18 @@ steps:
     def parts(self, caller: Caller, entry: Entry) -> Any:
         """Make the calls of each transition."""
         layout = entry["layout"]
-        goal = normalised(entry["placements"], len(layout.shape))
-        local = yield from redistributed(layout, goal, entry["local"])
-        return placed(layout, goal), local
+        goal = normalise(entry["placements"], len(layout.shape))
+        local = yield from redistribute(layout, goal, entry["local"])
+        return replace_placements(layout, goal), local
 
     def take(self, torch: Any, mesh: Callable[[str], Any], caller: Caller, entry: Entry) -> None:
         """Call torch; the name holds the new local tensor afterwards."""
         goal = torch_placements(torch, entry["placements"])
-        dtensor = distributed_here(entry).redistribute(placements=goal)
+        dtensor = find_dtensor(entry).redistribute(placements=goal)
         keep_dtensor(caller, entry["tensor"], dtensor, entry["layout"].mesh)
 
 
-def distributed_here(entry: Entry) -> Any:
+def find_dtensor(entry: Entry) -> Any:
     """Return the DTensor of a step, in the worker."""
     if entry["layout"] is None:
         message = f"{entry['tensor']} is not distributed on this rank"

@@ -8,7 +8,7 @@ from typing import Any
 from torch_scenarios.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, root, tensor
 from torch_scenarios.expressions.values import Undefined
 from torch_scenarios.operations.base import Collective, Entry, Refusal, Volume, bytes_of
-from torch_scenarios.operations.checks import absent, reduced, senseless_op
+from torch_scenarios.operations.checks import absent, reduce_parts, senseless_op
 
 
 class Reduce(Collective):
@@ -55,7 +55,7 @@ steps:
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """The result on the destination; undefined elsewhere."""
-        result = reduced(entries[0]["op"], [entry["tensor"] for entry in entries])
+        result = reduce_parts(entries[0]["op"], [entry["tensor"] for entry in entries])
         destination = self.root(entries[0])
         left = Undefined(cause="reduce off its destination")
         return [

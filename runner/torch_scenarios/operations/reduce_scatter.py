@@ -12,8 +12,8 @@ from torch_scenarios.operations.base import Collective, Entry, Refusal, Volume, 
 from torch_scenarios.operations.checks import (
     absent,
     misfit,
-    mixed_dtypes,
-    reduced,
+    reduce_parts,
+    refuse_mixed_dtypes,
     senseless_op,
     wrong_length,
 )
@@ -61,9 +61,9 @@ steps:
         """Refuse None, several dtypes, a wrong length, a misfitting output, a senseless op."""
         return (
             absent(entry, "output", "input_list")
-            or mixed_dtypes(entry, "output", "input_list")
+            or refuse_mixed_dtypes(entry, "output", "input_list")
             or wrong_length(entry, "input_list")
-            or _misfitting_output(entry)
+            or _refuse_output(entry)
             or senseless_op(entry, "input_list")
         )
 
@@ -74,14 +74,14 @@ steps:
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """MPI 4.1, 6.10: member j receives block j of the reduction."""
-        return [{"output": reduced(entry["op"], _parts(entries, entry))} for entry in entries]
+        return [{"output": reduce_parts(entry["op"], _parts(entries, entry))} for entry in entries]
 
 
 def _parts(entries: Sequence[Entry], of: Entry) -> list[NDArray[Any]]:
     return [entry["input_list"][of.group_rank] for entry in entries]
 
 
-def _misfitting_output(entry: Entry) -> Refusal | None:
+def _refuse_output(entry: Entry) -> Refusal | None:
     wanted, given = entry["input_list"][entry.group_rank].shape, entry["output"].shape
     if entry.group_rank < 0 or tuple(wanted) == tuple(given):
         return None

@@ -12,7 +12,7 @@ import numpy as np
 from torch_scenarios.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, tensor
 from torch_scenarios.expressions.values import Undefined
 from torch_scenarios.operations.base import Collective, Entry, Refusal, Volume, bytes_of, dtype_name
-from torch_scenarios.operations.checks import absent, misfit, reduced, senseless_op
+from torch_scenarios.operations.checks import absent, misfit, reduce_parts, senseless_op
 
 
 class ReduceScatterSingle(Collective):
@@ -79,7 +79,7 @@ steps:
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """As MPI_Reduce_scatter_block (MPI 4.1, 6.10.1)."""
-        result = reduced(entries[0]["op"], [entry["input"] for entry in entries])
+        result = reduce_parts(entries[0]["op"], [entry["input"] for entry in entries])
         return [{"output": _part(result, entry)} for entry in entries]
 
     def bound(self, dist: ModuleType, arguments: dict[str, Any]) -> Callable[[], Any]:

@@ -86,16 +86,16 @@ steps:
         members, world = entry["members"], caller.group(WORLD)
         whole = None
         if entry["trainee"] is not None:
-            yield from entry["trainee"].consolidated()
-            pieces = yield from gathered(members, caller.rank, entry["trainee"].written())
-            yield from scattered(members, caller.rank)
-            yield from gathered(members, caller.rank, "written")
+            yield from entry["trainee"].consolidate()
+            pieces = yield from gather_values(members, caller.rank, entry["trainee"].make_shard())
+            yield from scatter_values(members, caller.rank)
+            yield from gather_values(members, caller.rank, "written")
             # the analysis looks ahead of a rank that waits, without what the others have
             here = pieces is not None and all(each is not None for each in pieces)
-            made = entry["trainee"].joined(entry["model"], pieces) if here else None
-            whole = yield from told(members, caller.rank, made)
+            made = entry["trainee"].join_pieces(entry["model"], pieces) if here else None
+            whole = yield from broadcast_value(members, caller.rank, made)
         if members.size < world.size:
-            whole = yield from told(world, caller.rank, whole, root=members.ranks[0])
+            whole = yield from broadcast_value(world, caller.rank, whole, root=members.ranks[0])
             yield call("barrier", world)
         return whole
 
@@ -116,14 +116,14 @@ steps:
 # The exchanges of plans, as torch makes them: through the first member.
 
 
-def gathered(group: Any, rank: int, mine: Any) -> Any:
+def gather_values(group: Any, rank: int, mine: Any) -> Any:
     """Give the first member what each has; it alone gets a list."""
     found = [None] * group.size if rank == group.ranks[0] else None
     yield call("gather_object", group, obj=mine, object_gather_list=found, group_dst=0)
     return found
 
 
-def scattered(group: Any, rank: int, value: Any = None) -> Any:
+def scatter_values(group: Any, rank: int, value: Any = None) -> Any:
     """Let the first member give each its own, `value` to all; return it."""
     given = [value] * group.size if rank == group.ranks[0] else None
     found = [None]
@@ -137,7 +137,7 @@ def scattered(group: Any, rank: int, value: Any = None) -> Any:
     return found[0]
 
 
-def told(group: Any, rank: int, value: Any, root: int | None = None) -> Any:
+def broadcast_value(group: Any, rank: int, value: Any, root: int | None = None) -> Any:
     """Let one member, the first, tell all the same; return it."""
     root = group.ranks[0] if root is None else root
     listed = [value if rank == root else None]

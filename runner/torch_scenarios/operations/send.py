@@ -35,7 +35,7 @@ def world_rank(entry: Entry, world: int | None, inside: int | None) -> int | Non
     return entry.group.ranks[inside] if 0 <= inside < entry.size else -1
 
 
-def named(peer: int | None) -> str:
+def name_peer(peer: int | None) -> str:
     """Return a peer as a label shows it."""
     return "anyone" if peer is None else str(peer)
 

@@ -101,7 +101,7 @@ steps:
         for name in ("input", "target"):
             if entry[name] is None:
                 return valueless(name)
-        reason = entry["trainee"].unfit(entry) or entry["trainee"].refused(entry)
+        reason = entry["trainee"].unfit(entry) or entry["trainee"].explain_refusal(entry)
         return None if reason is None else invalid(reason)
 
     def parts(self, caller: Caller, entry: Entry) -> Any:
@@ -169,7 +169,7 @@ _LISTENER: ContextVar[list[CallTold] | None] = ContextVar("calls of strategies",
 
 
 @contextmanager
-def listening() -> Iterator[list[CallTold]]:
+def listen() -> Iterator[list[CallTold]]:
     """Return the list of the calls that strategies make meanwhile, rank by rank in their order."""
     told: list[CallTold] = []
     token = _LISTENER.set(told)

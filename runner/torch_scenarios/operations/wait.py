@@ -56,7 +56,7 @@ steps:
         return _names(entry["handles"])
 
 
-def held_by(name: str, kept: Mapping[str, T], waited: Callable[[T], bool]) -> list[T]:
+def find_work(name: str, kept: Mapping[str, T], waited: Callable[[T], bool]) -> list[T]:
     """Return the work that a name means, of what names keep.
 
     `up` means those of `up[...]` not yet waited for; all of them where there is none left.

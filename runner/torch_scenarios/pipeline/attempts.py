@@ -20,11 +20,11 @@ from torch_scenarios.errors import (
     ScenarioError,
     UnsupportedError,
     WorkerError,
-    warning,
+    make_warning,
 )
-from torch_scenarios.execution.lacks import Lacks, lacking_words
+from torch_scenarios.execution.lacks import Lacks, word_lacks
 from torch_scenarios.language.document import cases_as_written
-from torch_scenarios.limits import DEFAULT, Limits, OverdueError, accounted, beyond
+from torch_scenarios.limits import DEFAULT, Limits, OverdueError, beyond, open_account
 from torch_scenarios.model.needs import CAPABILITIES
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import Scenario
@@ -59,14 +59,14 @@ def analyse(
         verdict = Verdict(status="UNSUPPORTED", reason=scenario.lacking)
         return Analysis(scenario=scenario, plan=None, predicted=None, verdict=verdict)
     try:
-        with accounted(limits) as opened:
+        with open_account(limits) as opened:
             node_size = int(os.environ.get("LOCAL_WORLD_SIZE", "0"))  # under torchrun
             resolved = plan(scenario, limits=limits, node_size=node_size)
             predicted = simulate(resolved, limits=limits)
             if scenario.needs or (backend and traits_of(backend).lacks):
                 predicted = replace(predicted, needs=derive(resolved, predicted, limits))
             asked = backend if not scenario.backends or backend in scenario.backends else None
-            lacked = lacked_by(asked, scenario, predicted) if asked else ()
+            lacked = find_lacks(asked, scenario, predicted) if asked else ()
             verdict = judge(
                 resolved,
                 predicted,
@@ -80,7 +80,7 @@ def analyse(
         if asked and lacked:
             verdict = _with_lacking(asked, lacked, scenario, predicted, verdict)
         if torch is not None:
-            verdict = _meant_for(scenario, torch, verdict)
+            verdict = _check_version(scenario, torch, verdict)
     except OverdueError as error:
         verdict = overdue(error)
         return Analysis(scenario=scenario, plan=None, predicted=None, verdict=verdict)
@@ -106,7 +106,7 @@ def analyse(
     )
 
 
-def lacked_by(backend: str, scenario: Scenario, predicted: Trace) -> tuple[str, ...]:
+def find_lacks(backend: str, scenario: Scenario, predicted: Trace) -> tuple[str, ...]:
     """Return the words that a case needs and a known backend lacks.
 
     A file with a section for the backend says itself what comes of it there. What a backend makes
@@ -129,9 +129,9 @@ def _with_lacking(
     if forecast.outcome != predicted.outcome:
         because = f", because {forecast.because[0]}" if forecast.because else ""
         ends = f"; there it is predicted to {ENDS[forecast.outcome]}{because}"
-    warned = warning(
+    warned = make_warning(
         "backend_lacks",
-        f"{lacking_words(backend, lacked)}: a run on {backend} is UNSUPPORTED{ends}",
+        f"{word_lacks(backend, lacked)}: a run on {backend} is UNSUPPORTED{ends}",
         scenario.mark,
         f"state under `{backend}:` in `expect` what it does, or list the backends that the file is "
         f"for under `backends`",
@@ -143,7 +143,7 @@ def _with_refuted(predicted: Trace, verdict: Verdict) -> Verdict:
     """Add a warning for each word that a file states and its program does not use."""
     refuted = () if predicted.needs is None else predicted.needs.refuted
     warned = [
-        warning(
+        make_warning(
             "need_refuted",
             f"`needs` names `{each.word}`, and no rank of this program uses that: "
             f"{CAPABILITIES[each.word].means}",
@@ -174,7 +174,7 @@ def weigh(scenario: Scenario, limits: Limits = DEFAULT) -> Analysis:
     if scenario.lacking is not None:
         return analyse(scenario, wide)
     try:
-        with accounted(boundless(wide)):
+        with open_account(boundless(wide)):
             node_size = int(os.environ.get("LOCAL_WORLD_SIZE", "0"))  # under torchrun
             resolved = plan(scenario, limits=boundless(wide), node_size=node_size)
             found = footprint(resolved, limits=wide)
@@ -195,7 +195,7 @@ def _few(found: Footprint, ranks: int) -> bool:
     """Whether the values of a program are soon computed."""
     steps = sum(np.size(each.ranks) for each in found.traffic.entries if hasattr(each, "ranks"))
     few = ranks <= PROVED_RANKS and steps <= PROVED_STEPS
-    return few and found.held * ranks <= PROVED_BYTES
+    return few and found.bytes_held * ranks <= PROVED_BYTES
 
 
 def _too_large(held: int, limits: Limits, scenario: Scenario) -> Problem | None:
@@ -217,7 +217,7 @@ def runnable(analysis: Analysis) -> Analysis:
     return replace(analysis, verdict=verdict)
 
 
-def _meant_for(scenario: Scenario, torch: str, verdict: Verdict) -> Verdict:
+def _check_version(scenario: Scenario, torch: str, verdict: Verdict) -> Verdict:
     """Return UNSUPPORTED in place of a verdict about a version that a scenario leaves out."""
     reason = scenario.not_for(torch)
     return (
@@ -319,7 +319,7 @@ def with_needs(plan: Plan, predicted: Trace, lacks: Lacks) -> Trace:
         word
         for name in TRAITS
         for word in lacks.known & traits_of(name).lacks
-        if word not in lacked_by(name, plan.scenario, known)
+        if word not in find_lacks(name, plan.scenario, known)
     }
     spared -= lacks.declared.keys()
     steps = {word: where for word, where in needs.steps.items() if word not in spared}
@@ -365,7 +365,7 @@ def _with_lacks(
     warnings = verdict.warnings
     if verdict.status == "PASSED":
         names = ", ".join(f"`{word}`" for word in lacked)
-        said = warning(
+        said = make_warning(
             "lacks_what_it_passes",
             f"the plugin {module} declares that it lacks {names}, and it passes "
             f"{case}, which needs that",
@@ -373,7 +373,7 @@ def _with_lacks(
             f"leave it out of `LACKS` in {module}, so that such cases count",
         )
         warnings = (*warnings, said)
-    reason = lacking_words(f"the plugin {module}", lacked)
+    reason = word_lacks(f"the plugin {module}", lacked)
     return replace(verdict, status="UNSUPPORTED", findings=(), reason=reason, warnings=warnings)
 
 
@@ -382,7 +382,7 @@ def _may_follow(finding: Finding, steps: frozenset[int]) -> bool:
     return finding.index < 0 or any(index <= finding.index for index in steps) or not steps
 
 
-def repeated(analysis: Analysis, executor: Executor, times: int) -> Result:
+def repeat(analysis: Analysis, executor: Executor, times: int) -> Result:
     """Run a case several times: FLAKY where it does not always come to the same.
 
     The result is that of the first run that failed, else of the first that came to nothing. A

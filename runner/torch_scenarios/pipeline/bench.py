@@ -123,11 +123,11 @@ def percentile_99(samples: NDArray[np.float64]) -> float:
 # Running it.
 
 
-def repeated_scenario(scenario: Scenario, times: int) -> Scenario:
+def repeat_scenario(scenario: Scenario, times: int) -> Scenario:
     """Return the program in a loop behind a barrier, with nothing expected and nothing kept."""
 
-    def shifted(step: Step) -> Step:
-        body = tuple(shifted(each) for each in step.body)
+    def shift(step: Step) -> Step:
+        body = tuple(shift(each) for each in step.body)
         return replace(step, index=step.index + 2, body=body, expect=None)
 
     barrier = Step(index=0, operation=BY_NAME["barrier"], name="bench barrier")
@@ -135,12 +135,12 @@ def repeated_scenario(scenario: Scenario, times: int) -> Scenario:
         index=1,
         variable="bench_turn",
         over=Constant(value=list(range(times))),
-        body=tuple(shifted(step) for step in scenario.steps),
+        body=tuple(shift(step) for step in scenario.steps),
     )
     return replace(scenario, steps=(barrier, loop), keeps=False)
 
 
-def measured(
+def measure(
     analysis: Analysis, executor: Executor, *, warmup: int, iterations: int
 ) -> NDArray[np.float64]:
     """Return the times of each rank and repetition, `[ranks, iterations]`, in microseconds.
@@ -148,7 +148,7 @@ def measured(
     Raises LaunchError where a run of the repeated program does not come to its end.
     """
     assert analysis.predicted is not None
-    scenario = repeated_scenario(analysis.scenario, warmup + iterations)
+    scenario = repeat_scenario(analysis.scenario, warmup + iterations)
     observed = executor.run(plan(scenario), analysis.predicted)
     if observed.outcome != "completes":
         message = f"repeated, the program ends in {observed.outcome}: it cannot be measured"
@@ -245,14 +245,14 @@ def _op_and_root(scenario: Scenario, collective: str | None) -> tuple[str, int]:
     step = next((step for step in named if getattr(step.operation, "name", "") == collective), None)
     if step is None:
         return "sum", -1
-    op = _stated(step, "op", scenario)
+    op = _read_argument(step, "op", scenario)
     redop = "premul_sum" if isinstance(op, PremulSum) else op if isinstance(op, str) else "sum"
-    stated = [_stated(step, name, scenario) for name in _ROOTS]
+    stated = [_read_argument(step, name, scenario) for name in _ROOTS]
     given = [each for each in stated if isinstance(each, int)]
     return redop, given[0] if given else 0 if collective in _ROOTED else -1
 
 
-def _stated(step: Step, name: str, scenario: Scenario) -> Any:
+def _read_argument(step: Step, name: str, scenario: Scenario) -> Any:
     """Return an argument that is a constant or a parameter; None for any other, or none."""
     form = step.arguments.get(name)
     if isinstance(form, Constant):
@@ -342,7 +342,7 @@ class BenchComparison(Struct, frozen=True, kw_only=True):
     status: str
 
 
-def compared(
+def compare(
     old: Sequence[float], new: Sequence[float], fail_above: float, *, noisy: bool
 ) -> BenchComparison:
     """Compare medians of blocks by their geometric means; `fail_above` is a share, as 0.1.
@@ -425,9 +425,9 @@ def _nccl_tests_table(rows: Sequence[BenchRow]) -> list[str]:
         "# Using devices",
         *(_rank_line(rank, first.device) for rank in range(first.ranks)),
         "#",
-        _heading("", "", "", "", "") + title,
-        _heading("size", "count", "type", "redop", "root") + _half(_HALF) * 2 + " ",
-        _heading("(B)", "(elements)", "", "", "") + _half(_UNITS) * 2 + " ",
+        _write_heading("", "", "", "", "") + title,
+        _write_heading("size", "count", "type", "redop", "root") + _half(_HALF) * 2 + " ",
+        _write_heading("(B)", "(elements)", "", "", "") + _half(_UNITS) * 2 + " ",
     ]
     buses = []
     for row in rows:
@@ -435,7 +435,7 @@ def _nccl_tests_table(rows: Sequence[BenchRow]) -> list[str]:
         time = sum(times) / len(times)
         speed = row.bytes / time / 1e3 if time > 0 else 0.0
         buses.append(speed * bus_factor(row.collective or "", row.ranks))
-        told = _half((_fitting(time, 7), _fitting(speed, 6), _fitting(buses[-1], 6), "0"))
+        told = _half((_fit_number(time, 7), _fit_number(speed, 6), _fit_number(buses[-1], 6), "0"))
         lines.append(f"{_preamble(row)}{told}{told}")
     average = sum(buses) / len(buses)
     return [
@@ -453,7 +453,7 @@ def _rank_line(rank: int, device: str) -> str:
     return f"#  Rank {rank:>2} Group  0 Pid {0:>6} {where}"
 
 
-def _heading(*cells: str) -> str:
+def _write_heading(*cells: str) -> str:
     """Return the headings of the columns before the times."""
     widths = (10, 12, 8, 6, 6)
     padded = (f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
@@ -476,7 +476,7 @@ def _preamble(row: BenchRow) -> str:
     return f"{int(row.bytes):>12}  {count:>12}  {kind:>8}  {redop:>6}  {row.root:>6}"
 
 
-def _fitting(value: float, width: int) -> str:
+def _fit_number(value: float, width: int) -> str:
     """Return a number with as many decimals, of two at most, as fit into so many columns."""
     for decimals in (2, 1, 0):
         told = f"{value:.{decimals}f}"

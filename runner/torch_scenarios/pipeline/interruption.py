@@ -37,7 +37,7 @@ _STATE = _State()
 
 
 @contextmanager
-def handled() -> Iterator[None]:
+def handle_interrupts() -> Iterator[None]:
     """Hold interrupts back but for what is :func:`interruptible`; the handlers are put back."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -71,7 +71,7 @@ def interruptible() -> Iterator[None]:
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
+def hold_back() -> Iterator[None]:
     """Hold an interrupt back until the end of this, where it is raised."""
     before, _STATE.open = _STATE.open, False
     try:

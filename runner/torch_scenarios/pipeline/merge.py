@@ -11,7 +11,7 @@ from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.pipeline.results import Outcome, Result, environment
 
 
-def merged(outcomes: Mapping[str, Outcome]) -> Outcome:
+def merge_outcomes(outcomes: Mapping[str, Outcome]) -> Outcome:
     """Return one outcome of those that files hold; the exit code is that of the whole.
 
     Shards come back in the order that the whole run would have had. Raises ScenarioError where they
@@ -66,21 +66,21 @@ def _versions(outcomes: Mapping[str, Outcome]) -> list[Problem]:
         if "torch" in (found := environment(outcome))
     }
     releases = {path: {"torch-scenarios": each.release} for path, each in outcomes.items()}
-    return [*_differing(known), *_differing(releases)]
+    return [*_find_differing(known), *_find_differing(releases)]
 
 
-def _differing(known: Mapping[str, Mapping[str, str]]) -> list[Problem]:
+def _find_differing(known: Mapping[str, Mapping[str, str]]) -> list[Problem]:
     if not known:
         return []
     first, facts = next(iter(known.items()))
     return [
-        _unlike(f"{first} is of {_told(facts)}, {path} of {_told(found)}")
+        _unlike(f"{first} is of {_tell_facts(facts)}, {path} of {_tell_facts(found)}")
         for path, found in known.items()
         if found != facts
     ]
 
 
-def _told(facts: Mapping[str, str]) -> str:
+def _tell_facts(facts: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {value or 'unknown'}" for name, value in sorted(facts.items()))
 
 

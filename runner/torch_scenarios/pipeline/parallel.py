@@ -174,11 +174,11 @@ class Crew:
                         gc.freeze()  # what it knows by now stays
                         before = which
                     _allow(self._most_s)
-                    _send(out, (at, *self._done(which, order)))
+                    _send(out, (at, *self._do(which, order)))
         finally:
             os._exit(0)
 
-    def _done(self, which: int, order: Any) -> tuple[Any, Exception | None]:
+    def _do(self, which: int, order: Any) -> tuple[Any, Exception | None]:
         try:
             return self._known[which](order), None
         except Exception as error:  # noqa: BLE001 -- it is raised where the result is asked for
@@ -194,7 +194,7 @@ class Crew:
         while len(worker.before) < found.ahead and (at := found.next(worker)) is not None:
             worker.before.append(at)
             self._homes[found.near(found.orders[at])] = worker
-            orders += _packed((found.which, at, found.orders[at]))
+            orders += _pack((found.which, at, found.orders[at]))
         with suppress(BrokenPipeError):  # it has gone, which is heard at its other pipe
             _write(worker.given, orders)
 
@@ -315,13 +315,13 @@ class _Worker:
         self.before: deque[int] = deque()
 
 
-def _packed(message: tuple[Any, ...]) -> bytes:
+def _pack(message: tuple[Any, ...]) -> bytes:
     packed = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return _LENGTH.pack(len(packed)) + packed
 
 
 def _send(pipe: int, message: tuple[Any, ...]) -> None:
-    _write(pipe, _packed(message))
+    _write(pipe, _pack(message))
 
 
 def _write(pipe: int, message: bytes) -> None:

@@ -20,7 +20,7 @@ from torch_scenarios.verdict import STATUSES, Status, Verdict
 # What is kept of a verdict once its reports are written: no tensor outlives its case.
 
 
-def slimmed(verdict: Verdict, *, costs: bool = False) -> Verdict:
+def slim_down(verdict: Verdict, *, costs: bool = False) -> Verdict:
     """Return a verdict whose traces tell who ended where, and hold no value.
 
     With `costs` it still tells what the program costs.
@@ -56,7 +56,7 @@ class AtEnd:
     def begin(self, total: int) -> None:
         """Hear it in silence."""
 
-    def running(self, case: str) -> None:
+    def start(self, case: str) -> None:
         """Hear it in silence."""
 
     def finish(self, result: Result) -> None:
@@ -314,7 +314,7 @@ class Listener(Protocol):
     def begin(self, total: int) -> None:
         """Hear how many cases are selected."""
 
-    def running(self, case: str) -> None:
+    def start(self, case: str) -> None:
         """Hear that the case of this name starts."""
 
     def finish(self, result: Result) -> None:

@@ -19,10 +19,17 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from torch_scenarios.limits import Limits, beyond, session, session_over, settled, uncollected
+from torch_scenarios.limits import (
+    Limits,
+    beyond,
+    freeze_objects,
+    pause_collector,
+    session,
+    session_over,
+)
 from torch_scenarios.model.scenario import Scenario
-from torch_scenarios.pipeline.attempts import analyse, execute, repeated, result_of, runnable
-from torch_scenarios.pipeline.interruption import held_back, interruptible
+from torch_scenarios.pipeline.attempts import analyse, execute, repeat, result_of, runnable
+from torch_scenarios.pipeline.interruption import hold_back, interruptible
 from torch_scenarios.pipeline.parallel import Crew, SideBySide
 from torch_scenarios.pipeline.results import (
     FAILED,
@@ -40,9 +47,9 @@ from torch_scenarios.pipeline.results import (
     Outline,
     Result,
     Selection,
-    slimmed,
+    slim_down,
 )
-from torch_scenarios.pipeline.selection import NamedFiles, file_loader, files_of, gathered, load_all
+from torch_scenarios.pipeline.selection import NamedFiles, file_loader, files_of, gather, load_all
 from torch_scenarios.verdict import Verdict
 
 __all__ = [
@@ -63,7 +70,7 @@ __all__ = [
     "check",
     "execute",
     "load_all",
-    "repeated",
+    "repeat",
     "result_of",
     "run",
 ]
@@ -109,25 +116,25 @@ def check(
     asked = _Asked(traces=traces, costs=costs, endings=endings, backend=backend, torch=torch)
     with ExitStack() as stack:
         stack.enter_context(session(limits))
-        stack.enter_context(uncollected())
+        stack.enter_context(pause_collector())
         with interruptible():
             files = files_of(selection)
             desk = _Desk(selection, files, asked)
             crew = stack.enter_context(Crew(desk.read, desk.judge, most_s=most_s, ends_s=ends_s))
             numbers = range(len(files.found))
             cases = crew.results(desk.read, numbers, lost=desk.unread, near=int)
-            loaded = gathered(files, cases, selection)
+            loaded = gather(files, cases, selection)
         try:
-            with interruptible(), settled():
+            with interruptible(), freeze_objects():
                 orders = [outline.at for outline in loaded.scenarios]
-                judged = crew.results(desk.judge, orders, lost=_unjudged, near=itemgetter(0))
+                judged = crew.results(desk.judge, orders, lost=_report_unjudged, near=itemgetter(0))
                 listener.begin(len(loaded.scenarios) + len(loaded.invalid))
                 for result in loaded.invalid:
                     _keep(results, result, listener, costs=costs)
                 for outline in loaded.scenarios:
-                    listener.running(outline.case)
-                    found = _Judged(_unreached(limits)) if session_over() else next(judged)
-                    result = _analysed_result(outline, found)
+                    listener.start(outline.case)
+                    found = _Judged(_report_unreached(limits)) if session_over() else next(judged)
+                    result = _make_result(outline, found)
                     _keep(results, result, listener, costs=costs, slim=not traces)
                     if stop_at_failure and result.verdict.status == "FAILED":
                         break
@@ -166,7 +173,7 @@ class _Desk:
         #: the cases of files that were read here and are not analysed yet
         self._cases: dict[tuple[int, int], Scenario] = {}
 
-    @uncollected()
+    @pause_collector()
     def read(self, number: int) -> FileCases[Outline]:
         """Read the file of a number; return what its cases are."""
         loaded = self._load(number)
@@ -187,7 +194,7 @@ class _Desk:
             problems=loaded.problems,
         )
 
-    @uncollected()
+    @pause_collector()
     def judge(self, at: tuple[int, int]) -> _Judged:
         """Analyse a case; its file is read again where another process had read it.
 
@@ -207,7 +214,7 @@ class _Desk:
         if not asked.endings and verdict.status == "PASSED":
             return _Judged(Verdict(status="PASSED", warnings=verdict.warnings), analysis.duration_s)
         if not asked.traces:
-            return _Judged(slimmed(verdict, costs=asked.costs), analysis.duration_s)
+            return _Judged(slim_down(verdict, costs=asked.costs), analysis.duration_s)
         if asked.costs and verdict.predicted is not None and verdict.predicted.traffic is not None:
             _ = verdict.predicted.traffic.structure  # known, it travels with the result
         return _Judged(verdict, analysis.duration_s, scenario)
@@ -215,11 +222,11 @@ class _Desk:
     def unread(self, number: int, late: bool) -> FileCases[Outline]:  # noqa: FBT001 -- as a crew asks
         """Return what came of a file whose reader ended with it."""
         path = str(self._files.found[number][0])
-        verdict = _unjudged((number, 0), late).verdict
+        verdict = _report_unjudged((number, 0), late).verdict
         return FileCases(invalid=Result(file=path, case=path, verdict=verdict))
 
 
-def _analysed_result(outline: Outline, judged: _Judged) -> Result:
+def _make_result(outline: Outline, judged: _Judged) -> Result:
     return Result(
         file=outline.file,
         case=outline.case,
@@ -232,13 +239,13 @@ def _analysed_result(outline: Outline, judged: _Judged) -> Result:
     )
 
 
-def _unreached(limits: Limits) -> Verdict:
+def _report_unreached(limits: Limits) -> Verdict:
     """Return the verdict on a case that the session had no time for."""
     reason = f"there was no time left for it: {beyond('max_total_seconds', limits)}"
     return Verdict(status="INCONCLUSIVE", reason=reason)
 
 
-def _unjudged(_: tuple[int, int], late: bool) -> _Judged:  # noqa: FBT001 -- as a crew asks
+def _report_unjudged(_: tuple[int, int], late: bool) -> _Judged:  # noqa: FBT001 -- as a crew asks
     """Return the verdict on a case whose analysis ended with its process."""
     reason = "the process of its analysis was killed: is the memory of this machine too small?"
     if late:
@@ -294,14 +301,14 @@ def _run(
         if not loaded.scenarios or any(map(_is_invalid, loaded.invalid)):
             # what the cases of the other files would come to is said too, if they are invalid
             with interruptible():
-                wrong = filter(_is_invalid, map(result_of, _analysed(loaded, selection)))
+                wrong = filter(_is_invalid, map(result_of, _analyse_all(loaded, selection)))
                 _report([*loaded.invalid, *wrong], listener, results)
         else:
             most = min(jobs, len(loaded.scenarios))
             with ExitStack() as stack:
                 executors = [stack.enter_context(launch()) for _ in range(most)]
                 with interruptible():
-                    analyses = _analysed(loaded, selection)
+                    analyses = _analyse_all(loaded, selection)
                     invalid = [each for each in map(result_of, analyses) if _is_invalid(each)]
                     # a file that was not read in time costs no other one its run
                     more = 0 if invalid else len(analyses)
@@ -315,7 +322,7 @@ def _run(
     return replace(outcome, repeat=how.repeat)
 
 
-def _analysed(loaded: Loaded[Scenario], selection: Selection) -> list[Analysis]:
+def _analyse_all(loaded: Loaded[Scenario], selection: Selection) -> list[Analysis]:
     limits, strict = selection.limits, selection.strict
     analyses = (analyse(scenario, limits, strict=strict) for scenario in loaded.scenarios)
     return [runnable(analysis) for analysis in analyses]
@@ -333,16 +340,16 @@ def _run_all(
     how: _How,
 ) -> None:
     if len(executors) == 1:
-        with interruptible(), settled():
+        with interruptible(), freeze_objects():
             _run_each(analyses, executors[0], results, listener, how)
         return
 
     def conduct(executor: Any, analysis: Analysis) -> Result:
-        return repeated(analysis, executor, how.repeat)
+        return repeat(analysis, executor, how.repeat)
 
     # an interrupt ends the cases that run undisturbed by another
     beside = SideBySide[Any, Analysis, Result](executors, conduct)
-    with beside, interruptible(), settled():
+    with beside, interruptible(), freeze_objects():
         _run_beside(analyses, beside, results, listener, how)
 
 
@@ -352,10 +359,10 @@ class _Hope(Struct):
     limits: Limits
     reasons: deque[str | None] = field(default_factory=lambda: deque(maxlen=TRIES))
 
-    def lost(self, analysis: Analysis) -> Result | None:
+    def give_up(self, analysis: Analysis) -> Result | None:
         """Return the result of a case that is not even tried; None where it is."""
         if session_over():
-            return _not_tried(analysis, str(_unreached(self.limits).reason))
+            return _not_tried(analysis, str(_report_unreached(self.limits).reason))
         if len(self.reasons) == TRIES and None not in self.reasons and len(set(self.reasons)) == 1:
             return _not_tried(analysis, str(self.reasons[0]))
         return None
@@ -382,10 +389,10 @@ def _run_each(
     hope = _Hope(how.limits)
     while waiting:
         analysis = waiting.popleft()  # whose trace is free again once it is judged
-        listener.running(analysis.scenario.case)
-        result = hope.lost(analysis)
+        listener.start(analysis.scenario.case)
+        result = hope.give_up(analysis)
         if result is None:
-            result = repeated(analysis, executor, how.repeat)
+            result = repeat(analysis, executor, how.repeat)
             hope.hear(result.verdict)
         _keep(results, result, listener, costs=how.costs)
         if _stops(result, how):
@@ -416,8 +423,8 @@ def _run_beside(
         while at not in done:
             while waiting and not stopped and _may_begin(waiting[0], at, beside, running, how):
                 number, analysis = waiting.popleft()
-                listener.running(analysis.scenario.case)
-                lost = hope.lost(analysis)
+                listener.start(analysis.scenario.case)
+                lost = hope.give_up(analysis)
                 if lost is not None:
                     done[number] = lost
                     continue
@@ -500,8 +507,8 @@ def _keep(
 
     An interrupt comes before or after: no report has a result that another one lacks.
     """
-    with held_back():
-        kept = result if slim else replace(result, verdict=slimmed(result.verdict, costs=costs))
+    with hold_back():
+        kept = result if slim else replace(result, verdict=slim_down(result.verdict, costs=costs))
         results.append(kept)
         listener.finish(result)
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from torch_scenarios.errors import Problem, ScenarioError, nearest
 from torch_scenarios.files import RealPaths, discover, replace_file
 from torch_scenarios.language import load
-from torch_scenarios.limits import OverdueError, uncollected
+from torch_scenarios.limits import OverdueError, pause_collector
 from torch_scenarios.model.scenario import Scenario, Step, steps_of
 from torch_scenarios.pipeline.attempts import our_fault, overdue
 from torch_scenarios.pipeline.results import (
@@ -76,7 +76,7 @@ def place_of(text: str) -> Place:
     )
 
 
-def narrowed(
+def narrow(
     scenarios: Sequence[Scenario], places: Sequence[Place], problems: list[Problem]
 ) -> list[Scenario]:
     """Return the cases of one file that its places mean; add what they name in vain."""
@@ -140,13 +140,13 @@ def _in_vain(place: Place, scenarios: Sequence[Scenario]) -> Problem:
         return Problem(code="unknown_place", message=message)
     cases = [scenario.case for scenario in scenarios]
     close = nearest(place.case, cases)
-    hint = f"did you mean {place.path}::{close}?" if close else f"it has {_listed(cases)}"
+    hint = f"did you mean {place.path}::{close}?" if close else f"it has {_list_cases(cases)}"
     return Problem(
         code="unknown_place", message=f"{place.text}: the file has no such case", hint=hint
     )
 
 
-def _listed(cases: Sequence[str], most: int = 5) -> str:
+def _list_cases(cases: Sequence[str], most: int = 5) -> str:
     shown = ", ".join(cases[:most])
     return f"{shown} and {len(cases) - most} more" if len(cases) > most else shown
 
@@ -205,7 +205,7 @@ def keep(folder: Path, name: str, text: str) -> None:
     replace_file(folder / name, text.encode(), durable=False)
 
 
-def kept(folder: Path, name: str) -> str:
+def read_kept(folder: Path, name: str) -> str:
     """Return the text of a file of the folder. Raises OSError, and ValueError for other bytes."""
     path = folder / name
     _police(folder, path)
@@ -226,7 +226,7 @@ def _police(folder: Path, path: Path) -> None:
 RUN, CHECKED = "last.json", "checked.json"
 
 
-def failed(folder: Path, name: str = RUN) -> tuple[frozenset[Key], list[str]]:
+def read_failed(folder: Path, name: str = RUN) -> tuple[frozenset[Key], list[str]]:
     """Return the cases that did not pass when they last ran, and what a person should know."""
     real = RealPaths()
     try:
@@ -250,7 +250,7 @@ class LastRun(AtEnd):
 
     def end(self, outcome: Outcome) -> None:
         """Write what is known now."""
-        known, _ = failed(self._folder, self._name)
+        known, _ = read_failed(self._folder, self._name)
         bad: set[Key] = set()
         real = RealPaths()
         for result in outcome.results:
@@ -277,7 +277,7 @@ class LastRun(AtEnd):
 def _entries(folder: Path, name: str) -> list[tuple[str, str]]:
     """Return files, relative to the folder's own, and cases. Raises OSError or ValueError."""
     try:
-        found: Any = decode_json(kept(folder, name))
+        found: Any = decode_json(read_kept(folder, name))
     except ValueError as error:
         message = "is not as it was written"
         raise ValueError(message) from error
@@ -311,7 +311,7 @@ def chooser(
     """
     matches = keyword_matcher(keyword) if keyword else None
 
-    def chosen(scenarios: Iterable[Scenario]) -> list[Scenario]:
+    def choose(scenarios: Iterable[Scenario]) -> list[Scenario]:
         return [
             scenario
             for scenario in scenarios
@@ -319,19 +319,19 @@ def chooser(
             and (matches is None or matches(f"{scenario.source.path} {scenario.case}".lower()))
         ]
 
-    return chosen
+    return choose
 
 
-def arranged(scenarios: Sequence[C], selection: Selection) -> tuple[list[C], list[str]]:
+def arrange(scenarios: Sequence[C], selection: Selection) -> tuple[list[C], list[str]]:
     """Return the part that is to run, in its order, and what a person should know of that."""
     notes: list[str] = []
     kept = list(scenarios) if selection.shard is None else part(scenarios, selection.shard)
     if selection.seed is not None:
         notes.append(f"in the order of --shuffle {selection.seed}")
-        kept = shuffled(kept, selection.seed)
+        kept = shuffle(kept, selection.seed)
     if selection.only_failed or selection.failed_first:
-        failed = [scenario for scenario in kept if _failed(scenario, selection)]
-        others = [scenario for scenario in kept if not _failed(scenario, selection)]
+        failed = [scenario for scenario in kept if _has_failed(scenario, selection)]
+        others = [scenario for scenario in kept if not _has_failed(scenario, selection)]
         if not failed:
             notes.append(_no_failures(selection))
         elif selection.only_failed:
@@ -348,7 +348,7 @@ def _no_failures(selection: Selection) -> str:
     return f"the last failures ({count}) are not among the selected cases, so all of these are run"
 
 
-def _failed(scenario: Selectable, selection: Selection) -> bool:
+def _has_failed(scenario: Selectable, selection: Selection) -> bool:
     """Return whether a case failed, or its whole file was invalid."""
     path, case = key_of(scenario)
     return not {(path, case), (path, "")}.isdisjoint(selection.failed)
@@ -364,7 +364,7 @@ def part(scenarios: Sequence[C], shard: Shard) -> list[C]:
     return list(scenarios[shard.number - 1 :: shard.of])
 
 
-def shuffled(scenarios: Sequence[C], seed: int) -> list[C]:
+def shuffle(scenarios: Sequence[C], seed: int) -> list[C]:
     """Return the cases in an order that depends on the seed and their names alone."""
     found = sorted(scenarios, key=lambda scenario: (scenario.file, scenario.case))
     random.Random(seed).shuffle(found)  # noqa: S311 -- an order, no secret
@@ -413,16 +413,16 @@ class _Keyword:
         return lambda text: any(part(text) for part in parts)
 
     def both(self) -> Callable[[str], bool]:
-        parts = [self.negated()]
+        parts = [self.parse_not()]
         while self.peek() == "and":
             self.take()
-            parts.append(self.negated())
+            parts.append(self.parse_not())
         return lambda text: all(part(text) for part in parts)
 
-    def negated(self) -> Callable[[str], bool]:
+    def parse_not(self) -> Callable[[str], bool]:
         word = self.take()
         if word == "not":
-            inner = self.negated()
+            inner = self.parse_not()
             return lambda text: not inner(text)
         if word == "(":
             inner = self.either()
@@ -441,7 +441,7 @@ class _Keyword:
 # The files of a command line, read: which cases are meant, and what is wrong with the others.
 
 
-@uncollected()
+@pause_collector()
 def load_all(selection: Selection) -> Loaded[Scenario]:
     """Read every file; nothing is evaluated yet.
 
@@ -449,7 +449,7 @@ def load_all(selection: Selection) -> Loaded[Scenario]:
     or a line that is not there.
     """
     files = files_of(selection)
-    return gathered(files, map(file_loader(selection, files), range(len(files.found))), selection)
+    return gather(files, map(file_loader(selection, files), range(len(files.found))), selection)
 
 
 class NamedFiles(Struct, frozen=True, kw_only=True):
@@ -480,7 +480,7 @@ def file_loader(selection: Selection, files: NamedFiles) -> Callable[[int], File
 
     Raises ScenarioError where a `-k` cannot be read; what it returns raises nothing.
     """
-    meant = _meant(selection)
+    meant = _make_filter(selection)
 
     def read(number: int) -> FileCases[Scenario]:
         path, places = files.found[number]
@@ -497,7 +497,7 @@ def file_loader(selection: Selection, files: NamedFiles) -> Callable[[int], File
             return _unread(path, our_fault("reading", error))
         problems: list[Problem] = []
         whole = any(place.whole for place in places)
-        found = meant(cases if whole else narrowed(cases, places, problems))
+        found = meant(cases if whole else narrow(cases, places, problems))
         return FileCases(cases=tuple(found), problems=tuple(problems))
 
     return read
@@ -507,7 +507,7 @@ def _unread(path: Path, verdict: Verdict) -> FileCases[Scenario]:
     return FileCases(invalid=Result(file=str(path), case=str(path), verdict=verdict))
 
 
-def gathered(files: NamedFiles, loaded: Iterable[FileCases[C]], selection: Selection) -> Loaded[C]:
+def gather(files: NamedFiles, loaded: Iterable[FileCases[C]], selection: Selection) -> Loaded[C]:
     """Return what all files hold together, the cases in the order that is selected.
 
     Raises ScenarioError where a case or a line is not there.
@@ -522,7 +522,7 @@ def gathered(files: NamedFiles, loaded: Iterable[FileCases[C]], selection: Selec
         kept += each.cases
     if problems:
         raise ScenarioError(problems)
-    ordered, notes = arranged(kept, selection)
+    ordered, notes = arrange(kept, selection)
     return Loaded(
         scenarios=tuple(ordered),
         invalid=tuple(invalid),
@@ -532,7 +532,7 @@ def gathered(files: NamedFiles, loaded: Iterable[FileCases[C]], selection: Selec
     )
 
 
-def _meant(selection: Selection) -> Callable[[Sequence[Scenario]], list[Scenario]]:
+def _make_filter(selection: Selection) -> Callable[[Sequence[Scenario]], list[Scenario]]:
     """Return what keeps of some cases those that the words of a selection mean."""
     try:
         return chooser(selection.keyword, selection.tags)

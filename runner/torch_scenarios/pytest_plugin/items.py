@@ -27,7 +27,7 @@ from torch_scenarios.pipeline.attempts import analyse, execute, overdue, result_
 from torch_scenarios.pipeline.results import Analysis, Result
 from torch_scenarios.pipeline.run import TRIES
 from torch_scenarios.pipeline.selection import with_timeout
-from torch_scenarios.report.text import details, warning_lines
+from torch_scenarios.report.text import details, write_warning
 from torch_scenarios.verdict import Verdict
 
 # -------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def scenario_paths(config: pytest.Config) -> tuple[Path, ...]:
     return found
 
 
-def named_on_the_command_line(config: pytest.Config) -> Iterator[tuple[Path, str]]:
+def find_named_paths(config: pytest.Config) -> Iterator[tuple[Path, str]]:
     """Yield each path that the session was given, absolute, with what stands behind its `::`."""
     for argument in config.args:
         path, _, inside = str(argument).partition("::")
@@ -153,7 +153,7 @@ def warn_of(result: Result) -> None:
         try:
             warnings.warn_explicit(said, ScenarioWarning, file, line)
         except ScenarioWarning as error:
-            lines = [line.printable for line in warning_lines(each)]
+            lines = [line.printable for line in write_warning(each)]
             raise ScenarioFailure("\n".join(lines), str(error), each.mark) from None
 
 
@@ -301,7 +301,7 @@ _PYTESTS_OWN = {"skip", "skipif", "xfail", "usefixtures", "parametrize", "filter
 _MARK = re.compile(r"[^\W_][\w.-]*")
 
 
-def shown(path: Path) -> Path:
+def show_path(path: Path) -> Path:
     """Return a path as reports show it: relative where it is below the working folder."""
     working = Path.cwd()
     return path.relative_to(working) if path.is_relative_to(working) else path
@@ -330,12 +330,10 @@ class ScenarioFile(pytest.File):
 
     def collect(self) -> Iterator[pytest.Item]:
         """Yield its cases, or one item that tells what is wrong with it."""
-        asked = {
-            inside for path, inside in named_on_the_command_line(self.config) if path == self.path
-        }
+        asked = {inside for path, inside in find_named_paths(self.config) if path == self.path}
         try:
             scenarios = with_timeout(
-                load(shown(self.path), limits=limits_of(self.config)), timeout_s(self.config)
+                load(show_path(self.path), limits=limits_of(self.config)), timeout_s(self.config)
             )
         except (ScenarioError, OverdueError) as error:
             # under the names that were asked for, so that they are found and fail with the reason
@@ -383,7 +381,7 @@ class _Item(pytest.Item):
         The headline must not be the node id's own end: pytest takes that for a dotted name in
         Python, and prints `sum::yaml` for `sum.yaml`.
         """
-        return self.path, self.line - 1, f"scenario {shown(self.path)}::{self.name}"
+        return self.path, self.line - 1, f"scenario {show_path(self.path)}::{self.name}"
 
 
 class ScenarioItem(_Item):
@@ -441,7 +439,7 @@ class UnreadFile(_Item):
 
     def runtest(self) -> None:
         """Fail."""
-        path = str(shown(self.path))
+        path = str(show_path(self.path))
         self.judge(Result(file=path, case=path, verdict=self._verdict))
 
 
@@ -493,7 +491,7 @@ class Collecting:
         self._ours = scenario_paths(config)
         if config.args_source is not pytest.Config.ArgsSource.ARGS:
             self._add_to(config)
-        self._named = {path for path, _ in named_on_the_command_line(config)}
+        self._named = {path for path, _ in find_named_paths(config)}
         self._left_alone: list[str] = []
 
     def _add_to(self, config: pytest.Config) -> None:
@@ -501,7 +499,7 @@ class Collecting:
 
         One that started in a folder elsewhere runs what lies in that folder, as pytest does.
         """
-        there = [path for path, _ in named_on_the_command_line(config)]
+        there = [path for path, _ in find_named_paths(config)]
         if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
             config.args += [
                 str(path)
@@ -592,25 +590,25 @@ class RunScenario:
         except ScenarioError as error:
             name = str(source) if _is_path(source) else self._node.nodeid
             verdict = Verdict(status="INVALID", problems=error.problems)
-            return self._told(Result(file=name, case=name, verdict=verdict))
+            return self._tell(Result(file=name, case=name, verdict=verdict))
         warm = warm_of(self._config)
         warm.begin(())
         analysis = analyse(scenario, limits_of(self._config), strict=is_strict(self._config))
-        return self._told(warm.run(analysis))
+        return self._tell(warm.run(analysis))
 
     def _load(
         self, source: str | Path | Mapping[str, Any], sets: Mapping[str, str]
     ) -> tuple[Scenario, ...]:
         if _is_path(source):
-            path = shown(self._config.rootpath / str(source))
+            path = show_path(self._config.rootpath / str(source))
             return load(path, sets=sets, limits=limits_of(self._config))
         text = source if isinstance(source, str) else _yaml(source)
         words = re.sub(r"\W+", "_", self._node.name).strip("_")
-        place = shown(self._file.with_name(f"{self._file.name}::{words}"))
+        place = show_path(self._file.with_name(f"{self._file.name}::{words}"))
         content = text.encode(errors="replace")
         return load_content(place, content, sets=sets, limits=limits_of(self._config))
 
-    def _told(self, result: Result) -> Result:
+    def _tell(self, result: Result) -> Result:
         """Let the test's report, if it fails, hold ours."""
         if result.verdict.status != "PASSED":
             text = f"{result.verdict.status} {result.case}\n{report_of(result)}"

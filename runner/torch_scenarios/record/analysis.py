@@ -28,7 +28,7 @@ from torch_scenarios.record.evidence.initialization import (
     read_claims,
 )
 from torch_scenarios.record.evidence.reason import add_reasons, find_late_rank
-from torch_scenarios.record.findings import standing, verdict_on_records
+from torch_scenarios.record.findings import tell_position, verdict_on_records
 from torch_scenarios.record.format import (
     Blocking,
     LaunchRecord,
@@ -91,7 +91,7 @@ MOST_RESTS, MOST_NEXT = 8, 3
 NOTHING = "no rank communicated: nothing is recorded"
 
 
-def recorded(
+def record(
     order: Order,
     *,
     notice: Callable[[str], None] = lambda _: None,
@@ -127,7 +127,7 @@ def recorded(
         return Recorded(judged=result, records=records, ran=ran, notes=notes, path=path, home=home)
     observed = None
     if not order.fake:
-        observed = observed_of(
+        observed = make_trace(
             records,
             {r: code for r, code in ran.launch.exits.items() if r not in ran.launch.stopped},
             backend="gloo",
@@ -135,7 +135,9 @@ def recorded(
             duration_s=ran.duration_s,
             notes=notes,
         )
-    result = judged(records, path, script=script, observed=observed, folder=home, limits=limits)
+    result = judge_records(
+        records, path, script=script, observed=observed, folder=home, limits=limits
+    )
     result = _with_reasons(result, records, home)
     if outside := _outside(ran, records):
         if result.result.verdict.status == "INCONCLUSIVE":
@@ -144,7 +146,7 @@ def recorded(
             notes = (*notes, outside)
     if ran.stuck and not order.own_launcher and not order.fake:
         if order.join:
-            result, told = _joined(order, records, result, start, limits)
+            result, told = _complete(order, records, result, start, limits)
         else:
             told = [
                 "`--join` runs it again with fake ranks, and tells what the ranks would do next"
@@ -173,7 +175,9 @@ class _Questions(Struct, frozen=True):
         """Whether a rank is surely blocked."""
         script, home = script_of(self.order, records)
         try:
-            return judged(records, self.path, script=script, folder=home, limits=self.limits).found
+            return judge_records(
+                records, self.path, script=script, folder=home, limits=self.limits
+            ).found
         except (ScenarioError, OverdueError):  # of half a record there may be no program yet
             return False
 
@@ -190,7 +194,7 @@ def wrong_start(
     if not claims:
         return []
     records = read_starts(folder)
-    home = (script_of(order, records) if order is not None else recorded_script(records))[1]
+    home = (script_of(order, records) if order is not None else find_script(records))[1]
     absent = absent_ranks(records, claims, launch.exits)
     return find_in_start(JobStart(claims=claims, absent=absent, is_whole=is_whole, home=home))
 
@@ -203,7 +207,7 @@ def judge_start(
         rank: RankRecord(rank=rank, world_size=each.world_size, about=each.about)
         for rank, each in records.items()
     }
-    result = judged(empty, path, script=script)
+    result = judge_records(empty, path, script=script)
     verdict = replace(
         result.result.verdict, status="FAILED", findings=tuple(wrong), reason=None, notes=()
     )
@@ -250,7 +254,7 @@ def _because(result: Judged, words: str) -> Judged:
     return replace(result, result=replace(result.result, verdict=verdict))
 
 
-def _joined(
+def _complete(
     order: Order,
     records: Mapping[int, RankRecord],
     result: Judged,
@@ -283,7 +287,7 @@ def _joined(
                 return result, [f"{words}; see {folder / 'output.log'}"]
     observed = result.result.verdict.observed
     path = order.folder / "scenario.yaml"
-    found = judged(whole, path, script=script, observed=observed, folder=home, limits=limits)
+    found = judge_records(whole, path, script=script, observed=observed, folder=home, limits=limits)
     alike: dict[str, list[int]] = {}
     for rank, record in sorted(records.items()):
         rest = _rest(whole[rank].calls[len(record.calls) :], home)
@@ -325,12 +329,12 @@ class NothingRecordedError(Exception):
 def script_of(order: Order, records: Mapping[int, RankRecord]) -> tuple[str, str]:
     """Return the script of a run, and the folder that its places are relative to."""
     if order.own_launcher:
-        return recorded_script(records)
+        return find_script(records)
     script = order.command[0]
     return script, str(Path.cwd() if order.module else Path(script).absolute().parent)
 
 
-def recorded_script(records: Mapping[int, RankRecord], otherwise: str = "") -> tuple[str, str]:
+def find_script(records: Mapping[int, RankRecord], otherwise: str = "") -> tuple[str, str]:
     """Return the script that the records name, and the folder that it is in."""
     about = next(iter(records.values())).about
     argv, cwd = about.get("argv"), Path(str(about.get("cwd", "")))
@@ -358,7 +362,7 @@ def _notes(order: Order, records: Mapping[int, RankRecord]) -> list[str]:
     return notes
 
 
-def judged(
+def judge_records(
     records: Mapping[int, RankRecord],
     path: Path,
     *,
@@ -405,7 +409,7 @@ def with_stand_ins(records: Mapping[int, RankRecord]) -> dict[int, RankRecord]:
     world = max((each.world_size for each in records.values()), default=0)
     if len(records) == world:
         return found
-    ended = {rank: list(_ended_in_groups(record)) for rank, record in records.items()}
+    ended = {rank: list(_list_completed(record)) for rank, record in records.items()}
     known = {
         rank: [(gid, told, frozenset(told[1])) for gid, told in record.groups.items()]
         for rank, record in records.items()
@@ -439,7 +443,7 @@ def with_stand_ins(records: Mapping[int, RankRecord]) -> dict[int, RankRecord]:
     return found
 
 
-def _ended_in_groups(record: RankRecord) -> Iterator[tuple[frozenset[int], list[RecordedCall]]]:
+def _list_completed(record: RankRecord) -> Iterator[tuple[frozenset[int], list[RecordedCall]]]:
     """Yield the members of each group of a rank, and the collectives of it that completed."""
     found: dict[int, list[RecordedCall]] = {}
     groups: dict[int, tuple[int, ...]] = {}
@@ -496,7 +500,7 @@ def _several(ranks: Sequence[int]) -> str:
 # What was observed while it ran.
 
 
-def observed_of(
+def make_trace(
     records: Mapping[int, RankRecord],
     exits: Mapping[int, int],
     *,
@@ -509,7 +513,7 @@ def observed_of(
     ranks = []
     for rank, record in sorted(records.items()):
         ending, died, failure = "finished", None, None
-        last = standing(record)
+        last = tell_position(record)
         code = exits.get(rank)
         if stuck and record.ending == "stopped" and record.inside:
             ending = "blocked"

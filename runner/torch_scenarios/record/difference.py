@@ -110,13 +110,13 @@ class ProgramDifference(Struct, frozen=True, kw_only=True):
                 where = f"before {self.before.short}" if self.before else "to the end"
                 return f"{one.parts[0]}{_places(one, two)} moved {where}"
             case "changed", CalledLine() as one, CalledLine() as two:
-                return _changed(one, two)
+                return _tell_change(one, two)
             case "repeated", _, _:
                 turns = abs(self.times)
                 often = "once" if turns == 1 else f"{turns} times"
                 more = f"{often} {'more' if self.times > 0 else 'less'}"
                 verb = "calls" if len(self.calls) == 1 else "repeats"
-                return f"{verb} {_listed(self.calls)} {more}"
+                return f"{verb} {_list_calls(self.calls)} {more}"
             case "removed", CalledLine() as one, _ if one.parts[0].startswith(RAISES):
                 return f"no longer {one.full}"
             case "removed", CalledLine() as one, _:
@@ -137,13 +137,13 @@ def _places(one: CalledLine, two: CalledLine) -> str:
     return f" ({one.place}, now {two.place})"
 
 
-def _changed(one: CalledLine, two: CalledLine) -> str:
+def _tell_change(one: CalledLine, two: CalledLine) -> str:
     """Return what a call passes differently; of another operation both calls."""
     if one.parts[0] != two.parts[0]:
         return f"{one.full} is now {two.full}"
     mine, theirs = one.parts[1:], two.parts[1:]
-    was = [each for each in (*mine, *_left_out(mine, theirs)) if each not in theirs]
-    now = [each for each in (*theirs, *_left_out(theirs, mine)) if each not in mine]
+    was = [each for each in (*mine, *_list_defaults(mine, theirs)) if each not in theirs]
+    now = [each for each in (*theirs, *_list_defaults(theirs, mine)) if each not in mine]
     head = f"{one.parts[0]}{_places(one, two)}"
     if not was:
         return f"{head} is now {', '.join(now)}"
@@ -162,13 +162,13 @@ _DEFAULT_PARTS = {
 }
 
 
-def _left_out(parts: Sequence[str], others: Sequence[str]) -> list[str]:
+def _list_defaults(parts: Sequence[str], others: Sequence[str]) -> list[str]:
     """Return the defaults of what only the other call says."""
     own, theirs = ([each.partition(" ")[0] for each in some] for some in (parts, others))
     return [_DEFAULT_PARTS[each] for each in theirs if each in _DEFAULT_PARTS and each not in own]
 
 
-def _listed(calls: Sequence[CalledLine]) -> str:
+def _list_calls(calls: Sequence[CalledLine]) -> str:
     if len(calls) == 1:
         return calls[0].full
     to = "and" if len(calls) == 2 else "to"
@@ -187,7 +187,7 @@ def difference_words(found: Sequence[ProgramDifference]) -> list[tuple[tuple[int
         words = first.words
         if until - at > 1:
             lined = [each.b or each.a for each in found[at:until]]
-            calls = _listed([each for each in lined if each is not None]).rstrip(",")
+            calls = _list_calls([each for each in lined if each is not None]).rstrip(",")
             words = f"{'now' if first.kind == 'added' else 'no longer'} calls {calls}"
         lines.setdefault(words, Counter()).update(first.ranks)
         at = until
@@ -213,7 +213,7 @@ def side_of(path: Path) -> ComparedProgram:
         return _side_of_scenario(path, _only(load(path), path))
     records = read(path) if path.is_dir() and is_record(path) else read_dumps(path)
     world = max(each.world_size for each in records.values())
-    lines = {rank: tuple(_recorded(each)) for rank, each in records.items()}
+    lines = {rank: tuple(_list_recorded(each)) for rank, each in records.items()}
     return ComparedProgram(name=str(path), world_size=world, lines=lines)
 
 
@@ -249,12 +249,12 @@ def _only(scenarios: Sequence[Scenario], path: Path) -> Scenario:
 # The calls of a record.
 
 
-def _recorded(record: RankRecord) -> Iterator[CalledLine]:
+def _list_recorded(record: RankRecord) -> Iterator[CalledLine]:
     home = str(record.about.get("cwd", ""))
     for item in record.items:
         place = item.place.short(home)
         if isinstance(item, RecordedCall):
-            yield CalledLine(parts=_called(item, record.world_size), place=place)
+            yield CalledLine(parts=_write_call(item, record.world_size), place=place)
         elif isinstance(item, RecordedWait):
             yield CalledLine(parts=("wait",), place=place)
         elif isinstance(item, Blocking) and item.ranks is not None:
@@ -263,7 +263,7 @@ def _recorded(record: RankRecord) -> Iterator[CalledLine]:
         yield CalledLine(parts=(f"{RAISES}{record.error}",), place=record.raised_at.short(home))
 
 
-def _called(call: RecordedCall, world: int) -> tuple[str, ...]:
+def _write_call(call: RecordedCall, world: int) -> tuple[str, ...]:
     parts = [call.operation]
     if not call.completes:
         parts.append("async")
@@ -315,12 +315,12 @@ def _side_of_scenario(path: Path, scenario: Scenario) -> ComparedProgram:
                     call.operation.run(process, call.entry)
                 continue
             process.keep(call)
-            found.append(CalledLine(parts=_taken(call), place=_place(call)))
+            found.append(CalledLine(parts=_make_key(call), place=_place(call)))
         lines[rank] = tuple(found)
     return ComparedProgram(name=str(path), world_size=scenario.world_size, lines=lines)
 
 
-def _taken(call: Call) -> tuple[str, ...]:
+def _make_key(call: Call) -> tuple[str, ...]:
     assert call.operation is not None
     if isinstance(call.operation, Waiting):
         return (call.operation.name,)  # what a file calls its work is its own

@@ -136,7 +136,7 @@ class Standstill:
         for pid, rank in running.items():
             if self._board.state(rank) != RUNNING:
                 continue
-            wanted, before = wanted_s(pid), self._wanted.get(pid)
+            wanted, before = read_demand_s(pid), self._wanted.get(pid)
             if wanted is not None:
                 self._wanted[pid] = wanted
             if (
@@ -162,7 +162,7 @@ class Standstill:
         return sorted(self._resting) if self._clock() > until else []
 
 
-def wanted_s(pid: int) -> float | None:
+def read_demand_s(pid: int) -> float | None:
     """Return the seconds that a process, and those it started, ran or waited for a processor.
 
     None where that cannot be known, and where one of them waits for a disk.
@@ -272,7 +272,7 @@ class Exchange:
             return None
         # torch's fake backend copies some inputs to outputs: what is exchanged comes over that
         result = go_on()
-        exchanged = self._exchanged(name, group, args)
+        exchanged = self._is_exchanged(name, group, args)
         if name == MEETING:
             self._meet(group)
         if exchanged or name in MESSAGES:
@@ -311,7 +311,7 @@ class Exchange:
 
     # ------------------------------------------------------------------ what is exchanged
 
-    def _exchanged(self, name: str, group: Any, args: tuple[Any, ...]) -> bool:
+    def _is_exchanged(self, name: str, group: Any, args: tuple[Any, ...]) -> bool:
         """Whether the values of a call are really exchanged."""
         ins, outs = _sides(name, args)
         tensors = [*ins, *outs]
@@ -392,7 +392,7 @@ class Exchange:
         for at, tensor in enumerate(ins if name in _IN_PLACE else outs):
             if name in _IN_PLACE - {"broadcast_"}:
                 each = [_part(parts[rank], at, tensor) for rank in sorted(parts)]
-                found = _reduced(torch, args[2], each)
+                found = _reduce(torch, args[2], each)
             elif name == "broadcast_":
                 found = _part(next(iter(parts.values())), at, tensor)
             elif name in {"scatter_", "alltoall_"}:
@@ -587,7 +587,7 @@ def _part(given: tuple[dict[str, Any], bytes], at: int, like: Any) -> Any:
     return found
 
 
-def _reduced(torch: Any, op: Any, parts: list[Any]) -> Any:
+def _reduce(torch: Any, op: Any, parts: list[Any]) -> Any:
     if len({part.numel() for part in parts}) != 1:
         raise NeverError(len(parts))
     stacked = torch.stack(parts)
@@ -673,30 +673,30 @@ def _share_keys(dist: Any, fake: Any, path: str) -> None:
             store = store.underlying_store
         return not isinstance(store, real)
 
-    def asking(name: str, otherwise: Any) -> Any:
-        def asked(store: Any, *args: Any, **kwargs: Any) -> Any:
+    def share(name: str, otherwise: Any) -> Any:
+        def ask(store: Any, *args: Any, **kwargs: Any) -> Any:
             if is_foreign(sys._getframe(1).f_code.co_filename) or not is_fake(store):
                 return otherwise(store, *args, **kwargs)
             if not shared:
                 shared.append(dist.FileStore(path, -1))
             return getattr(shared[0], name)(*args, **kwargs)
 
-        return asked
+        return ask
 
     for kind in (fake, dist.PrefixStore):
         for name in _OF_STORE:
             if hasattr(kind, name):
-                setattr(kind, name, asking(name, getattr(kind, name)))
+                setattr(kind, name, share(name, getattr(kind, name)))
 
 
 def _tell_sleeps(rank: int, board: States) -> None:
     """Let the board know until when the main thread sleeps: that is over by itself."""
     sleep = time.sleep
 
-    def sleeping(seconds: Any, /) -> None:
+    def sleep_on_board(seconds: Any, /) -> None:
         if threading.current_thread() is threading.main_thread():
             board.sleep_until(rank, time.monotonic() + seconds)
         sleep(seconds)
 
-    sleeping.__name__, sleeping.__doc__ = "sleep", sleep.__doc__
-    time.sleep = sleeping
+    sleep_on_board.__name__, sleep_on_board.__doc__ = "sleep", sleep.__doc__
+    time.sleep = sleep_on_board

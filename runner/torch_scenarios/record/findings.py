@@ -69,9 +69,9 @@ def verdict_on_records(
         prose, more = finding.prose, finding.help
         fix = finding.fix
         if finding.diagnosis == "circular_wait":
-            fix = _mended_ring(finding)
+            fix = _fix_ring(finding)
         elif finding.diagnosis == "shape_mismatch":
-            fix = fix or _mended_shapes(finding, records)
+            fix = fix or _fix_shapes(finding, records)
         if finding.diagnosis is not None:
             more = (*filter(None, (fix,)), *more[:1])
         elif finding.code in _ENDINGS:
@@ -148,7 +148,7 @@ def _in_step(
 ) -> Iterator[Finding]:
     """Yield the findings; of calls of different lines that meet one alone, and nothing after it."""
     partings = [
-        _parting_of(each, records, folder)
+        _find_parting(each, records, folder)
         if each.diagnosis in {*_DISAGREEMENTS, "call_mismatch"}
         else None
         for each in findings
@@ -174,7 +174,7 @@ def _in_step(
         yield each if isinstance(each, Finding) else _out_of_step(*each, records, folder)
 
 
-def _parting_of(
+def _find_parting(
     finding: Finding, records: Mapping[int, RankRecord], folder: str
 ) -> _Parting | None:
     """Return where the ranks of a finding come to be out of step; None where they do not.
@@ -191,7 +191,7 @@ def _parting_of(
         for calls in meetings:
             places = {rank: call.place.short(folder) for rank, call in calls.items()}
             at = frozenset(places.values())
-            if not marked <= at or len(set(map(_passed, calls.values()))) == 1:
+            if not marked <= at or len(set(map(_list_passed, calls.values()))) == 1:
                 together.add(at)
                 continue
             if any(at <= each for each in together):
@@ -222,7 +222,7 @@ def _meetings(
             )
 
 
-def _passed(call: RecordedCall) -> tuple[object, ...]:
+def _list_passed(call: RecordedCall) -> tuple[object, ...]:
     """Return what has to be the same of calls that meet."""
     tensors = tuple((each.dtype, each.shape) for each in call.inputs or call.outputs)
     return call.operation, call.op, call.root, tensors
@@ -232,7 +232,7 @@ def _is_elsewhere(parting: _Parting, records: Mapping[int, RankRecord], folder: 
     """Whether the calls that meet are no two ways to one operation."""
     if len({call.maker == "bw" for call in parting.calls.values()}) > 1:
         return True
-    if _handled(parting):
+    if _find_handled(parting):
         return True
     met = set(parting.places.values())
     return any(
@@ -241,7 +241,7 @@ def _is_elsewhere(parting: _Parting, records: Mapping[int, RankRecord], folder: 
     )
 
 
-def _handled(parting: _Parting) -> dict[int, tuple[str, ScriptPlace]]:
+def _find_handled(parting: _Parting) -> dict[int, tuple[str, ScriptPlace]]:
     """Return the errors of their own that ranks handle while they make their calls."""
     return {
         rank: call.handled
@@ -261,8 +261,8 @@ def _out_of_step(
     notes, prose = finding.notes, finding.prose
     if finding.diagnosis in _DISAGREEMENTS:
         prose = OUT_OF_STEP
-        notes = tuple(_passing(parting, findings))
-    handled = _handled(parting)
+        notes = tuple(_tell_passing(parting, findings))
+    handled = _find_handled(parting)
     fix = None  # that two operations differ has a page of its own
     if handled:
         rank, (words, place) = next(iter(handled.items()))
@@ -288,7 +288,7 @@ def _out_of_step(
     return replace(finding, prose=prose, notes=notes, fix=fix)
 
 
-def _passing(parting: _Parting, findings: Sequence[Finding]) -> Iterator[Clause]:
+def _tell_passing(parting: _Parting, findings: Sequence[Finding]) -> Iterator[Clause]:
     """Yield where the ranks meet, and what each side passes: dtype and shape in one clause."""
     head, *sides = findings[0].notes
     marks = {each.mark.at: each.mark for each in findings[0].notes if each.mark is not None}
@@ -361,7 +361,7 @@ _SHAPES = (
 )
 
 
-def _mended_shapes(finding: Finding, records: Mapping[int, RankRecord]) -> str | None:
+def _fix_shapes(finding: Finding, records: Mapping[int, RankRecord]) -> str | None:
     """Return what mends shapes that differ, by what passes them; None where that is the shape."""
     words = " ".join(finding.because)
     places = {each.mark.at for each in finding.notes if each.mark is not None and each.mark.at}
@@ -373,7 +373,7 @@ def _mended_shapes(finding: Finding, records: Mapping[int, RankRecord]) -> str |
     return next((advice for pattern, advice in _SHAPES if pattern.search(words)), None)
 
 
-def _mended_ring(finding: Finding) -> str | None:
+def _fix_ring(finding: Finding) -> str | None:
     """Return what mends a ring of a message and something else; None for any other ring."""
     waits = [found for each in finding.notes if (found := _WAITS.match(each.words))]
     messages = [found for each in waits if (found := _MESSAGE.match(each[2])) is not None]
@@ -403,7 +403,7 @@ def _endings(
     torn = any(record.truncated for record in records.values())
     alike: dict[tuple[str, str, str, bool], list[int]] = {}
     for rank, record in sorted(records.items()):
-        ended = _ended(record, folder, torn=torn)
+        ended = _tell_end(record, folder, torn=torn)
         if ended is not None:
             # what a fake rank gets where calls do not fit is no data
             fake = record.about.get("mode") == "fake"
@@ -411,7 +411,7 @@ def _endings(
                 rank in each.ranks and each.diagnosis in {*_DISAGREEMENTS, "call_mismatch"}
                 for each in told
             )
-            fix = _mended_rank(record) if ended[0] == "raise" else ""
+            fix = _fix_rank(record) if ended[0] == "raise" else ""
             alike.setdefault((*ended, fix, is_result), []).append(rank)
     causes: list[Finding] = []
     results: list[Finding] = []
@@ -430,7 +430,7 @@ def _endings(
     return causes, results
 
 
-def _ended(record: RankRecord, folder: str, *, torn: bool) -> tuple[str, str] | None:
+def _tell_end(record: RankRecord, folder: str, *, torn: bool) -> tuple[str, str] | None:
     """Return in words how a rank ended before its end: a verb, and the rest."""
     if record.error is not None and record.ending == "raised":
         where = record.raised_at.short(folder)
@@ -438,11 +438,11 @@ def _ended(record: RankRecord, folder: str, *, torn: bool) -> tuple[str, str] | 
     if record.died is not None:
         return "die", f"by {record.died} {position(record, folder)}"
     if record.ending == "ended" and record.code and torn:
-        return "exit", f"with code {record.code} after {standing(record, folder)}"
+        return "exit", f"with code {record.code} after {tell_position(record, folder)}"
     return None
 
 
-def _mended_rank(record: RankRecord) -> str:
+def _fix_rank(record: RankRecord) -> str:
     """Return what to write for a `dst` or `src` that is outside of its group; or nothing.
 
     Where the rank has one group that lacks it and has as many members, its number inside of that
@@ -450,7 +450,7 @@ def _mended_rank(record: RankRecord) -> str:
     """
     refused = _NOT_A_MEMBER.search(record.error or "")
     if refused is None:
-        return _mended_model(record.error or "")
+        return _fix_model(record.error or "")
     text = record.raised_at.frames[0][2] if record.raised_at.frames else ""
     named = _ARGUMENT.search(text)
     name = named[1] if named is not None and named[1] != "global_rank" else "dst"
@@ -470,7 +470,7 @@ def _mended_rank(record: RankRecord) -> str:
 _NAMED = re.compile(r"\[of the model's parameters, (.+)\]")
 
 
-def _mended_model(error: str) -> str:
+def _fix_model(error: str) -> str:
     """Return what mends a model that DDP refuses, with the names of its parameters; or nothing."""
     named = _NAMED.search(error)
     names = ", ".join(re.findall(r"is ([\w.]+)", named[1])) if named is not None else ""
@@ -488,7 +488,7 @@ def _mended_model(error: str) -> str:
 
 def position(record: RankRecord, folder: str = "") -> str:
     """Return where a rank is, with the error that it handles: `in all_reduce (train.py:19)`."""
-    told = f"{'in' if record.inside else 'after'} {standing(record, folder)}"
+    told = f"{'in' if record.inside else 'after'} {tell_position(record, folder)}"
     if record.handled is None:
         return told
     error, place = record.handled
@@ -496,7 +496,7 @@ def position(record: RankRecord, folder: str = "") -> str:
     return f"{told}, while it handles {error[:160]}" + (f" ({where})" if where else "")
 
 
-def standing(record: RankRecord, folder: str = "") -> str:
+def tell_position(record: RankRecord, folder: str = "") -> str:
     """Return where a rank stands, or what it did last: `all_reduce (train.py:19)`."""
     if not record.items:
         return "no call yet"

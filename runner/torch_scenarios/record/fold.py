@@ -54,7 +54,7 @@ Item: TypeAlias = tuple[Hashable, tuple[Hashable, Hashable]]
 Folded: TypeAlias = tuple[Any, ...]
 
 
-def folded(items: Sequence[Hashable]) -> list[Folded]:
+def fold(items: Sequence[Hashable]) -> list[Folded]:
     """Return a list with its repeats: `("item", item)` or `("loop", count, body)`."""
     numbers: dict[Hashable, int] = {}
     known: list[Hashable] = []
@@ -122,7 +122,7 @@ def _longest(same: Any) -> tuple[int, int]:
 # Classes of ranks -> one tree.
 
 
-def merged(
+def merge(
     programs: Mapping[int, Sequence[Item]],
     like: Callable[[int, Any], Hashable],
     *,
@@ -140,7 +140,7 @@ def merged(
             ranks = same[id(items)] = classes.setdefault(tuple(items), [])
         ranks.append(rank)
     trees = [
-        _tree(folded(items) if is_folded else [("item", each) for each in items], ranks, like)
+        _tree(fold(items) if is_folded else [("item", each) for each in items], ranks, like)
         for items, ranks in sorted(classes.items(), key=lambda each: (-len(each[0]), each[1]))
     ]
     if not trees:
@@ -188,19 +188,19 @@ def _merge(one: list[Node], two: list[Node], level: int = 0) -> list[Node]:
     theirs = [_sign(each, _LIKENESS[level]) for each in two]
     found: list[Node] = []
     at_one = at_two = 0
-    for left, right in [*_aligned(mine, theirs), (len(one), len(two))]:
+    for left, right in [*_align(mine, theirs), (len(one), len(two))]:
         gap = one[at_one:left], two[at_two:right]
         if not all(gap):
             found += [*gap[0], *gap[1]]
         else:
             found += _between(*gap, level)
         if left < len(one):
-            found.append(_joined(one[left], two[right]))
+            found.append(_join(one[left], two[right]))
         at_one, at_two = left + 1, right + 1
     return found
 
 
-def _joined(one: Node, two: Node) -> Node:
+def _join(one: Node, two: Node) -> Node:
     if isinstance(one, Leaf):
         assert isinstance(two, Leaf)
         return Leaf(key=one.key, ranks={**one.ranks, **two.ranks}, like=one.like)
@@ -216,7 +216,7 @@ def _between(one: list[Node], two: list[Node], level: int) -> list[Node]:
     if level < last:
         return _with_loops(one, two, narrow=True)
     # what one repeats and the other does once is a loop of one turn there
-    turned = _turned(one, two), _turned(two, one)
+    turned = _turn_into_loop(one, two), _turn_into_loop(two, one)
     if any(turned):
         return _merge(turned[0] or one, turned[1] or two, last)
     return _with_loops(one, two, narrow=False)
@@ -239,12 +239,12 @@ def _with_loops(one: list[Node], two: list[Node], *, narrow: bool) -> list[Node]
         is_over = not narrow or not all(gap)
         found += [*gap[0], *gap[1]] if is_over else _merge(*gap, len(_LIKENESS) - 1)
         if node is not None and at is not None:
-            found.append(_joined(node, rest[at]))
+            found.append(_join(node, rest[at]))
             before, rest = [], rest[at + 1 :]
     return found
 
 
-def _turned(nodes: list[Node], others: list[Node]) -> list[Node] | None:
+def _turn_into_loop(nodes: list[Node], others: list[Node]) -> list[Node] | None:
     """Return nodes with what another list repeats as a loop of one turn; None without any."""
     bodies = [each.body for each in others if isinstance(each, Loop)]
     for body in bodies:
@@ -278,7 +278,7 @@ def _keys(nodes: Sequence[Node], *, narrow: bool) -> Iterator[Hashable]:
             yield from _keys(node.body, narrow=narrow)
 
 
-def _aligned(one: list[Hashable], two: list[Hashable]) -> list[tuple[int, int]]:
+def _align(one: list[Hashable], two: list[Hashable]) -> list[tuple[int, int]]:
     """Return the positions of a longest common subsequence of two lists."""
     head = 0
     while head < min(len(one), len(two)) and one[head] == two[head]:
@@ -334,7 +334,7 @@ def _greedy(one: list[Hashable], two: list[Hashable]) -> list[tuple[int, int]]:
     return found
 
 
-def projected(nodes: Sequence[Node], rank: int) -> Iterator[Item]:
+def project(nodes: Sequence[Node], rank: int) -> Iterator[Item]:
     """Yield the program of one rank again."""
     for node in nodes:
         if rank not in node.ranks:
@@ -343,7 +343,7 @@ def projected(nodes: Sequence[Node], rank: int) -> Iterator[Item]:
             yield node.key, node.ranks[rank]
         else:
             for _ in range(node.ranks[rank]):
-                yield from projected(node.body, rank)
+                yield from project(node.body, rank)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -531,7 +531,7 @@ def expression(
     deltas = {value - rank for rank, value in values.items()}
     if len(deltas) == 1:
         return _plus("rank", next(iter(deltas)))
-    found = _wrapped("rank", values, world_size)
+    found = _find_wrap("rank", values, world_size)
     if found is not None:
         return found
     for each in coordinates:
@@ -553,7 +553,7 @@ def expression(
     return _periodic(values, world_size)
 
 
-def _wrapped(text: str, values: Mapping[int, int], size: int) -> str | None:
+def _find_wrap(text: str, values: Mapping[int, int], size: int) -> str | None:
     wrapped = {(value - rank) % size for rank, value in values.items()}
     if len(wrapped) != 1 or not all(0 <= value < size for value in values.values()):
         return None

@@ -151,7 +151,7 @@ class ScriptPlace(Struct, frozen=True, kw_only=True):
     via: str = ""
 
     @property
-    def assigned(self) -> str:
+    def variable(self) -> str:
         """The variable or attribute that its line assigns to; empty where it assigns to none."""
         found = _ASSIGNED.match(self.frames[0][2]) if self.frames else None
         return found[1] if found is not None else ""
@@ -369,7 +369,7 @@ def read_launch(folder: Path) -> LaunchRecord:
     for number, entry in enumerate(lines_of(path), 1):
         try:
             over = "ended" in entry or (over and "launch" not in entry)
-            found.launcher = _shown(entry.get("launcher", found.launcher))
+            found.launcher = _show(entry.get("launcher", found.launcher))
             if "outside" in entry:
                 found.outside = tuple(map(_whole, entry["outside"][:MOST_RANKS]))
             if "rank" not in entry:
@@ -424,7 +424,7 @@ def names_lost_peer(words: str) -> bool:
     return _PEER_GONE.search(words) is not None
 
 
-def lost_peer(words: str) -> str:
+def normalise_lost_peer(words: str) -> str:
     """Return a backend's error about a rank that is gone, the same on all ranks that saw it."""
     if not names_lost_peer(words):
         return words
@@ -655,7 +655,7 @@ class _Reader:
 
     def _take_s(self, number: int, api: str, frames: list[Any], via: str = "") -> None:
         self._places[number] = ScriptPlace(
-            frames=script_frames(frames), api=_shown(api), via=_shown(via)
+            frames=script_frames(frames), api=_show(api), via=_show(via)
         )
 
     def _take_g(
@@ -668,14 +668,14 @@ class _Reader:
         if max(members) >= world:
             message = f"rank {max(members)} is in a group, and the world has {world} ranks"
             raise ImpossibleError(message)
-        self.record.groups[int(number)] = (_shown(name), members, _shown(described))
+        self.record.groups[int(number)] = (_show(name), members, _show(described))
 
     def _take_v(
         self, number: int, kind: str, file: str, line: int, text: str, names: list[str]
     ) -> None:
         ((file, line, text),) = script_frames([[file, line, text]])
         self._decisions[_whole(number)] = Decision(
-            kind=_shown(kind), file=file, line=line, text=text, names=tuple(map(_shown, names))
+            kind=_show(kind), file=file, line=line, text=text, names=tuple(map(_show, names))
         )
 
     def _take_t(self, ways: list[list[Any]]) -> None:
@@ -688,7 +688,7 @@ class _Reader:
                     yes=_whole(yes),
                     no=_whole(no),
                     values=tuple(
-                        None if each is None else _shown(each)
+                        None if each is None else _show(each)
                         for each in chain.from_iterable(values)
                     ),
                 )
@@ -702,7 +702,7 @@ class _Reader:
             Caught(
                 before=len(record.items),
                 decision=self._decisions[number],
-                words=_shown(words),
+                words=_show(words),
                 raised_at=ScriptPlace(frames=script_frames(frames)),
             )
         )
@@ -769,12 +769,12 @@ class _Reader:
             "completes": bool(awaited) or maker == "cc" or operation == "monitored_barrier_",
             "waited": bool(awaited),
             "thread": int(thread),
-            "handled": self._handled(more),
+            "handled": self._read_handled(more),
         }
 
-    def _handled(self, more: dict[str, Any]) -> tuple[str, ScriptPlace] | None:
+    def _read_handled(self, more: dict[str, Any]) -> tuple[str, ScriptPlace] | None:
         words, frames = more.get("handled", (None, ()))
-        return None if words is None else (_shown(words), ScriptPlace(frames=script_frames(frames)))
+        return None if words is None else (_show(words), ScriptPlace(frames=script_frames(frames)))
 
     def _take_r(self, number: int, us: int) -> None:
         call = self._calls[number]
@@ -786,7 +786,7 @@ class _Reader:
 
     def _take_e(self, number: int, us: int, words: str) -> None:
         call = self._calls[number]
-        call.failed = _shown(words)
+        call.failed = _show(words)
         self._open -= {("c", number), ("w", number)}
         self.record.last_us = us
 
@@ -821,11 +821,11 @@ class _Reader:
             self._open.discard(("c", number))
             call.returned_us = us
         if self._waiting.pop(number, None) is not None:
-            self._overlapped(call, us)
+            self._end_overlap(call, us)
         call.ended_us = us
         self.record.last_us = us
 
-    def _overlapped(self, call: RecordedCall, us: int) -> None:
+    def _end_overlap(self, call: RecordedCall, us: int) -> None:
         """Take the end of a wait where threads overlap: other calls may lie before it."""
         if self.record.items[-1] is call and not call.waited and call.batch is None:
             call.completes = call.waited = True
@@ -878,7 +878,7 @@ class _Reader:
             began_us=us,
             thread=int(more.get("thread", 0)),
         )
-        self.record.handled = self._handled(more)
+        self.record.handled = self._read_handled(more)
         if "init" in more and not self.record.claimed:
             self._claim(more["init"])
         self._main = self._main or found.thread
@@ -903,7 +903,7 @@ class _Reader:
 
     def _take_be(self, number: int, us: int, done: dict[str, Any], words: str | None) -> None:
         found = self._blocking[number]
-        found.over, found.failed = words is None, None if words is None else _shown(words)
+        found.over, found.failed = words is None, None if words is None else _show(words)
         found.group = done.get("group")
         self.record.leaving = False
         self._open.discard(("b", number))
@@ -913,7 +913,7 @@ class _Reader:
         # C++ that waits, as in the constructor of DDP, raises where no call is
         failed = names_lost_peer(str(words)[:MOST_CHARACTERS])
         failed = failed or any(call.failed for call in self._calls.values())
-        self.record.error = _shown(words, MOST_OF_AN_ERROR)
+        self.record.error = _show(words, MOST_OF_AN_ERROR)
         self.record.raised_at = ScriptPlace(frames=script_frames(frames))
         self.record.ending = "stopped" if failed else "raised"
         self.record.last_us = us
@@ -934,7 +934,7 @@ class _Reader:
             for kind, number in self._open
         )
         for number, us in list(self._waiting.items()):
-            self._overlapped(self._calls[number], us)
+            self._end_overlap(self._calls[number], us)
         if record.threaded:
             record.notes.append(
                 "several threads of a rank communicate: their order is the one of this run"
@@ -964,7 +964,7 @@ _BACKEND_SOURCE = re.compile(r"\[/[^\]\s]*(?:gloo|nccl)[^\]\s]*\.(?:cc|cpp|h):\d
 _OBJECT = re.compile(r"<(?:\w+\.)*(\w+) object at 0x[0-9a-f]+>")
 
 
-def _shown(words: object, most: int = MOST_CHARACTERS) -> str:
+def _show(words: object, most: int = MOST_CHARACTERS) -> str:
     """Return words of a record as they may be shown, and no more of them than a person reads."""
     return clean_line(_OBJECT.sub(r"\1", _BACKEND_SOURCE.sub("", str(words)[:most])))
 
@@ -972,7 +972,7 @@ def _shown(words: object, most: int = MOST_CHARACTERS) -> str:
 def script_frames(told: list[Any]) -> tuple[tuple[str, int, str], ...]:
     """Return frames; of a long name of a file its end. Raises ValueError where it is none."""
     return tuple(
-        (clean_line(str(file)[-MOST_CHARACTERS:]), _whole(line), _shown(text))
+        (clean_line(str(file)[-MOST_CHARACTERS:]), _whole(line), _show(text))
         for file, line, text in told
     )
 
@@ -1019,7 +1019,7 @@ def _tensor(told: list[Any]) -> Tensor:
     dtype, shape, address, size = told[:4]
     count = _whole(told[4]) if len(told) > 4 else 1
     found = Tensor(
-        dtype=_shown(dtype),
+        dtype=_show(dtype),
         shape=tuple(map(_whole, shape)),
         address=int(address),
         size=_whole(size),

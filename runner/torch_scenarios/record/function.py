@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from torch_scenarios.model.scenario import Scenario
-from torch_scenarios.record.analysis import NothingRecordedError, Recorded, recorded
+from torch_scenarios.record.analysis import NothingRecordedError, Recorded, record
 from torch_scenarios.record.difference import as_scenario, difference_words, differences
 from torch_scenarios.record.live import KEPT_FOR_PARITY, SEEN, Order, WarmLaunch
 from torch_scenarios.record.values.redeal import Redeal, deal_again
@@ -122,7 +122,7 @@ class ProgramRecorder:
             text=found.judged.program.text,
             folder=folder,
             words=tuple(
-                "; ".join(filter(None, (each.diagnosis, each.prose, each.explained)))
+                "; ".join(filter(None, (each.diagnosis, each.prose, each.explanation)))
                 for each in verdict.findings
             ),
         )
@@ -137,7 +137,7 @@ class ProgramRecorder:
         values: Mapping[str, Any],
     ) -> tuple[Recorded, Order]:
         """Record a function; return what came of it, and what was ordered."""
-        name, file = _found(function)
+        name, file = _find(function)
         folder = self._folder()
         order = Order(
             command=(file,),
@@ -152,7 +152,7 @@ class ProgramRecorder:
             values=values,
         )
         try:
-            return recorded(order, start=self._warm.start), order
+            return record(order, start=self._warm.start), order
         except NothingRecordedError as error:
             log = (folder / "output.log").read_text(encoding="utf-8", errors="replace")
             message = f"{error}\n{log}"
@@ -193,7 +193,7 @@ class ProgramRecorder:
             raise AssertionError(message)
 
 
-def _found(function: Callable[..., Any]) -> tuple[str, str]:
+def _find(function: Callable[..., Any]) -> tuple[str, str]:
     """Return a function's name and file. Raises ValueError where it is inside of another."""
     name = getattr(function, "__qualname__", "")
     if not name or "<" in name:

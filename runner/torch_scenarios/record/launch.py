@@ -153,7 +153,7 @@ def _launch(order: dict[str, Any]) -> None:
         os.write(log, f"{json.dumps(entry)}\n".encode())
 
     put({"launch": 1, "pid": os.getpid(), "world_size": world, "ranks": ranks, "fake": fake})
-    _forked(order, port, put)
+    _fork(order, port, put)
     put({"over": True})
 
 
@@ -175,7 +175,7 @@ def _open_store(dist: Any) -> Any:
         return make(use_libuv=False)
 
 
-def _forked(order: dict[str, Any], port: int, put: Callable[[dict[str, Any]], None]) -> None:
+def _fork(order: dict[str, Any], port: int, put: Callable[[dict[str, Any]], None]) -> None:
     """Fork the ranks, and wait for all of them."""
     board, standstill = fake_board(order)
     own = os.getpid()
@@ -360,10 +360,10 @@ def _script(order: dict[str, Any], recorder: Recorder) -> int:
         code = exiting.code
         if code is not None and not isinstance(code, int):
             print(code, file=sys.stderr)
-        recorder.left(exiting)
+        recorder.note_exit(exiting)
         return code if isinstance(code, int) else 0 if code is None else 1
     except BaseException as error:
-        recorder.raised(error)
+        recorder.note_error(error)
         _print_error(error)
         return 1
     return 0

@@ -25,8 +25,8 @@ from typing import Any, Protocol
 from msgspec import Struct, field
 
 from torch_scenarios.errors import LaunchError, ScenarioError
-from torch_scenarios.record.evidence.initialization import read_claims, waiting_claims
-from torch_scenarios.record.fake import wanted_s
+from torch_scenarios.record.evidence.initialization import find_waiting, read_claims
+from torch_scenarios.record.fake import read_demand_s
 from torch_scenarios.record.format import (
     LAUNCH,
     LaunchRecord,
@@ -40,7 +40,7 @@ from torch_scenarios.record.format import (
     read_launch,
 )
 from torch_scenarios.record.launch import LIKELY, SCRATCH
-from torch_scenarios.record.mapped_file import is_written, written_bytes
+from torch_scenarios.record.mapped_file import count_written, is_written
 from torch_scenarios.record.recorder import STACKS, VALUES, append_line, is_foreign
 
 #: how values are seen: steps of an optimizer whose values are kept, and bytes of a rank's
@@ -177,7 +177,7 @@ def run(
 ) -> Ran:
     """Run a program to its end, or to where it is stuck. Raises LaunchError where it cannot."""
     began = time.monotonic()
-    process = (start or started)(order)
+    process = (start or start_ranks)(order)
     watch = _Watch(order, process, asked, notice)
     try:
         ran = watch.until_over()
@@ -187,11 +187,11 @@ def run(
     return ran
 
 
-def started(order: Order) -> subprocess.Popen[bytes]:
+def start_ranks(order: Order) -> subprocess.Popen[bytes]:
     """Start the ranks, or the launcher of the user's own that does."""
-    environment = dict(os.environ) | seeing(order.values)
+    environment = dict(os.environ) | make_value_environment(order.values)
     if order.own_launcher:
-        environment |= attaching(order.folder, os.environ.get("PYTHONPATH", ""))
+        environment |= make_environment(order.folder, os.environ.get("PYTHONPATH", ""))
         environment[STACKS] = "1"
         try:
             return subprocess.Popen(
@@ -200,7 +200,7 @@ def started(order: Order) -> subprocess.Popen[bytes]:
         except OSError as error:
             message = f"`{order.command[0]}` cannot be started: {error.strerror or error}"
             raise LaunchError(message) from error
-    told = _told(order)
+    told = _write_order(order)
     output = _output(order)
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "torch_scenarios.record.launch"],
@@ -226,7 +226,7 @@ def _output(order: Order) -> int | None:
     return sys.stderr.fileno() if order.aside else None
 
 
-def _told(order: Order) -> dict[str, Any]:
+def _write_order(order: Order) -> dict[str, Any]:
     """Return an order in the form that its process reads."""
     return {
         "folder": str(order.folder.resolve()),
@@ -264,10 +264,10 @@ class WarmLaunch:
             )
             os.close(given)
         told = {
-            **_told(order),
+            **_write_order(order),
             "cwd": str(Path.cwd()),
             "path": [each or str(Path.cwd()) for each in sys.path],
-            "environment": dict(os.environ) | seeing(order.values),
+            "environment": dict(os.environ) | make_value_environment(order.values),
             "output": str(order.folder.resolve() / "output.log"),
         }
         assert self._process.stdin is not None
@@ -339,7 +339,7 @@ def _mentions(script: Path) -> list[str]:
     return [word for word in LIKELY if word in text]
 
 
-def attaching(folder: Path, python_path: str) -> dict[str, str]:
+def make_environment(folder: Path, python_path: str) -> dict[str, str]:
     """Return the environment variables under which every rank records itself."""
     site = str(Path(__file__).parent / "site")
     return {
@@ -348,7 +348,7 @@ def attaching(folder: Path, python_path: str) -> dict[str, str]:
     }
 
 
-def seeing(values: Mapping[str, Any]) -> dict[str, str]:
+def make_value_environment(values: Mapping[str, Any]) -> dict[str, str]:
     """Return the environment variable under which every rank sees its values."""
     return {VALUES: json.dumps(dict(values))} if values else {}
 
@@ -419,7 +419,7 @@ class _Watch:
         for path in self._order.folder.glob("rank-*.jsonl"):
             with suppress(OSError):
                 before = self._sizes.get(path, 0)
-                written = written_bytes(path, before)
+                written = count_written(path, before)
                 if written != before:
                     if not before:
                         self._know(path)
@@ -456,7 +456,7 @@ class _Watch:
         them in its first collective.
         """
         claims = read_claims(self._order.folder)
-        waiting = {each.pid for each in waiting_claims(claims) if _lives(each.pid)}
+        waiting = {each.pid for each in find_waiting(claims) if _lives(each.pid)}
         pids, exits = self._launch.pids, self._launch.exits
         live = {pid for rank, pid in pids.items() if rank not in exits and _lives(pid)}
         if not waiting or not self._wait_in_calls(live - waiting):
@@ -481,9 +481,9 @@ class _Watch:
 
     def _is_idle(self) -> bool:
         """Whether the launcher, and all that comes from it, want no processor for a while."""
-        before = wanted_s(self._process.pid)
+        before = read_demand_s(self._process.pid)
         time.sleep(IDLE_S)
-        after = wanted_s(self._process.pid)
+        after = read_demand_s(self._process.pid)
         return before is not None and after is not None and 0 <= after - before < IDLE_S / 10
 
     def _stuck(self) -> str:
@@ -626,9 +626,9 @@ def _waits_in_reducer(record: RankRecord, pid: int) -> bool:
     last = record.items[-1] if record.items else None
     if not isinstance(last, RecordedCall) or last.maker != "cc":
         return False
-    before = wanted_s(pid)
+    before = read_demand_s(pid)
     time.sleep(REDUCER_S)
-    after = wanted_s(pid)
+    after = read_demand_s(pid)
     return before is not None and after is not None and after - before < REDUCER_S / 20
 
 

@@ -34,11 +34,11 @@ class MappedFile:
         Beside one that another process writes it has that process's name, and its own number.
         """
         self.path = path
-        self._file = _begun(path)
+        self._file = _begin(path)
         if self._file < 0:
             stem, suffix = os.path.splitext(path)
             self.path = f"{stem}-{os.getpid()}{suffix}"
-            self._file = _begun(self.path)
+            self._file = _begin(self.path)
         os.posix_fallocate(self._file, 0, FIRST)
         self._memory = mmap.mmap(self._file, FIRST)
         self._write = self._memory.write
@@ -89,7 +89,7 @@ class MappedFile:
             os.close(self._file)
 
 
-def _begun(path: str) -> int:
+def _begin(path: str) -> int:
     """Return an empty file that is locked; -1 where another process writes one there."""
     if os.path.lexists(path):
         if is_written(Path(path)):
@@ -123,7 +123,7 @@ def _is_locked(file: int) -> bool:
     return False
 
 
-def written_bytes(path: Path, before: int = 0) -> int:
+def count_written(path: Path, before: int = 0) -> int:
     """Return how many bytes of a file are written, at least those `before`; raises OSError.
 
     One that was begun anew has none of these.

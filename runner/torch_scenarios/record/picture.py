@@ -16,7 +16,7 @@ from torch_scenarios.errors import Mark, Source
 from torch_scenarios.model.scenario import Scenario, Step
 from torch_scenarios.model.trace import Event, Trace
 from torch_scenarios.pipeline.results import Result
-from torch_scenarios.record.analysis import judged, observed_of
+from torch_scenarios.record.analysis import judge_records, make_trace
 from torch_scenarios.record.fold import Item
 from torch_scenarios.record.format import RankRecord
 from torch_scenarios.record.program import RecordedProgram
@@ -25,12 +25,12 @@ from torch_scenarios.timeline import STUCK
 _PLACE = re.compile(r"^(?P<file>[^\s:]+):(?P<line>[0-9]{1,7})\b")
 
 
-def pictured(records: Mapping[int, RankRecord], path: Path, *, script: str, folder: str) -> Result:
+def picture(records: Mapping[int, RankRecord], path: Path, *, script: str, folder: str) -> Result:
     """Return the result on records, drawn in the script: its times are those of the run.
 
     Ranks that communicated nothing have no times: then the prediction is drawn alone.
     """
-    found = judged(
+    found = judge_records(
         records, path, script=script, folder=folder, see=lambda each: in_script(each, records)
     )
     result, verdict = found.result, found.result.verdict
@@ -38,7 +38,7 @@ def pictured(records: Mapping[int, RankRecord], path: Path, *, script: str, fold
     scenario = found.scenario
     assert scenario is not None
     if verdict.predicted is not None and real and len(records) == scenario.world_size:
-        observed = timed(verdict.predicted, found.program, records)
+        observed = add_times(verdict.predicted, found.program, records)
         verdict = replace(verdict, observed=observed)
     return replace(result, verdict=verdict, scenario=scenario, file=scenario.source.path)
 
@@ -74,17 +74,19 @@ def _step(step: Step, sources: Mapping[str, Source]) -> Step:
     return replace(step, at=None, mark=Mark(source=source, line=int(place["line"]), column=1))
 
 
-def timed(predicted: Trace, program: RecordedProgram, records: Mapping[int, RankRecord]) -> Trace:
+def add_times(
+    predicted: Trace, program: RecordedProgram, records: Mapping[int, RankRecord]
+) -> Trace:
     """Return what was observed: the predicted steps of each rank, at the times of its record."""
-    ends = observed_of(records, {}, backend="recorded", stuck=True, duration_s=0.0)
+    ends = make_trace(records, {}, backend="recorded", stuck=True, duration_s=0.0)
     endings = {each.rank: each for each in ends.ranks}
-    first = min(map(_opened, records.values()), default=0.0)
+    first = min(map(_read_start_s, records.values()), default=0.0)
     last = max((each.last_us for each in records.values()), default=0) / 1e6
     ranks = []
     for rank in predicted.ranks:
         record = records[rank.rank]
-        late = _opened(record) - first
-        events = tuple(_timed(tuple(rank.events), program.programs[rank.rank], record, late))
+        late = _read_start_s(record) - first
+        events = tuple(_add_times(tuple(rank.events), program.programs[rank.rank], record, late))
         ranks.append(replace(endings[rank.rank], events=events))
     stands = any(each.ending != "finished" for each in ranks)
     return Trace(
@@ -95,13 +97,13 @@ def timed(predicted: Trace, program: RecordedProgram, records: Mapping[int, Rank
     )
 
 
-def _opened(record: RankRecord) -> float:
+def _read_start_s(record: RankRecord) -> float:
     """Return when a record was begun, in seconds of its host's clock; 0 where it does not say."""
     told = record.about.get("time")
     return float(told) if isinstance(told, int | float) else 0.0
 
 
-def _timed(
+def _add_times(
     events: Sequence[Event], items: Sequence[Item], record: RankRecord, late: float
 ) -> Sequence[Event]:
     """Return events with the times of the calls that they are; others take no time.

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from torch_scenarios.display import clean_line
 from torch_scenarios.errors import ScenarioError
-from torch_scenarios.language.format import formatted
+from torch_scenarios.language.format import format_file
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.record.fold import (
     Coordinate,
@@ -31,7 +31,7 @@ from torch_scenarios.record.fold import (
     Node,
     as_key,
     count,
-    merged,
+    merge,
     number,
     ranks_text,
     selector,
@@ -293,7 +293,7 @@ class _ProgramWriter:
         """Name all groups; returns whether their creations are steps, because ranks differ."""
         created = {rank: _creations(record) for rank, record in self._records.items()}
         lists = {
-            rank: [(_listed(each, self._world), each.local) for each in calls]
+            rank: [(_list_ranks(each, self._world), each.local) for each in calls]
             for rank, calls in created.items()
         }
         local = any(is_local for each in lists.values() for _, is_local in each)
@@ -318,11 +318,11 @@ class _ProgramWriter:
             for rank, calls in created.items():
                 seen: dict[tuple[int, ...], int] = {}
                 for call in calls:
-                    ranks = _listed(call, self._world)
+                    ranks = _list_ranks(call, self._world)
                     at = seen[ranks] = seen.get(ranks, -1) + 1
                     found = numbers.get((ranks, at))
                     if found is None:
-                        word = call.place.assigned or "group"
+                        word = call.place.variable or "group"
                         found = numbers[ranks, at] = _fresh(word, taken)
                     if call.group is not None:
                         self._named[rank, call.group] = found
@@ -350,7 +350,7 @@ class _ProgramWriter:
                 desc = described.get((ranks[0], call.group), ((), ""))[1] if call else ""
                 word = _word(desc)
                 if word == "group" and call is not None:
-                    word = call.place.assigned or word
+                    word = call.place.variable or word
                 family = Family(name=_fresh(word, taken), is_of_mesh=_is_of_mesh(desc, call))
                 self._families.append(family)
             family.parts.append(ranks)
@@ -431,17 +431,17 @@ class _ProgramWriter:
 
     def program(self) -> RecordedProgram:
         """Return the program."""
-        programs, nodes = self._folded()
+        programs, nodes = self._fold()
         lines = self._lines(nodes)
         return RecordedProgram(
-            text=_laid_out("\n".join(lines) + "\n"),
+            text=_lay_out("\n".join(lines) + "\n"),
             nodes=nodes,
             programs=programs,
-            steps=_counted(nodes),
+            steps=_count(nodes),
             notes=tuple(self._notes),
         )
 
-    def _folded(self) -> tuple[dict[int, tuple[Item, ...]], list[Node]]:
+    def _fold(self) -> tuple[dict[int, tuple[Item, ...]], list[Node]]:
         """Return the program of each rank, and one list of nodes for all of them.
 
         Work that is waited for together has no name while it is folded. Where no names do what the
@@ -452,9 +452,11 @@ class _ProgramWriter:
             if names is not None:
                 break
         self._names = names or {}
-        if _counted(nodes) > MOST_NAMED and any(map(self._received_alone, self._records.values())):
+        if _count(nodes) > MOST_NAMED and any(
+            map(self._find_lone_receives, self._records.values())
+        ):
             kept = dict(self._tensors)
-            numbered = self._numbered(SHORTER * _counted(nodes))
+            numbered = self._number(SHORTER * _count(nodes))
             if numbered is not None:
                 return numbered
             self._tensors = kept
@@ -471,14 +473,14 @@ class _ProgramWriter:
         for rank, record in sorted(self._records.items()):
             program = self._program(record)
             programs[rank] = known.setdefault(program, program)
-        nodes = merged(programs, like)
+        nodes = merge(programs, like)
         alike = {
             (id(programs[rank]), tuple(links)): rank for rank, links in self._links.items() if links
         }
         links = {rank: each for (_, each), rank in alike.items()}
         return programs, nodes, _UnnamedWork(nodes, links).names()
 
-    def _numbered(self, most: float) -> tuple[dict[int, tuple[Item, ...]], list[Node]] | None:
+    def _number(self, most: float) -> tuple[dict[int, tuple[Item, ...]], list[Node]] | None:
         """Return programs and nodes whose receives are numbered.
 
         None where that has more than so many steps, or where no index says what a step waits for.
@@ -490,11 +492,11 @@ class _ProgramWriter:
                 programs, nodes, names = self._attempt(like)
             except _TouchedEarlyError:
                 break
-            if names is None or _counted(nodes) > most:
+            if names is None or _count(nodes) > most:
                 continue
             found = _NumberedWork(nodes, self._orders, self._world, self._coordinates).parts()
             if found is not None:
-                most = _counted(nodes) - 1
+                most = _count(nodes) - 1
                 chosen = programs, nodes, names, found, self._tensors, self._ahead
         self._is_numbered = False
         if chosen is None:
@@ -507,11 +509,11 @@ class _ProgramWriter:
         self._names, self._parts = {**names, **found.handles}, found.tensors
         return programs, nodes
 
-    def _received_alone(self, record: RankRecord) -> frozenset[int]:
+    def _find_lone_receives(self, record: RankRecord) -> frozenset[int]:
         """Return the receives that are waited for later, once, in a step of their own."""
         if record.threaded:
             return frozenset()
-        together = self._awaited_together(record) | self._batches(record).keys()
+        together = self._find_joint_waits(record) | self._batches(record).keys()
         waits = [each for each in record.items if isinstance(each, RecordedWait)]
         times = Counter(number for each in waits for number in each.numbers)
         return frozenset(
@@ -567,8 +569,8 @@ class _ProgramWriter:
     def _items(self, record: RankRecord) -> Iterable[Item]:
         links = self._links[record.rank] = []
         work = _RankWork(
-            together=self._awaited_together(record) if self._is_together else frozenset(),
-            alone=self._received_alone(record) if self._is_numbered else frozenset(),
+            together=self._find_joint_waits(record) if self._is_together else frozenset(),
+            alone=self._find_lone_receives(record) if self._is_numbered else frozenset(),
             batches=self._batches(record),
             links=links,
             waits=_WaitStep(links),
@@ -582,7 +584,7 @@ class _ProgramWriter:
             if isinstance(item, RecordedCall):
                 yield from self._call_of(record.rank, item, work)
             else:
-                yield from self._blocking(record, item, self._place(item.place))
+                yield from self._write_blocking(record, item, self._place(item.place))
         yield from work.waits.steps()
         yield from self._end_of(record, work.loose.values(), work.in_use)
 
@@ -608,22 +610,22 @@ class _ProgramWriter:
         if batch is not None:
             if item is batch[0]:
                 begun = self._batch(rank, batch, at, work.handles, work.in_use)
-                yield from _linked([begun], work.waits, work.links)
+                yield from _link([begun], work.waits, work.links)
             return
         if item.completes and item.operation not in MESSAGES and item.group in work.loose:
             # operations of a group end in order: what torch awaits somewhere has ended
-            yield self._awaited(work.loose.pop(item.group), work.in_use)
+            yield self._write_wait(work.loose.pop(item.group), work.in_use)
         if item.number in work.alone:
             work.order.append(item.number)
             yield self._ahead_of_use(rank, item, at, work.handles, work.in_use)
             return
         is_together = item.number in work.together
         called = self._call(rank, item, at, work.handles, work.in_use, is_together=is_together)
-        yield from _linked(called, work.waits, work.links)
+        yield from _link(called, work.waits, work.links)
         if item.loose:
             work.loose.setdefault(item.group, []).extend(work.handles[item.number])
 
-    def _awaited_together(self, record: RankRecord) -> frozenset[int]:
+    def _find_joint_waits(self, record: RankRecord) -> frozenset[int]:
         """Return the calls whose work is waited for once, in one step with the work of others."""
         runs = self._runs_of_waits(record)
         times = Counter(each for run in runs for each in run)
@@ -680,10 +682,10 @@ class _ProgramWriter:
                 found.update((call.number, batch) for call in batch)
         return found
 
-    def _blocking(self, record: RankRecord, item: Blocking, at: str) -> Iterable[Item]:
+    def _write_blocking(self, record: RankRecord, item: Blocking, at: str) -> Iterable[Item]:
         """Yield the step of a call that is no operation, where it has one."""
         if item.what == CREATION and self._creating:
-            ranks = _listed(item, self._world)
+            ranks = _list_ranks(item, self._world)
             name = self._step_name(record, item, ranks)
             yield (
                 ProgramStep(kind="create", words=name, ranks=ranks, local=item.local),
@@ -701,7 +703,7 @@ class _ProgramWriter:
             name = f"{RENDEZVOUS}_{len(before) + 1}" if before else RENDEZVOUS
             yield ProgramStep(operation="barrier", words=name), (at, None)
 
-    def _awaited(self, names: list[str], busy: dict[str, Any]) -> Item:
+    def _write_wait(self, names: list[str], busy: dict[str, Any]) -> Item:
         for name in names:
             busy.pop(name, None)
         # its words keep it apart from a wait of another rank that is at a place of the script
@@ -712,7 +714,7 @@ class _ProgramWriter:
     ) -> Iterable[Item]:
         """Yield the waits that are nowhere else, and how a rank fails, where it does."""
         for names in loose if not record.truncated else ():
-            yield self._awaited(names, busy)
+            yield self._write_wait(names, busy)
         if record.ending == "raised" and record.error is not None:
             at = record.raised_at.short(self._folder)
             yield ProgramStep(kind="fail", words=record.error), (at, None)
@@ -723,7 +725,7 @@ class _ProgramWriter:
         before = [
             each
             for each in _creations(record)
-            if each.number < item.number and _listed(each, self._world) == ranks
+            if each.number < item.number and _list_ranks(each, self._world) == ranks
         ]
         return self._step_names[ranks, len(before)]
 
@@ -983,9 +985,9 @@ class _ProgramWriter:
             for rank in range(self._world)
             if rank not in self._records or self._records[rank].truncated
         )
-        lines = ["version: 1", f"name: {quoted(self._name)}"]
+        lines = ["version: 1", f"name: {quote(self._name)}"]
         if self._about or self._notes:
-            lines.append(f"description: {quoted(' '.join([self._about, *self._notes]).strip())}")
+            lines.append(f"description: {quote(' '.join([self._about, *self._notes]).strip())}")
         lines += ["tags: [recorded]", f"world_size: {self._world}"]
         lines += self._group_lines()
         steps = self._step_lines(nodes, range(self._world), 1)
@@ -1083,7 +1085,7 @@ class _ProgramWriter:
         if len(line) <= WIDTH:
             return [line]
         if step.operation == BATCH:
-            listed = [f"    - {each}" for each in self._batched(step, node.ranks)]
+            listed = [f"    - {each}" for each in self._write_batch(step, node.ranks)]
             at = next(at for at, part in enumerate(told) if part.startswith(BATCH))
             told[at : at + 1] = [f"{BATCH}:", "  p2p_op_list:", *listed]
         return [f"{indent}{'- ' if at == 0 else '  '}{part}" for at, part in enumerate(told)]
@@ -1094,15 +1096,15 @@ class _ProgramWriter:
         for rank, place in sorted(places.items()):
             by_place.setdefault(place, []).append(rank)
         if len(by_place) == 1:
-            return quoted(next(iter(by_place)))
+            return quote(next(iter(by_place)))
         last = max(by_place, key=lambda place: len(by_place[place]))
         everyone = sorted(places)
         told = []
         for place, ranks in by_place.items():
             if place != last:
                 chosen = selector(ranks, everyone, self._world, self._coordinates)
-                told.append(f"{as_key(str(chosen))}: {quoted(place)}")
-        return f"{{{', '.join([*told, f'else: {quoted(last)}'])}}}"
+                told.append(f"{as_key(str(chosen))}: {quote(place)}")
+        return f"{{{', '.join([*told, f'else: {quote(last)}'])}}}"
 
     def _members(self, group: str) -> set[int] | None:
         family = next((each for each in self._families if each.name == group), None)
@@ -1118,7 +1120,7 @@ class _ProgramWriter:
         if step.kind != "call":
             return self._other(step)
         if step.operation == BATCH:
-            return f"{BATCH}: {{p2p_op_list: [{', '.join(self._batched(step, own))}]}}"
+            return f"{BATCH}: {{p2p_op_list: [{', '.join(self._write_batch(step, own))}]}}"
         given: list[str] = []
         for slot, name in zip(SLOTS[step.operation], step.tensors, strict=False):
             value = f"'[{name}]'" if slot.wrapped else name
@@ -1140,13 +1142,13 @@ class _ProgramWriter:
         name = f"i{step.operation}" if step.is_async and message else step.operation
         return f"{name}: {{{', '.join(given)}}}"
 
-    def _batched(self, step: ProgramStep, own: Mapping[int, Any]) -> Iterator[str]:
+    def _write_batch(self, step: ProgramStep, own: Mapping[int, Any]) -> Iterator[str]:
         """Yield each message of a batch as YAML: those of all ranks that take the step."""
         programs = {
             rank: [((each.operation, each.tensor), ("", (each.far, each.tag))) for each in parts]
             for rank, (_, parts) in own.items()
         }
-        for node in merged(programs, self._distance, is_folded=False):
+        for node in merge(programs, self._distance, is_folded=False):
             assert isinstance(node, Leaf)
             key: Any = node.key
             operation, tensor = key
@@ -1173,7 +1175,7 @@ class _ProgramWriter:
     def _other(self, step: ProgramStep) -> str:
         """Return what is no call of a collective or a message, as YAML."""
         if step.kind == "fail":
-            return f"fault: {f'{{raise: {quoted(step.words)}}}' if step.words else 'exit'}"
+            return f"fault: {f'{{raise: {quote(step.words)}}}' if step.words else 'exit'}"
         if step.kind == "create":
             more = ", use_local_synchronization: true" if step.local else ""
             return f"new_group: {{name: {step.words}, group_ranks: {list(step.ranks)}{more}}}"
@@ -1246,8 +1248,12 @@ class _UnnamedWork:
 
     def names(self) -> dict[int, list[str]] | None:
         """Return the name of each step's work, and those that each waits for; None if none fit."""
-        for given in (self._in_pools(), self._given(is_shared=True), self._given(is_shared=False)):
-            found = {at: [self._written(at, *each)] for at, each in given.items()}
+        for given in (
+            self._in_pools(),
+            self._give_names(is_shared=True),
+            self._give_names(is_shared=False),
+        ):
+            found = {at: [self._write(at, *each)] for at, each in given.items()}
             for wait, sites in self._waits.items():
                 found[wait] = list(dict.fromkeys(given[at][0] for at in given if at in sites))
             if all(self._is_right(rank, given, found) for rank in self._links):
@@ -1272,7 +1278,7 @@ class _UnnamedWork:
                 self._has_any.add(id(node))
         return len(self._has_any) > before
 
-    def _walked(
+    def _walk(
         self, nodes: Sequence[Node], rank: int, turns: tuple[int, ...] = ()
     ) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Yield the steps of a rank that begin such work, or wait for it, and the turns then."""
@@ -1283,11 +1289,11 @@ class _UnnamedWork:
                 yield id(node), turns
                 continue
             for turn in range(node.ranks[rank]):
-                yield from self._walked(node.body, rank, (*turns, turn))
+                yield from self._walk(node.body, rank, (*turns, turn))
 
     def _follow(self, rank: int) -> None:
         flying: dict[int, int] = {}
-        steps = self._walked(self._nodes, rank)
+        steps = self._walk(self._nodes, rank)
         for (at, _), numbers in zip(steps, self._links[rank], strict=True):
             site = self._sites.get(at)
             if site is None:
@@ -1301,8 +1307,8 @@ class _UnnamedWork:
             flying[numbers[0]] = at
 
     def _in_pools(self) -> dict[int, tuple[str, int | None]]:
-        """Return names as :meth:`_given`; much work that one step waits for has one name."""
-        found = self._given(is_shared=True)
+        """Return names as :meth:`_give_names`; much work that one step waits for has one name."""
+        found = self._give_names(is_shared=True)
         pools: dict[int, set[int]] = {at: {at} for at in self._sites}
         for sites in self._waits.values():
             whole = set().union(*(pools[at] for at in sites))
@@ -1312,7 +1318,7 @@ class _UnnamedWork:
             pool
             for pool in {id(each): each for each in pools.values()}.values()
             if len({found[at][0] for at in pool})
-            > (1 if any(map(self._indexed, pool)) else MOST_NAMES)
+            > (1 if any(map(self._is_indexed, pool)) else MOST_NAMES)
         ]
         pooled = set().union(*many)
         taken = self._named | {name for at, (name, _) in found.items() if at not in pooled}
@@ -1323,13 +1329,13 @@ class _UnnamedWork:
             for at in self._sites:
                 if at in pool:
                     found[at] = name, offset
-                    offset += self._sites[at].turns if self._indexed(at) else 1
+                    offset += self._sites[at].turns if self._is_indexed(at) else 1
         return found
 
-    def _indexed(self, at: int) -> bool:
+    def _is_indexed(self, at: int) -> bool:
         return self._sites[at].is_indexed
 
-    def _given(self, *, is_shared: bool) -> dict[int, tuple[str, int | None]]:
+    def _give_names(self, *, is_shared: bool) -> dict[int, tuple[str, int | None]]:
         """Return for each step the name of its work, and its index in the first turn, if any.
 
         With `is_shared` work that is not in flight at once may have one name.
@@ -1345,7 +1351,7 @@ class _UnnamedWork:
             found[at] = name, 0 if site.is_indexed else None
         return found
 
-    def _written(self, at: int, name: str, first: int | None) -> str:
+    def _write(self, at: int, name: str, first: int | None) -> str:
         site = self._sites[at]
         if first is None:
             return name
@@ -1361,7 +1367,7 @@ class _UnnamedWork:
     ) -> bool:
         """Whether a rank waits for what its record waits for, and for nothing twice."""
         flying: dict[str, dict[int, int]] = {}  # name -> turn -> number
-        steps = self._walked(self._nodes, rank)
+        steps = self._walk(self._nodes, rank)
         for (at, turns), numbers in zip(steps, self._links[rank], strict=True):
             site = self._sites.get(at)
             if site is not None:
@@ -1429,7 +1435,7 @@ class _NumberedWork:
         self._events = {
             rank: [
                 (node, turns, each)
-                for (node, turns), each in zip(self._walked(nodes, rank), order, strict=True)
+                for (node, turns), each in zip(self._walk(nodes, rank), order, strict=True)
             ]
             for rank, order in orders.items()
             if order
@@ -1444,7 +1450,7 @@ class _NumberedWork:
                 else:
                     begun[each] = id(node)
 
-    def _walked(
+    def _walk(
         self, nodes: Sequence[Node], rank: int, turns: tuple[int, ...] = ()
     ) -> Iterator[tuple[Leaf, tuple[int, ...]]]:
         for node in nodes:
@@ -1452,7 +1458,7 @@ class _NumberedWork:
                 continue
             if isinstance(node, Loop):
                 for turn in range(node.ranks[rank]):
-                    yield from self._walked(node.body, rank, (*turns, turn))
+                    yield from self._walk(node.body, rank, (*turns, turn))
                 continue
             step: Any = node.key
             if step.handle == IN_ORDER or IN_ORDER in step.handles:
@@ -1465,9 +1471,9 @@ class _NumberedWork:
 
     def parts(self) -> _NumberedParts | None:
         """Return what the receives are called; None where no index says which one is meant."""
-        return self._named(is_eager=True) or self._named(is_eager=False)
+        return self._name(is_eager=True) or self._name(is_eager=False)
 
-    def _named(self, *, is_eager: bool) -> _NumberedParts | None:
+    def _name(self, *, is_eager: bool) -> _NumberedParts | None:
         """Return names; numbers begin anew when none is under way, eagerly or in a new turn."""
         steps: dict[int, Leaf] = {}
         seen: dict[int, dict[int, list[tuple[tuple[int, ...], int]]]] = {}
@@ -1677,9 +1683,7 @@ class _RankWork(Struct, kw_only=True):
     loose: dict[tuple[int, ...], list[str]] = field(default_factory=dict)
 
 
-def _linked(
-    called: Iterable[Item], waits: _WaitStep, links: list[tuple[int, ...]]
-) -> Iterable[Item]:
+def _link(called: Iterable[Item], waits: _WaitStep, links: list[tuple[int, ...]]) -> Iterable[Item]:
     """Yield steps; those that begin work without a name are known to `waits` and `links`."""
     for each in called:
         step: Any = each[0]
@@ -1694,15 +1698,15 @@ def _linked(
         yield step, each[1]
 
 
-def _laid_out(text: str) -> str:
+def _lay_out(text: str) -> str:
     """Return a scenario in the one layout; what is too large to be read stays as it is."""
     try:
-        return formatted("recorded", text.encode(), DEFAULT).decode()
+        return format_file("recorded", text.encode(), DEFAULT).decode()
     except ScenarioError:
         return text
 
 
-def quoted(words: str) -> str:
+def quote(words: str) -> str:
     """Return words as a string of YAML, whatever is in them, as many as are read."""
     plain = clean_line(words)[:MOST_WORDS]
     return json.dumps(plain, ensure_ascii=False)
@@ -1720,7 +1724,7 @@ def _is_of_mesh(described: str, creation: Blocking | None) -> bool:
     return "mesh" in creation.place.frames[0][2].lower()
 
 
-def _listed(item: Blocking, world: int) -> tuple[int, ...]:
+def _list_ranks(item: Blocking, world: int) -> tuple[int, ...]:
     return tuple(range(world)) if item.ranks is None else tuple(sorted(item.ranks))
 
 
@@ -1827,5 +1831,5 @@ def _leaves(nodes: Sequence[Node]) -> Iterable[Leaf]:
             yield node
 
 
-def _counted(nodes: Sequence[Node]) -> int:
-    return sum(1 + _counted(node.body) if isinstance(node, Loop) else 1 for node in nodes)
+def _count(nodes: Sequence[Node]) -> int:
+    return sum(1 + _count(node.body) if isinstance(node, Loop) else 1 for node in nodes)

@@ -164,10 +164,10 @@ class Sites:
         if site is None:
             site = self._found[key] = self._look(inner)
         if not site.is_own and self.backward >= 0:
-            return self._called_for(site)
+            return self._find_caller(site)
         return site
 
-    def _called_for(self, site: CallSite) -> CallSite:
+    def _find_caller(self, site: CallSite) -> CallSite:
         """Return the place of the backward pass that a thread without one of its own works for."""
         known = site, self.backward
         found = self._of_backward.get(known)
@@ -399,7 +399,7 @@ class Recorder:
         self._works: dict[int, _TrackedWork] = {}
         self._storages: dict[int, int] = {}
         self._held = _Held()
-        self._on_drop = self._dropped
+        self._on_drop = self._note_drop
         self._backward: set[int] = set()
         self._ended = False
         self._pid = os.getpid()
@@ -413,7 +413,7 @@ class Recorder:
         #: where an answer was a receive from anyone: its number -> the group rank that sent
         self.sources: dict[int, int] = {}
         #: which way the script goes; it is written before each call
-        self.decisions = Decisions(lambda error: (_words(error), _raised_at(error)))
+        self.decisions = Decisions(lambda error: (_words(error), _find_places(error)))
         #: what the `init_process_group` that is made now says of this rank
         self.claim: dict[str, Any] | None = None
         self._libraries: list[Any] = []
@@ -508,7 +508,9 @@ class Recorder:
                 raise
             if maker in _RETURNING:
                 work = result[-1] if isinstance(result, _SEVERAL) and result else result
-                self._returned(None if work is None else unbox(work), number, is_awaited=is_awaited)
+                self._note_return(
+                    None if work is None else unbox(work), number, is_awaited=is_awaited
+                )
             else:
                 append(f'["r",{number},{(clock() - began) // 1000}]\n'.encode())
                 self._await_elsewhere(number, maker, args)
@@ -516,7 +518,7 @@ class Recorder:
 
         return kernel
 
-    def _returned(self, work: Any, number: int, *, is_awaited: bool) -> None:
+    def _note_return(self, work: Any, number: int, *, is_awaited: bool) -> None:
         """Write down that a call has returned to Python, or know its work until its wait is over.
 
         What is waited for at once is written then. The work is held here until the next call of
@@ -540,7 +542,7 @@ class Recorder:
         own |= {way.method: getattr(group, way.method) for way in _STRAIGHT}
         for name in _REDUCTIONS:
             if name in own:
-                setattr(group, name, _reducing(own[name]))
+                setattr(group, name, _note_op(own[name]))
         if self.dist.get_debug_level() == self.dist.DebugLevel.DETAIL:  # it makes tensors
             return
         if os.environ.get(VALUES):  # what a call carries is seen in its kernel
@@ -614,7 +616,7 @@ class Recorder:
             if found & 1 and work is not None:
                 held.work, held.number = work, number
             else:
-                self._returned(work, number, is_awaited=bool(found & 1))
+                self._note_return(work, number, is_awaited=bool(found & 1))
             return work
 
         return straight
@@ -668,7 +670,7 @@ class Recorder:
         self._works[at] = tracked
         self._held.work = work
 
-    def _dropped(self, tracked: _TrackedWork) -> None:
+    def _note_drop(self, tracked: _TrackedWork) -> None:
         """Write down that no one has a work any more, where it was never waited for."""
         if self._works.get(tracked.at) is tracked:
             del self._works[tracked.at]
@@ -697,32 +699,32 @@ class Recorder:
         wait, future, completed = kind.wait, kind.get_future, kind.is_completed
         works, put, now = self._works, self._put, self._now
 
-        def getting(work: Any) -> Any:
-            asked(work)
+        def get(work: Any) -> Any:
+            note_done(work)
             return future(work)
 
-        def asking(work: Any) -> Any:
+        def ask(work: Any) -> Any:
             done = completed(work)
             if done:
-                asked(work)
+                note_done(work)
             return done
 
-        def asked(work: Any) -> None:
+        def note_done(work: Any) -> None:
             tracked = works.get(id(work))
             if tracked is not None:
                 put(f'["f",{tracked.number},{now()}]')
                 self.late.pop(tracked.number, lambda: None)()
                 tracked.is_over = True
 
-        kind.wait, kind.get_future, kind.is_completed = self._waiting(wait), getting, asking
+        kind.wait, kind.get_future, kind.is_completed = self._wrap_wait(wait), get, ask
         self._watch_sources()
 
-    def _waiting(self, wait: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_wait(self, wait: Callable[..., Any]) -> Callable[..., Any]:
         """Return a wait for a work that is written when it begins and ends."""
         works, put, now, held, late = self._works, self._put, self._now, self._held, self.late
         append, clock, began = self.sink.append, time.perf_counter_ns, self.sink.began
 
-        def waiting(work: Any, *args: Any, **kwargs: Any) -> Any:
+        def wait_and_write(work: Any, *args: Any, **kwargs: Any) -> Any:
             if held.work is work and held.number >= 0:
                 number = held.number
                 try:
@@ -751,14 +753,14 @@ class Recorder:
             held.work = None
             return result
 
-        return waiting
+        return wait_and_write
 
     def _watch_sources(self) -> None:
         """See who sent what a receive from anyone took."""
         kind, works, put = self.dist.distributed_c10d.Work, self._works, self._put
         source = kind._source_rank
 
-        def sourced(work: Any) -> Any:
+        def find_source(work: Any) -> Any:
             tracked = works.get(id(work))
             if tracked is None:
                 return source(work)
@@ -768,7 +770,7 @@ class Recorder:
             put(f'["p",{number},{int(found)}]')
             return found
 
-        kind._source_rank = sourced
+        kind._source_rank = find_source
 
     def _watch_backward(self) -> None:
         graph, sites = self.torch.autograd.graph, self.sites
@@ -819,7 +821,7 @@ class Recorder:
         module = self.dist.distributed_c10d
         make = module._new_group_with_tag
 
-        def made(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
+        def make_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
             local = bool(kwargs.get("use_local_synchronization"))
             listed = None if ranks is None else [int(each) for each in ranks]
             with self._inside("new_group", {"ranks": listed, "local": local}) as done:
@@ -828,16 +830,16 @@ class Recorder:
                 done["group"] = self._group(group) if is_member else None
                 return group
 
-        module._new_group_with_tag = made
+        module._new_group_with_tag = make_group
         for name in ("init_process_group", "destroy_process_group"):
             self._watch(module, name)
-        batch = _batching(module.batch_isend_irecv)
+        batch = _number_batch(module.batch_isend_irecv)
         module.batch_isend_irecv = self.dist.batch_isend_irecv = batch
 
     def _watch(self, module: Any, name: str) -> None:
         function = getattr(module, name)
 
-        def watched(*args: Any, **kwargs: Any) -> Any:
+        def watch_call(*args: Any, **kwargs: Any) -> Any:
             group = args[0] if args else kwargs.get("group")
             # of the world, after which a rank is in none of its groups
             whole = name.startswith("destroy") and group in (None, self.dist.GroupMember.WORLD)
@@ -857,28 +859,28 @@ class Recorder:
                     let_go()
                     del kept
 
-        watched.__name__, watched.__doc__ = name, function.__doc__
-        watched.__wrapped__ = function  # type: ignore[attr-defined]
+        watch_call.__name__, watch_call.__doc__ = name, function.__doc__
+        watch_call.__wrapped__ = function  # type: ignore[attr-defined]
         for holder in (module, self.dist):
             if getattr(holder, name, None) is function:
-                setattr(holder, name, watched)
+                setattr(holder, name, watch_call)
 
     def _inside(self, what: str, more: dict[str, Any]) -> _Blocking:
         return _Blocking(self, what, more)
 
     # ------------------------------------------------------------------ its end
 
-    def raised(self, error: BaseException) -> None:
+    def note_error(self, error: BaseException) -> None:
         """Write down what ended the program."""
         self._write_decisions()
         words = _words(error)
         words += _name_parameters(words)
-        self._put(json.dumps(["raise", words, _raised_at(error), self._now()]))
+        self._put(json.dumps(["raise", words, _find_places(error), self._now()]))
 
-    def left(self, error: BaseException) -> None:
+    def note_exit(self, error: BaseException) -> None:
         """Write down where the program leaves by `sys.exit`."""
         self._write_decisions()
-        self._put(json.dumps(["exit", _raised_at(error)]))
+        self._put(json.dumps(["exit", _find_places(error)]))
 
     def end(self, code: int) -> None:
         """Write down that the program came to its end; a process that it forked is not it."""
@@ -900,13 +902,13 @@ def let_go() -> None:
     before = -1
     for _ in range(MOST_LET_GO):
         time.sleep(LET_GO_S)
-        wanted = _wanted_by_others()
+        wanted = _read_others_demand()
         if wanted == before:
             return
         before = wanted
 
 
-def _wanted_by_others() -> int:
+def _read_others_demand() -> int:
     """Return for how long other threads of the process ran, or waited for a processor.
 
     In nanoseconds; always the same where the system does not say it.
@@ -936,7 +938,7 @@ class _Blocking:
         recorder.decisions.write(recorder.sink.put)
         self._number = next(recorder.numbers)
         site = recorder.sites.of(sys._getframe(2)).number
-        more = {**self._more, **_handled(), "thread": threading.get_native_id()}
+        more = {**self._more, **_find_handled(), "thread": threading.get_native_id()}
         told = ["b", self._number, self._what, site, recorder.sink.now_us(), more]
         recorder.sink.put(json.dumps(told))
         return self._done
@@ -984,7 +986,7 @@ def _name_parameters(words: str) -> str:
     return ""
 
 
-def _raised_at(error: BaseException) -> list[list[Any]]:
+def _find_places(error: BaseException) -> list[list[Any]]:
     """Return the places in the user's own files that an error went through, the innermost first."""
     places = [
         [frame.filename, frame.lineno, (frame.line or "")[:MOST_LINE]]
@@ -994,15 +996,15 @@ def _raised_at(error: BaseException) -> list[list[Any]]:
     return places[::-1][:FRAMES]
 
 
-def _handled() -> dict[str, Any]:
+def _find_handled() -> dict[str, Any]:
     """Return the error that is handled while a call is made, as in a `finally`; or nothing."""
     error = sys.exc_info()[1]
-    return {} if error is None else {"handled": [_words(error), _raised_at(error)]}
+    return {} if error is None else {"handled": [_words(error), _find_places(error)]}
 
 
 def _with_handled(more: str) -> str:
     """Return what a call says of itself, with the error that is handled meanwhile."""
-    return json.dumps({**json.loads(more), **_handled()})
+    return json.dumps({**json.loads(more), **_find_handled()})
 
 
 #: what a dtype and a shape are in a record: a program has few
@@ -1073,7 +1075,7 @@ _REDUCTIONS = (
 )
 
 
-def _reducing(method: Any) -> Any:
+def _note_op(method: Any) -> Any:
     """Return a method whose reduce op is known before its kernel runs.
 
     A kernel asks its reduce op by a method of TorchScript, which takes longer than all else that is
@@ -1081,14 +1083,14 @@ def _reducing(method: Any) -> Any:
     C++ reduce with is not known there: it is taken for a sum.
     """
 
-    def reducing(*args: Any, **kwargs: Any) -> Any:
+    def reduce(*args: Any, **kwargs: Any) -> Any:
         _REDUCING.op = getattr(args[-1], "reduceOp", None) if args else None
         try:
             return method(*args, **kwargs)
         finally:
             _REDUCING.op = None
 
-    return reducing
+    return reduce
 
 
 class _Batch(threading.local):
@@ -1100,23 +1102,23 @@ class _Batch(threading.local):
 _BATCH = _Batch()
 
 
-def _batching(function: Callable[..., Any]) -> Callable[..., Any]:
+def _number_batch(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a `batch_isend_irecv` whose messages have its number."""
     numbers = itertools.count()
 
     @functools.wraps(function)
-    def batching(*args: Any, **kwargs: Any) -> Any:
+    def send_batch(*args: Any, **kwargs: Any) -> Any:
         _BATCH.number = next(numbers)
         try:
             return function(*args, **kwargs)
         finally:
             _BATCH.number = -1
 
-    return batching
+    return send_batch
 
 
 #: the code that stands between a call of a batch and torch's own
-_BATCHING_CODE = _batching(len).__code__
+_BATCHING_CODE = _number_batch(len).__code__
 
 
 def _op(op: Any) -> str:
@@ -1313,8 +1315,8 @@ def watch_launcher(handlers: Any, folder: str) -> None:
         os.makedirs(folder, exist_ok=True)
         append_line(os.path.join(folder, "launch.jsonl"), entry)
 
-    def noting(process: Any, call: Callable[..., Any], entry: dict[str, Any]) -> Any:
-        def noted(*args: Any, **kwargs: Any) -> Any:
+    def wrap_call(process: Any, call: Callable[..., Any], entry: dict[str, Any]) -> Any:
+        def call_and_note(*args: Any, **kwargs: Any) -> Any:
             before = process.returncode
             try:
                 return call(*args, **kwargs)
@@ -1322,7 +1324,7 @@ def watch_launcher(handlers: Any, folder: str) -> None:
                 if before is None and process.returncode is not None:
                     put({**entry, "exit": process.returncode})
 
-        return noted
+        return call_and_note
 
     def popen(own: Any, args: Any, env: dict[str, str], *more: Any, **named: Any) -> Any:
         process = begin(own, args, env, *more, **named)
@@ -1331,17 +1333,17 @@ def watch_launcher(handlers: Any, folder: str) -> None:
         entry = {"rank": int(env.get("RANK", 0)), "pid": process.pid}
         ranks[process.pid] = entry["rank"]
         put(entry)
-        process.poll = noting(process, process.poll, entry)
-        process.wait = noting(process, process.wait, entry)
+        process.poll = wrap_call(process, process.poll, entry)
+        process.wait = wrap_call(process, process.wait, entry)
         return process
 
-    def closed(own: Any, *args: Any, **kwargs: Any) -> Any:
+    def close_process(own: Any, *args: Any, **kwargs: Any) -> Any:
         process = own.proc
         if process.pid in ranks and process.poll() is None:
             put({"rank": ranks[process.pid], "pid": process.pid, "stopped": True})
         return close(own, *args, **kwargs)
 
-    kind._popen, kind.close = popen, closed
+    kind._popen, kind.close = popen, close_process
 
 
 def attach(folder: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Recorder:
@@ -1377,11 +1379,11 @@ def attach(folder: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Rec
     watch_claims(recorder, recorder.dist.distributed_c10d, recorder.dist, lambda _: None)
     hook = sys.excepthook
 
-    def excepting(kind: Any, error: BaseException, trace: Any) -> None:
-        recorder.raised(error)
+    def note_exception(kind: Any, error: BaseException, trace: Any) -> None:
+        recorder.note_error(error)
         hook(kind, error, trace)
 
-    sys.excepthook = excepting
+    sys.excepthook = note_exception
     atexit.register(recorder.end, 0)
     atexit.register(let_go)
     if os.environ.get(STACKS):

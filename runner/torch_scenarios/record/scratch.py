@@ -200,10 +200,10 @@ class Scratch:
         if "x" in mode and self._is_there(self.visible(whole)):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), whole)
         return self._call_at(
-            whole, raw, self._written(whole, anew="w" in mode), mode, *args, **kwargs
+            whole, raw, self._prepare_write(whole, anew="w" in mode), mode, *args, **kwargs
         )
 
-    def _written(self, whole: str, *, anew: bool) -> str:
+    def _prepare_write(self, whole: str, *, anew: bool) -> str:
         """Return the path at which a file is written: `anew`, or with what it holds."""
         source = self.visible(whole)
         if anew and (not self._is_there(source) or os.path.isfile(source)):
@@ -231,7 +231,7 @@ class Scratch:
             return int(self._call_at(whole, raw, self.visible(whole), flags, mode))
         if flags & os.O_EXCL and self._is_there(self.visible(whole)):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), whole)
-        target = self._written(whole, anew=bool(flags & os.O_TRUNC))
+        target = self._prepare_write(whole, anew=bool(flags & os.O_TRUNC))
         return int(self._call_at(whole, raw, target, flags, mode))
 
     def _looks(self, name: str) -> Callable[..., Any]:
@@ -239,26 +239,26 @@ class Scratch:
         raw = self._raw[name]
 
         @functools.wraps(raw)
-        def looking(path: Any = ".", *args: Any, **kwargs: Any) -> Any:
+        def look(path: Any = ".", *args: Any, **kwargs: Any) -> Any:
             whole = None if kwargs.get("dir_fd") is not None else self.path(path)
             if whole is None:
                 return raw(path, *args, **kwargs)
             return self._call_at(whole, raw, self.visible(whole), *args, **kwargs)
 
-        return looking
+        return look
 
     def _changes(self, name: str) -> Callable[..., Any]:
         """Return a function of `os` that changes a file that is there."""
         raw = self._raw[name]
 
         @functools.wraps(raw)
-        def changing(path: Any, *args: Any, **kwargs: Any) -> Any:
+        def change(path: Any, *args: Any, **kwargs: Any) -> Any:
             whole = None if kwargs.get("dir_fd") is not None else self.path(path)
             if whole is None:
                 return raw(path, *args, **kwargs)
             return self._call_at(whole, raw, self.copy_up(whole), *args, **kwargs)
 
-        return changing
+        return change
 
     def _mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
         whole = None if dir_fd is not None else self.path(path)
@@ -410,24 +410,24 @@ class Scratch:
         write = module.serialize_file
 
         @functools.wraps(write)
-        def writing(tensors: Any, filename: Any, *args: Any, **kwargs: Any) -> Any:
+        def write_file(tensors: Any, filename: Any, *args: Any, **kwargs: Any) -> Any:
             return write(tensors, self._library_path(filename, is_written=True), *args, **kwargs)
 
-        module.serialize_file = writing
+        module.serialize_file = write_file
 
     def _library_path(self, name: Any, *, is_written: bool) -> Any:
         whole = self.path(name) if isinstance(name, str | bytes | os.PathLike) else None
         if whole is None:
             return name
-        return self._written(whole, anew=True) if is_written else self.visible(whole)
+        return self._prepare_write(whole, anew=True) if is_written else self.visible(whole)
 
     def _first(self, call: Callable[..., Any], *, is_written: bool) -> Callable[..., Any]:
         """Return a function whose first argument may be a path."""
 
-        def redirected(name: Any, *args: Any, **kwargs: Any) -> Any:
+        def redirect(name: Any, *args: Any, **kwargs: Any) -> Any:
             return call(self._library_path(name, is_written=is_written), *args, **kwargs)
 
-        return redirected
+        return redirect
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         """Refuse what changes a file of the script's own in a way that is not redirected."""

@@ -18,16 +18,16 @@ def map_backends() -> None:
 
     module: Any = torch.distributed.distributed_c10d
     for name in ("init_process_group", "_new_group_with_tag"):
-        _mapped(module, name)
+        _map_backend(module, name)
     cuda: Any = torch.cuda
     lazy = cuda._lazy_init
 
-    def initialising() -> Any:
+    def initialise() -> Any:
         if os.environ.get("RANK", "0") == "0":
             print(f"scenario: {HINT}", file=sys.stderr)
         return lazy()
 
-    cuda._lazy_init = initialising
+    cuda._lazy_init = initialise
 
 
 def _classes() -> tuple[Any, Any]:
@@ -41,12 +41,12 @@ def on_gloo(backend: Any) -> Any:
     return "gloo" if isinstance(backend, str) and "nccl" in backend.lower() else backend
 
 
-def _mapped(module: Any, name: str) -> None:
+def _map_backend(module: Any, name: str) -> None:
     import torch.distributed as dist
 
     function = getattr(module, name)
 
-    def mapped(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         args = tuple(map(on_gloo, args))
         if "backend" in kwargs:
             kwargs["backend"] = on_gloo(kwargs["backend"])
@@ -54,10 +54,10 @@ def _mapped(module: Any, name: str) -> None:
             kwargs.pop("device_id", None)
         return function(*args, **kwargs)
 
-    mapped.__name__ = name
+    call.__name__ = name
     for holder in (module, dist):
         if getattr(holder, name, None) is function:
-            setattr(holder, name, mapped)
+            setattr(holder, name, call)
 
 
 def install() -> None:
@@ -71,7 +71,7 @@ def install() -> None:
     def same(module: Any, *_: Any, **__: Any) -> Any:
         return module
 
-    def nothing(*_: Any, **__: Any) -> None:
+    def do_nothing(*_: Any, **__: Any) -> None:
         return None
 
     def plain(device: Any) -> Any:
@@ -95,22 +95,22 @@ def install() -> None:
         _on_cpu(torch, name, plain)
     load = torch.load
 
-    def loaded(*args: Any, **kwargs: Any) -> Any:
+    def load_on_cpu(*args: Any, **kwargs: Any) -> Any:
         kwargs["map_location"] = "cpu"
         return load(*args, **kwargs)
 
-    torch.load = loaded
+    torch.load = load_on_cpu
     cuda: Any = torch.cuda
     for name in ("set_device", "synchronize", "empty_cache", "manual_seed", "manual_seed_all"):
-        setattr(cuda, name, nothing)
-    cuda.reset_peak_memory_stats = nothing
+        setattr(cuda, name, do_nothing)
+    cuda.reset_peak_memory_stats = do_nothing
     cuda.is_available = lambda: True
     cuda.device_count = lambda: int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     cuda.current_device = lambda: int(os.environ.get("LOCAL_RANK", "0"))
     cuda.max_memory_allocated = lambda *_: 0
     cuda.memory_allocated = lambda *_: 0
     cuda.get_device_name = lambda *_: "the CPU in place of a CUDA device"
-    cuda._lazy_init = nothing
+    cuda._lazy_init = do_nothing
     cuda.is_initialized = lambda: True
     cuda.is_bf16_supported = lambda *_, **__: True
     cuda.get_device_capability = lambda *_: (8, 0)
@@ -121,11 +121,11 @@ def install() -> None:
     cuda.Stream = cuda.ExternalStream = _Stream
     cuda.current_stream = cuda.default_stream = lambda *_: _Stream()
     cuda.stream = cuda.device = _Context
-    cuda.set_stream = nothing
+    cuda.set_stream = do_nothing
     cuda.Event = _Event
     _accelerate(torch, plain)
     tensor.pin_memory = same
-    tensor.record_stream = nothing
+    tensor.record_stream = do_nothing
     _on_cpu_autocast(torch)
     _on_cpu_mesh(plain)
     _without_device_ids()
@@ -212,12 +212,12 @@ def _on_cpu_autocast(torch: Any) -> None:
     """Let `torch.autocast("cuda")` and a scaler of gradients be those of the CPU."""
 
     def first(function: Any) -> Any:
-        def made(own: Any, device: Any = "cuda", *args: Any, **kwargs: Any) -> None:
+        def construct(own: Any, device: Any = "cuda", *args: Any, **kwargs: Any) -> None:
             kwargs.pop("device_type", None)
             kwargs.pop("device", None)
             function(own, "cpu", *args, **kwargs)
 
-        return made
+        return construct
 
     torch.autocast.__init__ = first(torch.autocast.__init__)
     torch.amp.GradScaler.__init__ = first(torch.amp.GradScaler.__init__)
@@ -230,22 +230,22 @@ def _on_cpu_mesh(plain: Any) -> None:
     module: Any = torch.distributed.device_mesh
     make, begin = module.DeviceMesh.__init__, module.init_device_mesh
 
-    def told(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    def replace_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if "device_type" in kwargs:
             kwargs["device_type"] = str(plain(kwargs["device_type"]))
             return args
         return (str(plain(args[0])), *args[1:])
 
-    def made(own: Any, *args: Any, **kwargs: Any) -> None:
-        make(own, *told(args, kwargs), **kwargs)
+    def construct(own: Any, *args: Any, **kwargs: Any) -> None:
+        make(own, *replace_device(args, kwargs), **kwargs)
 
-    def begun(*args: Any, **kwargs: Any) -> Any:
-        return begin(*told(args, kwargs), **kwargs)
+    def begin_on_cpu(*args: Any, **kwargs: Any) -> Any:
+        return begin(*replace_device(args, kwargs), **kwargs)
 
-    module.DeviceMesh.__init__ = made
+    module.DeviceMesh.__init__ = construct
     holder: Any
     for holder in (module, torch.distributed):
-        holder.init_device_mesh = begun
+        holder.init_device_mesh = begin_on_cpu
 
 
 def _without_device_ids() -> None:
@@ -254,7 +254,7 @@ def _without_device_ids() -> None:
 
     make = DistributedDataParallel.__init__
 
-    def made(
+    def construct(
         own: Any,
         module: Any,
         device_ids: Any = None,
@@ -265,7 +265,7 @@ def _without_device_ids() -> None:
         make(own, module, None, None, *args, **kwargs)
 
     kind: Any = DistributedDataParallel
-    kind.__init__ = made
+    kind.__init__ = construct
 
 
 _FACTORIES = (
@@ -294,10 +294,10 @@ _FACTORIES = (
 def _on_cpu(torch: Any, name: str, plain: Any) -> None:
     function = getattr(torch, name)
 
-    def made(*args: Any, **kwargs: Any) -> Any:
+    def make_on_cpu(*args: Any, **kwargs: Any) -> Any:
         if "device" in kwargs:
             kwargs["device"] = plain(kwargs["device"])
         return function(*args, **kwargs)
 
-    made.__name__ = name
-    setattr(torch, name, made)
+    make_on_cpu.__name__ = name
+    setattr(torch, name, make_on_cpu)

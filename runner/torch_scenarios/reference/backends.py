@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from torch_scenarios.errors import ScenarioError, sentence_of
 from torch_scenarios.expressions.functions import numpy_arrays
 from torch_scenarios.expressions.values import Constant
-from torch_scenarios.limits import BoundError, Limits, uncollected
+from torch_scenarios.limits import BoundError, Limits, pause_collector
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.process import Call
 from torch_scenarios.model.scenario import Step, steps_of
 from torch_scenarios.model.trace import Trace
 from torch_scenarios.model.traits import TRAITS, Traits, traits_of, variant_of, variants
-from torch_scenarios.model.versions import installed
+from torch_scenarios.model.versions import find_torch_version
 from torch_scenarios.operations.base import (
     Collective,
     Group,
@@ -27,10 +27,10 @@ from torch_scenarios.operations.base import (
     Operation,
     PointToPoint,
 )
-from torch_scenarios.reference.diagnoses import diagnosed
+from torch_scenarios.reference.diagnoses import diagnose
 from torch_scenarios.reference.matching import Creating, Posted, Work
 from torch_scenarios.reference.schedules import Rest, disputes, may_stand, rank_trace, rest, same
-from torch_scenarios.reference.semantics import Buffer, Reading, reading_of
+from torch_scenarios.reference.semantics import Buffer, Reading, find_semantics
 from torch_scenarios.reference.symptoms import odd_first, place, several
 from torch_scenarios.reference.waits import messages_of
 from torch_scenarios.vocabulary import OUTCOMES
@@ -47,11 +47,11 @@ GARBLED = (
 )
 
 
-def told(main: Rest, others: Sequence[Rest], hosts: Hosts | None) -> tuple[str, ...]:
+def tell_facts(main: Rest, others: Sequence[Rest], hosts: Hosts | None) -> tuple[str, ...]:
     """Return the facts that show in how a program goes: what moves it, or what holds it up."""
     found = [
         each
-        for tell in (_split, _counted, _named_again, _crossed)
+        for tell in (_split, _tell_counted, _tell_reused_names, _tell_crossed)
         for each in list(tell(main))[:TOLD]
     ]
     if hosts and hosts.garbled:
@@ -59,7 +59,7 @@ def told(main: Rest, others: Sequence[Rest], hosts: Hosts | None) -> tuple[str, 
     if main.outcome == "completes":
         found += list(_early(main))[:TOLD]
     else:
-        found += [*list(_connecting(hosts))[:TOLD], *list(_behind(main))[:TOLD]]
+        found += [*list(_tell_connections(hosts))[:TOLD], *list(_behind(main))[:TOLD]]
     for other in others:
         if other.outcome != main.outcome:
             found += list(_otherwise(main, other))[:TOLD]
@@ -86,7 +86,7 @@ def _split(main: Rest) -> Iterator[str]:
 _GROUPS = "groups that each is in"
 
 
-def _counted(main: Rest) -> Iterator[str]:
+def _tell_counted(main: Rest) -> Iterator[str]:
     """Tell of groups that their members look for under different names."""
     simulation = main.simulation
     together: dict[tuple[int, ...], list[Creating]] = defaultdict(list)
@@ -121,7 +121,7 @@ def _in_groups(counts: Mapping[str, Sequence[int]], count: str) -> tuple[str, No
     return many if count != "1" else f"{verb} in the world alone", None
 
 
-def _named_again(main: Rest) -> Iterator[str]:
+def _tell_reused_names(main: Rest) -> Iterator[str]:
     """Tell of groups that only their members create, under a name that one of them has used."""
     for call, ranks in _by_step(post.call for post in main.simulation.creations.reused):
         yield (
@@ -144,7 +144,7 @@ def _by_step(calls: Iterable[Call]) -> list[tuple[str, list[int]]]:
     return [(told, sorted(ranks)) for told, ranks in found.items()]
 
 
-def _connecting(hosts: Hosts | None) -> Iterator[str]:
+def _tell_connections(hosts: Hosts | None) -> Iterator[str]:
     for _, source, target in hosts.missing if hosts else ():
         yield (
             f"the first message from rank {source} to rank {target} waits on the host for its "
@@ -165,7 +165,7 @@ def _behind(main: Rest) -> Iterator[str]:
             )
 
 
-def _crossed(main: Rest) -> Iterator[str]:
+def _tell_crossed(main: Rest) -> Iterator[str]:
     for send, receive in main.simulation.crossed:
         yield (
             f"`{receive.call.label}`{place(receive)} with tag {receive.message.tag} takes what "
@@ -192,7 +192,7 @@ def _otherwise(main: Rest, other: Rest) -> Iterator[str]:
     if there.reading.order != here.reading.order:
         for work, first in there.streams.behind():
             if not first.done:
-                yield _launched(work, first)
+                yield _tell_launch(work, first)
         return
     taken = {_instance(post) for post in here.early}
     for send in there.early:
@@ -203,7 +203,7 @@ def _otherwise(main: Rest, other: Rest) -> Iterator[str]:
             )
 
 
-def _launched(work: Work, first: Work) -> str:
+def _tell_launch(work: Work, first: Work) -> str:
     return (
         f"rank {work.rank} launches `{work.call.label}`{place(work)} after "
         f"`{first.call.label}`{place(first)}, others the other way round: a device may run the "
@@ -256,10 +256,10 @@ class Made(Struct, frozen=True, kw_only=True):
 class Together(Protocol):
     """What all ranks did together, to the end."""
 
-    def untouched_by(self, traits: Traits, /) -> bool:
+    def is_untouched_by(self, traits: Traits, /) -> bool:
         """Whether a backend makes of it just what the semantics say."""
 
-    def made(self, rank: int, /) -> Iterator[Made]:
+    def list_starts(self, rank: int, /) -> Iterator[Made]:
         """Yield the calls of a rank that start work, in order."""
 
 
@@ -267,11 +267,11 @@ def hosts_of(run: Rest, traits: Traits) -> Hosts:
     """Return where the hosts of a run stand that connect late."""
     ranks = range(len(run.simulation.ranks))
     return _Connecting(
-        {rank: _made_by(run, rank) for rank in ranks}, run.simulation.reading, traits
+        {rank: _list_starts(run, rank) for rank in ranks}, run.simulation.reading, traits
     ).hosts()
 
 
-def _made_by(run: Rest, rank: int) -> Iterator[Made]:
+def _list_starts(run: Rest, rank: int) -> Iterator[Made]:
     """Yield the calls that a rank made, and those that it comes to."""
     shapes = (Collective, PointToPoint, GroupCreation)
     works = [work.call for work in run.simulation.ranks[rank].works]
@@ -350,7 +350,7 @@ class _Connecting:
             self._offer(rank, call[1])
             for point in call[1]:
                 ready += self._arrive(rank, point)
-            if not self._missing(call):
+            if not self._find_missing(call):
                 self._calls[rank] = next(self._coming[rank], None)
                 ready.append(rank)
         return self._at_rest()
@@ -387,22 +387,22 @@ class _Connecting:
         key, *ends = place
         return tuple(ends) if len(ends) > 1 else self._groups[key].ranks
 
-    def _missing(self, call: tuple[int, set[Place]]) -> list[Place]:
+    def _find_missing(self, call: tuple[int, set[Place]]) -> list[Place]:
         """Return where a host stands before a call and others have not come."""
         return [each for each in call[1] if len(self._arrived[each]) < len(self._whom(each))]
 
     def _at_rest(self) -> Hosts:
         calls = {rank: call for rank, call in self._calls.items() if call is not None}
         standing = {rank: number for rank, (number, _) in calls.items()}
-        places = (place for call in calls.values() for place in self._missing(call))
+        places = (place for call in calls.values() for place in self._find_missing(call))
         missing = {each for each in places if len(each) > 2}
         return Hosts(
             standing=standing,
             missing=tuple(sorted(missing)),
-            garbled=any(map(self._garbled, self._offers)),
+            garbled=any(map(self._is_garbled, self._offers)),
         )
 
-    def _garbled(self, pair: tuple[str, int, int]) -> bool:
+    def _is_garbled(self, pair: tuple[str, int, int]) -> bool:
         """Whether what a rank offers another is not what that one offers it."""
         key, rank, peer = pair
         theirs = self._offers.get((key, peer, rank), [])
@@ -447,7 +447,7 @@ class Forecasts(Mapping[str, Trace]):
         if name not in self._made:
             plan, predicted, limits = self._asked
             together = self._together
-            untouched = together is not None and together.untouched_by(traits_of(name))
+            untouched = together is not None and together.is_untouched_by(traits_of(name))
             self._made[name] = (
                 None if untouched else forecast(plan, predicted, name, limits, together)
             )
@@ -461,7 +461,7 @@ class Forecasts(Mapping[str, Trace]):
         backend = asked.split(" torch", maxsplit=1)[0]
         if not self._counted:
             return backend
-        return asked if asked != backend else variant_of(backend, installed() or NEWEST)
+        return asked if asked != backend else variant_of(backend, find_torch_version() or NEWEST)
 
     def __iter__(self) -> Iterator[str]:
         """Yield the backends on which it comes to something else."""
@@ -501,21 +501,23 @@ def forecast(
     traits = traits_of(name)
     if plan.scenario.truncated or predicted.outcome not in {"completes", "deadlock"}:
         return None
-    return _forecast(plan, predicted, name, limits, together) if _concerned(plan, traits) else None
+    return (
+        _forecast(plan, predicted, name, limits, together) if _is_concerned(plan, traits) else None
+    )
 
 
-@uncollected()
+@pause_collector()
 def _forecast(
     plan: Plan, predicted: Trace, name: str, limits: Limits, together: Together | None
 ) -> Trace | None:
     """Return what a backend makes of a program that it may take in its own way."""
     traits, backend = traits_of(name), name.split(" torch", maxsplit=1)[0]
-    sure = reading_of(backend, traits)
+    sure = find_semantics(backend, traits)
     arrays = numpy_arrays(limits)
     try:
         hosts = None
         if traits.connects_late and together is not None:
-            made = {rank: together.made(rank) for rank in range(plan.world_size)}
+            made = {rank: together.list_starts(rank) for rank in range(plan.world_size)}
             hosts = _Connecting(made, sure, traits).hosts()
             sure = replace(sure, standing=hosts.standing)
         main = rest(plan, arrays, sure, limits=limits)
@@ -558,7 +560,7 @@ def _otherwise_read(plan: Plan, main: Rest, traits: Traits) -> Iterator[Reading]
         yield replace(sure, found=True)
 
 
-def _concerned(plan: Plan, traits: Traits) -> bool:
+def _is_concerned(plan: Plan, traits: Traits) -> bool:
     """Whether the program has anything that the backend may take in its own way.
 
     Messages, new groups, and calls of several groups that run at once; collectives that ranks wait
@@ -609,7 +611,7 @@ def _trace(predicted: Trace, main: Rest, others: list[Rest], hosts: Hosts | None
     may_block = may_stand([main, *others], None)
     if any(may_block.values()):
         opened.add("deadlock")
-    own = diagnosed(main.findings, main.needs)
+    own = diagnose(main.findings, main.needs)
     known = {diagnosis.name for diagnosis in predicted.diagnoses}
     beside = tuple(
         replace(each, optional=True, finding=len(predicted.diagnoses) + each.finding)
@@ -634,7 +636,7 @@ def _trace(predicted: Trace, main: Rest, others: list[Rest], hosts: Hosts | None
         duration_s=max((state.clock_s for state in main.simulation.ranks), default=0.0),
         warnings=predicted.warnings,
         notes=predicted.notes,
-        because=told(main, others, hosts),
+        because=tell_facts(main, others, hosts),
     )
 
 

@@ -30,12 +30,12 @@ from torch_scenarios.reference.state import (
     RankState,
     arrays_of,
     byte_span,
-    left_by,
-    measured,
+    find_undefined,
+    leave_undefined,
+    measure,
     now_defined,
     overlap,
     span_of,
-    undefined_in,
 )
 from torch_scenarios.reference.symptoms import Symptom
 
@@ -56,11 +56,11 @@ def note_reads(state: RankState, call: Call | None) -> None:
         return
     state.misread = reads[0][1]
     for name, value in reads:
-        undefined_read(state, call or state.call, name, value)
+        note_undefined_read(state, call or state.call, name, value)
     reads.clear()
 
 
-def undefined_read(state: RankState, call: Call | None, name: str, value: Undefined) -> None:
+def note_undefined_read(state: RankState, call: Call | None, name: str, value: Undefined) -> None:
     """Note that a rank relies on an undefined value.
 
     A mismatch or race that spoiled the value is a finding of its own; its readers are not. All
@@ -114,9 +114,9 @@ def check(state: RankState, call: Call) -> bool:
         # what a local step reads, its expressions have noted
         if reads and not isinstance(operation, Local):
             for name in sorted(names & state.process.undefined.keys()):
-                value = undefined_in(state.process, call, name)
+                value = find_undefined(state.process, call, name)
                 if value is not None and value.diagnosis != "buffer_race":
-                    undefined_read(state, call, name, value)
+                    note_undefined_read(state, call, name, value)
         if state.flying:
             raced |= _collide(state, call, memory, writes=writes)
     if state.flying:
@@ -135,7 +135,7 @@ def _uses(call: Call) -> Iterator[tuple[tuple[Any, ...], frozenset[str], bool, b
     assert operation is not None
     if isinstance(operation, PointToPoint):
         for message in operation.messages(call.entry):
-            names = frozenset(call.read if message.sends else call.written)
+            names = frozenset(call.read if message.sends else call.targets)
             memory = arrays_of(message.payload if message.sends else message.buffer)
             yield memory, names, message.sends, not message.sends
         return
@@ -163,7 +163,7 @@ def _with_itself(state: RankState, call: Call) -> bool:
         for part in arrays_of(message.payload if message.sends else message.buffer)
         if isinstance(part, np.ndarray) and part.size
     ]
-    clashing = _clashing(parts)
+    clashing = _find_clashing(parts)
     if not clashing:
         return False
     roots = {name for names in call.roots.values() for name in names}
@@ -171,7 +171,7 @@ def _with_itself(state: RankState, call: Call) -> bool:
     names = {name for name, arrays in held.items() if overlap(arrays, clashing)}
     state.raced |= names
     told = ", ".join(sorted(names)) or "a tensor"
-    _found(state, call, f"uses {told} twice at once", call)
+    _note_race(state, call, f"uses {told} twice at once", call)
     return True
 
 
@@ -193,12 +193,12 @@ def note_store(
         if state.flying:
             _collide(state, call, arrays_of(part), writes=True)
     elif cause is not None:
-        process.undefined[name] = left_by(process, name, part, cause)
+        process.undefined[name] = leave_undefined(process, name, part, cause)
     else:
         now_defined(process, (name,), part)
 
 
-def _clashing(parts: list[tuple[NDArray[Any], bool]]) -> tuple[NDArray[Any], ...]:
+def _find_clashing(parts: list[tuple[NDArray[Any], bool]]) -> tuple[NDArray[Any], ...]:
     """Return the arrays that are written and share an element with another; True is written."""
     ordered = sorted(((*byte_span(part), part, writes) for part, writes in parts), key=_low)
     found: list[NDArray[Any]] = []
@@ -238,7 +238,7 @@ def _race(state: RankState, call: Call, flight: InFlightAccess) -> None:
     """
     race(state, call, flight, "touches")
     state.raced |= flight.names
-    for post in _touched_posts(flight):
+    for post in _find_touched_posts(flight):
         post.tainted = post.tainted or RACED
         post.outcome = [(argument, RACED, None) for argument, _, _ in post.outcome]
         if _has_brought(post):
@@ -247,7 +247,7 @@ def _race(state: RankState, call: Call, flight: InFlightAccess) -> None:
             state.touched.add((post.link, state.rank))
 
 
-def _touched_posts(flight: InFlightAccess) -> Iterator[Joining | Posted]:
+def _find_touched_posts(flight: InFlightAccess) -> Iterator[Joining | Posted]:
     """Yield what the work of a flight is made of; of messages those that the flight carries."""
     for post in flight.work.posts:
         if isinstance(post, Joining):
@@ -272,10 +272,10 @@ def race(state: RankState, call: Call, flight: InFlightAccess, does: str) -> Non
     busy = flight.work.call
     names = ", ".join(sorted(flight.names)) or "a tensor"
     still = Clause(f"`{busy.label}`", busy.mark, " still uses it", joint=" while ")
-    _found(state, call, f"{does} {names}", busy, still)
+    _note_race(state, call, f"{does} {names}", busy, still)
 
 
-def _found(state: RankState, call: Call, does: str, busy: Call, *more: Clause) -> None:
+def _note_race(state: RankState, call: Call, does: str, busy: Call, *more: Clause) -> None:
     """Note a race: all that comes too near to one asynchronous call is one mistake."""
     state.findings.append(
         Symptom(
@@ -331,14 +331,14 @@ def _fly(state: RankState, call: Call, work: Work, given: Any, *, writes: bool) 
     state.flying.add(flight)
     if writes and whole:
         for name in names:
-            state.process.undefined[name] = running(flight)
+            state.process.undefined[name] = read_running(flight)
     elif writes:
         busy = state.process.busy
-        found = running(flight)
+        found = read_running(flight)
         state.process.busy = {**busy, **{name: (*busy.get(name, ()), found) for name in names}}
 
 
-def running(flight: InFlightAccess) -> Undefined:
+def read_running(flight: InFlightAccess) -> Undefined:
     """Return what a look at a tensor in flight finds."""
     cause = f"`{flight.work.call.label}` is still running"
     parts = tuple(part for part in flight.memory if isinstance(part, np.ndarray))
@@ -356,7 +356,7 @@ def _note_busy(state: RankState) -> None:
     busy: dict[str, list[Undefined]] = {}
     for flight in state.flying:
         for name in flight.names if flight.writes and not flight.whole else ():
-            busy.setdefault(name, []).append(running(flight))
+            busy.setdefault(name, []).append(read_running(flight))
     state.process.busy = {name: tuple(parts) for name, parts in busy.items()}
 
 
@@ -403,29 +403,29 @@ def look(state: RankState, call: Call, observed: dict[str, Any]) -> dict[str, Un
     if not (state.flying or state.process.undefined):
         return raced
     for expectation in stated:
-        wanted = _chosen(state, expectation)
+        wanted = _choose(state, expectation)
         if wanted is None:
             continue
         seen = frozenset() if _measures(wanted) else expectation.key.reads
         key = expectation.key.text
         for flight in (flight for flight in state.flying if flight.writes):
-            names = _touched(state, flight, seen, expectation.key)
+            names = _find_touched(state, flight, seen, expectation.key)
             if names and key in observed:
-                observed[key] = _running(flight)
+                observed[key] = _read_running(flight)
             names |= flight.names & _read(state, flight, wanted)
             if names:
                 race(state, call, flight, "expects a value of")
                 scope = state.process.scope
-                raced |= {name: measured(_running(flight), scope[name]) for name in names}
+                raced |= {name: measure(_read_running(flight), scope[name]) for name in names}
         if isinstance(observed.get(key), Undefined):
             continue
         if key in observed:
-            left = _left(state, seen, expectation.key)
+            left = _find_undefined(state, seen, expectation.key)
             observed[key] = observed[key] if left is None else left
     return raced
 
 
-def _chosen(state: RankState, expectation: ValueExpectation) -> Any:
+def _choose(state: RankState, expectation: ValueExpectation) -> Any:
     form: Any = expectation.wanted
     while isinstance(form, PerRank):
         form = state.process.choose(form)
@@ -437,17 +437,17 @@ def _measures(form: Any) -> bool:
     return isinstance(form, Typed) and form.value is None
 
 
-def _touched(
+def _find_touched(
     state: RankState, flight: InFlightAccess, seen: frozenset[str], key: Expression
 ) -> frozenset[str]:
     """Return the names of a flight that a key looks at; of `seen` it reads elements."""
     names = seen & flight.names
     if not names or flight.whole or key.before:
         return names
-    return names if depends(key, state.process.scope, running(flight).memory) else frozenset()
+    return names if depends(key, state.process.scope, read_running(flight).memory) else frozenset()
 
 
-def _left(state: RankState, seen: frozenset[str], key: Expression) -> Undefined | None:
+def _find_undefined(state: RankState, seen: frozenset[str], key: Expression) -> Undefined | None:
     """Return what is undefined of what a key looks at."""
     process = state.process
     for name in sorted(seen & process.undefined.keys()):
@@ -458,16 +458,16 @@ def _left(state: RankState, seen: frozenset[str], key: Expression) -> Undefined 
     return None
 
 
-def _running(flight: InFlightAccess) -> Undefined:
+def _read_running(flight: InFlightAccess) -> Undefined:
     cause = f"the start of `{flight.work.call.label}`, which still runs"
-    return replace(running(flight), cause=cause, memory=())
+    return replace(read_running(flight), cause=cause, memory=())
 
 
 def _read(state: RankState, flight: InFlightAccess, form: Any) -> frozenset[str]:
     """Return the names whose elements, among those in flight, a wanted value is made of."""
     match form:
         case Expression():
-            return _touched(state, flight, form.reads, form)
+            return _find_touched(state, flight, form.reads, form)
         case ListForm():
             parts = [_read(state, flight, item) for item in form.items]
         case Record():

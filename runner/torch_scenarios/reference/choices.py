@@ -114,7 +114,9 @@ class Merged(Struct, frozen=True, kw_only=True):
     ranks: frozenset[int] = frozenset()
     stops: frozenset[Stop] = frozenset()
 
-    def doubted(self, address: Address, named: Iterable[NamedReceive], left: Iterable[int]) -> bool:
+    def is_doubted(
+        self, address: Address, named: Iterable[NamedReceive], left: Iterable[int]
+    ) -> bool:
         """Whether some order tells these senders apart.
 
         One does in which a receive names one of them before all have come to their stop, and one
@@ -123,18 +125,18 @@ class Merged(Struct, frozen=True, kw_only=True):
         return not self.ranks.isdisjoint(left) or any(
             each.address == address
             and each.sender in self.ranks
-            and not all(_passed(stop, each) for stop in self.stops)
+            and not all(_has_passed(stop, each) for stop in self.stops)
             for each in named
         )
 
 
-def _passed(stop: Stop, named: NamedReceive) -> bool:
+def _has_passed(stop: Stop, named: NamedReceive) -> bool:
     return stop is not None and any(
         group == stop[0] and count > stop[1] for group, count in named.passed
     )
 
 
-def merged(run: ChosenRun, number: int, options: Sequence[int]) -> tuple[list[int], Merged]:
+def merge_options(run: ChosenRun, number: int, options: Sequence[int]) -> tuple[list[int], Merged]:
     """Part the options of a choice into those that differ, and others that come to the same.
 
     What came after the choice in the run tells: it came to rest.
@@ -155,7 +157,7 @@ def merged(run: ChosenRun, number: int, options: Sequence[int]) -> tuple[list[in
     )
 
 
-def named_receives(run: Run) -> list[tuple[int, NamedReceive]]:
+def find_named_receives(run: Run) -> list[tuple[int, NamedReceive]]:
     """Return the receives of a run that name their sender, with their order of posting."""
     found = []
     for state in run.ranks:

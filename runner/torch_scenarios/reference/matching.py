@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from torch_scenarios.expressions.values import DEPTHS, Undefined, roots_of
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.process import Call, Process
-from torch_scenarios.model.scenario import Step, stated_names
+from torch_scenarios.model.scenario import Step, find_stated
 from torch_scenarios.model.traits import Counts
 from torch_scenarios.operations.base import Entry, Group, Message, Refusal
 from torch_scenarios.reference.semantics import Reading
@@ -279,10 +279,10 @@ class Before(Protocol):
     def position(self, key: str, rank: int) -> int:
         """Return how many collectives a rank has entered on a group."""
 
-    def posted(self, ends: Ends) -> int:
+    def count_posted(self, ends: Ends) -> int:
         """Return how many messages a rank has posted to or from these ends."""
 
-    def entered(self, key: str, rank: int) -> Iterator[Call]:
+    def find_entered(self, key: str, rank: int) -> Iterator[Call]:
         """Yield the collectives that a rank has behind it on a group."""
 
 
@@ -322,7 +322,7 @@ class Meetings:
     def calls(self, group_key: str, rank: int) -> Iterator[Call]:
         """Yield the collectives that a rank has entered on a group, in order."""
         if self._before is not None:
-            yield from self._before.entered(group_key, rank)
+            yield from self._before.find_entered(group_key, rank)
         for meeting in self._of.get(group_key, ()):
             at = meeting.group.group_rank(rank)
             if at in meeting.joined:
@@ -346,13 +346,13 @@ def apart(plan: Plan, one: Step, other: Step) -> bool:
     They stand at different places, carry tensors of different names, and no expectation reads
     any of these: nothing tells that the author means them to meet.
     """
-    mine, yours = _carried(one), _carried(other)
+    mine, yours = _find_carried(one), _find_carried(other)
     if one.mark == other.mark or not mine or not yours or mine & yours:
         return False
-    return stated_names(plan.scenario).isdisjoint(mine | yours)
+    return find_stated(plan.scenario).isdisjoint(mine | yours)
 
 
-def _carried(step: Step) -> frozenset[str]:
+def _find_carried(step: Step) -> frozenset[str]:
     """Return the names of the tensors that a collective carries."""
     params = step.operation.params if step.operation else ()
     forms = [step.arguments.get(param.name) for param in params if param.kind in DEPTHS]
@@ -376,7 +376,7 @@ class Mailbox:
 
     def __init__(self, reading: Reading, before: Before | None = None) -> None:
         self._reading = reading
-        self._before = None if before is None else before.posted
+        self._before = None if before is None else before.count_posted
         self._sends: dict[Address, dict[int, deque[Posted]]] = {}
         self._receives: dict[Address, dict[int | None, deque[Posted]]] = {}
         self.abandoned: list[Posted] = []
@@ -392,14 +392,14 @@ class Mailbox:
     @property
     def sends(self) -> list[Posted]:
         """The sends that no receive has met, in order."""
-        return self.left(None, sends=True)
+        return self.find_left(None, sends=True)
 
     @property
     def receives(self) -> list[Posted]:
         """The receives that no send has met, in order."""
-        return self.left(None, sends=False)
+        return self.find_left(None, sends=False)
 
-    def left(self, rank: int | None, *, sends: bool) -> list[Posted]:
+    def find_left(self, rank: int | None, *, sends: bool) -> list[Posted]:
         """Return the messages of a rank (None: of all) that have not met, in order."""
         if not self._left:
             for side, boxes in ((True, self._sends), (False, self._receives)):
@@ -417,13 +417,13 @@ class Mailbox:
             self._groups = frozenset(each.group.key for each in (*self.sends, *self.receives))
         return self._groups
 
-    def _changed(self) -> None:
+    def _forget(self) -> None:
         self._left.clear()
         self._groups = None
 
     def post(self, call: Call, group: Group, message: Message, time_s: float) -> Posted:
         """Add a message; :meth:`partner_of` then looks for its other side."""
-        self._changed()
+        self._forget()
         self.count += 1
         self.from_anyone |= message.peer is None
         rank = call.entry.rank
@@ -510,20 +510,20 @@ class Mailbox:
         found = [(receive, self.candidates(receive)) for receive in ordered]
         return [(receive, sends) for receive, sends in found if sends]
 
-    def named(self, send: Posted) -> Posted | None:
+    def find_named_receive(self, send: Posted) -> Posted | None:
         """Return the first receive that names the sender of a message, or None."""
         return _first(self._receives.get(self._address(send), {}).get(send.rank))
 
     def meet(self, send: Posted, receive: Posted) -> None:
         """Take both out of the box."""
-        self._changed()
+        self._forget()
         self._queue(send).remove(send)
         self._queue(receive).remove(receive)
         send.partner, receive.partner = receive, send
 
     def withdraw(self, posted: Posted) -> None:
         """Take out a message that its rank gave up."""
-        self._changed()
+        self._forget()
         queue = self._queue(posted)
         if posted in queue:
             queue.remove(posted)
@@ -599,7 +599,7 @@ class Creations:
         """Return the key of the last group that a rank entered in a series, or None."""
         return self._entered.get((rank, series))
 
-    def entered(self, creating: Creating) -> None:
+    def enter(self, creating: Creating) -> None:
         """Note that a rank has passed a creation."""
         self._entered[creating.rank, creating.series] = creating.group.key
 
@@ -645,7 +645,7 @@ class Creations:
             self._splits.setdefault(creating.nth, {})[rank] = creating
         return creating
 
-    def splitting(self, creating: Creating) -> dict[int, Creating]:
+    def find_splitting(self, creating: Creating) -> dict[int, Creating]:
         """Return who splits the world with a rank, by rank; only itself where it does not."""
         if creating.nth is None:
             return {creating.rank: creating}
@@ -668,7 +668,7 @@ class Creations:
         here = self.beside(creating)
         return [here[rank] for rank in creating.group.ranks if rank in here]
 
-    def disputed(self, series: Series, ordinal: int) -> bool:
+    def is_disputed(self, series: Series, ordinal: int) -> bool:
         """Whether ranks disagree on that creation of a series, or on one before it."""
         return self._disputed.get(series, ordinal + 1) <= ordinal
 
@@ -758,7 +758,7 @@ class Streams:
         for queue in self._queues.values():
             yield from ((work, queue[0]) for work in list(queue)[1:])
 
-    def enqueued(self, rank: int) -> list[Call]:
+    def find_enqueued(self, rank: int) -> list[Call]:
         """Return the calls of a rank that are enqueued and have not begun, in order."""
         if not self._queues:
             return []

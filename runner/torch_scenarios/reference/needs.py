@@ -16,7 +16,7 @@ import numpy as np
 
 from torch_scenarios.expressions.functions import numpy_arrays
 from torch_scenarios.expressions.values import PerRank
-from torch_scenarios.limits import DEFAULT, Limits, accounted
+from torch_scenarios.limits import DEFAULT, Limits, open_account
 from torch_scenarios.model.needs import CAPABILITIES, OPEN, OPEN_WITH_MESSAGES, Needs, StatedNeed
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.process import Call
@@ -59,7 +59,7 @@ def derive(plan: Plan, predicted: Trace, limits: Limits = DEFAULT) -> Needs:
     """
     found: dict[str, set[int]] = defaultdict(set)
     scenario = plan.scenario
-    with accounted(limits):
+    with open_account(limits):
         run = rest(plan, numpy_arrays(limits), Reading(), limits=limits)
         for state in run.simulation.ranks:
             for call in (work.call for work in state.works):

@@ -27,15 +27,20 @@ from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import steps_of
 from torch_scenarios.model.trace import Event, Events, Orders, RankTrace, Trace
 from torch_scenarios.operations.base import Local, PointToPoint
-from torch_scenarios.reference.choices import Merged, NamedReceive, merged, named_receives
+from torch_scenarios.reference.choices import (
+    Merged,
+    NamedReceive,
+    find_named_receives,
+    merge_options,
+)
 from torch_scenarios.reference.diagnoses import faults
 from torch_scenarios.reference.matching import Address, Forgotten, Joining, Meeting, Posted, Work
 from torch_scenarios.reference.semantics import Buffer, Reading
 from torch_scenarios.reference.snapshots import Place as SnapshotsPlace
 from torch_scenarios.reference.snapshots import Reads, Snapshot, equal, snapshot_of
-from torch_scenarios.reference.state import Place, RankState, Touched, frozen, measured, stands_at
+from torch_scenarios.reference.state import Place, RankState, Touched, frozen, measure, stands_at
 from torch_scenarios.reference.symptoms import Symptom
-from torch_scenarios.reference.waits import Futures, Need, waiting_beyond
+from torch_scenarios.reference.waits import Futures, Need, find_waiting_beyond
 from torch_scenarios.reference.walk import Simulation, StartState
 
 # -------------------------------------------------------------------------------------------------
@@ -70,7 +75,7 @@ def rank_trace(
         ending=ending,
         died=state.died,
         may_block=may_block,
-        numbers=state.process.named(),
+        numbers=state.process.read_numbers(),
         links=state.links(state.works),
     )
 
@@ -137,10 +142,10 @@ def rest(
         if simulation.touched <= touched:
             break
         touched |= simulation.touched
-    return _rested(simulation)
+    return _rest(simulation)
 
 
-def _rested(simulation: Simulation) -> Rest:
+def _rest(simulation: Simulation) -> Rest:
     futures = Futures(simulation)
     if simulation.cut:
         findings = tuple(simulation.findings)
@@ -153,11 +158,11 @@ def _rested(simulation: Simulation) -> Rest:
         needs=tuple(needs),
         futures=futures,
         ends=ends,
-        beyond=waiting_beyond(simulation, futures, needs),
+        beyond=find_waiting_beyond(simulation, futures, needs),
     )
 
 
-def explored(
+def explore(
     plan: Plan, arrays: Arrays, reading: Reading, *, limits: Limits, start: StartState | None = None
 ) -> tuple[list[Rest], str | None]:
     """Return the runs of all orders, the default one first, and the bound that was hit, if any.
@@ -210,7 +215,7 @@ class _Node(Struct, kw_only=True, eq=False):
         """Go on to the next option; False where none is left that need be tried."""
         self.options = self.options[1:]
         if not self.options and self.same is not None:
-            if self.same.doubted(self.address, self.after.named, self.after.left):
+            if self.same.is_doubted(self.address, self.after.named, self.after.left):
                 self.options = list(self.same.options)
             self.same = Merged()
         if not self.options and any(
@@ -285,7 +290,7 @@ class _Search:
             if not simulation.touched <= self._touched and self._passes < PASSES:
                 schedule = self._anew(simulation)
                 continue
-            run = _rested(simulation)
+            run = _rest(simulation)
             seen = self._observed is not None and not simulation.cut
             if seen and self._observed is not None and _agrees(simulation, self._observed):
                 self.runs.append(run)
@@ -315,9 +320,9 @@ class _Search:
         most = self._limits.max_schedules
         if len(self.runs) == (min(ENOUGH, most) if self._apart else most):
             return "max_schedules"
-        return self._spent() if self.runs else None
+        return self._find_spent() if self.runs else None
 
-    def _spent(self) -> str | None:
+    def _find_spent(self) -> str | None:
         """Return the bound of which the part for other orders is used up, or None."""
         found = account()
         if found is not None:
@@ -345,7 +350,7 @@ class _Search:
             own = [at for at in tried if simulation.mailbox.address(options[at][1]) == address]
             snapshot = None
             # with nothing left for another order no state is kept to compare with
-            if self._observed is None and self._reads is not None and self._spent() is None:
+            if self._observed is None and self._reads is not None and self._find_spent() is None:
                 snapshot = snapshot_of(simulation)
                 for known in self._known.get(snapshot.control, ()):
                     if known.snapshot.alike(snapshot, known.after.live):
@@ -371,9 +376,9 @@ class _Search:
         if self._met is not None:
             after.add(self._met.after)
         else:
-            after.live |= self._reads.at_end | _left(simulation)
+            after.live |= self._reads.at_end | _list_left(simulation)
             after.left |= {state.rank for state in simulation.ranks if state.state != "finished"}
-        sends, named = _sends(simulation), sorted(named_receives(simulation), key=_first)
+        sends, named = _sends(simulation), sorted(find_named_receives(simulation), key=_first)
         accesses, at = simulation.accesses, len(simulation.accesses)
         for node in reversed(self._path):
             choice = simulation.choices[node.number]
@@ -392,7 +397,7 @@ class _Search:
         """Return the next order to run: another option at the last choice that has one left."""
         for node in self._path:
             if node.same is None:
-                node.options, node.same = merged(simulation, node.number, node.options)
+                node.options, node.same = merge_options(simulation, node.number, node.options)
         while self._path:
             node = self._path[-1]
             if node.another():
@@ -435,7 +440,7 @@ def _names_source(form: Any) -> bool:
     return isinstance(form, Constant | Expression)
 
 
-def _left(simulation: Simulation) -> set[SnapshotsPlace]:
+def _list_left(simulation: Simulation) -> set[SnapshotsPlace]:
     """Return the names that the ranks hold in the end, but what receives from anyone left there."""
     held = {(state.rank, name) for state in simulation.ranks for name in state.process.held}
     return held - simulation.brought
@@ -478,12 +483,12 @@ def _follows(state: RankState, rank: RankTrace) -> bool:
         if theirs.state != "done" or mine.state != "done":
             return theirs.state == mine.state or not ended
         for name, value in mine.writes.items():
-            if name in theirs.writes and not _seen(value, theirs.writes[name], mine, name):
+            if name in theirs.writes and not _is_possible(value, theirs.writes[name], mine, name):
                 return False
     return state.state != "finished" or len(state.events) == len(rank.events)
 
 
-def _seen(value: Any, seen: Any, event: Event, name: str) -> bool:
+def _is_possible(value: Any, seen: Any, event: Event, name: str) -> bool:
     """Whether an observed value may be this one; what is undefined may be anything."""
     if isinstance(value, Undefined) or isinstance(seen, Undefined) or name in event.slack:
         return True
@@ -501,7 +506,7 @@ def _admits(simulation: Simulation, observed: Trace, send: Posted, receive: Post
         return False
     if events[at].state != "done" or send.tainted is not None:
         return True
-    for name in call.written:
+    for name in call.targets:
         if state.process.scope.get(name) is receive.message.buffer and name in events[at].writes:
             return _fills(send.payload, events[at].writes[name])
     return True
@@ -526,7 +531,7 @@ def race(runs: list[Rest]) -> Symptom | None:
     """
     first, *others = [run for run in runs if not run.simulation.cut]
     apart = [
-        (_parting(first, other), text)
+        (_find_parting(first, other), text)
         for other in others
         if (text := _divergence(first, other)) is not None
     ]
@@ -555,7 +560,7 @@ def race(runs: list[Rest]) -> Symptom | None:
     )
 
 
-def _parting(one: Rest, two: Rest) -> tuple[Posted, tuple[Posted, ...]]:
+def _find_parting(one: Rest, two: Rest) -> tuple[Posted, tuple[Posted, ...]]:
     """Return the choice at which two orders part: both took the same ones before it."""
     mine, theirs = one.simulation.choices, two.simulation.choices
     found = next(
@@ -629,7 +634,7 @@ def agreed(runs: list[Rest]) -> list[Any]:
                 if theirs is None and other.simulation.cut and not parted:
                     break  # from there on it is as in an order that was seen
                 parted = parted or theirs is None or _instance(mine) != _instance(theirs)
-                events[at] = _merged(mine, None if parted else theirs)
+                events[at] = _merge(mine, None if parted else theirs)
     return merged
 
 
@@ -637,16 +642,18 @@ def _instance(event: Event) -> tuple[int, tuple[int, ...]]:
     return event.index, event.iteration
 
 
-def _merged(mine: Event, theirs: Event | None) -> Event:
+def _merge(mine: Event, theirs: Event | None) -> Event:
     raced = Undefined(cause="a receive from anyone", diagnosis="message_race")
     writes = theirs.writes if theirs else {}
     observed = theirs.observed if theirs else {}
     changed = {
         name: _alike(raced, value, writes.get(name))
         for name, value in mine.writes.items()
-        if not _kept(name, value, writes)
+        if not _is_kept(name, value, writes)
     }
-    seen = {key: raced for key, value in mine.observed.items() if not _kept(key, value, observed)}
+    seen = {
+        key: raced for key, value in mine.observed.items() if not _is_kept(key, value, observed)
+    }
     if not changed and not seen:
         return mine
     return replace(mine, writes={**mine.writes, **changed}, observed={**mine.observed, **seen})
@@ -656,11 +663,11 @@ def _alike(raced: Undefined, one: Any, other: Any) -> Undefined:
     """Keep the shape and dtype, where two schedules agree on these at least."""
     arrays = isinstance(one, np.ndarray) and isinstance(other, np.ndarray)
     if arrays and (one.shape, one.dtype) == (other.shape, other.dtype):
-        return measured(raced, one)
+        return measure(raced, one)
     return raced
 
 
-def _kept(name: str, value: Any, others: Mapping[str, Any]) -> bool:
+def _is_kept(name: str, value: Any, others: Mapping[str, Any]) -> bool:
     return name in others and equal(value, others[name])
 
 
@@ -681,9 +688,9 @@ class Explored(Orders):
     def __getitem__(self, at: Any) -> Any:
         """Return the trace of one order, or of several."""
         runs = self._runs[at]
-        return [_traced(run) for run in runs] if isinstance(runs, list) else _traced(runs)
+        return [_trace(run) for run in runs] if isinstance(runs, list) else _trace(runs)
 
-    def taken(self, observed: Trace) -> tuple[Trace | None, bool]:
+    def follow(self, observed: Trace) -> tuple[Trace | None, bool]:
         """Follow the choices that a run can have made, by what its ranks held."""
         plan, limits = self._asked
         search = _Search(
@@ -692,10 +699,10 @@ class Explored(Orders):
         whole = search.run() is None
         run = search.runs[-1]
         met = not run.simulation.cut and _agrees(run.simulation, observed)
-        return (_traced(run) if met else None), whole
+        return (_trace(run) if met else None), whole
 
 
-def _traced(run: Rest) -> Trace:
+def _trace(run: Rest) -> Trace:
     ranks = tuple(rank_trace(state.rank, [run], state.events, ()) for state in run.simulation.ranks)
     outcome = "" if run.simulation.cut else run.outcome
     return Trace(backend="reference", outcome=outcome, ranks=ranks, because=_sources(run))
@@ -728,7 +735,7 @@ def _in_turn(ranks: list[int]) -> str:
 HAZARDS_LISTED = 1_000
 
 
-def unbuffered(
+def find_unbuffered_rings(
     plan: Plan, arrays: Arrays, main: Rest, limits: Limits, start: StartState | None = None
 ) -> list[Symptom]:
     """Find rings that only a backend which buffers sends would not be caught in."""
@@ -844,7 +851,7 @@ def disputes(main: Rest) -> bool:
     """
     creations = main.simulation.creations
     return any(
-        creations.disputed(creating.series, creating.ordinal)
+        creations.is_disputed(creating.series, creating.ordinal)
         for here in creations.all()
         for creating in here.values()
     )
@@ -857,7 +864,7 @@ def may_stand(runs: list[Rest], strict: Rest | None) -> dict[int, tuple[Place, .
     """Return, by rank, where a correct backend may leave it although nothing need hold it.
 
     That is: in a collective that is incomplete, or whose members disagree; where it meets a message
-    whose handle was dropped (:func:`_cancelled`), or waits for one again; where another
+    whose handle was dropped (:func:`_find_cancelled`), or waits for one again; where another
     order of arrival or the strict reading leaves it. After the first such place it is wherever the
     rank communicates, because a rank that waits there may be missed later.
     """
@@ -874,11 +881,11 @@ def may_stand(runs: list[Rest], strict: Rest | None) -> dict[int, tuple[Place, .
     if found:
         first = min(index for places in found.values() for index, _ in places)
         later = _later(main, first, {rank for rank, _ in _open_places(main)})
-        return _ordered(found, dict(later))
+        return _order(found, dict(later))
     return {}
 
 
-def _ordered(
+def _order(
     found: Mapping[int, set[Place]], later: Mapping[int, frozenset[Place]]
 ) -> dict[int, tuple[Place, ...]]:
     """Return both together in order, by rank; what is the same for many ranks is one tuple."""
@@ -902,7 +909,7 @@ def _open_places(main: Rest) -> Iterator[tuple[int, Place]]:
             yield joining.rank, (call.step.index, call.iteration)
             if joining.work is not None and joining.work.waited_at is not None:
                 yield joining.rank, joining.work.waited_at
-    yield from _cancelled(main)
+    yield from _find_cancelled(main)
     yield from main.simulation.again
     for here in main.simulation.creations.all():
         if len({creating.group.ranks for creating in here.values()}) > 1:
@@ -910,7 +917,7 @@ def _open_places(main: Rest) -> Iterator[tuple[int, Place]]:
                 yield rank, (creating.call.step.index, creating.call.iteration)
 
 
-def _cancelled(main: Rest) -> Iterator[tuple[int, Place]]:
+def _find_cancelled(main: Rest) -> Iterator[tuple[int, Place]]:
     """Yield where ranks met a message whose handle was dropped, and where that was.
 
     A backend may take such a message back that has not met its other side (Gloo does), and the one

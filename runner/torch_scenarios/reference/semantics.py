@@ -69,7 +69,7 @@ class Reading(Struct, frozen=True, kw_only=True):
         return Reading(strict=self.strict)
 
 
-def reading_of(backend: str, traits: Traits) -> Reading:
+def find_semantics(backend: str, traits: Traits) -> Reading:
     """Return how a backend takes a program for sure."""
     early = Buffer(size_bytes=traits.early_bytes, messages=traits.early_messages)
     return Reading(

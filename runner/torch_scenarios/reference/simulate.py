@@ -14,22 +14,22 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from torch_scenarios.errors import Problem, ScenarioError, warning
+from torch_scenarios.errors import Problem, ScenarioError, make_warning
 from torch_scenarios.expressions.functions import numpy_arrays
 from torch_scenarios.limits import (
     DEFAULT,
     BoundError,
     Limits,
     account,
-    accounted,
     beyond,
-    uncollected,
+    open_account,
+    pause_collector,
 )
 from torch_scenarios.model.plan import Plan
-from torch_scenarios.model.tolerance import drifted
+from torch_scenarios.model.tolerance import propagate_error
 from torch_scenarios.model.trace import Trace
 from torch_scenarios.reference.backends import Forecasts, Together
-from torch_scenarios.reference.diagnoses import diagnosed
+from torch_scenarios.reference.diagnoses import diagnose
 from torch_scenarios.reference.matching import Forgotten, apart
 from torch_scenarios.reference.schedules import (
     Explored,
@@ -37,13 +37,13 @@ from torch_scenarios.reference.schedules import (
     agreed,
     disputes,
     early_leavers,
-    explored,
+    explore,
+    find_unbuffered_rings,
     may_stand,
     race,
     rank_trace,
     rest,
     synchronises,
-    unbuffered,
 )
 from torch_scenarios.reference.semantics import Reading
 from torch_scenarios.reference.state import RankState
@@ -54,7 +54,7 @@ from torch_scenarios.reference.walk import Simulation, StartState
 MANY = 16
 
 
-@uncollected()
+@pause_collector()
 def simulate(plan: Plan, *, limits: Limits = DEFAULT) -> Trace:
     """Return what the plan must do. Raises ScenarioError where a value cannot be computed.
 
@@ -62,7 +62,7 @@ def simulate(plan: Plan, *, limits: Limits = DEFAULT) -> Trace:
     `max_schedules` the matchings of receives from anyone that are explored; hitting the latter is
     said in the trace's `limits`.
     """
-    with accounted(limits):
+    with open_account(limits):
         trace, together = _read(plan, limits)
     drift = Drifts(plan, limits, wrong=any(each.name == UNEQUAL for each in trace.diagnoses))
     return replace(trace, forecasts=Forecasts(plan, trace, limits, together), drift=drift)
@@ -71,29 +71,29 @@ def simulate(plan: Plan, *, limits: Limits = DEFAULT) -> Trace:
 def _read(plan: Plan, limits: Limits) -> tuple[Trace, Together | None]:
     """Return what the plan must do, by the engine that pays; and what ranks did together."""
     if plan.world_size >= MANY:
-        from torch_scenarios.reference.vector import Beyond, Finished, taken
+        from torch_scenarios.reference.vector import Beyond, Finished, take_together
 
         opened = account()
         left = opened.bytes_left if opened else 0
         try:
-            found = taken(plan, limits)
+            found = take_together(plan, limits)
             if isinstance(found, Finished):
                 return found.trace, found
-            return walked(plan, limits, found), None
+            return walk(plan, limits, found), None
         except (Beyond, Forgotten):
             # the program has something that only the engine below knows, from the beginning
             if opened:
                 opened.bytes_left = left  # what was held is there no more
-    return walked(plan, limits), None
+    return walk(plan, limits), None
 
 
-def walked(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace:
+def walk(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace:
     """Return what the plan must do, rank by rank: of every program, wrong ones included.
 
     With a `start` the ranks go on from there.
     """
     arrays = numpy_arrays(limits)
-    orders, bounded = explored(plan, arrays, Reading(), limits=limits, start=start)
+    orders, bounded = explore(plan, arrays, Reading(), limits=limits, start=start)
     runs = [run for run in orders if not run.simulation.cut]
     main = runs[0]
     raced = race(runs)
@@ -108,7 +108,7 @@ def walked(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace
     early = [run for run in orders if run.simulation.hurried]
     if opened - {main.outcome} or not all(start is None and synchronises(run) for run in early):
         strict = rest(plan, arrays, Reading(strict=True), limits=limits, start=start)
-    findings += unbuffered(plan, arrays, main, limits, start)
+    findings += find_unbuffered_rings(plan, arrays, main, limits, start)
     if strict is not None and main.outcome == "completes":
         findings += early_leavers(strict)
     may_block = may_stand([*runs, *disputed], strict)
@@ -126,7 +126,7 @@ def walked(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace
             rank_trace(rank, [*runs, *disputed], events[rank], may_block.get(rank, ()))
             for rank in range(plan.world_size)
         ),
-        diagnoses=diagnosed(findings, main.needs),
+        diagnoses=diagnose(findings, main.needs),
         waits=tuple(edge.wait() for need in main.needs for edge in need.edges()),
         limits=bounds,
         warnings=tuple(_warnings(main.simulation)),
@@ -163,7 +163,7 @@ def _warnings(simulation: Simulation) -> Iterator[Problem]:
     for calls in simulation.outside.values():
         call = next(iter(calls.values()))
         group = call.entry.group.name
-        yield warning(
+        yield make_warning(
             "outside_of_group",
             f"{several(sorted(calls))} {'takes' if len(calls) == 1 else 'take'} `{call.label}` "
             f"outside of the group {group}: it does nothing there",
@@ -173,7 +173,7 @@ def _warnings(simulation: Simulation) -> Iterator[Problem]:
         )
     for one, other in simulation.together.values():
         if apart(simulation.plan, one.call.step, other.call.step):
-            yield warning(
+            yield make_warning(
                 "steps_apart",
                 f"two steps meet in one collective: `{one.call.label}`{place(one)} on rank "
                 f"{one.rank} and `{other.call.label}`{place(other)} on rank {other.rank}, with "
@@ -220,7 +220,7 @@ class Drifts:
         """
         if self._runs is None:
             self._runs = self._run()
-        return drifted([_value(run.ranks[rank], place, key) for run in self._runs])
+        return propagate_error([_value(run.ranks[rank], place, key) for run in self._runs])
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle nothing: what asks has the plan."""

@@ -198,7 +198,7 @@ class Reads:
         steps = steps_of(scenario.steps)
         chosen = {name for step in steps for form in (step.ranks, step.over) for name in _of(form)}
         finals = (scenario.expect, *scenario.expect.merged.values())
-        stated = {name for final in finals for name in _stated(final.at_end)}
+        stated = {name for final in finals for name in _find_stated(final.at_end)}
         #: read at any time, and read at the end
         self.always = self.everywhere(chosen)
         self.at_end = self.everywhere(stated)
@@ -207,11 +207,11 @@ class Reads:
         """Return a name of every rank."""
         return frozenset((rank, name) for name in names for rank in range(self._size))
 
-    def given(self, rank: int, step: Step) -> Access:
+    def find_given(self, rank: int, step: Step) -> Access:
         """Return what a rank's call reads; a receive does not read its buffer."""
         return frozenset((rank, name) for name in self._of(step)[0]), NOTHING
 
-    def stated(self, rank: int, step: Step) -> Access:
+    def find_stated(self, rank: int, step: Step) -> Access:
         """Return what is stated beside a step."""
         _, stated, before = self._of(step)
         return frozenset((rank, name) for name in stated) | self.everywhere(before), NOTHING
@@ -231,7 +231,7 @@ class Reads:
                 for form in (value.key, value.wanted)
                 for name in _before(form)
             }
-            stated = _stated(step.expect) if step.expect is not None else frozenset()
+            stated = _find_stated(step.expect) if step.expect is not None else frozenset()
             self._steps[step.index] = frozenset(given), stated, frozenset(before)
         return self._steps[step.index]
 
@@ -244,7 +244,7 @@ def _only_filled(step: Step, argument: str, form: Any) -> bool:
     return param is not None and param.writes and not param.reads and form.text.isidentifier()
 
 
-def _stated(expect: Expectation) -> frozenset[str]:
+def _find_stated(expect: Expectation) -> frozenset[str]:
     forms = [form for value in expect.values for form in (value.key, value.wanted)]
     return frozenset(name for form in forms for name in _of(form))
 

@@ -60,7 +60,7 @@ class Ledger:
         self._held = 0
         self.account = account() or Account(limits)
 
-    def continued(self) -> Ledger:
+    def fork(self) -> Ledger:
         """Return a ledger that goes on from here; what it keeps is its own."""
         found = Ledger(self._limits)
         found._steps, found._held = self._steps, self._held
@@ -91,7 +91,7 @@ class Ledger:
         """Count a turn of a loop, whether or not a rank takes a step in it."""
         self.account.turn(step.mark)
 
-    def passed(self, step: Step, work: int = PASSED_WORK) -> None:
+    def pass_by(self, step: Step, work: int = PASSED_WORK) -> None:
         """Count a step that is looked at, and not taken."""
         self.account.at = step.mark
         self.account.spend(work, step.mark)
@@ -169,10 +169,10 @@ def snapshot(process: Process, name: str) -> Any:
     undefined, held = process.undefined.get(name), process.scope.get(name)
     if undefined is None and name in process.busy:
         undefined = process.busy[name][0]
-    return measured(undefined, held) if undefined is not None else frozen(held)
+    return measure(undefined, held) if undefined is not None else frozen(held)
 
 
-def measured(undefined: Undefined, held: Any) -> Undefined:
+def measure(undefined: Undefined, held: Any) -> Undefined:
     """Return an undefined value with the shapes and dtypes of what is held."""
     return replace(undefined, measure=_hollow(held), memory=())
 
@@ -186,14 +186,14 @@ def _hollow(held: Any) -> Any:
     return None
 
 
-def tainted(process: Process, call: Call) -> Undefined | None:
+def find_taint(process: Process, call: Call) -> Undefined | None:
     """Return an undefined value among what the call reads, or None."""
     if not process.undefined or call.operation is None:
         return None
-    return next((left for name in call.read if (left := undefined_in(process, call, name))), None)
+    return next((left for name in call.read if (left := find_undefined(process, call, name))), None)
 
 
-def undefined_in(process: Process, call: Call, name: str) -> Undefined | None:
+def find_undefined(process: Process, call: Call, name: str) -> Undefined | None:
     """Return what is undefined of a name in the arguments that a call makes of it, or None."""
     left = process.undefined.get(name)
     if left is None:
@@ -219,7 +219,7 @@ def store(process: Process, names: tuple[str, ...], target: Any, value: Any) -> 
     if isinstance(value, Undefined):
         for name in names if _has_elements(target) else ():
             if _shares(process.scope.get(name), target):
-                process.undefined[name] = left_by(process, name, target, value)
+                process.undefined[name] = leave_undefined(process, name, target, value)
         return
     if isinstance(target, np.ndarray):
         alike = isinstance(value, np.ndarray) and value.shape == target.shape
@@ -237,7 +237,7 @@ def store(process: Process, names: tuple[str, ...], target: Any, value: Any) -> 
             now_defined(process, names, target)
 
 
-def left_by(process: Process, name: str, target: Any, value: Undefined) -> Undefined:
+def leave_undefined(process: Process, name: str, target: Any, value: Undefined) -> Undefined:
     """Return what is undefined of a name once `target`, all or a part of it, is, too."""
     held, before = process.scope.get(name), process.undefined.get(name)
     part = isinstance(target, np.ndarray) and not (
@@ -421,7 +421,7 @@ class Accesses:
         self._begun += 1
         self._every[number] = access
         self._of_work.setdefault(id(access.work), []).append(number)
-        for held in self._held(access):
+        for held in self._find_held(access):
             held[number] = access
 
     def of(self, work: Work) -> list[InFlightAccess]:
@@ -432,7 +432,7 @@ class Accesses:
         """Let all that a work uses end."""
         for number in self._of_work.pop(id(work), ()):
             access = self._every.pop(number)
-            for held in self._held(access):
+            for held in self._find_held(access):
                 del held[number]
             for page in _pages(access.span) or ():
                 if not self._pages[page]:
@@ -458,7 +458,7 @@ class Accesses:
             if each.span is None or (low < each.span[1] and each.span[0] < high)
         ]
 
-    def _held(self, access: InFlightAccess) -> Iterator[dict[int, InFlightAccess]]:
+    def _find_held(self, access: InFlightAccess) -> Iterator[dict[int, InFlightAccess]]:
         """Yield where an access is found by its addresses."""
         pages = _pages(access.span)
         if pages is None:

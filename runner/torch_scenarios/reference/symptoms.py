@@ -88,7 +88,7 @@ def several(numbers: Sequence[int]) -> str:
     return ("rank " if len(numbers) == 1 else "ranks ") + ", ".join(map(str, numbers))
 
 
-def listing(numbers: Sequence[int]) -> str:
+def list_numbers(numbers: Sequence[int]) -> str:
     """Return `[0, 1, 2]`; of many the first ones, the last, and how many there are."""
     if len(numbers) <= LISTED:
         return f"[{', '.join(map(str, numbers))}]"
@@ -96,7 +96,7 @@ def listing(numbers: Sequence[int]) -> str:
     return f"[{first}, ..., {numbers[-1]}] ({len(numbers)} ranks)"
 
 
-def clipped(text: str) -> str:
+def clip(text: str) -> str:
     """Return a value's text, its middle left out where it is long."""
     if len(text) <= SHOWN:
         return text

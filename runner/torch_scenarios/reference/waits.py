@@ -78,7 +78,7 @@ def needs_of(run: Run, states: Iterable[RankState]) -> list[Need]:
                     together.setdefault(key, []).append(post)
                 else:
                     found.append(_alone(run, post))
-    return [*(_meeting_need(run, posts) for posts in together.values()), *found]
+    return [*(_find_collective_need(run, posts) for posts in together.values()), *found]
 
 
 def _collective(post: Joining) -> Collective:
@@ -86,7 +86,7 @@ def _collective(post: Joining) -> Collective:
     return post.call.operation
 
 
-def _meeting_need(run: Run, posts: list[Joining]) -> Need:
+def _find_collective_need(run: Run, posts: list[Joining]) -> Need:
     first = posts[0]
     operation, group = _collective(first), first.meeting.group
     joined = first.meeting.of(operation.name)
@@ -120,7 +120,7 @@ def _alone(run: Run, post: Post) -> Need:
         return Need(waiters=(post,), peers=others, because=because, anyone=True)
     assert isinstance(post, Creating)
     if run.reading.on(post.group).splits:
-        split = run.creations.splitting(post)
+        split = run.creations.find_splitting(post)
         absent = tuple(peer for peer in range(len(run.ranks)) if peer not in split)
         return Need(waiters=(post,), peers=absent, because="to split the world as well")
     here = run.creations.beside(post)
@@ -143,7 +143,7 @@ class Futures:
 
     def of(self, rank: int) -> list[Call]:
         """Return the calls that the rank has yet to begin, those that it has enqueued first."""
-        enqueued = self._run.streams.enqueued(rank)
+        enqueued = self._run.streams.find_enqueued(rank)
         return [*enqueued, *self.beyond(rank)] if enqueued else self.beyond(rank)
 
     def beyond(self, rank: int) -> list[Call]:
@@ -293,7 +293,7 @@ def on(run: Run, post: Posted) -> str:
     return f" on {post.group.name}" if post.group.key != WORLD or several_groups else ""
 
 
-def gone(run: Run, rank: int) -> bool:
+def is_gone(run: Run, rank: int) -> bool:
     """Whether a rank ended by a fault or an exception: then its absence is no fault of its own."""
     if not 0 <= rank < len(run.ranks):
         return False
@@ -301,7 +301,7 @@ def gone(run: Run, rank: int) -> bool:
     return state.state in {"raised", "died"} or bool(state.broken)
 
 
-def waiting_beyond(run: Run, futures: Futures, needs: list[Need]) -> frozenset[int]:
+def find_waiting_beyond(run: Run, futures: Futures, needs: list[Need]) -> frozenset[int]:
     """Return the blocked ranks that what lies beyond a truncated program may free.
 
     Each of their needs can be met: by a rank that has come to the end of what is written, or that

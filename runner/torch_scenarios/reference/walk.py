@@ -33,7 +33,7 @@ from torch_scenarios.expressions.values import Undefined
 from torch_scenarios.limits import DEFAULT, Limits
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.process import Call, Process
-from torch_scenarios.model.tolerance import moved
+from torch_scenarios.model.tolerance import move
 from torch_scenarios.model.trace import Event
 from torch_scenarios.model.traffic import Enter, Traffic
 from torch_scenarios.operations.base import (
@@ -95,11 +95,11 @@ from torch_scenarios.reference.state import (
     Ledger,
     RankState,
     Touched,
+    find_taint,
     frozen,
     frozen_arguments,
     snapshot,
     store,
-    tainted,
 )
 from torch_scenarios.reference.symptoms import Symptom
 
@@ -119,7 +119,7 @@ class StartState(Before, Protocol):
     def state(self, rank: int, arrays: Arrays, ledger: Ledger, /) -> RankState:
         """Return a rank where it stands, with nothing under way yet."""
 
-    def created(self, rank: int, /) -> Iterator[tuple[Call, Group]]:
+    def find_created(self, rank: int, /) -> Iterator[tuple[Call, Group]]:
         """Yield the creations that a rank has behind it, each with the group."""
 
     def enter(
@@ -235,12 +235,12 @@ class Simulation:
             state.findings, state.touched = self.findings, self.touched
         self._ready.extend(state for state in self.ranks if state.state == "ready")
         for state in self.ranks:
-            for call, group in start.created(state.rank):
+            for call, group in start.find_created(state.rank):
                 counts = self.reading.counts
                 series = self.creations.series(group, state.process, counts, local=False)
                 made = self.creations.create(call, 0.0, group, series, splits=False)
                 made.done_s, made.past = 0.0, True
-                self.creations.entered(made)
+                self.creations.enter(made)
         waiting = [
             post for state in self.ranks for post in start.enter(state, self.meetings, self.mailbox)
         ]
@@ -312,7 +312,7 @@ class Simulation:
         if call is None:
             state.state = "finished"
         elif self.reads is not None:
-            self.accesses.append(self.reads.given(state.rank, call.step))
+            self.accesses.append(self.reads.find_given(state.rank, call.step))
         return call
 
     def _is_outside(self, state: RankState, call: Call, operation: Operation) -> bool:
@@ -368,7 +368,7 @@ class Simulation:
             work.begun, work.refusal = True, effect.refusal
             self._return(state, work)
             return
-        taint = buffers.RACED if state.racing else state.misread or tainted(state.process, call)
+        taint = buffers.RACED if state.racing else state.misread or find_taint(state.process, call)
         if self.streams.holds(work):
             state.waiting, state.state = (work,), "blocked"
             return
@@ -583,7 +583,7 @@ class Simulation:
         if isinstance(post, Creating):
             del self.creating[post.rank]
             if post.failed_s is None:
-                self.creations.entered(post)
+                self.creations.enter(post)
                 state.process.join(post.group)
         elif post.work is not None:
             self.streams.note(post.work)
@@ -703,7 +703,7 @@ class Simulation:
             return state.state == "ready"
         state.clock_s = max([start_s, *(work.done_s for work in works)])
         slack: dict[str, Any] = {}
-        stored = [(work, work.call.written) for work in works]
+        stored = [(work, work.call.targets) for work in works]
         for work, names in stored:
             slack |= self._store(state, work, names)
         self._note_traffic(state, works)
@@ -763,7 +763,7 @@ class Simulation:
         if self.way is None or bound is None or isinstance(value, Undefined):
             return value
         self.moved = self.moved or _any(bound)
-        return moved(value, bound, self.way, post.link)
+        return move(value, bound, self.way, post.link)
 
     def _note_traffic(self, state: RankState, works: tuple[Work, ...]) -> None:
         """Note that a rank returns from a step which completes these works."""
@@ -789,12 +789,12 @@ class Simulation:
         state.process.undefined_reads.clear()  # only the keys that this rank is asked for count
         raced = look(state, call, observed)
         if self.reads is not None and call.step.expect is not None:
-            self.accesses.append(self.reads.stated(state.rank, call.step))
+            self.accesses.append(self.reads.find_stated(state.rank, call.step))
         state.add_event(
             call,
             start_s,
             end_s=state.clock_s,
-            written=call.written if written is None else written,
+            written=call.targets if written is None else written,
             slack=slack or {},
             said=said,
             observed=observed,
@@ -815,7 +815,7 @@ class Simulation:
             for pair in self._pairs(receive, candidates)
         ]
         if options:
-            chosen = self._chosen(options)
+            chosen = self._choose(options)
             if chosen is None:
                 self.cut = True
                 return False
@@ -842,11 +842,11 @@ class Simulation:
         """Yield which message may be taken here, by this receive or one that names its sender."""
         yield from ((send, receive) for send in candidates)
         for send in candidates:
-            named = self.mailbox.named(send)
+            named = self.mailbox.find_named_receive(send)
             if named is not None:
                 yield send, named
 
-    def _chosen(self, options: list[tuple[Posted, Posted]]) -> int | None:
+    def _choose(self, options: list[tuple[Posted, Posted]]) -> int | None:
         at = len(self.choices)
         if at < len(self.schedule):
             return self.schedule[at]

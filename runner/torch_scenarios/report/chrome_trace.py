@@ -61,14 +61,16 @@ class Numbers:
         return self._last[kind]
 
 
-def told(title: str, findings: Sequence[str], numbers: Numbers, pid: int) -> Iterator[Event]:
+def tell_findings(
+    title: str, findings: Sequence[str], numbers: Numbers, pid: int
+) -> Iterator[Event]:
     """Yield the title of a process, and what was found out about it as instant events."""
-    yield _named("process_name", pid, {"name": title})
-    yield _named("process_sort_index", pid, {"sort_index": pid})
+    yield _name("process_name", pid, {"name": title})
+    yield _name("process_sort_index", pid, {"sort_index": pid})
     if findings:
         tid = numbers.next("tid")
-        yield {**_named("thread_name", pid, {"name": "verdict"}), "tid": tid}
-        yield {**_named("thread_sort_index", pid, {"sort_index": -1}), "tid": tid}
+        yield {**_name("thread_name", pid, {"name": "verdict"}), "tid": tid}
+        yield {**_name("thread_sort_index", pid, {"sort_index": -1}), "tid": tid}
     for finding in findings:
         name, _, rest = finding.partition("\n")
         args = {"text": rest} if rest else {}
@@ -101,8 +103,8 @@ def _device(lane: Lane, numbers: Numbers, pid: int) -> Iterator[Event]:
     if not completed:
         return
     tid, now = numbers.next("tid"), 0.0
-    yield {**_named("thread_name", pid, {"name": f"rank {lane.rank}, device"}), "tid": tid}
-    yield {**_named("thread_sort_index", pid, {"sort_index": 2 * lane.rank + 1}), "tid": tid}
+    yield {**_name("thread_name", pid, {"name": f"rank {lane.rank}, device"}), "tid": tid}
+    yield {**_name("thread_sort_index", pid, {"sort_index": 2 * lane.rank + 1}), "tid": tid}
     for span, complete_s in completed:
         start = max(now, round(span.start_s * 1e6))
         now = max(start + LEAST_US, round(complete_s * 1e6))
@@ -113,11 +115,11 @@ def _device(lane: Lane, numbers: Numbers, pid: int) -> Iterator[Event]:
 def _lanes(timeline: Timeline, pid: int, tids: list[int]) -> Iterator[Event]:
     for lane, tid in zip(timeline.lanes, tids, strict=True):
         where = f" on {lane.host}" if lane.host else ""
-        yield {**_named("thread_name", pid, {"name": f"rank {lane.rank}{where}"}), "tid": tid}
-        yield {**_named("thread_sort_index", pid, {"sort_index": 2 * lane.rank}), "tid": tid}
+        yield {**_name("thread_name", pid, {"name": f"rank {lane.rank}{where}"}), "tid": tid}
+        yield {**_name("thread_sort_index", pid, {"sort_index": 2 * lane.rank}), "tid": tid}
 
 
-def _named(name: str, pid: int, args: dict[str, Any]) -> Event:
+def _name(name: str, pid: int, args: dict[str, Any]) -> Event:
     return {"name": name, "ph": "M", "pid": pid, "args": args}
 
 
@@ -236,7 +238,7 @@ class TraceReport:
     def begin(self, total: int) -> None:
         """Hear it in silence."""
 
-    def running(self, case: str) -> None:
+    def start(self, case: str) -> None:
         """Hear it in silence."""
 
     def finish(self, result: Result) -> None:
@@ -249,13 +251,13 @@ class TraceReport:
         named = {"predicted": verdict.predicted, "observed": verdict.observed}
         traces = {witness: trace for witness, trace in named.items() if trace is not None}
         if result.scenario is None or not traces:
-            self._write_all(told(name, found, self._numbers, self._numbers.next("pid")))
+            self._write_all(tell_findings(name, found, self._numbers, self._numbers.next("pid")))
             return
         for witness, trace in traces.items():
             pid = self._numbers.next("pid")
             how = "logical time" if witness == "predicted" else trace.backend
             title = f"{name} ({witness}, {how}): {trace.outcome}"
-            self._write_all(told(title, found, self._numbers, pid))
+            self._write_all(tell_findings(title, found, self._numbers, pid))
             drawn = timeline(result.scenario, trace, verdict.predicted)
             self._write_all(events_of(drawn, self._numbers, pid))
 

@@ -40,7 +40,7 @@ class GithubReport:
         self._token = secrets.token_hex(16)
         self._write(f"::stop-commands::{self._token}")
 
-    def running(self, case: str) -> None:
+    def start(self, case: str) -> None:
         """Write nothing."""
 
     def finish(self, result: Result) -> None:
@@ -53,7 +53,7 @@ class GithubReport:
         for result in wrong[:MOST_ERRORS]:
             self._write(annotation(result, self._environ.get("GITHUB_WORKSPACE")))
         for each in outcome.all_warnings[:MOST_WARNINGS]:
-            self._write(warning_annotation(each, self._environ.get("GITHUB_WORKSPACE")))
+            self._write(annotate_warning(each, self._environ.get("GITHUB_WORKSPACE")))
         path = self._environ.get("GITHUB_STEP_SUMMARY")
         if path:
             with Path(path).open("a", encoding="utf-8") as summary:
@@ -77,7 +77,7 @@ def annotation(result: Result, workspace: str | None = None) -> str:
     return f"::error {properties}::{_message(lines[:MOST_CHARACTERS] or result.verdict.status)}"
 
 
-def warning_annotation(warning: Problem, workspace: str | None = None) -> str:
+def annotate_warning(warning: Problem, workspace: str | None = None) -> str:
     """Return the workflow command that puts a warning on its line of the file."""
     fields: dict[str, str] = {}
     if warning.mark is not None:

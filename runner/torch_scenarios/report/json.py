@@ -18,7 +18,7 @@ from torch_scenarios.files import schema_file
 from torch_scenarios.model.trace import Diagnosis, Event, Failure, RankTrace, Trace
 from torch_scenarios.model.traffic import Structure, Traffic
 from torch_scenarios.pipeline.results import AtEnd, Outcome, Result, Shard, environment
-from torch_scenarios.report.text import blocked_of, details, structure_in
+from torch_scenarios.report.text import details, find_blocked, structure_in
 from torch_scenarios.source.documents import (
     BoundsError,
     DocumentError,
@@ -72,7 +72,7 @@ class JsonLinesReport:
         """Write the first line."""
         self._write({"kind": "begin", **_origin(LINES), "total": total})
 
-    def running(self, case: str) -> None:
+    def start(self, case: str) -> None:
         """Write nothing."""
 
     def finish(self, result: Result) -> None:
@@ -155,11 +155,11 @@ def entry(result: Result) -> dict[str, Any]:
         "verdict": verdict.status,
         "attempts": list(result.attempts),
         "duration_s": round(result.duration_s, 6),
-        "predicted": None if verdict.predicted is None else _predicted(verdict.predicted),
-        "observed": None if verdict.observed is None else _observed(verdict.observed),
+        "predicted": None if verdict.predicted is None else _encode_prediction(verdict.predicted),
+        "observed": None if verdict.observed is None else _encode_observation(verdict.observed),
         "problems": [
             *(_problem(problem) for problem in verdict.problems),
-            *(_finding(finding) for finding in verdict.findings),
+            *(_encode_finding(finding) for finding in verdict.findings),
         ],
         "warnings": [_problem(each) for each in verdict.warnings],
         "reason": verdict.reason,
@@ -171,14 +171,14 @@ def entry(result: Result) -> dict[str, Any]:
     }
 
 
-def _predicted(trace: Trace) -> dict[str, Any]:
+def _encode_prediction(trace: Trace) -> dict[str, Any]:
     return {
         "outcome": trace.outcome,
         "sure": not trace.open,
         "open": list(trace.open),
         "diagnoses": list(dict.fromkeys(diagnosis.name for diagnosis in trace.diagnoses)),
         "explanations": _explanations(trace.diagnoses),
-        "blocked": _blocked(trace),
+        "blocked": _encode_blocked(trace),
         "limits": list(trace.limits),
     }
 
@@ -240,10 +240,10 @@ def _cost(verdict: Verdict) -> dict[str, Any] | None:
     }
 
 
-def _observed(trace: Trace) -> dict[str, Any]:
+def _encode_observation(trace: Trace) -> dict[str, Any]:
     return {
         "outcome": trace.outcome,
-        "blocked": _blocked(trace),
+        "blocked": _encode_blocked(trace),
         "backend": trace.backend,
         "duration_s": round(trace.duration_s, 6),
         "died": {str(rank.rank): rank.died for rank in trace.ranks if rank.died is not None},
@@ -265,8 +265,8 @@ def _hosts(trace: Trace) -> dict[str, list[Any]]:
     return {host: ranges(ranks) for host, ranks in by_host.items()}
 
 
-def _blocked(trace: Trace) -> dict[str, str]:
-    return _by_rank(blocked_of(trace))
+def _encode_blocked(trace: Trace) -> dict[str, str]:
+    return _by_rank(find_blocked(trace))
 
 
 def _by_rank(values: Mapping[int, T]) -> dict[str, T]:
@@ -307,13 +307,13 @@ def _problem(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _encode_finding(finding: Finding) -> dict[str, Any]:
     absolute = [d.max_abs for d in finding.differences if d.max_abs is not None]
     relative = [d.max_rel for d in finding.differences if d.max_rel is not None]
     return {
         "code": finding.kind,
         **_place(finding.mark),
-        "message": ": ".join(filter(None, (finding.prose, _explained(finding.notes)))),
+        "message": ": ".join(filter(None, (finding.prose, _explain(finding.notes)))),
         "hint": finding.guess or finding.fix,
         "notes": [{**_place(note.mark), "message": note.bare} for note in finding.notes],
         "alone": finding.witness,
@@ -326,7 +326,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _explained(notes: Iterable[Clause]) -> str:
+def _explain(notes: Iterable[Clause]) -> str:
     """Return what the notes say in one sentence; their places are their own.
 
     Of a record the lines of the script are in it: they are what its author knows.
@@ -383,7 +383,7 @@ def _document(path: str | Path, text: str) -> Json:
     ours = f'"{DOCUMENT}"' in text[:200] or f'"{LINES}"' in text[:200]
     try:
         if f'"{LINES}"' in text[:200]:
-            return _joined(path, text)
+            return _join(path, text)
         found = decode_json(text)
     except BoundsError as error:
         _refuse("not_a_result", path, f"cannot be read: {error}")
@@ -396,7 +396,7 @@ def _document(path: str | Path, text: str) -> Json:
     return found
 
 
-def _joined(path: str | Path, text: str) -> Json:
+def _join(path: str | Path, text: str) -> Json:
     # not `splitlines`: JSON leaves characters as they are that end lines elsewhere
     lines = [decode_json(line) for line in text.rstrip("\n").split("\n")]
     if not all(isinstance(line, dict) for line in lines):
@@ -577,7 +577,7 @@ def _read_cost(entry: Json | None) -> Traffic | None:
         sent=tuple(sent[rank] for rank in sorted(sent)),
         collectives=tuple(entry["collectives"]),
     )
-    return Traffic.counted(structure)
+    return Traffic.count_bytes(structure)
 
 
 def _read_stated(entry: Json | None) -> tuple[StatedCost, ...]:
@@ -632,7 +632,7 @@ def _read_finding(entry: Json) -> Finding:
     )
     undeclared = entry["name"] == "diagnosis" and entry["code"] in DIAGNOSES
     notes = tuple(Clause(note["message"], _mark(note)) for note in entry.get("notes", ()))
-    message = entry["message"].removesuffix(f": {_explained(notes)}")
+    message = entry["message"].removesuffix(f": {_explain(notes)}")
     return Finding(
         witness=entry["alone"],
         code="diagnosis_undeclared" if undeclared else entry["code"],

@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 
 from torch_scenarios.display import clean
 from torch_scenarios.pipeline.results import AtEnd, Outcome, Result, environment
-from torch_scenarios.report.text import details, warning_lines
+from torch_scenarios.report.text import details, write_warning
 
 ELEMENTS = {
     "FAILED": "failure",
@@ -112,7 +112,7 @@ def _case(result: Result) -> ET.Element:
         message = lines[0].strip() if lines else result.verdict.status
         child = ET.SubElement(case, kind, message=_clean(message), type=result.verdict.status)
         child.text = _clean("\n".join(lines))
-    warned = [line.printable for each in result.verdict.warnings for line in warning_lines(each)]
+    warned = [line.printable for each in result.verdict.warnings for line in write_warning(each)]
     if warned:
         ET.SubElement(case, "system-out").text = _clean("\n".join(warned))
     return case

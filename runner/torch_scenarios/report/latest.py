@@ -81,13 +81,13 @@ def _events(result: Result) -> int:
 
 def _line(result: Result) -> str:
     from torch_scenarios.report.output import timeline
-    from torch_scenarios.timeline import packed
+    from torch_scenarios.timeline import pack
 
     scenario, verdict = result.scenario, result.verdict
     assert scenario is not None
     named = {"predicted": verdict.predicted, "observed": verdict.observed}
     timelines = {
-        name: None if trace is None else packed(timeline(scenario, trace, verdict.predicted))
+        name: None if trace is None else pack(timeline(scenario, trace, verdict.predicted))
         for name, trace in named.items()
     }
     row = {"name": f"{result.file}::{result.case}", "status": verdict.status, **timelines}
@@ -99,17 +99,17 @@ def latest(folder: Path, wanted: str = "") -> tuple[Kept | None, dict[str, str]]
 
     Raises ScenarioError where none was kept, or what was kept cannot be read.
     """
-    from torch_scenarios.pipeline.selection import kept
+    from torch_scenarios.pipeline.selection import read_kept
 
     path = folder / FILE
     try:
         # not `splitlines`: JSON leaves characters as they are that end lines elsewhere
-        head, *lines = kept(folder, FILE).rstrip("\n").split("\n")
+        head, *lines = read_kept(folder, FILE).rstrip("\n").split("\n")
         if not _ours(decode_json(head)):
             raise _unreadable(path)
         rows: list[dict[str, Any]] = list(map(decode_json, lines))
         chosen = next((row for row in rows if wanted in row["name"]), None)
-        return None if chosen is None else _kept(chosen), {
+        return None if chosen is None else _read_row(chosen), {
             row["name"]: row["status"] for row in rows
         }
     except FileNotFoundError:
@@ -132,12 +132,12 @@ def _unreadable(path: Path) -> ScenarioError:
     return ScenarioError([Problem(code="no_latest_run", message=message, hint=hint)])
 
 
-def _kept(row: dict[str, Any]) -> Kept:
-    from torch_scenarios.timeline import unpacked
+def _read_row(row: dict[str, Any]) -> Kept:
+    from torch_scenarios.timeline import unpack
 
     return Kept(
         name=row["name"],
         status=row["status"],
-        predicted=None if row["predicted"] is None else unpacked(row["predicted"]),
-        observed=None if row["observed"] is None else unpacked(row["observed"]),
+        predicted=None if row["predicted"] is None else unpack(row["predicted"]),
+        observed=None if row["observed"] is None else unpack(row["observed"]),
     )

@@ -16,7 +16,7 @@ from torch_scenarios.limits import Limits
 from torch_scenarios.model.groups import plan
 from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.operations.base import Caller
-from torch_scenarios.operations.train import CallTold, listening
+from torch_scenarios.operations.train import CallTold, listen
 from torch_scenarios.reference import simulate
 
 #: arguments that are tensors of a call, in the order in which they are written
@@ -25,12 +25,12 @@ TENSORS = ("output", "input", "tensor")
 Values: TypeAlias = Mapping[int, Any]
 
 
-def lowered(scenario: Scenario, limits: Limits) -> str | None:
+def lower(scenario: Scenario, limits: Limits) -> str | None:
     """Return the text of the lowered case; None where no model is trained.
 
     Raises ScenarioError where the case has no prediction, ValueError where it does not complete.
     """
-    with listening() as told:
+    with listen() as told:
         predicted = simulate(plan(scenario, limits=limits), limits=limits)
     if predicted.outcome != "completes":
         message = f"{scenario.case} is predicted as {predicted.outcome}: only what ends is lowered"
@@ -51,13 +51,13 @@ def _together(told: Iterable[CallTold], world_size: int) -> Iterator[dict[int, C
         if first.setdefault(each.rank, each.caller) is each.caller:
             left[each.rank].append(each)
     while any(left.values()):
-        rank = next(rank for rank in range(world_size) if left[rank] and _met(left, rank))
+        rank = next(rank for rank in range(world_size) if left[rank] and _has_met(left, rank))
         each = left[rank][0]
         ranks = each.group.ranks if each.collective else (rank,)
         yield {member: left[member].popleft() for member in ranks}
 
 
-def _met(left: Mapping[int, deque[CallTold]], rank: int) -> bool:
+def _has_met(left: Mapping[int, deque[CallTold]], rank: int) -> bool:
     each = left[rank][0]
     if not each.collective:
         return True
@@ -88,7 +88,7 @@ class _Writer:
             self._wait(ranks[0], first)
             return
         number = len(self._steps)
-        arguments, expected = self._carried(members, number)
+        arguments, expected = self._write_carried(members, number)
         arguments += [f"{name}: {value}" for name, value in first.more.items()]
         if first.collective and ranks != self._world:
             arguments.append(f"group: {self._group(ranks)}")
@@ -103,7 +103,9 @@ class _Writer:
             step.append(f"expect: {{{', '.join(expected)}}}")
         self._steps.append("\n".join(step))
 
-    def _carried(self, members: Mapping[int, CallTold], number: int) -> tuple[list[str], list[str]]:
+    def _write_carried(
+        self, members: Mapping[int, CallTold], number: int
+    ) -> tuple[list[str], list[str]]:
         """Return the tensors that a call takes, and what it gives, as they are written."""
         first = next(iter(members.values()))
         arguments: list[str] = []
@@ -163,14 +165,14 @@ def _by_rank(values: Values) -> str:
 
 def _data(value: Any) -> str:
     array = np.asarray(value)
-    text = _nested(array)
+    text = _write_nested(array)
     dtype = str(array.dtype)
     return text if dtype == "float32" and array.size else f"{{dtype: {dtype}, value: {text}}}"
 
 
-def _nested(array: Any) -> str:
+def _write_nested(array: Any) -> str:
     if array.ndim:
-        return "[" + ", ".join(map(_nested, array)) + "]"
+        return "[" + ", ".join(map(_write_nested, array)) + "]"
     found = float(array)
     if array.dtype.kind in "iu":
         return str(int(array))

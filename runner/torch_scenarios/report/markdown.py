@@ -11,7 +11,7 @@ from typing import TextIO
 
 from torch_scenarios.display import MOST_LINE, clean, clean_line, short
 from torch_scenarios.pipeline.results import AtEnd, Outcome, Result, environment
-from torch_scenarios.report.text import counted, details, milliseconds
+from torch_scenarios.report.text import count_warnings, details, milliseconds
 
 #: cases that are shown unfolded
 OPEN = 10
@@ -46,7 +46,7 @@ def text(outcome: Outcome) -> str:
     wrong = [r for r in outcome.results if r.verdict.status not in {"PASSED", "UNSUPPORTED"}]
     parts += _sections(wrong)
     parts += _warnings(outcome)
-    parts += _unsupported(outcome)
+    parts += _list_unsupported(outcome)
     return clean("\n\n".join(parts) + "\n")
 
 
@@ -63,7 +63,9 @@ def _came_to(outcome: Outcome) -> str:
     if outcome.not_run:
         wrong.append(f"{outcome.not_run} not run")
     warned = outcome.all_warnings
-    return ", ".join([*(wrong or ["all passed"]), *([counted(len(warned))] if warned else [])])
+    return ", ".join(
+        [*(wrong or ["all passed"]), *([count_warnings(len(warned))] if warned else [])]
+    )
 
 
 def _sections(results: list[Result]) -> list[str]:
@@ -112,10 +114,10 @@ def _warnings(outcome: Outcome) -> list[str]:
     if not found:
         return []
     lines = "\n".join(f"<li>{inert(e.line('warning'))}</li>" for e in found[:MOST_ITEMS])
-    return [_folded(counted(len(found)), lines, len(found))]
+    return [_fold(count_warnings(len(found)), lines, len(found))]
 
 
-def _folded(title: str, lines: str, number: int) -> str:
+def _fold(title: str, lines: str, number: int) -> str:
     more = f"<li>... and {number - MOST_ITEMS} more</li>" if number > MOST_ITEMS else ""
     return f"<details><summary>{title}</summary>\n<ul>\n{lines}{more}\n</ul>\n</details>"
 
@@ -124,7 +126,7 @@ def _name(result: Result) -> str:
     return inert(clean_line(result.name))
 
 
-def _unsupported(outcome: Outcome) -> list[str]:
+def _list_unsupported(outcome: Outcome) -> list[str]:
     found = [result for result in outcome.results if result.verdict.status == "UNSUPPORTED"]
     if not found:
         return []
@@ -132,4 +134,4 @@ def _unsupported(outcome: Outcome) -> list[str]:
         f"<li><code>{_name(each)}</code>: {inert(each.verdict.reason or '')}</li>"
         for each in found[:MOST_ITEMS]
     )
-    return [_folded(f"{len(found)} not run, because they are unsupported here", lines, len(found))]
+    return [_fold(f"{len(found)} not run, because they are unsupported here", lines, len(found))]

@@ -33,7 +33,7 @@ def overview() -> str:
     parts = []
     for shape, title in SHAPES:
         lines = [
-            f"  {operation.name:<{width}}  {_described(operation)[0]}"
+            f"  {operation.name:<{width}}  {_describe(operation)[0]}"
             for operation in OPERATIONS
             if isinstance(operation, shape)
         ]
@@ -50,21 +50,21 @@ def functions() -> str:
         for name, each in SIGNATURES.items()
     ]
     head = "Functions of expressions, each with an example and its value on rank 2 of:"
-    return "\n\n".join([head, _indented(EXAMPLE_NAMES, 2), "\n".join(lines)])
+    return "\n\n".join([head, _indent(EXAMPLE_NAMES, 2), "\n".join(lines)])
 
 
 def page(operation: Operation) -> str:
     """Return one operation whole: what it does, its arguments, an example that passes."""
     names = ", ".join((operation.name, *operation.aliases))
-    parts = [names, "\n".join(_described(operation)), _arguments(operation)]
+    parts = [names, "\n".join(_describe(operation)), _arguments(operation)]
     parts.append(f"Source: {operation.source}")
     if operation.example:
-        example = _indented(operation.example, 4)
+        example = _indent(operation.example, 4)
         parts.append(f"Example, a whole scenario that passes:\n\n{example}")
     return "\n\n".join(part for part in parts if part).rstrip()
 
 
-def _described(operation: Operation) -> list[str]:
+def _describe(operation: Operation) -> list[str]:
     return inspect.cleandoc(type(operation).__doc__ or "").splitlines()
 
 
@@ -90,5 +90,5 @@ def _argument(param: Param) -> str:
     )
 
 
-def _indented(text: str, by: int) -> str:
+def _indent(text: str, by: int) -> str:
     return "\n".join(" " * by + line if line else "" for line in text.rstrip().splitlines())

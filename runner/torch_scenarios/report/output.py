@@ -58,7 +58,7 @@ class Target:
             # what stands there is cut off only once something is written
             self.file = self._final.open("a", encoding="utf-8", newline="\n")
         else:
-            self._pending, self.file = _pending(self._final)
+            self._pending, self.file = _open_pending(self._final)
 
     @property
     def identity(self) -> str:
@@ -104,7 +104,7 @@ def _special(path: Path) -> bool:
         return False
 
 
-def _pending(path: Path) -> tuple[PendingFile | None, TextIO]:
+def _open_pending(path: Path) -> tuple[PendingFile | None, TextIO]:
     """Open a new file for `path`, or `path` itself in a folder that takes no new one."""
     if path.exists() and not os.access(path, os.W_OK):
         raise PermissionError(13, os.strerror(13), str(path))
@@ -147,7 +147,7 @@ class Aside:
             self._thread.start()
         self._waiting.put(thing)
 
-    def done(self) -> None:
+    def finish(self) -> None:
         """Return once all is done, and end the thread."""
         if self._thread is not None:
             self._waiting.put(None)
@@ -271,9 +271,9 @@ class Reports:
         for entry in self._entries:
             _tell_one(entry, partial(_begin, entry.target, total))
 
-    def running(self, case: str) -> None:
+    def start(self, case: str) -> None:
         """Tell all."""
-        self._tell_beside(lambda report: report.running(case))
+        self._tell_beside(lambda report: report.start(case))
 
     def finish(self, result: Result) -> None:
         """Tell all."""
@@ -283,7 +283,7 @@ class Reports:
         """Tell all, and let every report appear in its place."""
         if not self._begun:  # interrupted before anything was read
             self.begin(len(outcome.results))
-        self._aside.done()
+        self._aside.finish()
         # what people read comes last: it may lead where no reader takes anything
         for entry in sorted(self._entries, key=lambda entry: entry.target is None):
             _tell_one(entry, lambda report: report.end(outcome))
@@ -314,7 +314,7 @@ class Reports:
     def close(self) -> None:
         """Discard what no end was reached for."""
         try:
-            self._aside.done()
+            self._aside.finish()
         finally:
             for entry in self._entries:
                 if entry.target is not None:

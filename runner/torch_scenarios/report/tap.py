@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from torch_scenarios.display import clean_line
 from torch_scenarios.pipeline.results import Outcome, Result
 from torch_scenarios.report.json import place_of
-from torch_scenarios.report.text import counted, details
+from torch_scenarios.report.text import count_warnings, details
 
 
 class TapReport:
@@ -28,7 +28,7 @@ class TapReport:
         nothing = " # SKIP nothing was selected" if total == 0 else ""
         self._write("TAP version 14", f"1..{total}{nothing}")
 
-    def running(self, case: str) -> None:
+    def start(self, case: str) -> None:
         """Write nothing."""
 
     def finish(self, result: Result) -> None:
@@ -44,7 +44,7 @@ class TapReport:
         for each in outcome.warnings:
             self._write(f"# {_line(each.line('warning'))}")
         if outcome.all_warnings:
-            self._write(f"# {counted(len(outcome.all_warnings))}")
+            self._write(f"# {count_warnings(len(outcome.all_warnings))}")
         if outcome.interrupted:
             self._write("Bail out! interrupted")
         elif outcome.not_run and outcome.counts["INVALID"]:

@@ -20,13 +20,13 @@ from torch_scenarios.pipeline.results import Outcome, Result
 from torch_scenarios.report.text import (
     Line,
     Style,
-    counted,
+    count_warnings,
     details,
     headline,
     milliseconds,
     more,
     together,
-    warning_lines,
+    write_warning,
 )
 from torch_scenarios.verdict import Status
 
@@ -144,7 +144,7 @@ class TerminalReport:
         if self.launches:
             self._bar.name("torch is imported")
 
-    def running(self, case: str) -> None:
+    def start(self, case: str) -> None:
         """Name the case beside the bar: of several, the one that the next report waits for."""
         if self._bar is None:
             return
@@ -222,7 +222,7 @@ class TerminalReport:
         """Return the lines of the warnings that no case before had: cases of a file share them."""
         new = [each for each in warnings if each not in self._warned]
         self._warned.update(new)
-        return [line for each in new for line in warning_lines(each, self._columns)]
+        return [line for each in new for line in write_warning(each, self._columns)]
 
     def close(self) -> None:
         """End the progress bar, whatever happened."""
@@ -318,7 +318,7 @@ def summary_lines(outcome: Outcome) -> list[Line]:
     if outcome.not_run:
         parts.append(f"{outcome.not_run} not run")
     if outcome.all_warnings:
-        parts.append(counted(len(outcome.all_warnings)))
+        parts.append(count_warnings(len(outcome.all_warnings)))
     text = ", ".join(parts) or "no result"
     if outcome.interrupted:
         text = f"interrupted: {text}"

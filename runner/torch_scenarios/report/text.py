@@ -11,7 +11,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from torch_scenarios.cost.structure import structure_phrases
-from torch_scenarios.display import MOST_LINE, brief, clean_line, short, wrapped
+from torch_scenarios.display import MOST_LINE, brief, clean_line, short, wrap
 from torch_scenarios.errors import Mark, Problem
 from torch_scenarios.model.scenario import Scenario, Step
 from torch_scenarios.model.trace import Trace
@@ -73,7 +73,7 @@ def grid_lines(
             break
     cut = rendered is not table and len(every) > 1
     lines = [
-        f"{name:>{left}} │ {_joined(row, widths)}".rstrip()
+        f"{name:>{left}} │ {_join(row, widths)}".rstrip()
         for name, row in zip(["rank", *names], rendered, strict=True)
     ]
     hidden = sum(len(ranks) for _, ranks in rows[MOST_ROWS:])
@@ -169,7 +169,7 @@ def _number(value: Any) -> str:
     return f"{float(plain.item()):.{_DIGITS}g}"
 
 
-def _joined(cells: Sequence[str], widths: Sequence[int]) -> str:
+def _join(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
 
 
@@ -246,7 +246,7 @@ def together(results: Sequence[Result]) -> list[Line]:
         which = [*which[:MOST_CASES], f"and {len(which) - MOST_CASES} more"]
     status = first.verdict.status
     cases = f"in {len(results)} cases: {', '.join(which)}"
-    return [Line(f"{status:<12} {name}{took}", status), *_wrapped(cases, "  ", "    ")]
+    return [Line(f"{status:<12} {name}{took}", status), *_wrap(cases, "  ", "    ")]
 
 
 def milliseconds(duration_s: float) -> str:
@@ -272,7 +272,7 @@ def details(result: Result, columns: int | None = None) -> list[Line]:
             Line(f"  ... and {len(verdict.problems) - MOST_PROBLEMS} more problems", "dim")
         )
     for finding in verdict.findings[:MOST_FINDINGS]:
-        lines += finding_lines(finding, result.world_size, columns)
+        lines += write_finding(finding, result.world_size, columns)
     left_out = len(verdict.findings) - MOST_FINDINGS
     if left_out > 0:
         lines.append(Line(f"  ... and {left_out} more findings", "dim"))
@@ -296,15 +296,15 @@ def _hosts(trace: Trace) -> list[Line]:
 
 def problem_lines(problem: Problem, columns: int | None = None) -> list[Line]:
     """Return a problem: what is wrong, its place, the line with a caret, the help."""
-    return _styled(problem, "error", "strong", columns)
+    return _style(problem, "error", "strong", columns)
 
 
-def warning_lines(warning: Problem, columns: int | None = None) -> list[Line]:
+def write_warning(warning: Problem, columns: int | None = None) -> list[Line]:
     """Return a warning as a problem is shown, below the case that has it."""
-    return _styled(warning, "warning", "INCONCLUSIVE", columns)
+    return _style(warning, "warning", "INCONCLUSIVE", columns)
 
 
-def _styled(problem: Problem, kind: str, style: Style, columns: int | None) -> list[Line]:
+def _style(problem: Problem, kind: str, style: Style, columns: int | None) -> list[Line]:
     lines = problem.lines(kind, None if columns is None else columns - len("  "))
     styles: list[Style] = ["plain"] * len(lines)
     for at, line in enumerate(lines):
@@ -317,20 +317,20 @@ def _styled(problem: Problem, kind: str, style: Style, columns: int | None) -> l
     return [Line(f"  {line}", each) for line, each in zip(lines, styles, strict=True)]
 
 
-def counted(number: int) -> str:
+def count_warnings(number: int) -> str:
     """Return how many warnings there are, in words."""
     return f"{number} warning{'' if number == 1 else 's'}"
 
 
-def finding_lines(
+def write_finding(
     finding: Finding, world_size: int | None = None, columns: int | None = None
 ) -> list[Line]:
     """Return a finding: its kind, what is wrong, where, which ranks it concerns, and what helps."""
     page = PAGE if columns is None else min(PAGE, columns)
     title = f"error[{finding.kind}]: {_brief(finding.title)}"
-    lines = [Line(line, "strong") for line in wrapped(title, page, "  ", "    ")]
+    lines = [Line(line, "strong") for line in wrap(title, page, "  ", "    ")]
     if finding.mark is not None:
-        lines.append(Line(f"    --> {finding.mark}{_recorded(finding.mark)}", "dim"))
+        lines.append(Line(f"    --> {finding.mark}{_tell_recorded_place(finding.mark)}", "dim"))
         lines += _excerpt(finding.mark, "        ", columns)
     lines += _notes(finding, page)
     if finding.label is not None:
@@ -340,7 +340,7 @@ def finding_lines(
         lines.append(Line(f"    perhaps: {finding.guess}"))
     for text in finding.help:
         first, *rest = text.split("\n")
-        said = wrapped(f"= help: {first}", page, "    ", "            ")
+        said = wrap(f"= help: {first}", page, "    ", "            ")
         lines += [Line(line, "dim") for line in said]
         lines += [Line(f"            {line}", "dim") for line in rest]
     return lines
@@ -361,22 +361,22 @@ def _notes(finding: Finding, page: int) -> list[Line]:
         # the words keep their room next to a long path
         width = max(page, len(place) + EXPLAINING) if page == PAGE else page
         text = _brief(f"{place}{note.bare}")
-        lines += [Line(line) for line in wrapped(text, width, "    ", "      ")]
+        lines += [Line(line) for line in wrap(text, width, "    ", "      ")]
     return lines
 
 
 def _where(mark: Mark) -> str:
     """Return `file:line`, and the place that it was recorded from."""
-    return f"{mark.source.path}:{mark.line}{_recorded(mark)}"
+    return f"{mark.source.path}:{mark.line}{_tell_recorded_place(mark)}"
 
 
-def _recorded(mark: Mark) -> str:
+def _tell_recorded_place(mark: Mark) -> str:
     return "" if mark.at is None else f" (at {brief(mark.at)})"
 
 
-def _wrapped(text: str, first: str, rest: str, style: Style = "plain") -> list[Line]:
+def _wrap(text: str, first: str, rest: str, style: Style = "plain") -> list[Line]:
     """Return words as lines that a page holds."""
-    return [Line(line, style) for line in wrapped(text, PAGE, first, rest)]
+    return [Line(line, style) for line in wrap(text, PAGE, first, rest)]
 
 
 def _brief(words: str) -> str:
@@ -418,7 +418,7 @@ def _excerpt(mark: Mark | None, indent: str, columns: int | None) -> list[Line]:
 # ---------------------------------------------------------------------------- what a trace says
 
 
-def blocked_of(trace: Trace) -> dict[int, str]:
+def find_blocked(trace: Trace) -> dict[int, str]:
     """Return which ranks a trace leaves blocked (for sure, or as observed), each in which step."""
     return {
         rank.rank: rank.events[-1].label
@@ -509,7 +509,7 @@ def more(verdict: Verdict) -> list[Line]:
     for title, trace in (("predicted", verdict.predicted), ("observed", verdict.observed)):
         if trace is not None:
             text = f"    {title}: {trace.outcome}"
-            blocked = blocked_of(trace)
+            blocked = find_blocked(trace)
             if 0 < len(blocked) <= MOST_BLOCKED:
                 text += "; blocked: " + ", ".join(f"{r} in `{s}`" for r, s in blocked.items())
             lines.append(Line(text, "dim"))
@@ -572,10 +572,10 @@ def _values(result: Result, scenario: Scenario, step: Step) -> list[Line]:
     trace = verdict.observed or verdict.predicted
     if trace is None or verdict.predicted is None:
         return []
-    held = _held(scenario, trace, verdict.predicted, step)
+    held = _find_held(scenario, trace, verdict.predicted, step)
     should = held if trace is verdict.predicted else None
     if should is None:
-        should = _held(scenario, verdict.predicted, verdict.predicted, step)
+        should = _find_held(scenario, verdict.predicted, verdict.predicted, step)
     place = f"{step.mark.short}" if step.mark is not None else scenario.case
     told = "held" if verdict.observed is not None else "must hold, by the analysis"
     passes = sorted({iteration for iteration, _ in should} | {iteration for iteration, _ in held})
@@ -586,7 +586,7 @@ def _values(result: Result, scenario: Scenario, step: Step) -> list[Line]:
         ranks = sorted({rank for at, rank in (*held, *should) if at == iteration})
         for rank in ranks:
             key = iteration, rank
-            lines.append(Line(f"      rank {rank}: {_told(held.get(key), should.get(key))}"))
+            lines.append(Line(f"      rank {rank}: {_tell_held(held.get(key), should.get(key))}"))
     if not passes:
         return [Line(f"    no rank took the step at {place}", "dim")]
     if len(passes) > MOST_PASSES:
@@ -594,7 +594,7 @@ def _values(result: Result, scenario: Scenario, step: Step) -> list[Line]:
     return lines
 
 
-def _held(
+def _find_held(
     scenario: Scenario, trace: Trace, predicted: Trace, step: Step
 ) -> dict[tuple[tuple[int, ...], int], dict[str, str]]:
     """Return what each rank held after each pass of a step, as text, by iteration and rank."""
@@ -619,7 +619,7 @@ def _after_each(lane: Lane) -> Iterable[tuple[StepSpan, dict[str, str]]]:
             yield span, dict(span.values) or dict(held)
 
 
-def _told(held: Mapping[str, str] | None, should: Mapping[str, str] | None) -> str:
+def _tell_held(held: Mapping[str, str] | None, should: Mapping[str, str] | None) -> str:
     if held is None:
         return "did not reach it"
     should = should or {}

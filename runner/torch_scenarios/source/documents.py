@@ -15,7 +15,7 @@ from typing import Any, TypeVar, overload
 import msgspec
 
 from torch_scenarios.files import open_regular, read_open
-from torch_scenarios.limits import uncollected
+from torch_scenarios.limits import pause_collector
 
 #: bytes of a document; its parts, which are values and keys; levels of nesting; bits of an integer
 MOST_BYTES, MOST_PARTS, MOST_DEPTH, MOST_BITS = 1 << 27, 1 << 22, 64, 64
@@ -62,7 +62,7 @@ def decode_json(content: bytes | str, kind: type[T], *, parts: int = ...) -> T: 
 def decode_json(content: bytes | str, kind: None = None, *, parts: int = ...) -> Any: ...
 
 
-@uncollected()
+@pause_collector()
 def decode_json(
     content: bytes | str, kind: type[Any] | None = None, *, parts: int = MOST_PARTS
 ) -> Any:

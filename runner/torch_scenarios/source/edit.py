@@ -155,10 +155,10 @@ class Edit(Struct, frozen=True, kw_only=True):
 
 def splice(text: str, edits: Iterable[Edit]) -> str:
     """Return a text with edits made; of two that overlap, both must delete."""
-    return spliced(text, list(edits))[0]
+    return splice_edits(text, list(edits))[0]
 
 
-def spliced(text: str, edits: Sequence[Edit]) -> tuple[str, list[int]]:
+def splice_edits(text: str, edits: Sequence[Edit]) -> tuple[str, list[int]]:
     """Return a text with edits made, and where the text of each edit begins in it."""
     parts: list[str] = []
     starts = [0] * len(edits)
@@ -197,7 +197,7 @@ def indentation(text: str, span: Span) -> int:
     return (span.entries[0][0].start if span.entries else span.start) - line_start(text, span.start)
 
 
-def filled(text: str, empty: Span, value: str) -> Edit:
+def fill(text: str, empty: Span, value: str) -> Edit:
     """Return the edit that puts a value where nothing, or something else, stands."""
     glued = empty.start == empty.end and text[empty.start - 1 : empty.start] in {":", "-"}
     return Edit(start=empty.start, end=empty.end, text=" " + value if glued else value)
@@ -303,7 +303,7 @@ class Stated(Struct, frozen=True, kw_only=True):
         return "{" + ", ".join(f"{selector}: {value}" for selector, value in self.entries) + "}"
 
 
-def stated(
+def state_values(
     values: Mapping[int, str | None], groups: Mapping[frozenset[int], str], *, rest: bool = True
 ) -> Stated:
     """Return the fewest entries that state values; `values` maps every rank asked to its text.
@@ -371,10 +371,10 @@ class CannotWordError(Exception):
     """A value has no short form; the message says why, as the end of `x ...`."""
 
 
-def worded(value: Any) -> str:
+def word_value(value: Any) -> str:
     """Return a value as one line of flow YAML. Raises CannotWordError."""
     if isinstance(value, list | tuple) and any(_is_tensors(item) for item in value):
-        return "[" + ", ".join(worded(item) for item in value) + "]"
+        return "[" + ", ".join(word_value(item) for item in value) + "]"
     if isinstance(value, np.ndarray | np.generic):
         return _tensor(np.asarray(value))
     if isinstance(value, bool | int | float):
@@ -398,7 +398,7 @@ def _tensor(array: np.ndarray[Any, Any]) -> str:
     if array.size == 0:
         shape = list(array.shape)
         return "[]" if shape == [0] else f"{{shape: {shape}}}"
-    text = _nested(array) if array.size <= MOST else None
+    text = _write_nested(array) if array.size <= MOST else None
     if text is not None and len(text) <= LONG:
         return text
     first = array.reshape(-1)[0]
@@ -411,13 +411,13 @@ def _tensor(array: np.ndarray[Any, Any]) -> str:
     return text
 
 
-def _nested(array: np.ndarray[Any, Any]) -> str:
+def _write_nested(array: np.ndarray[Any, Any]) -> str:
     if array.ndim == 0:
         return _item(array[()])
     if array.dtype.kind == "c" and array.ndim == 1:
         # a number of its own would be text; a list of them is one expression
         return '"[' + ", ".join(_complex(item, array.dtype.name) for item in array) + ']"'
-    return "[" + ", ".join(_nested(part) for part in array) + "]"
+    return "[" + ", ".join(_write_nested(part) for part in array) + "]"
 
 
 def _item(item: Any) -> str:

@@ -249,10 +249,10 @@ class Composer:
             long = "too long" in str(error)
             hint = "write it with an exponent: 1e100" if long else None
             self._problem("bad_scalar", str(error), mark, hint)
-        self._anchored(event.anchor, node, 1, 1)
+        self._anchor(event.anchor, node, 1, 1)
         self._add(node, 1, 1)
 
-    def _mapping(self, event: Any) -> None:
+    def _open_mapping(self, event: Any) -> None:
         self._open(event, Mapping(self._start, []))
 
     def _sequence(self, event: Any) -> None:
@@ -283,7 +283,7 @@ class Composer:
             node.mark = node.entries[0][0].mark
         else:
             node.mark = self._mark(begun)
-        self._anchored(opened.anchor, node, opened.size, opened.depth)
+        self._anchor(opened.anchor, node, opened.size, opened.depth)
         self._add(node, opened.size, opened.depth)
 
     def _alias(self, event: Any) -> None:
@@ -313,7 +313,7 @@ class Composer:
 
     _taking: ClassVar[dict[type, Callable[[Composer, Any], None]]] = {
         yaml.ScalarEvent: _scalar,
-        yaml.MappingStartEvent: _mapping,
+        yaml.MappingStartEvent: _open_mapping,
         yaml.SequenceStartEvent: _sequence,
         yaml.MappingEndEvent: _close,
         yaml.SequenceEndEvent: _close,
@@ -369,7 +369,7 @@ class Composer:
             )
         top.seen.setdefault(identity, key.mark)
 
-    def _anchored(self, anchor: str | None, node: Node, size: int, depth: int) -> None:
+    def _anchor(self, anchor: str | None, node: Node, size: int, depth: int) -> None:
         if anchor is not None:
             self._anchors[anchor] = (node, size, depth)
 
@@ -450,7 +450,7 @@ def read_tree(path: str, content: bytes, *, limits: Limits) -> Node:
     Raises ScenarioError: too large, not UTF-8, not YAML, empty, several documents, duplicate
     keys, unknown tags, aliases that expand too far.
     """
-    return parse(decoded(path, content, limits), limits=limits)
+    return parse(decode(path, content, limits), limits=limits)
 
 
 def parse(source: Source, *, limits: Limits) -> Node:
@@ -480,7 +480,7 @@ def parse(source: Source, *, limits: Limits) -> Node:
     return tree
 
 
-def decoded(path: str, content: bytes, limits: Limits) -> Source:
+def decode(path: str, content: bytes, limits: Limits) -> Source:
     """Return a file's text; raises ScenarioError where it is too large or not UTF-8."""
     blank = Source(path=path, text="")
     start = Mark(source=blank, line=1, column=1)
@@ -554,7 +554,7 @@ def _yaml_problem(source: Source, error: yaml.YAMLError) -> Problem:
             # a tab that the C parser takes, unlike the pure one; the fault is another
             worded = _of_pure(source.text.replace("\t", " "), error)
         error = worded
-    return _worded(source, error)
+    return _word_error(source, error)
 
 
 def _of_pure(text: str, error: yaml.YAMLError) -> Any:
@@ -569,7 +569,7 @@ def _of_pure(text: str, error: yaml.YAMLError) -> Any:
     return error
 
 
-def _worded(source: Source, error: yaml.YAMLError) -> Problem:
+def _word_error(source: Source, error: yaml.YAMLError) -> Problem:
     said = getattr(error, "problem", None) or str(error)
     at = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     place = Mark(
@@ -591,7 +591,7 @@ def _worded(source: Source, error: yaml.YAMLError) -> Problem:
             mark=place,
             hint="replace the tab by spaces",
         )
-    special = _unclosed(source, said, place, opened) or _key_before(source, said, place)
+    special = _find_unclosed(source, said, place, opened) or _key_before(source, said, place)
     if special is not None:
         return special
     here = line[place.column - 1 : place.column]
@@ -610,7 +610,7 @@ def _worded(source: Source, error: yaml.YAMLError) -> Problem:
     )
 
 
-def _unclosed(source: Source, said: str, place: Mark, opened: Any) -> Problem | None:
+def _find_unclosed(source: Source, said: str, place: Mark, opened: Any) -> Problem | None:
     """Return the fault of a bracket: one that the next key ends, or that closes no open one."""
     line = source.line(place.line)
     here = line[place.column - 1 : place.column]

@@ -16,5 +16,5 @@ class Alone(Trainee):
         """Forward and backward, over the layers that it does not pass by."""
         self.know_loss(order, x, y)
         loss, found = yield from self.compute(self.params, order, x, y)
-        self.added(found)
+        self.add_gradients(found)
         return loss

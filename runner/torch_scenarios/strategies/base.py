@@ -35,7 +35,7 @@ from torch_scenarios.operations.placement import (
     Placement,
     call,
     chunks,
-    coded,
+    encode,
     layout_name,
 )
 
@@ -76,14 +76,14 @@ class Strategy(Declared, frozen=True):
         return {}
 
     @property
-    def computed(self) -> str:
+    def compute_dtype(self) -> str:
         """The dtype of forward and backward."""
         return "float32"
 
     @property
-    def reduced(self) -> str:
+    def reduce_dtype(self) -> str:
         """The dtype in which gradients travel."""
-        return self.computed
+        return self.compute_dtype
 
     @property
     @abstractmethod
@@ -153,21 +153,22 @@ class Model(Marked, frozen=True, kw_only=True):
     @property
     def coarse(self) -> Sequential:
         """The layers in the dtype in which ranks compute."""
-        if self.computed == "float32":
+        if self.compute_dtype == "float32":
             return self.network
-        return Coarse(layers=self.network.layers, dtype=self.computed)
+        return Coarse(layers=self.network.layers, dtype=self.compute_dtype)
 
     @property
-    def computed(self) -> str:
+    def compute_dtype(self) -> str:
         """The dtype in which ranks go forward and backward."""
-        coarse = (each.computed for each in self.parallel if each.computed != "float32")
+        coarse = (each.compute_dtype for each in self.parallel if each.compute_dtype != "float32")
         return next(coarse, "float32")
 
     @property
-    def reduced(self) -> str:
+    def reduce_dtype(self) -> str:
         """The coarsest dtype in which gradients travel."""
         return next(
-            (each.reduced for each in self.parallel if each.reduced != "float32"), "float32"
+            (each.reduce_dtype for each in self.parallel if each.reduce_dtype != "float32"),
+            "float32",
         )
 
     @property
@@ -183,7 +184,7 @@ class Model(Marked, frozen=True, kw_only=True):
         return tuple(self.network.shapes())
 
     @property
-    def held(self) -> tuple[str, ...]:
+    def value_names(self) -> tuple[str, ...]:
         """The names of what a rank holds before it trains: parameters, and buffers of layers."""
         return (*self.parameters, *self.network.buffers())
 
@@ -191,7 +192,7 @@ class Model(Marked, frozen=True, kw_only=True):
     def values(self) -> tuple[str, ...]:
         """The names that a scenario may ask for, as it writes them: `net.up.weight.grad`."""
         grads = [f"{each}.grad" for each in self.parameters]
-        own = (*self.held, *grads, "loss", "memory", LAYOUTS)
+        own = (*self.value_names, *grads, "loss", "memory", LAYOUTS)
         return tuple(f"{self.name}.{each}" for each in own)
 
     def is_distributed(self, parameter: str) -> bool:
@@ -344,28 +345,28 @@ class OneProcess:
 
     def loss(self, x: Any, y: Any) -> Array:
         """Return the loss of some rows, with the weights as they are."""
-        given, _ = self._network.forward(self._cast(), self._typed(x))
-        return (self._model.oracle_loss or self._model.loss).value(given, self._typed(y))[0]
+        given, _ = self._network.forward(self._cast(), self._convert(x))
+        return (self._model.oracle_loss or self._model.loss).value(given, self._convert(y))[0]
 
-    def learned(self, order: TrainStep) -> OneProcess:
+    def learn(self, order: TrainStep) -> OneProcess:
         """Return the process once it has gone forward and backward on the whole batch."""
         network = self._network
         loss = self._model.oracle_loss or self._model.loss
         params = self._cast()
-        given, saved = network.forward(params, self._typed(order.input))
-        _, dy = loss.value(given, self._typed(order.target))
+        given, saved = network.forward(params, self._convert(order.input))
+        _, dy = loss.value(given, self._convert(order.target))
         # all processes go back the same way: where one did not, its fault would widen a tolerance
         _, found = network.backward(params, saved, dy)
         sizes: Arrays = {}
         if self._computed is np.float64:
-            sizes = network.weighed(params, saved, dy)[2]
-        buffers = network.buffered(self.buffers, saved) if self.buffers else {}
+            sizes = network.weigh(params, saved, dy)[2]
+        buffers = network.update_buffers(self.buffers, saved) if self.buffers else {}
         if order.weight != 1.0:
             found, sizes = (
                 {name: value * value.dtype.type(order.weight) for name, value in each.items()}
                 for each in (found, sizes)
             )
-        found = {name: self._reduced(name, value) for name, value in found.items()}
+        found = {name: self._reduce(name, value) for name, value in found.items()}
         later = OneProcess(self._model, self.params, self._computed)
         later.buffers = buffers
         later.states = {name: dict(state) for name, state in self.states.items()}
@@ -375,8 +376,8 @@ class OneProcess:
             later.sizes = {name: _sum(self.sizes, name, value) for name, value in sizes.items()}
         if order.clip is not None:
             total = norm(later.grads.values())
-            later.grads = clipped(later.grads, order.clip.of_one, total)
-            later.sizes = clipped(later.sizes, order.clip.of_one, total)
+            later.grads = clip_by_norm(later.grads, order.clip.of_one, total)
+            later.sizes = clip_by_norm(later.sizes, order.clip.of_one, total)
         return later
 
     def leans(self, x: Any) -> Arrays:
@@ -386,7 +387,7 @@ class OneProcess:
         against them, move that sum the farthest; steps at random may cancel each other.
         """
         params = self._cast()
-        given, saved = self._network.forward(params, self._typed(x))
+        given, saved = self._network.forward(params, self._convert(x))
         _, grads = self._network.backward(params, saved, np.ones_like(given))
         return {
             name: np.where(grads[name] < 0, -1.0, 1.0) if name in grads else np.ones(value.shape)
@@ -413,7 +414,7 @@ class OneProcess:
         other.states = {name: dict(state) for name, state in self.states.items()}
         return other
 
-    def loaded(self, saved: OneProcess) -> OneProcess:
+    def load(self, saved: OneProcess) -> OneProcess:
         """Return the process with the weights and the optimizer's state of another."""
         names = self.params
         later = OneProcess(
@@ -423,7 +424,7 @@ class OneProcess:
         later.grads, later.sizes = self.grads, self.sizes
         return later
 
-    def _typed(self, value: Any) -> Array:
+    def _convert(self, value: Any) -> Array:
         array = np.asarray(value)
         return array.astype(self._computed) if array.dtype.kind == "f" else array
 
@@ -431,10 +432,10 @@ class OneProcess:
     def _network(self) -> Sequential:
         return self._model.network if self._computed is np.float64 else self._model.coarse
 
-    def _reduced(self, name: str, value: Array) -> Array:
+    def _reduce(self, name: str, value: Array) -> Array:
         """Return a gradient as it travels."""
         if self._computed is not np.float64:
-            value = coarse(value, self._model.reduced)
+            value = coarse(value, self._model.reduce_dtype)
         return value.astype(self.params[name].dtype)
 
     def _cast(self) -> Arrays:
@@ -503,7 +504,10 @@ class Moment:
             OneProcess(model, exact, np.float64),
             OneProcess(model, rounded, np.float32),
             OneProcess(model, shaken, np.float32),
-            bits=(coarse_bit(model.computed), coarse_bit(model.computed, model.reduced)),
+            bits=(
+                coarse_bit(model.compute_dtype),
+                coarse_bit(model.compute_dtype, model.reduce_dtype),
+            ),
         )
 
     def after(self, order: TrainStep) -> Moment:
@@ -513,8 +517,8 @@ class Moment:
         if key not in self._later:
             count = len(self.processes) + len(self._ways)
             charge(self._exact.count, order.input, processes=count, moments=1)
-            exact, rounded, shaken = (each.learned(order) for each in self.processes)
-            ways = tuple(each.learned(order) for each in self._ways)
+            exact, rounded, shaken = (each.learn(order) for each in self.processes)
+            ways = tuple(each.learn(order) for each in self._ways)
             later = Moment(exact, rounded, shaken, self._bits, ways)
             later._reached, later.steps = dict(self._reached), self.steps + 1
             later.loose = dict(self.loose)
@@ -553,14 +557,14 @@ class Moment:
                     }
                 )
 
-    def loaded(self, model: Model, saved: Moment) -> Moment:
+    def load(self, model: Model, saved: Moment) -> Moment:
         """Return the three with the weights and the state of a model that was saved."""
         key = ("load", model.name, id(saved))
         if key not in self._later:
             charge(saved.processes[0].count, (), processes=3, moments=1)
             pairs = zip(self.processes, saved.processes, strict=True)
-            exact, rounded, shaken = (mine.loaded(other) for mine, other in pairs)
-            ways = tuple(self._exact.loaded(other) for other in saved._ways)
+            exact, rounded, shaken = (mine.load(other) for mine, other in pairs)
+            ways = tuple(self._exact.load(other) for other in saved._ways)
             later = Moment(exact, rounded, shaken, self._bits, ways)
             later._reached = {
                 name: reached for name, reached in saved._reached.items() if name in exact.params
@@ -572,7 +576,7 @@ class Moment:
 
     def loss(self, x: Any, y: Any) -> tuple[Array, Off]:
         """Return the loss of some rows, and its tolerance."""
-        return self._remembered(("loss", _key(x), _key(y)), lambda process: process.loss(x, y))
+        return self._recall(("loss", _key(x), _key(y)), lambda process: process.loss(x, y))
 
     def grad(self, name: str) -> tuple[Array, Off] | None:
         """Return the gradient of a parameter, and its tolerance; None where it has none."""
@@ -581,17 +585,17 @@ class Moment:
         return self._of_grad(name)
 
     def _of_grad(self, name: str) -> tuple[Array, Off]:
-        return self._remembered(("grad", name), lambda process: process.grads[name])
+        return self._recall(("grad", name), lambda process: process.grads[name])
 
     def param(self, name: str) -> tuple[Array, Off]:
         """Return a parameter, and its tolerance: for each element where some are open."""
-        return self._remembered(("param", name), lambda process: process.params[name])
+        return self._recall(("param", name), lambda process: process.params[name])
 
     def buffer(self, name: str) -> tuple[Array, Off]:
         """Return a buffer of a layer, and its tolerance."""
-        return self._remembered(("buffer", name), lambda process: process.buffers[name])
+        return self._recall(("buffer", name), lambda process: process.buffers[name])
 
-    def _remembered(self, key: Any, value: Callable[[OneProcess], Array]) -> tuple[Array, Off]:
+    def _recall(self, key: Any, value: Callable[[OneProcess], Array]) -> tuple[Array, Off]:
         if key not in self._known:
             exact, rounded, shaken = map(value, self.processes)
             # what one process cannot hold in float32 no rank can
@@ -603,13 +607,13 @@ class Moment:
             else:
                 size = self._exact.sizes.get(key[1]) if key[0] == "grad" else None
                 most = tolerance(exact, rounded, shaken, self._bit(key), size)
-                most = self._followed(key, exact, [value(each) for each in self._ways], most)
+                most = self._follow(key, exact, [value(each) for each in self._ways], most)
             self._known[key] = held, most
         return self._known[key]
 
     def _of_reached(self, name: str, exact: Array, rounded: Array, shaken: Array) -> Array:
         """Return the tolerance of each element of a weight, from what its gradients are off by."""
-        reached = self._reached.get(name) or Reached.nothing(exact)
+        reached = self._reached.get(name) or Reached.start(exact)
         with np.errstate(invalid="ignore"):
             left = [
                 exact + np.sign(off) * np.maximum(np.abs(off) - reached.off, 0.0)
@@ -627,7 +631,7 @@ class Moment:
             )
         return reached.off + tolerance(exact, *left)
 
-    def _followed(self, key: Any, exact: Array, ways: list[Array], most: Off) -> Off:
+    def _follow(self, key: Any, exact: Array, ways: list[Array], most: Off) -> Off:
         """Return the tolerance of what depends on open elements of weights."""
         with np.errstate(invalid="ignore"):
             apart = [np.abs(each - exact) for each in ways]
@@ -728,7 +732,7 @@ class Oracle:
 
     def load(self, model: Model, saved: Oracle) -> None:
         """Go on from where another process, or this one, was saved."""
-        self._now = self._now.loaded(model, saved._now)
+        self._now = self._now.load(model, saved._now)
         if self._own is not None:
             self._own.load(model, saved.own)
 
@@ -841,7 +845,7 @@ def squares(grads: Any) -> Array:
     return np.asarray([float((each.astype(np.float64) ** 2).sum()) for each in grads], np.float32)
 
 
-def clipped(grads: Arrays, most: float, total: float) -> Arrays:
+def clip_by_norm(grads: Arrays, most: float, total: float) -> Arrays:
     """Return gradients whose norm is `most` at most, as `clip_grad_norm_` has it."""
     factor = min(1.0, most / (total + 1e-6))
     return {name: (value * factor).astype(value.dtype) for name, value in grads.items()}
@@ -897,7 +901,7 @@ class Trainee(ABC):
         network = self.model.coarse.without(order.skip)
         given, saved = network.forward(params, x)
         if self.buffers:
-            self.buffers = network.buffered(self.buffers, saved)
+            self.buffers = network.update_buffers(self.buffers, saved)
         loss, dy = self.model.loss.value(given, y)
         _, found = network.backward(params, saved, dy)
         yield from ()
@@ -928,10 +932,10 @@ class Trainee(ABC):
     def layouts(self) -> Array:
         """Return in numbers how each parameter lies, and each gradient; see `coded`."""
         names = self.model.parameters
-        rows = [coded(self.placements(each) if self.owns(each) else None) for each in names]
+        rows = [encode(self.placements(each) if self.owns(each) else None) for each in names]
         for each in names:
             there = self.visible_grad(each) is not None
-            rows.append(coded(self.placements_of_grad(each) if there else None))
+            rows.append(encode(self.placements_of_grad(each) if there else None))
         return np.asarray(rows, np.int64)
 
     def part(self, name: str, known: tuple[Array, Off], more: Off = 0.0) -> tuple[Array, Off]:
@@ -943,7 +947,7 @@ class Trainee(ABC):
         mine = off if isinstance(off, float) else self.share(name, off)
         return self.share(name, whole), mine + more
 
-    def held(self) -> Arrays:
+    def read_held(self) -> Arrays:
         """Return what the rank holds before step 1, by the names of a scenario."""
         held = {**self.params, **self.buffers}
         found = {f"{self.model.name}.{name}": value.copy() for name, value in held.items()}
@@ -955,11 +959,11 @@ class Trainee(ABC):
 
     # ------------------------------------------------------------------ one step
 
-    def ordered(self, order: TrainStep) -> TrainStep:
+    def plan_step(self, order: TrainStep) -> TrainStep:
         """Return a step as the strategy means it."""
         return order
 
-    def refused(self, given: Any) -> str | None:
+    def explain_refusal(self, given: Any) -> str | None:
         """Return why torch refuses the step, or None."""
         return None
 
@@ -986,7 +990,7 @@ class Trainee(ABC):
 
     def train(self, given: Mapping[str, Any]) -> Generator[Part, None, dict[str, Any]]:
         """Make the calls of one step; return what the rank holds, and what is unequal."""
-        order = self.ordered(TrainStep.of(given))
+        order = self.plan_step(TrainStep.of(given))
         if order.batch is not None:
             count, other = (each.shape[order.batch.dim] for each in (order.input, order.target))
             if count != other:
@@ -997,15 +1001,15 @@ class Trainee(ABC):
         if order.zero_grad:
             self.forget_gradients()
         x, y = order.local(self.caller.group, self.rank)
-        x, y = typed(x), typed(y)
+        x, y = narrow_floats(x), narrow_floats(y)
         charge(sum(value.size for value in self.whole.values()), x)
-        loss = yield from self._learned(order, x, y)
+        loss = yield from self._learn(order, x, y)
         if order.clip is not None and order.sync:
-            yield from self._clipped(order.clip)
+            yield from self._clip(order.clip)
         if order.step:
             yield from self.update()
         self.oracle.train(order)
-        found = self.compared(order, x, y, loss)
+        found = self.compare(order, x, y, loss)
         name = self.model.name
         values: dict[str, Any] = {f"{name}.loss": loss, f"{name}.memory": self.memory()}
         values[layout_name(name)] = self.layouts()
@@ -1018,25 +1022,25 @@ class Trainee(ABC):
             values[f"{name}.{each}.grad"] = None if grad is None else grad.copy()
             mine = self.params.get(each)
             values[f"{name}.{each}"] = None if mine is None else mine.copy()
-            more = self.rounding(each)
+            more = self.bound_rounding(each)
             for key, value, wanted, own in (
                 (f"{name}.{each}.grad", grad, rounded.grad(each), more[0]),
                 (f"{name}.{each}", mine, rounded.param(each), more[1]),
             ):
                 if value is not None and wanted is not None:
                     slack[key] = bound_of(value, *self.part(each, wanted, own))
-        kept, off = self._kept_of_batches()
+        kept, off = self._read_buffers()
         notes = self._new_notes()
         return {"values": values | kept, "slack": slack | off, "unequal": found, "notes": notes}
 
-    def _clipped(self, clip: Clip) -> Calls:
+    def _clip(self, clip: Clip) -> Calls:
         most = clip.most[self.rank]
         if clip.local:
-            self.grads = clipped(self.grads, most, norm(self.grads.values()))
+            self.grads = clip_by_norm(self.grads, most, norm(self.grads.values()))
         else:
             yield from self.clip(most)
 
-    def _learned(self, order: TrainStep, x: Array, y: Array) -> Generator[Part, None, Array | None]:
+    def _learn(self, order: TrainStep, x: Array, y: Array) -> Generator[Part, None, Array | None]:
         """Go forward and backward, off by rounding where the run is one that tries that out."""
         if self.caller.way is not None:
             self._move_weights(self.caller.way)
@@ -1064,7 +1068,7 @@ class Trainee(ABC):
         self._noted.update(loose)
         return tuple(f"{self.model.name}.{note}" for note in loose.values())
 
-    def _kept_of_batches(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _read_buffers(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the buffers of the layers by their names, and how far off rounding brings them."""
         name = self.model.name
         values = {f"{name}.{each}": value.copy() for each, value in self.buffers.items()}
@@ -1077,22 +1081,22 @@ class Trainee(ABC):
 
     # ------------------------------------------------------------------ checkpoints
 
-    def consolidated(self) -> Calls:
+    def consolidate(self) -> Calls:
         """Make the calls that bring the optimizer's state to the first rank, before it is saved."""
         yield from ()
 
-    def written(self) -> dict[str, Any]:
+    def make_shard(self) -> dict[str, Any]:
         """Return what the rank writes: where each part lies in the whole, the part, the state."""
         shapes = self.model.network.shapes()
         parts = {}
         for name in self.params:
             numbers = np.arange(prod(shapes[name])).reshape(shapes[name])
-            states = {key: copied(value) for key, value in self.states[name].items()}
+            states = {key: copy_value(value) for key, value in self.states[name].items()}
             parts[name] = self.share(name, numbers), self.params[name].copy(), states
         return {"parts": parts, "trained": self.oracle.copy()}
 
     @staticmethod
-    def joined(model: Model, pieces: Sequence[Mapping[str, Any]]) -> Checkpoint:
+    def join_pieces(model: Model, pieces: Sequence[Mapping[str, Any]]) -> Checkpoint:
         """Return what the ranks have written together."""
         return Checkpoint.of(model, pieces)
 
@@ -1127,9 +1131,9 @@ class Trainee(ABC):
                 for key, value in saved.states[name].items()
             }
         self.oracle.load(saved.model, saved.trained)
-        return self.told_of_weights()
+        return self.read_weights()
 
-    def told_of_weights(self) -> dict[str, Any]:
+    def read_weights(self) -> dict[str, Any]:
         """Return the weights that the rank holds, and how far off rounding may bring them."""
         name = self.model.name
         values: dict[str, Any] = {}
@@ -1140,7 +1144,7 @@ class Trainee(ABC):
             if mine is not None:
                 known = self.part(each, self.oracle.own.param(each))
                 slack[f"{name}.{each}"] = bound_of(mine, *known)
-        kept, off = self._kept_of_batches()
+        kept, off = self._read_buffers()
         return {"values": values | kept, "slack": slack | off}
 
     def forget_gradients(self) -> None:
@@ -1161,16 +1165,16 @@ class Trainee(ABC):
 
     def clip(self, most: float) -> Calls:
         """Clip the gradients, of which each rank has all."""
-        self.grads = clipped(self.grads, most, norm(self.grads.values()))
+        self.grads = clip_by_norm(self.grads, most, norm(self.grads.values()))
         yield from ()
 
     def update(self) -> Calls:
         """Let the optimizer step on what the rank holds."""
         for name in self.params:
-            self.stepped(name)
+            self.step_parameter(name)
         yield from ()
 
-    def stepped(self, name: str) -> None:
+    def step_parameter(self, name: str) -> None:
         """Let the optimizer step on one parameter, if it has a gradient."""
         grad = self.grads.get(name)
         if grad is not None:
@@ -1178,7 +1182,7 @@ class Trainee(ABC):
             with np.errstate(all="ignore"):
                 self.params[name] = optimizer.step(self.params[name], grad, self.states[name])
 
-    def added(self, found: Arrays) -> None:
+    def add_gradients(self, found: Arrays) -> None:
         """Add gradients to those that there are."""
         for name, value in found.items():
             self.grads[name] = self.grads[name] + value if name in self.grads else value
@@ -1205,11 +1209,11 @@ class Trainee(ABC):
         """Return why the strategy, as it is stated, is not one process; None where it is."""
         return None
 
-    def rounding(self, name: str) -> tuple[Off, Off]:
+    def bound_rounding(self, name: str) -> tuple[Off, Off]:
         """Return how far more a gradient and a parameter may be off than those of one process."""
         return 0.0, 0.0
 
-    def compared(self, order: TrainStep, x: Array, y: Array, loss: Array | None) -> Unequal | None:
+    def compare(self, order: TrainStep, x: Array, y: Array, loss: Array | None) -> Unequal | None:
         """Return the first value that is not what one process has; once a model."""
         if self.told:
             return None
@@ -1236,11 +1240,11 @@ class Trainee(ABC):
         for name in self.model.parameters:
             grad, wanted = self.comparable_grad(name), self.oracle.grad(name)
             if order.sync and grad is not None and wanted is not None:
-                off = self.rounding(name)[0]
+                off = self.bound_rounding(name)[0]
                 yield f"{name}.grad", grad, self.part(name, wanted, off)
         for name in self.model.parameters:
             if self.owns(name):
-                off = self.rounding(name)[1]
+                off = self.bound_rounding(name)[1]
                 yield name, self.params[name], self.part(name, self.oracle.param(name), off)
         for name, held in self.buffers.items():
             yield name, held, self.oracle.buffer(name)
@@ -1255,18 +1259,18 @@ class Trainee(ABC):
         self.loss_before, self.loss_own = self.oracle.loss(x, y), self.oracle.own.loss(x, y)
 
 
-def copied(value: Any) -> Any:
+def copy_value(value: Any) -> Any:
     """Return an array that later steps do not change, or the number itself."""
     return value.copy() if hasattr(value, "copy") else value
 
 
-def typed(value: Any) -> Array:
+def narrow_floats(value: Any) -> Array:
     """Return an array, floats in float32."""
     array = np.asarray(value)
     return array.astype(np.float32) if array.dtype.kind == "f" else array
 
 
-def doubled(array: Array) -> Array:
+def widen_floats(array: Array) -> Array:
     """Return an array, floats in float64."""
     return array.astype(np.float64) if array.dtype.kind == "f" else array
 
@@ -1369,21 +1373,21 @@ def unknown_label(network: Sequential, labels: Any) -> str | None:
     return None if stranger is None else f"no layer is called `{stranger}`: {', '.join(known)} are"
 
 
-def summed(group: Group, value: Array, op: str = "sum") -> Generator[Part, None, Array]:
+def sum_over(group: Group, value: Array, op: str = "sum") -> Generator[Part, None, Array]:
     """Reduce an array over a group, in its dtype."""
     result = value.copy()
     yield call("all_reduce", group, tensor=result, op=op)
     return result
 
 
-def redistributed_sum(group: Group, value: Array) -> Generator[Part, None, Array]:
+def sum_partial(group: Group, value: Array) -> Generator[Part, None, Array]:
     """Sum up what is Partial in a DTensor: one rank has the sum, and calls nothing."""
     if group.size == 1:
         return value
-    return (yield from summed(group, value))
+    return (yield from sum_over(group, value))
 
 
-def sliced(value: Array, sizes: Sequence[int], at: int, axis: int = 0) -> Array:
+def slice_part(value: Array, sizes: Sequence[int], at: int, axis: int = 0) -> Array:
     """Return part `at` of an array that is cut into parts of these sizes."""
     start = sum(sizes[:at])
     index = [slice(None)] * value.ndim

@@ -24,7 +24,7 @@ from torch_scenarios.modules.base import Array
 from torch_scenarios.modules.optimizer import Reached
 from torch_scenarios.operations.base import Caller, Group, Part
 from torch_scenarios.operations.placement import call
-from torch_scenarios.operations.save import told
+from torch_scenarios.operations.save import broadcast_value
 from torch_scenarios.strategies.alone import Alone
 from torch_scenarios.strategies.base import (
     Arrays,
@@ -37,10 +37,10 @@ from torch_scenarios.strategies.base import (
     TrainStep,
     apart,
     charge,
-    doubled,
     shake,
-    summed,
+    sum_over,
     weights,
+    widen_floats,
 )
 from torch_scenarios.strategies.comm_hooks import Bucket, Hook, hook_of
 from torch_scenarios.vocabulary import WORLD
@@ -101,9 +101,9 @@ class DistributedDataParallel(Strategy, frozen=True, kw_only=True):
         return hook_of(given)
 
     @property
-    def reduced(self) -> str:
+    def reduce_dtype(self) -> str:
         """The hook's dtype."""
-        return "float32" if self.comm_hook is None else self.comm_hook.reduced
+        return "float32" if self.comm_hook is None else self.comm_hook.reduce_dtype
 
     @property
     def where(self) -> str | None:
@@ -240,7 +240,7 @@ class RealStates:
         self._torch, self._zero = real.torch, real.optimizer
         self._names = [name for name, _ in real.module.named_parameters()]
 
-    def collected(self) -> dict[str, Any] | None:
+    def collect(self) -> dict[str, Any] | None:
         """Return the state of all ranks on the first of them; None on the others. All call it."""
         with weights_only(self._torch):
             self._zero.consolidate_state_dict(to=0)
@@ -366,7 +366,7 @@ class DataParallel(Alone):
 
     # ------------------------------------------------------------------ one step
 
-    def ordered(self, order: TrainStep) -> TrainStep:
+    def plan_step(self, order: TrainStep) -> TrainStep:
         """Return the step with the part of the ranks that have rows, where gradients count it.
 
         Divided by the initial world size, a rank without input is one whose gradients are zero.
@@ -388,11 +388,11 @@ class DataParallel(Alone):
     def learn(self, order: TrainStep, x: Array, y: Array) -> Generator[Part, None, Array | None]:
         """Forward and backward by itself, then the mean of the gradients."""
         if self._context is not None:
-            active = yield from summed(self._group, np.ones(1, np.float32))
+            active = yield from sum_over(self._group, np.ones(1, np.float32))
             if not self._context.divide_by_initial_world_size:
                 self._divisor = int(active[0])
             if self._context.throw_on_early_termination:
-                ended = yield from summed(self._group, np.zeros(1, np.float32))
+                ended = yield from sum_over(self._group, np.zeros(1, np.float32))
                 if ended[0]:
                     message = (
                         "Detected at least one rank that exhausted inputs. Throwing across all"
@@ -407,7 +407,7 @@ class DataParallel(Alone):
             yield from self._take(src, self.buffers)
         self._synced_before = order.sync
         if self._context is not None:
-            yield from summed(self._group, np.full(1, order.sync, np.float32))
+            yield from sum_over(self._group, np.full(1, order.sync, np.float32))
         loss = yield from super().learn(order, x, y)
         if self._rounds:
             self._know_rounding(order, x, y, loss)
@@ -416,9 +416,9 @@ class DataParallel(Alone):
             self._used.clear()
         return loss
 
-    def added(self, found: Arrays) -> None:
+    def add_gradients(self, found: Arrays) -> None:
         """Remember which parameters were used since gradients were last reduced."""
-        super().added(found)
+        super().add_gradients(found)
         self._used.update(found)
 
     @property
@@ -446,7 +446,7 @@ class DataParallel(Alone):
     def _last_of(self, *, candidate: bool) -> Generator[Part, None, int]:
         """Return the last of the ranks that are candidates, by its number in the group."""
         here = self._group.group_rank(self.rank) if candidate else -1
-        found = yield from summed(self._group, np.full(1, here, np.int64), "max")
+        found = yield from sum_over(self._group, np.full(1, here, np.int64), "max")
         return max(0, int(found[0]))
 
     def _rebuild(self) -> Calls:
@@ -475,7 +475,7 @@ class DataParallel(Alone):
             yield call("all_reduce", self._group, tensor=used.copy(), op="sum")
         lacking = [name for name in self.params if name not in self.grads]
         if lacking and not self._said.find_unused_parameters:
-            yield from self._stopped(lacking)
+            yield from self._stop(lacking)
             return
         for number, names in enumerate(self._buckets):
             held = [self.grads.get(name, np.zeros_like(self.params[name])) for name in names]
@@ -485,7 +485,7 @@ class DataParallel(Alone):
                 self.grads[name] = mean[at : at + each.size].reshape(each.shape)
                 at += each.size
         if self._counts_used:
-            counted = yield from summed(self._group, used)
+            counted = yield from sum_over(self._group, used)
             for name in (
                 each for each, count in zip(self.params, counted, strict=True) if not count
             ):
@@ -499,7 +499,7 @@ class DataParallel(Alone):
         """Whether each backward ends with the number of ranks that used each parameter."""
         return self._said.find_unused_parameters and not self._said.static_graph
 
-    def _stopped(self, lacking: Sequence[str]) -> Calls:
+    def _stop(self, lacking: Sequence[str]) -> Calls:
         """Reduce up to the first bucket that is never full; gradients stay those of the rank.
 
         Nothing is said of it before the next forward, which raises.
@@ -510,7 +510,7 @@ class DataParallel(Alone):
                 return
             yield from self._mean(number, [self.grads[each] for each in names])
 
-    def refused(self, given: Any) -> str | None:
+    def explain_refusal(self, given: Any) -> str | None:
         """Refuse a forward behind a backward that never ended, and a first one under no_sync.
 
         torch fails there on an assertion of its reducer (`expect_autograd_hooks_`): a static graph
@@ -520,13 +520,13 @@ class DataParallel(Alone):
             return "the reduction before it never ended, since not every parameter was used"
         if self._said.static_graph and not self._synced and not given["sync"]:
             return "static_graph is learnt in the first backward, which cannot be one under no_sync"
-        return super().refused(given)
+        return super().explain_refusal(given)
 
     def _mean(self, number: int, held: Sequence[Array]) -> Generator[Part, None, Array]:
         """Divide and sum up the gradients of a bucket, or let the hook do it."""
         flat = np.concatenate([each.reshape(-1) for each in held])
         if self._hook is None:
-            return (yield from summed(self._group, flat / flat.dtype.type(self._divisor)))
+            return (yield from sum_over(self._group, flat / flat.dtype.type(self._divisor)))
         names, shapes = self._buckets[number], tuple(each.shape for each in held)
         exact = None
         if self._rounds:
@@ -561,8 +561,8 @@ class DataParallel(Alone):
             for name, value in self.params.items()
         }
         charge(sum(value.size for value in params.values()), x)
-        given, saved = network.forward(params, doubled(x))
-        shaken, dy = self.model.loss.value(given, doubled(y))
+        given, saved = network.forward(params, widen_floats(x))
+        shaken, dy = self.model.loss.value(given, widen_floats(y))
         for name, value in network.backward(params, saved, dy)[1].items():
             self._exact[name] = self._exact.get(name, 0.0) + value
         if self._reached and loss is not None:
@@ -581,17 +581,17 @@ class DataParallel(Alone):
         self._exact.clear()
         self._off_grads.clear()
 
-    def stepped(self, name: str) -> None:
+    def step_parameter(self, name: str) -> None:
         """Let the optimizer step; know how far it may lead where the hook made more of rounding."""
         before, grad = self.params[name], self.grads.get(name)
-        super().stepped(name)
+        super().step_parameter(name)
         if self._rounds and grad is not None:
             off = self._off_grads.get(name, np.zeros(grad.shape))
             states, known = self.states[name], self._reached.get(name)
             reached = self.model.optimizer.reach(before, grad, off, states, known)
             self._reached[name] = self._shared["reached", name] = reached
 
-    def rounding(self, name: str) -> tuple[Off, Off]:
+    def bound_rounding(self, name: str) -> tuple[Off, Off]:
         """Return how far the hook may bring the gradient by rounding, and the weight behind it."""
         return self._off_grads.get(name, 0.0), self._off_weight(name)
 
@@ -614,7 +614,7 @@ class DataParallel(Alone):
         here = self._group.group_rank(self.rank)
         for name, owner in self.owner.items():
             if owner == here:
-                self.stepped(name)
+                self.step_parameter(name)
         for owner in range(self._group.size):
             for name in (each for each in self.owner if self.owner[each] == owner):
                 tensor = self.params[name].copy()
@@ -625,11 +625,11 @@ class DataParallel(Alone):
 
     # ------------------------------------------------------------------ checkpoints
 
-    def consolidated(self) -> Calls:
+    def consolidate(self) -> Calls:
         """With ZeRO each rank but the first sends its state to all; the first keeps it."""
         if self._zero:
             for rank in self._group.ranks[1:]:
-                yield from told(self._group, self.rank, "state", root=rank)
+                yield from broadcast_value(self._group, self.rank, "state", root=rank)
 
     def read(self, saved: Checkpoint) -> dict[str, Any]:
         """Take a checkpoint; with ZeRO keep the state of the rank's own parameters."""
@@ -651,9 +651,9 @@ class DataParallel(Alone):
             self._broken_off = False
             return {"values": {}, "slack": {}}
         last = True
-        while (yield from summed(self._group, np.zeros(1, np.float32)))[0]:
+        while (yield from sum_over(self._group, np.zeros(1, np.float32)))[0]:
             if self._context.throw_on_early_termination:
-                yield from summed(self._group, np.ones(1, np.float32))
+                yield from sum_over(self._group, np.ones(1, np.float32))
                 return {"raises": f"Rank {self.rank} exhausted all inputs."}
             yield from self._shadow()
             last = False
@@ -668,20 +668,20 @@ class DataParallel(Alone):
         )
         self.oracle = known.get(("join", self._joins, src), self.oracle).copy()
         self._joins += 1
-        return self.told_of_weights()
+        return self.read_weights()
 
     def _shadow(self) -> Calls:
         """Make the calls of a step that other ranks take."""
         yield from self._rebuild()
         if self._sends_buffers:
             yield from self._take((yield from self._last_of(candidate=False)), self.buffers)
-        synced = yield from summed(self._group, np.zeros(1, np.float32))
+        synced = yield from sum_over(self._group, np.zeros(1, np.float32))
         self._synced_before = bool(synced[0])
         if synced[0]:
             for number, names in enumerate(self._buckets):
                 yield from self._mean(number, [np.zeros_like(self.params[name]) for name in names])
             if self._said.find_unused_parameters:
-                yield from summed(self._group, np.zeros(len(self.params), np.int32))
+                yield from sum_over(self._group, np.zeros(len(self.params), np.int32))
             # torch takes the order of the parameters where it has seen none
             self._order = self._order or tuple(self.params)
             self._synced += 1

@@ -26,7 +26,7 @@ from torch_scenarios.operations.placement import (
     Placement,
     call,
     chunks,
-    padded,
+    pad,
     shard,
 )
 from torch_scenarios.strategies.alone import Alone
@@ -35,11 +35,11 @@ from torch_scenarios.strategies.base import (
     Calls,
     Strategy,
     TrainStep,
-    clipped,
-    redistributed_sum,
-    sliced,
+    clip_by_norm,
+    slice_part,
     squares,
-    summed,
+    sum_over,
+    sum_partial,
     unknown_label,
 )
 
@@ -87,14 +87,14 @@ class FullyShard(Strategy, frozen=True, kw_only=True):
         return Precision(**said)
 
     @property
-    def computed(self) -> str:
+    def compute_dtype(self) -> str:
         """The dtype of the parameters that are gathered."""
         return (self.mp_policy and self.mp_policy.param_dtype) or "float32"
 
     @property
-    def reduced(self) -> str:
+    def reduce_dtype(self) -> str:
         """The dtype in which gradients are reduced."""
-        return (self.mp_policy and self.mp_policy.reduce_dtype) or self.computed
+        return (self.mp_policy and self.mp_policy.reduce_dtype) or self.compute_dtype
 
     @property
     def broken(self) -> Mapping[str, str]:
@@ -163,7 +163,7 @@ class FullySharded(Alone):
         groups = self.caller.mesh(self._said.mesh)
         self._group: Group = groups[-1]
         self._replicas: Group | None = groups[0] if len(groups) > 1 else None
-        self._said_dtype = dtype_named(self._said.computed)
+        self._said_dtype = dtype_named(self._said.compute_dtype)
         self._padded_whole: Arrays = {}
         #: gradients of whole parameters that were not synchronised yet
         self._kept: Arrays = {}
@@ -172,7 +172,7 @@ class FullySharded(Alone):
         """Return the rank's rows."""
         part = super().share(name, whole)
         sizes = chunks(part.shape[0], self._group.size)
-        return sliced(part, sizes, self._group.group_rank(self.rank))
+        return slice_part(part, sizes, self._group.group_rank(self.rank))
 
     def placements(self, name: str) -> tuple[Placement, ...]:
         """Cut by rows over the last dimension of its mesh, and the same on an outer one."""
@@ -220,17 +220,17 @@ class FullySharded(Alone):
             learns = learns or any(each.startswith(f"{label}.") for each in names)
         return [each for each in found if each.names]
 
-    def refused(self, given: Any) -> str | None:
+    def explain_refusal(self, given: Any) -> str | None:
         """Refuse ranks between forward and backward that do not divide all of them."""
         stated = self._said.reshard_after_forward
         if type(stated) is int and self._group.size % stated:
             return f"reshard_after_forward is {stated}, which does not divide {self._group.size}"
-        return super().refused(given)
+        return super().explain_refusal(given)
 
     def _gather(self, names: tuple[str, ...], into: Arrays) -> Calls:
         """Gather the parameters of a unit, all in one call."""
         size = self._group.size
-        parts = [self._padded(name, self.params[name]) for name in names]
+        parts = [self._pad(name, self.params[name]) for name in names]
         flat = np.concatenate([each.reshape(-1) for each in parts]).astype(self._said_dtype)
         output = np.zeros(size * flat.size, flat.dtype)
         if size == 1:
@@ -260,9 +260,9 @@ class FullySharded(Alone):
         output = np.zeros(unit.over * flat.size, flat.dtype)
         yield call("all_gather_single", few, output=output, input=flat)
 
-    def _padded(self, name: str, part: Array) -> Array:
+    def _pad(self, name: str, part: Array) -> Array:
         most = max(chunks(self._rows(name), self._group.size))
-        return padded(part, 0, most)
+        return pad(part, 0, most)
 
     def _scatter(self, names: tuple[str, ...], grads: Arrays) -> Calls:
         """Reduce the gradients of a unit, of which the rank keeps its part, all in one call."""
@@ -271,9 +271,9 @@ class FullySharded(Alone):
         for name in names:
             sizes = chunks(self._rows(name), size)
             for member in range(size):
-                piece = self._padded(name, sliced(grads[name], sizes, member))
+                piece = self._pad(name, slice_part(grads[name], sizes, member))
                 pieces[member].append(piece.reshape(-1))
-        reduced = dtype_named(self._said.reduced)
+        reduced = dtype_named(self._said.reduce_dtype)
         given = np.concatenate([each for listed in pieces for each in listed]).astype(reduced)
         output = np.zeros(given.size // size, given.dtype)
         if size == 1:
@@ -282,17 +282,17 @@ class FullySharded(Alone):
             yield call("reduce_scatter_single", self._group, output=output, input=given, op="sum")
         mean = output / output.dtype.type(size)
         if self._replicas is not None:
-            mean = yield from summed(self._replicas, mean)
+            mean = yield from sum_over(self._replicas, mean)
             mean = mean / mean.dtype.type(self._replicas.size)
         mean = mean.astype(np.float32)
         start, found = 0, {}
         for name in names:
-            shape = self._padded(name, self.params[name]).shape
+            shape = self._pad(name, self.params[name]).shape
             count = int(np.prod(shape))
             rows = chunks(self._rows(name), size)[at]
             found[name] = mean[start : start + count].reshape(shape)[:rows]
             start += count
-        self.added(found)
+        self.add_gradients(found)
 
     # ------------------------------------------------------------------ a step
 
@@ -359,5 +359,5 @@ class FullySharded(Alone):
 
     def clip(self, most: float) -> Calls:
         """Clip by the norm over all ranks: one sum of a number for each parameter."""
-        total = yield from redistributed_sum(self._group, squares(self.grads.values()))
-        self.grads = clipped(self.grads, most, float(np.sqrt(total.sum())))
+        total = yield from sum_partial(self._group, squares(self.grads.values()))
+        self.grads = clip_by_norm(self.grads, most, float(np.sqrt(total.sum())))

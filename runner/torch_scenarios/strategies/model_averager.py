@@ -15,7 +15,7 @@ import numpy as np
 from torch_scenarios.modules.base import Array
 from torch_scenarios.operations.base import Caller
 from torch_scenarios.strategies.alone import Alone
-from torch_scenarios.strategies.base import Arrays, Calls, Model, Strategy, summed
+from torch_scenarios.strategies.base import Arrays, Calls, Model, Strategy, sum_over
 from torch_scenarios.strategies.data_parallel import DataParallel
 
 AVERAGERS = "torch.distributed.algorithms.model_averaging.averagers"
@@ -71,7 +71,7 @@ class Averages:
         names = [name for name in params if name in grads]
         if self._averager.turn(self._steps) and names:
             flat = np.concatenate([params[name].reshape(-1) for name in names])
-            mean = yield from summed(self._group, flat / flat.dtype.type(self._group.size))
+            mean = yield from sum_over(self._group, flat / flat.dtype.type(self._group.size))
             at = 0
             for name in names:
                 size, shape = params[name].size, params[name].shape

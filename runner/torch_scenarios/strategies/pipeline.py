@@ -197,7 +197,7 @@ def actions(schedule: str, at: int, stages: int, parts: int) -> Iterator[tuple[s
 Turn: TypeAlias = tuple[Move, ...]
 
 
-def computed(schedule: str, rank: int, size: int, stages: int, parts: int) -> list[Turn]:
+def list_turns(schedule: str, rank: int, size: int, stages: int, parts: int) -> list[Turn]:
     """Return what a rank of a schedule of several stages computes, in order."""
     if schedule == DUAL_V:
         return _in_a_dual_v(rank, size, parts)
@@ -212,10 +212,10 @@ def _one_by_one(schedule: str, rank: int, size: int, stages: int, parts: int) ->
         forward = [Move(FORWARD, stage, part) for stage in own for part in range(parts)]
         back = [(stage, part) for stage in reversed(own) for part in reversed(range(parts))]
         return [*forward, *(Move(BACKWARD, *each) for each in back)]
-    return _interleaved(own, rank, size, parts, zero_bubble=schedule == ZERO_BUBBLE)
+    return _interleave(own, rank, size, parts, zero_bubble=schedule == ZERO_BUBBLE)
 
 
-def _interleaved(own: range, rank: int, size: int, parts: int, *, zero_bubble: bool) -> list[Move]:
+def _interleave(own: range, rank: int, size: int, parts: int, *, zero_bubble: bool) -> list[Move]:
     """Some forwards to warm up, then one forward and one backward, then the backwards left."""
     a_round = parts // max(1, parts // size)
     total = len(own) * parts
@@ -368,7 +368,7 @@ def with_calls(
     known: dict[int, set[Move]] = {rank: set() for rank in orders}
 
     def calls(rank: int, move: Move) -> None:
-        sent = _sent_after(move, stages)
+        sent = _find_send(move, stages)
         if sent is None or rank_of(sent.stage) == rank:
             return
         forward = sent.kind == RECV_F
@@ -379,7 +379,7 @@ def with_calls(
     while any(left.values()):
         before = sum(map(len, left.values()))
         for rank, turns in left.items():
-            needed = [_needed(move, stages) for move in turns[0]] if turns else []
+            needed = [_find_needed(move, stages) for move in turns[0]] if turns else []
             if not turns or any(each and not known[rank] & {*each} for each in needed):
                 continue
             turn = turns.popleft()
@@ -393,7 +393,7 @@ def with_calls(
     return found
 
 
-def _needed(move: Move, stages: int) -> tuple[Move, ...]:
+def _find_needed(move: Move, stages: int) -> tuple[Move, ...]:
     """Return the moves of the same rank of which one has to come before; none: it can always go."""
     if move.kind == FORWARD and move.stage:
         return Move(RECV_F, move.stage, move.part), Move(FORWARD, move.stage - 1, move.part)
@@ -403,7 +403,7 @@ def _needed(move: Move, stages: int) -> tuple[Move, ...]:
     return ()
 
 
-def _sent_after(move: Move, stages: int) -> Move | None:
+def _find_send(move: Move, stages: int) -> Move | None:
     """Return how the neighbour receives what a move has made; None where there is none."""
     if move.kind == FORWARD and move.stage + 1 < stages:
         return Move(RECV_F, move.stage + 1, move.part)
@@ -426,7 +426,7 @@ def order_of(schedule: str, rank: int, size: int, stages: int, parts: int) -> li
         return found
     said = Pipeline(mesh="", stages=(), schedule=schedule)
     orders = {
-        each: _with_rests(computed(schedule, each, size, stages, parts), parts)
+        each: _with_rests(list_turns(schedule, each, size, stages, parts), parts)
         for each in range(size)
     }
     return with_calls(orders, lambda stage: said.rank_of(stage, size), stages)[rank]
@@ -451,7 +451,7 @@ class PipelineStage(Trainee):
         own = {name for each in self._networks.values() for name in each.shapes()}
         return {name: value for name, value in self.whole.items() if name in own}
 
-    def refused(self, given: Any) -> str | None:
+    def explain_refusal(self, given: Any) -> str | None:
         """Refuse stages that do not fit the ranks, and parts that torch cannot make."""
         order = TrainStep.of(given)
         try:
@@ -466,9 +466,9 @@ class PipelineStage(Trainee):
             return f"{stages} stages for {size} ranks"
         if said.schedule == ONE_EACH and parts < stages:
             return f"{ONE_EACH} of {stages} stages takes as many microbatches, or more"
-        return self._refused_of_several(stages, parts, size)
+        return self._explain_refusal_of_several(stages, parts, size)
 
-    def _refused_of_several(self, stages: int, parts: int, size: int) -> str | None:
+    def _explain_refusal_of_several(self, stages: int, parts: int, size: int) -> str | None:
         schedule = self._said.schedule
         if schedule in SINGLE:
             return None
@@ -517,7 +517,7 @@ class PipelineStage(Trainee):
                 sent.append(handle)
                 yield self._call("isend", peer, value.copy(), handle)
             elif kind == FORWARD:
-                yield from self._arrived(waited, (RECV_F, stage, part))
+                yield from self._arrive(waited, (RECV_F, stage, part))
                 y_, saved[key] = self._networks[stage].forward(self.params, entered[key])
                 made[key] = y_
                 if stage < last:
@@ -525,19 +525,19 @@ class PipelineStage(Trainee):
                 else:
                     losses[part], back[key] = self.model.loss.value(y_, ys[part])
             elif kind == BY_WEIGHT:
-                self.added(grads.pop(key))
+                self.add_gradients(grads.pop(key))
             else:
-                yield from self._arrived(waited, (RECV_B, stage, part))
+                yield from self._arrive(waited, (RECV_B, stage, part))
                 dx, found = self._networks[stage].backward(self.params, saved.pop(key), back[key])
                 back[stage - 1, part] = dx
                 if kind == BACKWARD:
-                    self.added(found)
+                    self.add_gradients(found)
                 else:
                     grads[key] = found
         yield from self._wait(sent)
-        return self._finished(losses)
+        return self._finish(losses)
 
-    def _finished(self, losses: Mapping[int, Array]) -> Array | None:
+    def _finish(self, losses: Mapping[int, Array]) -> Array | None:
         """Divide the gradients, and return the loss where it is known."""
         parts = self._said.n_microbatches
         if self._said.scale_grads:
@@ -569,7 +569,7 @@ class PipelineStage(Trainee):
             operation=made.operation, group=made.group, arguments=made.arguments, handle=handle
         )
 
-    def _arrived(self, waited: dict[tuple[str, int, int], str], key: Any) -> Calls:
+    def _arrive(self, waited: dict[tuple[str, int, int], str], key: Any) -> Calls:
         handle = waited.pop(key, None)
         yield from self._wait([] if handle is None else [handle])
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from torch_scenarios.operations.base import Caller, Group, Issued
-from torch_scenarios.operations.placement import coded, layout_name, of_torch
+from torch_scenarios.operations.placement import encode, layout_name, of_torch
 from torch_scenarios.strategies.base import Clip, Model, TrainStep, weights
 from torch_scenarios.vocabulary import WORLD
 
@@ -83,7 +83,7 @@ class Real:
             for name, param in self.module.named_parameters():
                 param.copy_(given[name])
 
-    def held(self) -> dict[str, Any]:
+    def read_held(self) -> dict[str, Any]:
         """Return what the rank holds before step 1, by the names of a scenario."""
         params = self._parameters()
         held = {**params, **dict(self.module.named_buffers())}
@@ -94,13 +94,13 @@ class Real:
         """Return in numbers how each parameter lies, and each gradient."""
         known = [params.get(each) for each in self.model.parameters]
         grads = [None if each is None else each.grad for each in known]
-        rows = [coded(of_torch(each)) for each in (*known, *grads)]
+        rows = [encode(of_torch(each)) for each in (*known, *grads)]
         return self.torch.tensor(rows, dtype=self.torch.int64)
 
     def _parameters(self) -> dict[str, Any]:
         return dict(self.module.named_parameters())
 
-    def refused(self, given: Any) -> str | None:
+    def explain_refusal(self, given: Any) -> str | None:
         """Return nothing: torch itself refuses."""
         return None
 
@@ -115,13 +115,13 @@ class Real:
         if self.joining is not None:
             self.joining.enter()
         try:
-            return self._trained(order, x, y)
+            return self._train(order, x, y)
         except Exception:
             if self.joining is not None:
                 self.joining.break_off()
             raise
 
-    def _trained(self, order: TrainStep, x: Any, y: Any) -> dict[str, Any]:
+    def _train(self, order: TrainStep, x: Any, y: Any) -> dict[str, Any]:
         self.module.passed_by = order.skip
         if order.zero_grad:
             self.optimizer.zero_grad()
@@ -160,7 +160,7 @@ class Real:
     def leave(self) -> dict[str, Any]:
         """Leave the context of ranks with uneven inputs; return what the rank holds then."""
         self.joining.leave()
-        return {name: value.clone() for name, value in self.held().items()}
+        return {name: value.clone() for name, value in self.read_held().items()}
 
     # ------------------------------------------------------------------ checkpoints
 
@@ -168,16 +168,16 @@ class Real:
         """Write what the ranks of the model hold into the run's own folder."""
         dcp = import_module("torch.distributed.checkpoint")
         group = None if members.name == WORLD else self.handle(members.name)
-        with caught(dcp):
-            dcp.save(self._kept(), checkpoint_id=self._at(name), process_group=group)
+        with catch_errors(dcp):
+            dcp.save(self._keep(), checkpoint_id=self._at(name), process_group=group)
 
     def restore(self, name: str, members: Group) -> dict[str, Any]:
         """Read the rank's part of what was written; return what it holds then."""
         dcp = import_module("torch.distributed.checkpoint")
         state_dict = import_module("torch.distributed.checkpoint.state_dict")
         group = None if members.name == WORLD else self.handle(members.name)
-        kept = self._kept() if self.state_of_all is None else self._room(dcp, name)
-        with caught(dcp):
+        kept = self._keep() if self.state_of_all is None else self._room(dcp, name)
+        with catch_errors(dcp):
             dcp.load(kept, checkpoint_id=self._at(name), process_group=group)
         if self.state_of_all is None:
             state_dict.set_state_dict(
@@ -196,14 +196,14 @@ class Real:
             for each, param in held.items()
         }
 
-    def _kept(self) -> dict[str, Any]:
+    def _keep(self) -> dict[str, Any]:
         state_dict = import_module("torch.distributed.checkpoint.state_dict")
         if self.state_of_all is None:
             model, optimizer = state_dict.get_state_dict(self.module, self.optimizer)
             return {"model": model, "optimizer": optimizer}
         model, optimizer = (
             state_dict.get_model_state_dict(self.module),
-            self.state_of_all.collected(),
+            self.state_of_all.collect(),
         )
         return {"model": model} if optimizer is None else {"model": model, "optimizer": optimizer}
 
@@ -265,7 +265,7 @@ class Real:
 
 
 @contextmanager
-def caught(dcp: Any) -> Iterator[None]:
+def catch_errors(dcp: Any) -> Iterator[None]:
     """Raise what went wrong with a checkpoint as an error: torch's own is a BaseException."""
     try:
         yield
@@ -296,10 +296,10 @@ def _with_passing(torch: Any, model: Model, labels: tuple[str, ...] | None = Non
         def forward(self, given: Any) -> Any:
             for label, layer in self.named_children():
                 if label not in self.passed_by:
-                    given = layer(_typed(layer, given))
+                    given = layer(_convert(layer, given))
             return given
 
-    def _typed(layer: Any, given: Any) -> Any:
+    def _convert(layer: Any, given: Any) -> Any:
         return given.long() if isinstance(layer, torch.nn.Embedding) else given
 
     built = model.network.build(torch.nn)

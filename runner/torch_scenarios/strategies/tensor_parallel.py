@@ -32,10 +32,10 @@ from torch_scenarios.operations.placement import (
     Layout,
     Placement,
     chunks,
-    normalised,
+    normalise,
     partial_of,
     placement_of,
-    redistributed,
+    redistribute,
     shard,
 )
 from torch_scenarios.strategies.alone import Alone
@@ -45,11 +45,11 @@ from torch_scenarios.strategies.base import (
     LeftOutError,
     Strategy,
     TrainStep,
-    clipped,
-    redistributed_sum,
-    sliced,
+    clip_by_norm,
+    narrow_floats,
+    slice_part,
     squares,
-    typed,
+    sum_partial,
 )
 from torch_scenarios.strategies.fully_shard import FullySharded
 
@@ -128,23 +128,26 @@ class ParallelizeModule(Strategy, frozen=True, kw_only=True):
         parallel = real.torch.distributed.tensor.parallel
         tensor = real.torch.distributed.tensor
 
-        def made(placement: Placement) -> Any:
+        def make_placement(placement: Placement) -> Any:
             return tensor.Shard(placement.dim) if placement.is_shard else tensor.Replicate()
 
-        def built(style: Style) -> Any:
+        def build_style(style: Style) -> Any:
             kind, local = getattr(parallel, style.kind), {"use_local_output": style.local}
             if style.kind == SEQUENCE:
                 return kind(sequence_dim=style.input.dim, **local)
             if style.kind == ENTRY:
-                given = {"input_layouts": (made(style.input),), **local}
-                return kind(desired_input_layouts=(made(style.wanted),), **given)
+                given = {"input_layouts": (make_placement(style.input),), **local}
+                return kind(desired_input_layouts=(make_placement(style.wanted),), **given)
             if style.kind == LEAVING:
-                given = {"output_layouts": (made(style.made),), **local}
-                return kind(desired_output_layouts=(made(style.output),), **given)
-            given = {"input_layouts": made(style.input), "output_layouts": made(style.output)}
+                given = {"output_layouts": (make_placement(style.made),), **local}
+                return kind(desired_output_layouts=(make_placement(style.output),), **given)
+            given = {
+                "input_layouts": make_placement(style.input),
+                "output_layouts": make_placement(style.output),
+            }
             return kind(**given, **local)
 
-        plan = {label: built(style) for label, style in self.parallelize_plan.items()}
+        plan = {label: build_style(style) for label, style in self.parallelize_plan.items()}
         parallel.parallelize_module(real.module, real.mesh(self.device_mesh), plan)
 
 
@@ -250,7 +253,7 @@ class TensorParallel(Alone):
         if style is None or not cut:
             return whole
         axis = 0 if style.kind == COLUMN else 1
-        return sliced(whole, chunks(whole.shape[axis], self._tp.size), self._at, axis)
+        return slice_part(whole, chunks(whole.shape[axis], self._tp.size), self._at, axis)
 
     def placements(self, name: str) -> tuple[Placement, ...]:
         """Cut by features where the style cuts; a layer without a style has plain parameters."""
@@ -269,7 +272,7 @@ class TensorParallel(Alone):
 
     # ------------------------------------------------------------------ what torch refuses
 
-    def refused(self, given: Any) -> str | None:
+    def explain_refusal(self, given: Any) -> str | None:
         """Refuse features that do not divide, and plain tensors that meet distributed ones."""
         layers = dict(layers_below(self.model.network))
         for label, style in self._plan.items():
@@ -335,22 +338,22 @@ class TensorParallel(Alone):
 
     # ------------------------------------------------------------------ placements on the way
 
-    def _moved(self, value: Flowing, wanted: Placement) -> Way:
+    def _move(self, value: Flowing, wanted: Placement) -> Way:
         """Bring a distributed tensor, or its gradient, to a placement."""
         now = value.placement
         assert now is not None
-        (now, wanted) = normalised((now, wanted), len(value.shape))
+        (now, wanted) = normalise((now, wanted), len(value.shape))
         layout = Layout(
             mesh="", groups=(self._tp,), placements=(now,), shape=value.shape, rank=self.rank
         )
-        local = yield from redistributed(layout, (wanted,), value.local)
+        local = yield from redistribute(layout, (wanted,), value.local)
         return Flowing(local=local, placement=wanted, shape=value.shape)
 
-    def _taken(self, x: Flowing, placement: Placement) -> Flowing:
+    def _take(self, x: Flowing, placement: Placement) -> Flowing:
         """Take a plain tensor for one that lies so; a distributed one is what it is."""
         if x.placement is not None:
             return x
-        (lies,) = normalised((placement,), x.local.ndim)
+        (lies,) = normalise((placement,), x.local.ndim)
         shape = list(x.local.shape)
         if lies.is_shard:
             shape[lies.dim] *= self._tp.size
@@ -376,12 +379,12 @@ class TensorParallel(Alone):
         if uneven:
             terms, _ = self.model.loss.terms(made.local, self._cut(made, y))
             laid = Flowing(local=terms, placement=made.placement, shape=made.shape)
-            whole = yield from self._moved(laid, REPLICATE)
+            whole = yield from self._move(laid, REPLICATE)
             loss = np.asarray(whole.local.mean(), terms.dtype)
         grads: Arrays = {}
         yield from self._layers_back(saved, given, grads)
         if made.placement is not None and made.placement.is_shard and not uneven:
-            loss = yield from redistributed_sum(self._tp, loss.reshape(()))
+            loss = yield from sum_partial(self._tp, loss.reshape(()))
         return loss, {name: grads[name] for name in params if name in grads}
 
     def know_loss(self, order: TrainStep, x: Array, y: Array) -> None:
@@ -392,7 +395,7 @@ class TensorParallel(Alone):
             and self.caller.group(batch.group).ranks == self._tp.ranks
             and self._is_distributed(self.model.network, "", given=False)
         ):
-            x, y = typed(order.input), typed(order.target)
+            x, y = narrow_floats(order.input), narrow_floats(order.target)
         super().know_loss(order, x, y)
 
     def _gathers_its_terms(self, made: Flowing) -> bool:
@@ -412,7 +415,7 @@ class TensorParallel(Alone):
         if not placement.is_shard or y.shape == made.local.shape:
             return y
         sizes = chunks(y.shape[placement.dim], self._tp.size)
-        return sliced(y, sizes, self._at, placement.dim)
+        return slice_part(y, sizes, self._at, placement.dim)
 
     def _loss_of_a_part(self, made: Flowing, y: Array) -> tuple[Array, Flowing]:
         """Return what this rank adds to the loss, and the gradient of what it has."""
@@ -448,13 +451,13 @@ class TensorParallel(Alone):
         style = self._plan.get(name)
         entered = x
         if style is not None and style.kind != LEAVING:
-            x = yield from self._moved(self._taken(x, style.input), style.wanted)
+            x = yield from self._move(self._take(x, style.input), style.wanted)
             if style.kind == ENTRY and style.local:
                 x = Flowing(local=x.local)
         y, kept = yield from self._inside(name, layer, own, x, learns=learns)
         before = y
         if style is not None and style.kind != ENTRY:
-            y = yield from self._moved(self._taken(y, style.made), style.output)
+            y = yield from self._move(self._take(y, style.made), style.output)
             y = self._with_bias(style, layer, own, y)
             if style.local:
                 y = Flowing(local=y.local)
@@ -507,7 +510,7 @@ class TensorParallel(Alone):
         bias = own["bias"]
         assert y.placement is not None
         if y.placement.is_shard and y.placement.dim == len(y.shape) - 1:
-            bias = sliced(bias, chunks(len(bias), self._tp.size), self._at, 0)
+            bias = slice_part(bias, chunks(len(bias), self._tp.size), self._at, 0)
         local = np.asarray(y.local + bias, y.local.dtype)
         return Flowing(local=local, placement=y.placement, shape=y.shape)
 
@@ -530,26 +533,26 @@ class TensorParallel(Alone):
         entered, before, inside, learns = kept
         style = self._plan.get(name)
         if style is not None and style.kind != ENTRY:
-            made = self._taken(before, style.made)
-            (output,) = normalised((style.output,), len(made.shape))
+            made = self._take(before, style.made)
+            (output,) = normalise((style.output,), len(made.shape))
             dy = Flowing(local=dy.local, placement=output, shape=made.shape)
             # the gradient of a sum that was reduced is whole on each rank
             now = made.placement
             assert now is not None
-            dy = yield from self._moved(dy, REPLICATE if now.is_partial else now)
+            dy = yield from self._move(dy, REPLICATE if now.is_partial else now)
             if before.placement is None:
                 dy = Flowing(local=dy.local)
         dx = yield from self._inside_back(name, layer, own, inside, dy, grads, learns=learns)
         if style is None or style.kind == LEAVING:
             return dx
-        taken = self._taken(entered, style.input)
+        taken = self._take(entered, style.input)
         now, shape = taken.placement, taken.shape
         assert now is not None
         if dx.placement is None:
-            (wanted,) = normalised((style.wanted,), len(shape))
+            (wanted,) = normalise((style.wanted,), len(shape))
             dx = Flowing(local=dx.local, placement=wanted, shape=shape)
         if learns:
-            dx = yield from self._moved(dx, now)
+            dx = yield from self._move(dx, now)
         return Flowing(local=dx.local) if entered.placement is None else dx
 
     def _inside_back(
@@ -617,13 +620,13 @@ class TensorParallel(Alone):
         for name, value in self.grads.items():
             # a partial sum is reduced for its norm, and stays one
             left = name in self._partial and not self._summed
-            known[name] = (yield from redistributed_sum(self._tp, value)) if left else value
+            known[name] = (yield from sum_partial(self._tp, value)) if left else value
         total = yield from self._norms(squares(known.values()))
-        self.grads = clipped(self.grads, most, float(np.sqrt(total.sum())))
+        self.grads = clip_by_norm(self.grads, most, float(np.sqrt(total.sum())))
 
     def _norms(self, found: Array) -> Way:
         parts = [1 if self._is_cut(name) else self._tp.size for name in self.grads]
-        return (yield from redistributed_sum(self._tp, found / np.asarray(parts, np.float32)))
+        return (yield from sum_partial(self._tp, found / np.asarray(parts, np.float32)))
 
     def _is_cut(self, name: str) -> bool:
         whole = self.whole[name]
@@ -645,7 +648,7 @@ class TensorParallel(Alone):
         if not self._summed:
             for name in partial:
                 for _ in range(times):
-                    self._whole_grads[name] = yield from redistributed_sum(self._tp, kept[name])
+                    self._whole_grads[name] = yield from sum_partial(self._tp, kept[name])
                 self.grads[name] = self._whole_grads[name]
         yield from super().update()
         self.grads |= kept
@@ -667,15 +670,15 @@ class FullyShardedTensorParallel(FullySharded, TensorParallel):
         TensorParallel.settle(self)
         FullySharded.settle(self)
 
-    def refused(self, given: Any) -> str | None:
+    def explain_refusal(self, given: Any) -> str | None:
         """Refuse what the cutting of layers refuses."""
-        return TensorParallel.refused(self, given)
+        return TensorParallel.explain_refusal(self, given)
 
     def clip(self, most: float) -> Calls:
         """Clip by the norm over both dimensions."""
-        total = yield from redistributed_sum(self._group, squares(self.grads.values()))
+        total = yield from sum_partial(self._group, squares(self.grads.values()))
         total = yield from self._norms(total)
-        self.grads = clipped(self.grads, most, float(np.sqrt(total.sum())))
+        self.grads = clip_by_norm(self.grads, most, float(np.sqrt(total.sum())))
 
     def compute(
         self, params: Arrays, order: TrainStep, x: Array, y: Array
@@ -703,7 +706,7 @@ class FullyShardedTensorParallel(FullySharded, TensorParallel):
             self._left.discard(name)
             before = self._kept.pop(name, None)
             value = grads[name] if before is None else grads[name] + before
-            grads[name] = yield from redistributed_sum(self._tp, value)
+            grads[name] = yield from sum_partial(self._tp, value)
 
     def _scatter(self, names: tuple[str, ...], grads: Arrays) -> Calls:
         """Sum partial gradients up over the positions first."""

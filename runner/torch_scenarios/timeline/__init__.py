@@ -12,9 +12,9 @@ from torch_scenarios.timeline.codec import (
     VERSION,
     TimelineError,
     from_json,
-    packed,
+    pack,
     to_json,
-    unpacked,
+    unpack,
 )
 from torch_scenarios.timeline.model import (
     STUCK,
@@ -42,8 +42,8 @@ __all__ = [
     "TimelineError",
     "ends_of",
     "from_json",
-    "packed",
+    "pack",
     "timeline",
     "to_json",
-    "unpacked",
+    "unpack",
 ]

@@ -77,8 +77,8 @@ class Texts:
         if isinstance(value, Undefined):
             return f"undefined ({value.cause})"
         if isinstance(value, list) and any(isinstance(item, np.ndarray) for item in value):
-            return shortened(f"[{', '.join(map(self.of, value))}]")
-        return shortened(repr(value))
+            return shorten(f"[{', '.join(map(self.of, value))}]")
+        return shorten(repr(value))
 
     def _tensor(self, value: NDArray[Any]) -> str:
         if value.size > MOST_ELEMENTS:
@@ -88,11 +88,11 @@ class Texts:
         if known is None:
             name = dtype_name(value.dtype)
             suffix = "" if name == DEFAULT_DTYPE else f" {name}"
-            known = self._known[key] = f"{_nested(_plain(value).tolist())}{suffix}"
+            known = self._known[key] = f"{_write_nested(_plain(value).tolist())}{suffix}"
         return known
 
 
-def shortened(text: str, most: int = MOST_CHARACTERS) -> str:
+def shorten(text: str, most: int = MOST_CHARACTERS) -> str:
     """Return a text of at most `most` characters, on one line."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
@@ -112,9 +112,9 @@ def _plain(value: NDArray[Any]) -> NDArray[Any]:
     return value if value.dtype.kind in "biufc" else value.astype(np.float64)
 
 
-def _nested(value: Any) -> str:
+def _write_nested(value: Any) -> str:
     if isinstance(value, list):
-        return f"[{', '.join(map(_nested, value))}]"
+        return f"[{', '.join(map(_write_nested, value))}]"
     return _number(value)
 
 
@@ -195,12 +195,12 @@ class Handles:
     def of(self, step: Step) -> tuple[str, ...]:
         """Return the names of a `wait`'s handles here; none where a selector needs a run."""
         form = next(iter(step.arguments.values()), None)
-        chosen = self._chosen(form) if isinstance(form, PerRank) else form
+        chosen = self._choose(form) if isinstance(form, PerRank) else form
         if not isinstance(chosen, Constant):
             return ()
         return (chosen.value,) if isinstance(chosen.value, str) else tuple(chosen.value)
 
-    def _chosen(self, form: PerRank[Constant]) -> Constant | None:
+    def _choose(self, form: PerRank[Constant]) -> Constant | None:
         if self._process is None:
             self._process = Process(self._plan, self._rank, numpy_arrays(), initialise=False)
         try:
@@ -244,7 +244,7 @@ def rows_of(trace: Trace, predicted: Trace | None) -> list[LaneRow]:
             row.links = [rank.links.get(position, ()) for position in range(len(events))]
             row.labels = [event.label for event in events]
             continue
-        known = _known(source) if source else {}
+        known = _list_known(source) if source else {}
         row.initial = {**(source.initial if source else {}), **rank.initial}
         for instance in _instances(events):
             links, label = known.get(instance, ((), None))
@@ -253,7 +253,7 @@ def rows_of(trace: Trace, predicted: Trace | None) -> list[LaneRow]:
     return rows
 
 
-def _known(rank: RankTrace) -> dict[Instance, tuple[tuple[str, ...], str | None]]:
+def _list_known(rank: RankTrace) -> dict[Instance, tuple[tuple[str, ...], str | None]]:
     """Return the links and the label of each instance that the reference saw a rank take."""
     events = tuple(rank.events)
     return {
@@ -377,7 +377,7 @@ def ends_of(name: str) -> tuple[int | None, int] | None:
     return None if found["from"] == "any" else int(found["from"]), int(found["to"])
 
 
-def settled(
+def settle_match(
     draft: GrowingMatch,
     ranks: Sequence[int],
     completed: Mapping[At, At],
@@ -405,7 +405,7 @@ def settled(
     return Match(
         name=draft.name,
         kind=draft.kind,
-        label=_told(found) if found else " ≠ ".join(draft.labels),
+        label=_tell_message(found) if found else " ≠ ".join(draft.labels),
         spans=tuple(spans),
         completed=tuple(completed.get(at, at) for at in spans),
         missing=missing,
@@ -413,7 +413,7 @@ def settled(
     )
 
 
-def _told(message: re.Match[str]) -> str:
+def _tell_message(message: re.Match[str]) -> str:
     sender = "anyone" if message["from"] == "any" else message["from"]
     tag = "" if message["tag"] == "0" else f" tag {message['tag']}"
     return f"{sender} → {message['to']}{tag}"
@@ -605,7 +605,7 @@ def _meetings(
         row.links = [tuple(sorted(links, key=order.__getitem__)) for links in row.links]
     ranks = [row.trace.rank for row in rows]
     members = _members(resolved)
-    return [settled(draft, ranks, completed, members) for draft in drafts.values()]
+    return [settle_match(draft, ranks, completed, members) for draft in drafts.values()]
 
 
 def _members(resolved: Plan) -> dict[str, tuple[int, ...]]:
@@ -656,17 +656,17 @@ def _span(row: LaneRow, position: int, place: StepPlace, texts: Texts, column: i
         state=event.state,
         column=column,
         start_s=round(event.start_s, 6),
-        end_s=_rounded(event.end_s),
-        complete_s=_rounded(event.complete_s),
+        end_s=_round(event.end_s),
+        complete_s=_round(event.complete_s),
         line=place.line,
         place=place.place,
         meetings=(*links, *row.waits[position]) if position in row.waits else links,
         values=texts.all_of(event.writes),
-        raised=_raised(event.failure),
+        raised=_tell_raised(event.failure),
     )
 
 
-def _rounded(seconds: float | None) -> float | None:
+def _round(seconds: float | None) -> float | None:
     """Return a time in whole microseconds, as it is stored."""
     return None if seconds is None else round(seconds, 6)
 
@@ -678,9 +678,9 @@ def _label(event: Event, place: StepPlace) -> str:
     return event.label
 
 
-def _raised(failure: Failure | None) -> str | None:
+def _tell_raised(failure: Failure | None) -> str | None:
     if failure is None:
         return None
     kinds = " or ".join(failure.kinds)
     words = _SOURCE_PLACE.sub("", failure.message, count=1)
-    return shortened(f"{kinds}: {words}") if words else kinds
+    return shorten(f"{kinds}: {words}") if words else kinds

@@ -38,7 +38,7 @@ class _Table:
     def at(self, row: Hashable) -> int:
         return self.rows.setdefault(row, len(self.rows))
 
-    def listed(self) -> list[Any]:
+    def list_rows(self) -> list[Any]:
         return list(self.rows)
 
 
@@ -58,7 +58,7 @@ class _Tables:
         return [number for name, text in values.items() for number in (at(name), at(text))]
 
 
-def packed(timeline: Timeline) -> dict[str, Any]:
+def pack(timeline: Timeline) -> dict[str, Any]:
     """Return a timeline as plain lists and mappings, ready for JSON."""
     tables = _Tables(timeline)
     lanes = [
@@ -82,10 +82,10 @@ def packed(timeline: Timeline) -> dict[str, Any]:
         "outcome": timeline.outcome,
         "columns": timeline.columns,
         "duration_us": _us(timeline.duration_s),
-        "steps": tables.steps.listed(),
-        "iterations": tables.iterations.listed(),
-        "texts": tables.texts.listed(),
-        "meetings": [_meeting(meeting) for meeting in timeline.meetings],
+        "steps": tables.steps.list_rows(),
+        "iterations": tables.iterations.list_rows(),
+        "texts": tables.texts.list_rows(),
+        "meetings": [_pack_match(meeting) for meeting in timeline.meetings],
         "lanes": lanes,
         "edges": [[e.waiter, e.peer, e.because, e.cycle, e.sure] for e in timeline.edges],
         "faults": [[f.name, f.prose, list(f.ranks), f.line, list(f.odd)] for f in timeline.faults],
@@ -113,7 +113,7 @@ def _span(tables: _Tables, span: StepSpan, at: At) -> list[Any]:
     return row
 
 
-def _meeting(meeting: Match) -> list[Any]:
+def _pack_match(meeting: Match) -> list[Any]:
     apart = meeting.completed != meeting.spans
     return [
         meeting.name,
@@ -140,8 +140,8 @@ class TimelineError(ValueError):
     """A text that is no timeline of ours: truncated, of a newer version, something else."""
 
 
-def unpacked(found: object) -> Timeline:
-    """Return the timeline of what :func:`packed` gave. Raises TimelineError."""
+def unpack(found: object) -> Timeline:
+    """Return the timeline of what :func:`pack` gave. Raises TimelineError."""
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         message = "this is not a timeline of torch-scenarios"
         raise TimelineError(message)
@@ -150,13 +150,13 @@ def unpacked(found: object) -> Timeline:
         message = f"this timeline has version {version}; version {VERSION} is read here"
         raise TimelineError(message)
     try:
-        return _unpacked(found)
+        return _unpack(found)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         message = f"this timeline is damaged: {type(error).__name__}: {error}"
         raise TimelineError(message) from error
 
 
-def _unpacked(found: Mapping[str, Any]) -> Timeline:
+def _unpack(found: Mapping[str, Any]) -> Timeline:
     meetings = tuple(_read_meeting(row) for row in found["meetings"])
     calls: dict[At, list[str]] = {}
     for meeting in meetings:
@@ -257,7 +257,7 @@ def _pairs(flat: Sequence[int]) -> tuple[At, ...]:
 
 def to_json(timeline: Timeline) -> str:
     """Return a timeline as one line of JSON."""
-    return json.dumps(packed(timeline), separators=(",", ":"), ensure_ascii=False)
+    return json.dumps(pack(timeline), separators=(",", ":"), ensure_ascii=False)
 
 
 def from_json(text: str) -> Timeline:
@@ -267,4 +267,4 @@ def from_json(text: str) -> Timeline:
     except DocumentError as error:
         message = f"this is not JSON, or only a part of it: {error}"
         raise TimelineError(message) from error
-    return unpacked(found)
+    return unpack(found)

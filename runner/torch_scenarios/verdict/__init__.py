@@ -90,7 +90,7 @@ def judge(
     scenario = plan.scenario
     name = backend or (observed.backend if observed is not None else None)
     version = torch or (None if observed is None else observed.environment.get("torch"))
-    taken, all_seen = _taken(predicted, observed) if reference else (None, False)
+    taken, all_seen = _find_taken(predicted, observed) if reference else (None, False)
     try:
         parts = []
         for prediction, final in sections(scenario, predicted, observed, name, version):
@@ -112,7 +112,7 @@ def judge(
         return Verdict(
             status="INVALID", predicted=predicted, observed=observed, problems=error.problems
         )
-    merged = _left_open(scenario, predicted, observed, _merged(parts))
+    merged = _leave_open(scenario, predicted, observed, _merge(parts))
     if name is None and reference and not merged.findings:
         warned = list(warnings_of_gloo(scenario, predicted, version))
         if not warned:
@@ -125,7 +125,7 @@ def judge(
 ENDINGS = frozenset({"outcome_differs", "conduct_differs", "blocked_differs", "raises_differs"})
 
 
-def _left_open(
+def _leave_open(
     scenario: Scenario, predicted: Trace, observed: Trace | None, verdict: Verdict
 ) -> Verdict:
     """Return INCONCLUSIVE on a run in which a rank waits for what lies beyond the program.
@@ -154,14 +154,14 @@ def _left_open(
     return replace(verdict, status="INCONCLUSIVE", findings=(), reason=reason)
 
 
-def _taken(predicted: Trace, observed: Trace | None) -> tuple[Trace | None, bool]:
+def _find_taken(predicted: Trace, observed: Trace | None) -> tuple[Trace | None, bool]:
     """Return what is predicted of the order of arrival that a run took, and whether one must be.
 
     A run that did not complete may have stopped anywhere.
     """
     if observed is None or not isinstance(predicted.orders, Orders):
         return None, False
-    taken, all_seen = predicted.orders.taken(observed)
+    taken, all_seen = predicted.orders.follow(observed)
     return taken, all_seen and observed.outcome == "completes"
 
 
@@ -242,7 +242,7 @@ def _by_cause(found: Sequence[Finding]) -> tuple[Finding, ...]:
             first.setdefault(origin, len(kept))
         kept.append(finding)
     return tuple(
-        replace(each, notes=(*each.notes, *_following(follow[at]))) if at in follow else each
+        replace(each, notes=(*each.notes, *_list_following(follow[at]))) if at in follow else each
         for at, each in enumerate(kept)
     )
 
@@ -258,19 +258,19 @@ def _causes(finding: Finding) -> list[str]:
     """Return the diagnoses for which a stated value cannot be relied on."""
     if finding.code == "holds_in_some_orders":
         return ["message_race"]
-    return [each.diagnosis or "undefined_read" for each in _undefined(finding)]
+    return [each.diagnosis or "undefined_read" for each in _list_undefined(finding)]
 
 
 def _origins(finding: Finding) -> list[str]:
     """Return what left a stated value undefined: each is another one."""
-    return [f"{each.origin}: {each.cause}" for each in _undefined(finding)]
+    return [f"{each.origin}: {each.cause}" for each in _list_undefined(finding)]
 
 
-def _undefined(finding: Finding) -> list[Undefined]:
+def _list_undefined(finding: Finding) -> list[Undefined]:
     return [each.got for each in finding.differences if isinstance(each.got, Undefined)]
 
 
-def _following(findings: Sequence[Finding]) -> list[Clause]:
+def _list_following(findings: Sequence[Finding]) -> list[Clause]:
     notes = [
         Clause(f"the value of `{each.name}` that is expected here may depend on this", each.mark)
         for each in findings[:FOLLOWING]
@@ -367,7 +367,7 @@ def _distinct(warnings: Iterable[Problem]) -> tuple[Problem, ...]:
     return tuple(dict.fromkeys(warnings))
 
 
-def _merged(parts: list[Verdict]) -> Verdict:
+def _merge(parts: list[Verdict]) -> Verdict:
     """Join the verdicts on several sections: what they have in common is said once."""
     if len(parts) == 1:
         return parts[0]

@@ -19,11 +19,13 @@ HEARD = "gloo"
 
 def judge_calls(case: Case) -> list[Finding]:
     """Return the findings on what is stated of calls, and on those that are not stated."""
-    found = [finding for stated in case.final.communicates for finding in _stated(case, stated)]
-    return found or _unstated(case)
+    found = [
+        finding for stated in case.final.communicates for finding in _judge_stated(case, stated)
+    ]
+    return found or _judge_unstated(case)
 
 
-def said_by(case: Case, trace: Trace, rank: int, model: str) -> list[Issued] | None:
+def read_calls(case: Case, trace: Trace, rank: int, model: str) -> list[Issued] | None:
     """Return the calls of all steps of a model on a rank; None where nothing listened."""
     found: list[Issued] = []
     for event in trace.ranks[rank].events:
@@ -42,10 +44,10 @@ def floats(said: Iterable[Issued]) -> list[Issued]:
     return [each for each in said if "float" in each.dtype]
 
 
-def _stated(case: Case, stated: Communicates) -> list[Finding]:
+def _judge_stated(case: Case, stated: Communicates) -> list[Finding]:
     wrong: dict[tuple[Witness, str], list[int]] = {}
     for rank in range(case.scenario.world_size):
-        wanted = _wanted(case.predicted, rank, stated)
+        wanted = _find_wanted(case.predicted, rank, stated)
         if wanted is None:
             continue
         case.compared += 1
@@ -70,7 +72,7 @@ def _stated(case: Case, stated: Communicates) -> list[Finding]:
     ]
 
 
-def _wanted(memories: Memories, rank: int, stated: Communicates) -> tuple[Issued, ...] | None:
+def _find_wanted(memories: Memories, rank: int, stated: Communicates) -> tuple[Issued, ...] | None:
     if not isinstance(stated.calls, PerRank):
         return stated.calls
     process = memories.process(rank, memories.final(rank), None, None)
@@ -82,7 +84,7 @@ def _compare(
     case: Case, trace: Trace | None, rank: int, stated: Communicates, wanted: tuple[Issued, ...]
 ) -> str | None:
     """Return how a trace departs from the calls that are stated on a rank, or None."""
-    said = None if trace is None else said_by(case, trace, rank, stated.model)
+    said = None if trace is None else read_calls(case, trace, rank, stated.model)
     if said is None:
         return None
     if stated.group is not None:
@@ -96,14 +98,14 @@ def _compare(
 def difference(wanted: Sequence[Issued], said: Sequence[Issued]) -> str | None:
     """Return in words where two lists of calls part, whatever their groups; None where not."""
     for nth in range(max(len(wanted), len(said))):
-        one = shown(wanted[nth]) if nth < len(wanted) else "nothing more"
-        other = shown(said[nth]) if nth < len(said) else "nothing more"
+        one = write_call(wanted[nth]) if nth < len(wanted) else "nothing more"
+        other = write_call(said[nth]) if nth < len(said) else "nothing more"
         if one != other:
             return f"call {nth + 1} is {other}, and {one} is expected"
     return None
 
 
-def shown(each: Issued) -> str:
+def write_call(each: Issued) -> str:
     """Return a call as it is written: `all_reduce float32[58]`."""
     return f"{each.call} {each.dtype}[{each.numel}]"
 
@@ -112,7 +114,7 @@ def shown(each: Issued) -> str:
 # What is not stated: every call with numbers, in the order of its group, against the run.
 
 
-def _unstated(case: Case) -> list[Finding]:
+def _judge_unstated(case: Case) -> list[Finding]:
     run = case.run
     if run is None or run.backend != HEARD or not case.reference:
         return []

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from torch_scenarios.expressions.values import Undefined
 from torch_scenarios.model.tolerance import (
-    allowed,
     as_numbers,
+    bound_error,
     exactly,
     inexactly,
     is_array,
@@ -123,7 +123,7 @@ class _Comparison:
             return []
         numbers = as_numbers(expected)
         if numbers is None:
-            text = f"is a tensor of shape {shape}, wanted {_shown(expected)}"
+            text = f"is a tensor of shape {shape}, wanted {_show(expected)}"
             return [self.difference("shape_differs", text, expected, got)]
         if self.wanted.part is not None:
             if numbers.shape != held:
@@ -168,14 +168,14 @@ class _Comparison:
 
     def plain(self, expected: Value, got: Value) -> list[Difference]:
         if not self.wanted.has_value:
-            text = f"is {_shown(got)}, no tensor"
+            text = f"is {_show(got)}, no tensor"
             return [self.difference("value_missing", text, None, got)]
         if equal_objects(expected, got):
             return []
         if got is None:
             text = "does not exist on this rank"
             return [self.difference("value_missing", text, expected, got)]
-        text = f"is {_shown(got)}, wanted {_shown(expected)}"
+        text = f"is {_show(got)}, wanted {_show(expected)}"
         return [self.difference("value_differs", text, expected, got)]
 
     def difference(self, code: str, message: str, expected: Value, got: Value) -> Difference:
@@ -237,7 +237,7 @@ def _shapes(numbers: NDArray[Any], got: NDArray[Any]) -> str:
     return text
 
 
-def _shown(value: Value) -> str:
+def _show(value: Value) -> str:
     if is_array(value):
         return f"a tensor of shape {list(np.shape(value))}"
     text = repr(value)
@@ -266,4 +266,4 @@ def differences_beyond(
         return off
     at = None if event is None else (event.index, event.iteration)
     drift = predicted.drift(rank, at, name)
-    return off if drift is None else differences(rank, wanted, got, allowed(slack, drift))
+    return off if drift is None else differences(rank, wanted, got, bound_error(slack, drift))

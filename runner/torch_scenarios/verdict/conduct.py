@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from torch_scenarios.cost.structure import UNKNOWN
-from torch_scenarios.errors import Clause, Mark, Problem, ScenarioError, warning
+from torch_scenarios.errors import Clause, Mark, Problem, ScenarioError, make_warning
 from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE
 from torch_scenarios.expressions.values import Constant, PerRank
 from torch_scenarios.model.scenario import (
@@ -24,7 +24,7 @@ from torch_scenarios.model.scenario import (
 )
 from torch_scenarios.model.trace import Diagnosis, Event, RankTrace, Trace
 from torch_scenarios.model.traffic import Structure
-from torch_scenarios.model.versions import installed, is_version, release_of
+from torch_scenarios.model.versions import find_torch_version, is_version, release_of
 from torch_scenarios.verdict.finding import (
     Finding,
     StatedCost,
@@ -93,7 +93,7 @@ def warnings_of_gloo(
     because = f", because {forecast.because[0]}" if forecast.because else ""
     return (
         *averages,
-        warning(
+        make_warning(
             "gloo_differs",
             f"on gloo it is predicted to {_ends(forecast, predicted)}{because}",
             scenario.expect.place_of("outcome") or scenario.mark,
@@ -118,7 +118,7 @@ def _integer_averages(scenario: Scenario, predicted: Trace) -> Iterator[Problem]
     for step in steps_of(scenario.steps):
         op = step.arguments.get("op")
         if step.index in dtypes and isinstance(op, Constant) and op.value == "avg":
-            yield warning(
+            yield make_warning(
                 "gloo_differs",
                 f"gloo refuses `op: avg` of {dtypes[step.index]}, which nccl computes",
                 step.mark,
@@ -135,7 +135,7 @@ def _ends(forecast: Trace, general: Trace) -> str:
     return f"{end}, or in {' or '.join(more)}" if more else f"{end} in another way"
 
 
-def explaining(case: Case) -> tuple[str, ...]:
+def find_explaining(case: Case) -> tuple[str, ...]:
     """Return the facts of a backend that explain an outcome that the semantics do not have."""
     forecast, general = case.prediction, case.general
     outcome = case.run.outcome if case.run is not None else forecast.outcome
@@ -162,11 +162,11 @@ def judge_conduct(case: Case) -> list[Finding]:
         expect = instance.step.expect
         if expect is None or (expect.raises is None and expect.elapsed is None):
             continue
-        for finding in (*_raises(case, instance, expect), *_elapsed(case, instance, expect)):
+        for finding in (*_raises(case, instance, expect), *_judge_elapsed(case, instance, expect)):
             key = (finding.index, finding.iteration, finding.code, finding.witness, finding.prose)
             found.setdefault(key, []).append((instance.rank, finding))
     findings = [_together(entries) for entries in found.values()]
-    return findings + _raised_at_end(case)
+    return findings + _judge_end(case)
 
 
 def _together(entries: list[tuple[int, Finding]]) -> Finding:
@@ -192,13 +192,13 @@ def _raises(case: Case, instance: StepInstance, expect: Expectation) -> list[Fin
     side = instance.predicted or instance.observed
     if expect.raises is None or side is None:
         return []
-    spec = _chosen(side, expect.raises)
+    spec = _choose(side, expect.raises)
     if not isinstance(spec, RaiseSpec):
         return []
     mine = None
     if case.reference and instance.predicted is not None:
-        mine = _predicted_problem(instance.predicted.event, spec, case)
-    seen = _observed_problem(instance.observed.event, spec) if instance.observed else None
+        mine = _contradict_prediction(instance.predicted.event, spec, case)
+    seen = _contradict_run(instance.observed.event, spec) if instance.observed else None
     case.compared += 1
     mark = spec.mark or expect.mark
     witness = blame(
@@ -207,17 +207,17 @@ def _raises(case: Case, instance: StepInstance, expect: Expectation) -> list[Fin
     prose = mine or seen
     if witness is None or prose is None:
         return []
-    return [_at(_finding(instance.event, witness, "raises_differs", prose, "raises"), mark)]
+    return [_at(_make_finding(instance.event, witness, "raises_differs", prose, "raises"), mark)]
 
 
-def _chosen(side: Side, stated: PerRank[RaiseSpec] | RaiseSpec) -> RaiseSpec | None:
+def _choose(side: Side, stated: PerRank[RaiseSpec] | RaiseSpec) -> RaiseSpec | None:
     if isinstance(stated, PerRank):
         chosen = view_of(side).process().choose(stated)
         return chosen if isinstance(chosen, RaiseSpec) else None
     return stated
 
 
-def _predicted_problem(event: Event, spec: RaiseSpec, case: Case) -> str | None:
+def _contradict_prediction(event: Event, spec: RaiseSpec, case: Case) -> str | None:
     """Return how the reference contradicts the author; None where it may be as stated."""
     opened = set(case.open)
     if event.failure is not None and event.state == "raised":
@@ -232,30 +232,30 @@ def _predicted_problem(event: Event, spec: RaiseSpec, case: Case) -> str | None:
     if opened & {"error", "deadlock", "crash"}:
         return None
     if kinds & set(spec.kinds):
-        return _observed_problem(event, _known(spec, event)) if event.failure else None
+        return _contradict_run(event, _keep_known(spec, event)) if event.failure else None
     return f"would raise {_any(kinds)}, expected {_any(set(spec.kinds))}"
 
 
-def _known(spec: RaiseSpec, event: Event) -> RaiseSpec:
+def _keep_known(spec: RaiseSpec, event: Event) -> RaiseSpec:
     """Return what the analysis can tell of a spec: not the words, unless the program chose them."""
     if event.failure is not None and event.failure.own:
         return spec
     return replace(spec, contains=None)
 
 
-def _observed_problem(event: Event, spec: RaiseSpec) -> str | None:
+def _contradict_run(event: Event, spec: RaiseSpec) -> str | None:
     failure = event.failure
     if not spec.kinds:
         if failure is None:
             return None
-        return f"raised {_any(set(failure.kinds))}, expected nothing{_said(event)}"
+        return f"raised {_any(set(failure.kinds))}, expected nothing{_quote_message(event)}"
     wanted = _any(set(spec.kinds))
     if failure is None:
         return f"{_did(event)}, expected to raise {wanted}"
     if not set(failure.kinds) & set(spec.kinds):
-        return f"raised {_any(set(failure.kinds))}, expected {wanted}{_said(event)}"
+        return f"raised {_any(set(failure.kinds))}, expected {wanted}{_quote_message(event)}"
     if spec.contains is not None and spec.contains not in failure.message:
-        return f"raised {wanted} without the words {spec.contains!r}{_said(event)}"
+        return f"raised {wanted} without the words {spec.contains!r}{_quote_message(event)}"
     return None
 
 
@@ -263,7 +263,7 @@ def _did(event: Event) -> str:
     return {"done": "returned", "blocked": "did not return"}.get(event.state, f"was {event.state}")
 
 
-def _said(event: Event) -> str:
+def _quote_message(event: Event) -> str:
     words = event.failure.message.strip() if event.failure else ""
     return f": {words.splitlines()[0]}" if words else ""
 
@@ -272,7 +272,7 @@ def _any(kinds: set[str]) -> str:
     return " or ".join(sorted(kinds)) or "nothing"
 
 
-def _raised_at_end(case: Case) -> list[Finding]:
+def _judge_end(case: Case) -> list[Finding]:
     """Judge the top-level `raises`: what a rank raised that no step expected."""
     stated = case.final.at_end.raises
     if stated is None:
@@ -311,14 +311,14 @@ def _end_problem(
         if not spec.kinds:
             return None
         return f"raised nothing unexpected, expected {_any(set(spec.kinds))}"
-    problem = _observed_problem(last, _known(spec, last) if predicted else spec)
+    problem = _contradict_run(last, _keep_known(spec, last) if predicted else spec)
     return f"{problem} (in `{last.label}`)" if problem else None
 
 
 # ---------------------------------------------------------------------------- elapsed
 
 
-def _elapsed(case: Case, instance: StepInstance, expect: Expectation) -> list[Finding]:
+def _judge_elapsed(case: Case, instance: StepInstance, expect: Expectation) -> list[Finding]:
     side = instance.predicted or instance.observed
     if expect.elapsed is None or side is None:
         return []
@@ -347,7 +347,7 @@ def _elapsed(case: Case, instance: StepInstance, expect: Expectation) -> list[Fi
     prose = mine or seen
     if witness is None or prose is None:
         return []
-    return [_at(_finding(instance.event, witness, "elapsed_differs", prose, "elapsed"), mark)]
+    return [_at(_make_finding(instance.event, witness, "elapsed_differs", prose, "elapsed"), mark)]
 
 
 def _bounds(event: Event, least: float | None, most: float | None, error_s: float) -> str | None:
@@ -362,7 +362,7 @@ def _bounds(event: Event, least: float | None, most: float | None, error_s: floa
     return None
 
 
-def _finding(event: Event, witness: Witness, code: str, prose: str, name: str) -> Finding:
+def _make_finding(event: Event, witness: Witness, code: str, prose: str, name: str) -> Finding:
     return Finding(
         witness=witness,
         code=code,
@@ -392,7 +392,7 @@ def judge_blocked(case: Case) -> list[Finding]:
     found: list[Finding] = []
     static = case.reference and case.prediction.outcome in final.ends
     for rank in range(case.scenario.world_size):
-        stated = chosen_text(case.predicted, rank, final.blocked)
+        stated = choose_text(case.predicted, rank, final.blocked)
         case.compared += 1
         mine = None
         if static:
@@ -401,12 +401,12 @@ def judge_blocked(case: Case) -> list[Finding]:
         prose = mine or seen
         witness = blame(predicted=bool(mine), observed=bool(seen) if case.observed else None)
         if witness and prose:
-            place = chosen_place(case.predicted, rank, final.blocked)
-            found.append(_blocked_finding(final, witness, rank, prose, place))
+            place = choose_place(case.predicted, rank, final.blocked)
+            found.append(_make_blocked_finding(final, witness, rank, prose, place))
     return found
 
 
-def _blocked_finding(
+def _make_blocked_finding(
     final: FinalExpectation, witness: Witness, rank: int, prose: str, place: Mark | None = None
 ) -> Finding:
     whole = final.blocked.mark if final.blocked is not None else None
@@ -420,14 +420,14 @@ def _blocked_finding(
     )
 
 
-def chosen_text(memories: Memories, rank: int, stated: PerRank[str]) -> str | None:
+def choose_text(memories: Memories, rank: int, stated: PerRank[str]) -> str | None:
     """Return the text that a per-rank mapping states for a rank in the end, or None."""
     process = memories.process(rank, memories.final(rank), None, None)
     chosen = process.choose(stated)
     return None if chosen is None else str(chosen)
 
 
-def chosen_place(memories: Memories, rank: int, stated: PerRank[str]) -> Mark | None:
+def choose_place(memories: Memories, rank: int, stated: PerRank[str]) -> Mark | None:
     """Return the place of what is stated for a rank; of the whole where nothing is."""
     process = memories.process(rank, memories.final(rank), None, None)
     return process.place_of(stated)
@@ -446,13 +446,13 @@ def _position(case: Case, memories: Memories, rank: int, stated: str | None) -> 
         return f"rank {rank} is blocked in `{stuck.label}`, which `blocked:` does not state"
     if stuck is None:
         ended = found.ending if found else "not there"
-        return f"rank {rank} is not blocked (it {_ended(ended)}), you expect it in `{stated}`"
+        return f"rank {rank} is not blocked (it {_tell_end(ended)}), you expect it in `{stated}`"
     if not sure and memories is case.predicted:
         return (
             f"rank {rank} is only possibly blocked in `{stuck.label}`: an implementation may let "
             f"it pass, so `blocked:` must not state it"
         )
-    if _named(case, memories, rank, stuck, stated):
+    if _is_named(case, memories, rank, stuck, stated):
         return None
     if memories is case.observed and _possibly(case, rank, stuck):
         return None  # it may stand there before it comes to where it stands for sure
@@ -465,7 +465,7 @@ def _counts(case: Case, found: RankTrace | None) -> bool:
     return "deadlock" in case.final.ends or not gave
 
 
-def _ended(ending: str) -> str:
+def _tell_end(ending: str) -> str:
     return {"finished": "takes its last step", "raised": "raises", "died": "dies"}.get(
         ending, f"is {ending}"
     )
@@ -491,7 +491,7 @@ def _possibly(case: Case, rank: int, event: Event) -> bool:
     )
 
 
-def _named(case: Case, memories: Memories, rank: int, event: Event, stated: str) -> bool:
+def _is_named(case: Case, memories: Memories, rank: int, event: Event, stated: str) -> bool:
     """Return whether the words name the step: its name, its whole label, or the operation."""
     step = case.order.steps.get(event.index)
     if stated == event.label or (step is not None and stated == step.name):
@@ -563,7 +563,7 @@ def judge_cost(case: Case) -> list[Finding]:
         )
         if bounds is not None and value is not None and not _holds(case, name, value, bounds)
     ]
-    return [*found, *_sent_by(case, structure, stated), *_time(case, stated)]
+    return [*found, *_judge_sent(case, structure, stated), *_time(case, stated)]
 
 
 def _time(case: Case, stated: CostExpectation) -> list[Finding]:
@@ -588,7 +588,7 @@ def _time(case: Case, stated: CostExpectation) -> list[Finding]:
         return []
     prose = (
         f"the forecast is {found.time:.6g} us ({found.origin}), the expectation is "
-        f"{_told(bounds)} us; known error: {found.error}"
+        f"{_tell_bounds(bounds)} us; known error: {found.error}"
     )
     return [
         Finding(
@@ -649,7 +649,7 @@ def _within_bounds(value: float, bounds: Bounds) -> bool:
     )
 
 
-def _told(bounds: Bounds) -> str:
+def _tell_bounds(bounds: Bounds) -> str:
     if bounds.low == bounds.high and bounds.low is not None:
         return f"{bounds.low:g}"
     parts = [
@@ -675,13 +675,13 @@ def _cost_finding(case: Case, name: str, value: float, bounds: Bounds) -> Findin
     return Finding(
         witness="expectation",
         code="cost_differs",
-        prose=f"{_COSTS[name].format(value=value)}, the expectation is {_told(bounds)}",
+        prose=f"{_COSTS[name].format(value=value)}, the expectation is {_tell_bounds(bounds)}",
         mark=bounds.mark or case.final.mark,
         name=name,
     )
 
 
-def _sent_by(case: Case, structure: Structure, stated: CostExpectation) -> list[Finding]:
+def _judge_sent(case: Case, structure: Structure, stated: CostExpectation) -> list[Finding]:
     """Return the finding on the bytes that each rank sends."""
     if stated.sent_by is None:
         return []
@@ -705,7 +705,7 @@ def _sent_by(case: Case, structure: Structure, stated: CostExpectation) -> list[
     if not wrong:
         return []
     shown = "; ".join(
-        f"rank {rank} sends {sent:.12g} bytes, the expectation is {_told(bounds)}"
+        f"rank {rank} sends {sent:.12g} bytes, the expectation is {_tell_bounds(bounds)}"
         for rank, sent, bounds in wrong[:3]
     )
     more = f"; and {len(wrong) - 3} more ranks differ" if len(wrong) > 3 else ""
@@ -740,7 +740,7 @@ def judge_diagnoses(case: Case) -> list[Finding]:
         ):
             alike.setdefault((same[0].name, same[0].index), []).append(same[0])
     found: list[Finding] = []
-    found += [_undeclared(case, same) for same in alike.values()]
+    found += [_report_undeclared(case, same) for same in alike.values()]
     names = {diagnosis.name for diagnosis in case.diagnoses}
     also = {name for diagnosis in case.prediction.diagnoses for name in diagnosis.also}
     found += [
@@ -757,7 +757,7 @@ def judge_diagnoses(case: Case) -> list[Finding]:
     return found
 
 
-def _undeclared(case: Case, same: Sequence[Diagnosis]) -> Finding:
+def _report_undeclared(case: Case, same: Sequence[Diagnosis]) -> Finding:
     """Return the finding on faults of one kind at one step, of which a few are explained."""
     diagnosis, *more = same
     others = sorted({rank for each in more for rank in each.ranks})
@@ -786,7 +786,7 @@ def _shown_at(case: Case, diagnosis: Diagnosis) -> Mark | None:
     """Return where a diagnosis shows: the argument that is wrong, or the call."""
     step = case.order.steps.get(diagnosis.index)
     if step is None:
-        return _refused_group(case)
+        return _find_refused_group(case)
     form = step.arguments.get(diagnosis.argument or "")
     ranks = diagnosis.odd or diagnosis.ranks
     if form is None or not ranks:
@@ -817,7 +817,7 @@ def _help(case: Case, diagnosis: Diagnosis) -> tuple[str, ...]:
 def _outcome(case: Case) -> list[Finding]:
     stated, predicted = case.final.ends, case.prediction.outcome
     allowed = {predicted, *(case.prediction.open if case.run is None else case.open)}
-    observed = observed_outcome(case)
+    observed = find_outcome(case)
     case.compared += 1
     if observed is None:
         if not case.reference or allowed.intersection(stated) or case.own_outcome:
@@ -837,18 +837,18 @@ def _outcome(case: Case) -> list[Finding]:
     if case.reference and observed != predicted and {*stated, observed} <= meant:
         told = f"the semantics leave the outcome open ({' or '.join(sorted(allowed))}); {told}"
     if case.own_section and case.reference and observed == case.general.outcome:
-        return [_outdated(case, told)]
+        return [_report_outdated(case, told)]
     alone: Witness = "expectation" if observed in meant else "backend"
     return [_outcome_finding(case, alone, told)]
 
 
-def _outdated(case: Case, what: str) -> Finding:
+def _report_outdated(case: Case, what: str) -> Finding:
     """Return the finding that a backend no longer has the fault that its section states.
 
     The run does what the semantics say. The author was right about the versions of torch that the
     file was written with; this one is another.
     """
-    here = installed() or "as it is installed"
+    here = find_torch_version() or "as it is installed"
     meant = case.scenario.torch
     held = [each for each in meant.edges() if meant.holds(each)] if meant else []
     first = min(held, key=release_of, default=None)
@@ -893,9 +893,9 @@ def _outcome_finding(case: Case, witness: Witness, what: str) -> Finding:
         witness=witness,
         code="outcome_differs",
         prose=f"{what}; you expect {' or '.join(case.final.ends)}",
-        notes=explained[0] if explained else tuple(map(Clause, explaining(case))),
+        notes=explained[0] if explained else tuple(map(Clause, find_explaining(case))),
         mark=case.final.places.get("outcome")
-        or _ended_at(case)
+        or _find_end(case)
         or case.final.mark
         or case.scenario.mark,
         ranks=tuple(r.rank for r in (case.run or case.prediction).ranks if r.ending != "finished"),
@@ -903,7 +903,7 @@ def _outcome_finding(case: Case, witness: Witness, what: str) -> Finding:
     )
 
 
-def observed_outcome(case: Case) -> str | None:
+def find_outcome(case: Case) -> str | None:
     """Return the run's outcome; None where nothing ran.
 
     A predicted deadlock that ended because every stuck rank gave up waiting is that deadlock,
@@ -919,15 +919,15 @@ def observed_outcome(case: Case) -> str | None:
     return run.outcome
 
 
-def _ended_at(case: Case) -> Mark | None:
+def _find_end(case: Case) -> Mark | None:
     """Return the place of the first step at which a rank that died or raised came to its end."""
     ended = [rank for rank in case.prediction.ranks if rank.ending in {"died", "raised"}]
     indexes = [rank.events[-1].index for rank in ended if rank.events]
     step = case.order.steps.get(min(indexes, default=-1))
-    return step.mark if step else _refused_group(case)
+    return step.mark if step else _find_refused_group(case)
 
 
-def _refused_group(case: Case) -> Mark | None:
+def _find_refused_group(case: Case) -> Mark | None:
     """Return the place of the group that torch refuses before step 1, if there is one."""
     refused = (each for each in case.predicted.plan.creations if each.refused is not None)
     return next((creation.spec.mark for creation in refused), None)
@@ -974,7 +974,7 @@ def _dies(case: Case) -> list[Finding]:
     found: list[Finding] = []
     for rank in range(case.scenario.world_size) if final.dies is not None else ():
         assert final.dies is not None
-        stated = chosen_text(case.predicted, rank, final.dies)
+        stated = choose_text(case.predicted, rank, final.dies)
         case.compared += 1
         predicted, observed = _died(case.predicted, rank), _died(case.observed, rank)
         opened = "crash" in case.open or not case.reference or case.own_outcome
@@ -989,7 +989,7 @@ def _dies(case: Case) -> list[Finding]:
                 witness=witness,
                 code="dies_differs",
                 prose=f"rank {rank} {_death(got)}, you expect that it {_death(stated)}",
-                mark=chosen_place(case.predicted, rank, final.dies) or final.mark,
+                mark=choose_place(case.predicted, rank, final.dies) or final.mark,
                 ranks=(rank,),
                 name="dies",
             )

@@ -191,7 +191,7 @@ class Finding(Struct, frozen=True, kw_only=True):
         return tuple(map(str, self.notes))
 
     @property
-    def explained(self) -> str:
+    def explanation(self) -> str:
         """The notes in one sentence."""
         return sentence_of(self.notes)
 

@@ -31,7 +31,7 @@ from torch_scenarios.model.process import Process
 from torch_scenarios.model.scenario import Expectation, FinalExpectation, Scenario, Step, steps_of
 from torch_scenarios.model.tolerance import as_numbers
 from torch_scenarios.operations.base import Group, GroupCreation
-from torch_scenarios.operations.checks import reduced
+from torch_scenarios.operations.checks import reduce_parts
 from torch_scenarios.verdict.comparison import Wanted, differences
 from torch_scenarios.verdict.finding import Finding
 from torch_scenarios.verdict.witnesses import Case, view_at_end
@@ -99,7 +99,7 @@ def _candidates(
     inputs = _inputs(case, finding, step) if step is not None else None
     if inputs is not None:
         yield from (f"{subject} {text}" for text in _from_inputs(*inputs, wrong))
-    swapped = _swapped(wrong, _all_right(case, finding, right))
+    swapped = _hint_swapped(wrong, _all_right(case, finding, right))
     if swapped:
         yield f"{subject} {swapped}"
     if len(wrong) > 0:
@@ -175,7 +175,7 @@ def _reductions(
 
 def _gives(op: str, parts: list[NDArray[Any]], wrong: dict[int, NDArray[Any]]) -> bool:
     try:
-        value = reduced(op, parts)
+        value = reduce_parts(op, parts)
     except (TypeError, ValueError, ArithmeticError):
         return False
     return isinstance(value, np.ndarray) and all(_equal(found, value) for found in wrong.values())
@@ -202,7 +202,7 @@ def _all_right(
     return found
 
 
-def _swapped(wrong: dict[int, NDArray[Any]], right: dict[int, NDArray[Any]]) -> str | None:
+def _hint_swapped(wrong: dict[int, NDArray[Any]], right: dict[int, NDArray[Any]]) -> str | None:
     """Say so where every rank has what another should have."""
     places: dict[int, int] = {}
     for rank, value in wrong.items():
@@ -293,8 +293,8 @@ def judge_reach(case: Case) -> list[Finding]:
     memories = (case.predicted, case.observed)
     chosen = {each for known in memories if known is not None for each in known.chosen}
     units = _units(case.scenario, case.final)
-    taken = _taken(case, {unit.index for unit in units})
-    seen = {unit.place for unit in units if _seen(unit, taken, chosen)}
+    taken = _find_taken(case, {unit.index for unit in units})
+    seen = {unit.place for unit in units if _is_seen(unit, taken, chosen)}
     left = [unit for unit in units if unit.place not in seen]
     if left:
         reach = _Reach(case.predicted.plan, left, certain=_is_certain(case), taken=taken)
@@ -310,10 +310,10 @@ def judge_reach(case: Case) -> list[Finding]:
                 unit.mark,
                 "change its `ranks:` or its group, or remove the step",
             )
-    return [_finding(unit) for unit in left if unit.expects]
+    return [_make_finding(unit) for unit in left if unit.expects]
 
 
-def _finding(unit: _Unit) -> Finding:
+def _make_finding(unit: _Unit) -> Finding:
     if unit.form is None:
         prose = f"no rank takes {unit.label}, so that its expectation is never compared"
     else:
@@ -398,7 +398,7 @@ def _name(step: Step) -> str:
 # ---------------------------------------------------------------------------- what traces show
 
 
-def _taken(case: Case, wanted: set[int]) -> set[int]:
+def _find_taken(case: Case, wanted: set[int]) -> set[int]:
     """Return which of the wanted steps some rank took; looks no further than needed."""
     taken: set[int] = set()
     for trace in (case.prediction, case.run, *case.orders):
@@ -411,7 +411,7 @@ def _taken(case: Case, wanted: set[int]) -> set[int]:
     return taken
 
 
-def _seen(unit: _Unit, taken: set[int], chosen: set[int]) -> bool:
+def _is_seen(unit: _Unit, taken: set[int], chosen: set[int]) -> bool:
     if unit.form is None:
         return unit.index in taken
     return id(unit.form.branches[unit.branch][1]) in chosen
@@ -483,7 +483,7 @@ class _Reach:
         scenario = plan_.scenario
         self._lines = dict(_lines(scenario.steps, ()))
         self._needed = self._on_the_way()
-        dynamic = {name for step in steps_of(scenario.steps) for name in _created(step)}
+        dynamic = {name for step in steps_of(scenario.steps) for name in _list_created(step)}
         self._created = dynamic - plan_.names.keys()
         self._unknown = {*scenario.tensors, *scenario.objects, *plan_.introduced, *self._created}
         self._unknown |= plan_.numbers
@@ -538,7 +538,7 @@ class _Reach:
                 self._unknown.discard(variable)
             return
         try:
-            values = process.counted(step.over, variable, step.mark)
+            values = process.find_turns(step.over, variable, step.mark)
         except (ScenarioError, *CANNOT_COMPUTE):
             values = []
         for value in values:
@@ -620,7 +620,7 @@ def _lines(
         yield from _lines(step.body, (*loops, step.index))
 
 
-def _created(step: Step) -> Iterator[str]:
+def _list_created(step: Step) -> Iterator[str]:
     """Yield the names that a step gives to groups."""
     if isinstance(step.operation, GroupCreation):
         for param in step.operation.params:
@@ -637,7 +637,7 @@ def _before_creation(case: Case) -> set[int]:
     steps, loops = case.order.steps, case.order.loops
     created: dict[str, list[Step]] = {}
     for step in steps.values():
-        for name in _created(step):
+        for name in _list_created(step):
             created.setdefault(name, []).append(step)
     found: set[int] = set()
     for index, step in sorted(steps.items()):

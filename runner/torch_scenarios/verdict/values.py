@@ -14,7 +14,7 @@ from torch_scenarios.model.tolerance import same
 from torch_scenarios.model.trace import Event, RankTrace, Trace, Value
 from torch_scenarios.operations.placement import is_layout
 from torch_scenarios.verdict.comparison import Wanted, differences, differences_beyond
-from torch_scenarios.verdict.conduct import GAVE_UP, observed_outcome
+from torch_scenarios.verdict.conduct import GAVE_UP, find_outcome
 from torch_scenarios.verdict.finding import (
     Against,
     Difference,
@@ -119,10 +119,10 @@ def _follow(case: Case, predicted: RankTrace, observed: RankTrace, found: _Found
             if event.state != other.state:
                 return
             continue
-        _written(case, predicted.rank, event, other, found)
+        _compare_written(case, predicted.rank, event, other, found)
 
 
-def _written(case: Case, rank: int, event: Event, other: Event, found: _Found) -> None:
+def _compare_written(case: Case, rank: int, event: Event, other: Event, found: _Found) -> None:
     """Compare every tensor that a step may have stored into, on one rank."""
     for name, expected in event.writes.items():
         if name not in other.writes or name in case.own_names or is_layout(name):
@@ -145,7 +145,7 @@ def _compare(
     spots: dict[tuple[int, tuple[int, ...], str], _Spot],
 ) -> None:
     expected, got, slack = values
-    if _undefined(expected):
+    if _is_undefined(expected):
         return
     place, wanted = (rank, event, name), Wanted(value=expected, strict=True)
     off = differences_beyond(case.prediction, place, wanted, got, slack)
@@ -154,9 +154,9 @@ def _compare(
         spots.setdefault(key, _Spot(event=event, name=name)).differences.extend(off)
 
 
-def _undefined(value: object) -> bool:
+def _is_undefined(value: object) -> bool:
     if isinstance(value, list):
-        return any(_undefined(item) for item in value)
+        return any(_is_undefined(item) for item in value)
     return isinstance(value, Undefined)
 
 
@@ -287,7 +287,7 @@ class Values:
             for expectation in expect.values:
                 self._ask(instance.rank, expectation, *views)
         self._judge_end()
-        return [_finding(group) for group in self.groups.values()]
+        return [_make_finding(group) for group in self.groups.values()]
 
     def _judge_end(self) -> None:
         """Ask for the values at the end, of each witness who ended as the author states.
@@ -296,7 +296,7 @@ class Values:
         """
         values, stated = self.case.final.at_end.values, self.case.final.ends
         predicted = self.case.predicted if self.case.prediction.outcome in stated else None
-        observed = self.case.observed if observed_outcome(self.case) in stated else None
+        observed = self.case.observed if find_outcome(self.case) in stated else None
         for rank in range(self.case.scenario.world_size) if values else ():
             mine = view_at_end(predicted, rank) if predicted else None
             seen = view_at_end(observed, rank) if observed and _lives(observed, rank) else None
@@ -341,25 +341,27 @@ class Values:
         if view is None:
             return None
         try:
-            wanted = view.wanted(expectation) if shared is None else shared
+            wanted = view.find_wanted(expectation) if shared is None else shared
             if wanted is None:
                 return None
             wanted, got = view.find(expectation.key, wanted)
         except UndefinedRead as read:
-            return self._undefined(view, read.value, read.name, expectation.key.text)
+            return self._judge_undefined(view, read.value, read.name, expectation.key.text)
         if wanted.has_value and wanted.value is None and got is None:
             return []
         if isinstance(got, Undefined) and got.measure is not None and not wanted.has_value:
             got = got.measure
         for value in (wanted.value, got):
             if isinstance(value, Undefined):
-                return self._undefined(view, value, expectation.key.text, expectation.key.text)
+                return self._judge_undefined(
+                    view, value, expectation.key.text, expectation.key.text
+                )
         if view.memories is not self.case.observed:
             return differences(view.rank, wanted, got, slack)
         place = view.rank, view.event, expectation.key.text
         return differences_beyond(self.case.prediction, place, wanted, got, slack)
 
-    def _undefined(
+    def _judge_undefined(
         self, view: RankView, value: Undefined, name: str, key: str
     ) -> list[Difference] | None:
         if value.diagnosis == "message_race" and self.case.orders:
@@ -489,7 +491,7 @@ def _opinion(view: RankView | None, expectation: ValueExpectation) -> Wanted | N
     if view is None:
         return None
     try:
-        wanted = view.wanted(expectation)
+        wanted = view.find_wanted(expectation)
     except UndefinedRead:
         return None
     if wanted is None or wanted.unchanged or isinstance(wanted.value, Undefined):
@@ -515,16 +517,16 @@ def _blame(
         case "backend":
             return [(witness, seen or [])]
         case "reference":
-            return [(witness, [_turned(difference) for difference in mine])]
+            return [(witness, [_turn(difference) for difference in mine])]
     return [(witness, mine)]
 
 
-def _turned(difference: Difference) -> Difference:
+def _turn(difference: Difference) -> Difference:
     """Return a difference from the reference's point of view: it is the one that is off."""
     return replace(difference, message=f"in the reference {difference.message}")
 
 
-def _finding(group: _Group) -> Finding:
+def _make_finding(group: _Group) -> Finding:
     ranks = tuple(sorted({difference.rank for difference in group.differences}))
     first = group.differences[0]
     return Finding(

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from torch_scenarios.errors import Clause, Mark, Problem, ScenarioError, warning
+from torch_scenarios.errors import Clause, Mark, Problem, ScenarioError, make_warning
 from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE, is_fixed
 from torch_scenarios.expressions.functions import NumpyArrays, numpy_arrays
 from torch_scenarios.expressions.values import Expression, Form, PerRank, Typed, Undefined
@@ -31,12 +31,12 @@ from torch_scenarios.model.scenario import (
     steps_of,
 )
 from torch_scenarios.model.trace import Diagnosis, Event, RankTrace, Trace, Value
-from torch_scenarios.model.versions import installed, release_of
+from torch_scenarios.model.versions import find_torch_version, release_of
 from torch_scenarios.operations.base import Entry, Group, GroupCreation, Operation
 from torch_scenarios.operations.placement import (
-    decoded,
+    decode,
     layout_name,
-    normalised,
+    normalise,
     placement_of,
 )
 from torch_scenarios.strategies import Model, Trainee, trainee_of
@@ -88,7 +88,7 @@ class ProgramOrder:
                         own.setdefault(place, {})[iteration[depth]] = None
                 for place, values in own.items():
                     met.setdefault(place, []).append(values)
-        return {place: _merged(orders) for place, orders in met.items()}
+        return {place: _merge_orders(orders) for place, orders in met.items()}
 
     def moment(self, index: int, iteration: tuple[int, ...]) -> Moment:
         """Return the sort key of a step instance."""
@@ -106,7 +106,7 @@ class ProgramOrder:
         }
 
 
-def _merged(orders: list[dict[int, None]]) -> dict[int, int]:
+def _merge_orders(orders: list[dict[int, None]]) -> dict[int, int]:
     everything = dict.fromkeys(value for values in orders for value in values)
     listed = [list(values) for values in orders]
     if all(values == sorted(values) for values in listed):
@@ -143,7 +143,7 @@ class UndefinedRead(Exception):
         self.value = value
 
 
-def defined(process: Process, evaluate: Callable[[], T]) -> T:
+def require_defined(process: Process, evaluate: Callable[[], T]) -> T:
     """Return what `evaluate` returns. Raises UndefinedRead where it looked at such a value."""
     process.undefined_reads.clear()
     try:
@@ -157,7 +157,7 @@ def defined(process: Process, evaluate: Callable[[], T]) -> T:
     raise UndefinedRead(*process.undefined_reads[0])
 
 
-def _held_names(plan: Plan) -> Iterator[str]:
+def _find_names(plan: Plan) -> Iterator[str]:
     """Yield every name that a rank may come to hold."""
     yield from plan.scenario.tensors
     yield from plan.scenario.objects
@@ -195,7 +195,7 @@ class Memories:
         self._processes: dict[int, Process] = {}
         self._trainees: dict[tuple[int, str], Trainee | None] = {}
         self._creations: dict[int, list[tuple[Event, Group]]] = {}
-        self._nothing = dict.fromkeys(_held_names(plan))
+        self._nothing = dict.fromkeys(_find_names(plan))
         self._creates = any(
             isinstance(step.operation, GroupCreation) for step in order.steps.values()
         )
@@ -326,18 +326,18 @@ class Memories:
 
     def _join(self, process: Process, moment: Moment | None) -> None:
         """Let the process know the groups that its own `new_group` steps made before `moment`."""
-        for event, group in self._created(process):
+        for event, group in self._find_created(process):
             if moment is None or self.order.moment(event.index, event.iteration) <= moment:
                 process.join(group)
 
-    def _created(self, process: Process) -> list[tuple[Event, Group]]:
+    def _find_created(self, process: Process) -> list[tuple[Event, Group]]:
         if not self._creates:
             return []
         if process.rank not in self._creations:
-            self._creations[process.rank] = list(self._replayed(process.rank))
+            self._creations[process.rank] = list(self._replay(process.rank))
         return self._creations[process.rank]
 
-    def _replayed(self, rank: int) -> Iterator[tuple[Event, Group]]:
+    def _replay(self, rank: int) -> Iterator[tuple[Event, Group]]:
         """Yield the groups that a rank created, from what it held when it created them."""
         creates = {
             index: (step, step.operation)
@@ -398,21 +398,21 @@ class RankView(Struct, frozen=True, kw_only=True):
         if measured:
             with suppress(ScenarioError):
                 return process.evaluate(key)
-        return defined(process, lambda: process.evaluate(key))
+        return require_defined(process, lambda: process.evaluate(key))
 
-    def wanted(self, expectation: ValueExpectation) -> Wanted | None:
+    def find_wanted(self, expectation: ValueExpectation) -> Wanted | None:
         """Return what the author wants here; None where the rank is asked nothing."""
         form: Any = expectation.wanted
         process = self.memories.idle(self.rank) if is_fixed(form) else self.process()
         while isinstance(form, PerRank):
-            form = self._chosen(process, form)
+            form = self._choose(process, form)
             self.memories.chosen.add(id(form))
         if form is None:
             return None
         if isinstance(form, Unchanged):
             value = self.value(expectation.key, before=True)
             return Wanted(value=value, rtol=0.0, atol=0.0, unchanged=True)
-        found = defined(process, lambda: _wanted(process, form))
+        found = require_defined(process, lambda: _evaluate_wanted(process, form))
         return found if found.local else self._of_a_whole(expectation.key, found)
 
     def place_of(self, expectation: ValueExpectation) -> Mark | None:
@@ -449,14 +449,14 @@ class RankView(Struct, frozen=True, kw_only=True):
         if model is not None:
             at = model.parameters.index(parameter)
             at += len(model.parameters) if key.text.strip().endswith(".grad") else 0
-        placements = decoded(np.asarray(codes)[at].tolist())
+        placements = decode(np.asarray(codes)[at].tolist())
         return None if placements is None else tuple(map(str, placements))
 
     def _on(self, rank: int, key: Expression) -> Value:
         """Return what another rank holds in a name right after this step."""
         return self.memories.after(key.text.strip(), rank, self.moment)
 
-    def joined(self, key: Expression, value: Value) -> Value:
+    def join(self, key: Expression, value: Value) -> Value:
         """Return the whole of a parameter, or of its gradient, of which each rank has a part."""
         model, parameter = self._parameter(key)
         if model is None or not model.is_distributed(parameter) or value is None:
@@ -469,7 +469,7 @@ class RankView(Struct, frozen=True, kw_only=True):
             part = self._on(rank, key)
             if trainee is not None and isinstance(part, np.ndarray):
                 whole.reshape(-1)[trainee.share(parameter, numbers).reshape(-1)] = part.reshape(-1)
-        total = self.summed(key, value)
+        total = self.sum_addends(key, value)
         return total if total is not value else whole
 
     def find(self, key: Expression, wanted: Wanted) -> tuple[Wanted, Value]:
@@ -479,12 +479,12 @@ class RankView(Struct, frozen=True, kw_only=True):
         """
         found = self.value(key, measured=not wanted.has_value)
         if wanted.placements is not None:
-            listed = normalised(map(placement_of, wanted.placements), np.ndim(found))
+            listed = normalise(map(placement_of, wanted.placements), np.ndim(found))
             stated = tuple(map(str, listed))
             return replace(wanted, placements=stated, lies=self.lies(key)), found
-        return wanted, self.summed(key, found) if wanted.whole is not None else found
+        return wanted, self.sum_addends(key, found) if wanted.whole is not None else found
 
-    def summed(self, key: Expression, value: Value) -> Value:
+    def sum_addends(self, key: Expression, value: Value) -> Value:
         """Return the whole of a gradient of which each rank has its own addend."""
         model, _ = self._parameter(key)
         lies = self.lies(key) if model is not None else None
@@ -495,8 +495,8 @@ class RankView(Struct, frozen=True, kw_only=True):
         arrays = [part for part in parts if isinstance(part, np.ndarray)]
         return sum(arrays[1:], arrays[0]) if len(arrays) == group.size else value
 
-    def _chosen(self, process: Process, form: PerRank[Any]) -> Any:
-        return defined(process, lambda: process.choose(form))
+    def _choose(self, process: Process, form: PerRank[Any]) -> Any:
+        return require_defined(process, lambda: process.choose(form))
 
 
 def view_of(side: Side) -> RankView:
@@ -523,7 +523,7 @@ def view_at_end(memories: Memories, rank: int) -> RankView:
     )
 
 
-def _wanted(process: Process, form: Form) -> Wanted:
+def _evaluate_wanted(process: Process, form: Form) -> Wanted:
     if not isinstance(form, Typed):
         return Wanted(value=process.evaluate(form))
     value = process.evaluate(form.value)
@@ -579,23 +579,23 @@ def sections(
     final = scenario.expect
     if backend is not None:
         meant = _versions(scenario, torch, backend)
-        versions = {final.holding(backend, each): each for each in meant}
+        versions = {final.find_holding(backend, each): each for each in meant}
         found = []
         for sections, version in versions.items():
             stated = final.on(backend, version)
             forecast = predicted.on(backend, version)
             if not any(final.sections[number].backend for number in sections):
-                stated = _stated_on(stated, predicted, forecast, observed)
+                stated = _merge_stated(stated, predicted, forecast, observed)
             found.append((forecast, stated))
         return found
     everywhere = scenario.backends or ()
     general = not everywhere or any(name not in final.backends for name in everywhere)
     names = [*([None] if general else []), *final.backends]
     holding = {
-        (name, final.holding(name, each)): (predicted.on(name, each), final.on(name, each))
+        (name, final.find_holding(name, each)): (predicted.on(name, each), final.on(name, each))
         for name in names
         for each in _versions(scenario, torch, name)
-        if name is None or any(final.sections[at].backend for at in final.holding(name, each))
+        if name is None or any(final.sections[at].backend for at in final.find_holding(name, each))
     }
     return list(holding.values()) or [(predicted, final)]
 
@@ -612,11 +612,11 @@ def _versions(scenario: Scenario, torch: str | None, backend: str | None) -> tup
     found = [each for each in final.versions if each and (meant is None or meant.holds(each))]
     if not found:
         return (version_meant(scenario),)
-    here = installed()
+    here = find_torch_version()
     if here is not None and meant is not None and not meant.holds(here):
         here = None
-    stated = None if here is None else final.holding(backend, here)
-    known = (here if final.holding(backend, each) == stated else each for each in found)
+    stated = None if here is None else final.find_holding(backend, here)
+    known = (here if final.find_holding(backend, each) == stated else each for each in found)
     return (*known,) if backend else (None, *known)
 
 
@@ -625,12 +625,12 @@ def version_meant(scenario: Scenario) -> str | None:
     meant = scenario.torch
     if meant is None:
         return None
-    here = installed()
+    here = find_torch_version()
     edges = [each for each in ("0", *meant.edges()) if meant.holds(each)]
     return None if (here and meant.holds(here)) or not edges else max(edges, key=release_of)
 
 
-def _stated_on(
+def _merge_stated(
     general: FinalExpectation,
     predicted: Trace,
     forecast: Trace,
@@ -745,7 +745,7 @@ class Case(Struct, kw_only=True):
 
     def warn(self, code: str, message: str, mark: Mark | None, hint: str | None = None) -> None:
         """Add a warning: it changes no verdict, and a person should look at it."""
-        self.warnings.append(warning(code, message, mark, hint))
+        self.warnings.append(make_warning(code, message, mark, hint))
 
     @property
     def prediction(self) -> Trace:

@@ -321,7 +321,7 @@ class Cluster:
         try:
             trace = launch.conductor.run(plan, predicted)
         finally:
-            if self._options.isolate or launch.conductor.ended is not None:
+            if self._options.isolate or launch.conductor.end_reason is not None:
                 self._finish()
         return trace
 
@@ -338,7 +338,7 @@ class Cluster:
         world = sum(node.count for node in self._nodes)
         failure: list[str] = []
         beats = TorchLine(dist, prefix)
-        orders = Connection.sealed(dist, prefix, self._secret)
+        orders = Connection.seal(dist, prefix, self._secret)
         lines: list[TorchLine | Connection] = [beats, orders]
 
         def lose(reason: str) -> None:
@@ -349,17 +349,17 @@ class Cluster:
         leader = Leader(beats.store, prefix, self._secret, FRONT, "0", lost=lose)
         leader.start()
 
-        def lost(watch: Supervision | None = None) -> dict[int, str]:
+        def find_lost(watch: Supervision | None = None) -> dict[int, str]:
             if failure:
                 how = f"the store of this launch is out of reach: {failure[0]}"
                 return dict.fromkeys(range(world), how)
-            found = leader.nodes.lost(0.0 if watch is None else watch.silent_s - SILENT_S)
+            found = leader.nodes.find_lost(0.0 if watch is None else watch.silent_s - SILENT_S)
             return {
                 rank: how for rank, how in found.items() if watch is None or rank < watch.world_size
             }
 
-        supervisor = Supervisor(orders.store, dict, lost)
-        conductor = Conductor(torch, supervisor, world, self._options, lost=lost)
+        supervisor = Supervisor(orders.store, dict, find_lost)
+        conductor = Conductor(torch, supervisor, world, self._options, lost=find_lost)
         launch = NodesLaunch(
             leader=leader,
             lines=lines,
@@ -379,8 +379,8 @@ class Cluster:
             )
             self._tell(node, order)
         conductor.__enter__()
-        if conductor.ended is not None:  # it did not come up, or the nodes differ
-            self._unable = conductor.ended
+        if conductor.end_reason is not None:  # it did not come up, or the nodes differ
+            self._unable = conductor.end_reason
         return launch
 
     def _meet(self) -> None:

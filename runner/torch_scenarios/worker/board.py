@@ -43,7 +43,7 @@ class Copies:
         #: name -> a tensor that it held, and what copies it
         self._seen: dict[str, tuple[Any, Callable[[], Any]]] = {}
 
-    def named(self, names: tuple[str, ...]) -> list[Any]:
+    def copy_named(self, names: tuple[str, ...]) -> list[Any]:
         """Return copies of what these names hold now."""
         copies = []
         for name in names:
@@ -54,10 +54,10 @@ class Copies:
                 copies.append(self._first(name, value))
         return copies
 
-    def copying(self, names: tuple[str, ...]) -> Callable[[], list[Any]]:
+    def make_copier(self, names: tuple[str, ...]) -> Callable[[], list[Any]]:
         """Return what copies what these names hold by then, again and again."""
         if len(names) != 1:
-            return partial(self.named, names)
+            return partial(self.copy_named, names)
         (name,) = names
         get, seen = self._scope.get, self._seen
 
@@ -357,7 +357,7 @@ class Board:
             self._done = min(self._done, len(self.records) - 1)
 
     @property
-    def standing(self) -> TakenStep | None:
+    def position(self) -> TakenStep | None:
         """The communication call that holds the rank: on the device if there is one, else here."""
         at = self.advance()
         if at is None:

@@ -90,7 +90,7 @@ def _probe() -> None:
         pass
 
 
-def _said_so_far() -> int:
+def _count_output() -> int:
     """Return how many bytes this process and its workers have printed: it goes to a file."""
     return os.fstat(2).st_size
 
@@ -107,7 +107,7 @@ class Launch:
 
         dist: Any = torch.distributed
         self.size = size
-        self._said_before = _said_so_far()
+        self._said_before = _count_output()
         _probe()
         self.name = f"launch-{os.getpid()}-{number}"
         listener = socket.create_server((ADDRESS, 0), backlog=BACKLOG)
@@ -123,9 +123,9 @@ class Launch:
         self.failure = ""
         self.office = Office(Secret.random())
         self.office.start()
-        self.supervisor = Supervisor(self.office, self.deaths, self.lost)
+        self.supervisor = Supervisor(self.office, self.deaths, self.find_lost)
 
-    def _said(self) -> str:
+    def _read_output(self) -> str:
         """Return what its workers printed before they were up."""
         with suppress(OSError):
             return os.pread(2, SAID, self._said_before).decode(errors="replace")
@@ -157,7 +157,7 @@ class Launch:
         try:
             came = self.supervisor.greet(self.size, START_S)
         except LaunchError as error:
-            said = self._said()
+            said = self._read_output()
             lack = lack_of(said) or lack_of(self.failure)
             if lack is None:
                 raise
@@ -187,11 +187,11 @@ class Launch:
         """Whether a worker is stopped, which nothing asks of it: the next scenario need not pay."""
         return any(is_stopped(process.pid or 0) for process in self._processes.values())
 
-    def lost(self, watch: Supervision) -> dict[int, str]:
+    def find_lost(self, watch: Supervision) -> dict[int, str]:
         """Return the workers of a scenario's world that do not run any more, in words."""
         if self._listener is None:
             return {}
-        found = self._listener.lost(stopped_s=watch.stopped_s, silent_s=watch.silent_s)
+        found = self._listener.find_lost(stopped_s=watch.stopped_s, silent_s=watch.silent_s)
         return {rank: how for rank, how in found.items() if rank < watch.world_size}
 
     def end(self) -> None:
@@ -260,7 +260,7 @@ class Host:
             try:
                 self._run_agent(launch)
             except Exception as error:  # noqa: BLE001 -- whatever ends a launch is reported to its jobs
-                launch.failure = _told(error)
+                launch.failure = _explain_end(error)
             finally:
                 launch.ended.set()
 
@@ -369,7 +369,7 @@ class Host:
         if launch is None:
             return
         try:
-            usable = not self._spoilt and launch.supervisor.settled()
+            usable = not self._spoilt and launch.supervisor.settle()
         except RuntimeError:  # its store is gone
             usable = False
         if usable:
@@ -417,7 +417,7 @@ class Host:
             launch.end()
 
 
-def _told(error: Exception) -> str:
+def _explain_end(error: Exception) -> str:
     """Return in a line why a launch ended: the worker that failed, or the agent's own words."""
     failures = getattr(error, "failures", None)
     if failures:
@@ -433,12 +433,12 @@ def let_signals_end_workers() -> None:
     of what is raised in a worker, torch writes a file that stays. An interrupt is this side's.
     """
 
-    def forked() -> None:
+    def reset_signals() -> None:
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    os.register_at_fork(after_in_child=forked)
+    os.register_at_fork(after_in_child=reset_signals)
 
 
 def main() -> None:

@@ -76,7 +76,7 @@ class Frontend:
         """Learn that the store is gone: every call on it fails from now on."""
         self._failure = reason
 
-    def lost(self, watch: Supervision | None = None) -> dict[int, str]:
+    def find_lost(self, watch: Supervision | None = None) -> dict[int, str]:
         """Return the ranks that are lost, each with what is wrong; of a scenario's world, or all.
 
         Without the store no rank is in reach.
@@ -85,7 +85,7 @@ class Frontend:
             how = f"the store of this launch is out of reach: {self._failure}"
             return dict.fromkeys(range(self._size), how)
         more_s = 0.0 if watch is None else watch.silent_s - SILENT_S
-        found = self._leader.nodes.lost(more_s)
+        found = self._leader.nodes.find_lost(more_s)
         if watch is not None:
             found = {rank: how for rank, how in found.items() if rank < watch.world_size}
         told = found and all(how.startswith(TOLD_TO_END) for how in found.values())
@@ -102,10 +102,10 @@ class Frontend:
 
     def _run(self) -> None:
         """Do what the command line says, and end the process with its exit code."""
-        supervisor = Supervisor(self._store, dict, self.lost, self.suspects)
+        supervisor = Supervisor(self._store, dict, self.find_lost, self.suspects)
 
         def conduct(options: LaunchOptions) -> Conductor:
-            return Conductor(self._torch, supervisor, self._size, options, lost=self.lost)
+            return Conductor(self._torch, supervisor, self._size, options, lost=self.find_lost)
 
         try:
             self._command_line.run(sys.argv[1:], conduct)
@@ -116,7 +116,7 @@ class Frontend:
         self._end(supervisor)
 
     def _end(self, supervisor: Supervisor) -> None:
-        lost = self.lost()
+        lost = self.find_lost()
         if lost and self._code == 0:
             rank = min(lost)
             sys.stderr.write(f"every case was run, and then rank {rank} was lost: {lost[rank]}\n")
@@ -125,7 +125,7 @@ class Frontend:
             supervisor.dismiss(self._size, self._code)
             deadline_s = time.monotonic() + (LOST_BYE_S if lost else BYE_S)
             while time.monotonic() < deadline_s:
-                lost = lost or self.lost()  # ranks that were told to end are gone by now
+                lost = lost or self.find_lost()  # ranks that were told to end are gone by now
                 if self._store.add(BYE, 0) >= self._size - len(lost):
                     break
                 time.sleep(0.01)

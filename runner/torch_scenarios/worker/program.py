@@ -35,7 +35,7 @@ from torch_scenarios.operations.base import (
     PremulSum,
     Waiting,
 )
-from torch_scenarios.operations.wait import held_by
+from torch_scenarios.operations.wait import find_work
 from torch_scenarios.strategies import Model
 from torch_scenarios.strategies.real import Real, recorder
 from torch_scenarios.vocabulary import WORLD
@@ -109,7 +109,7 @@ def plain_only(dist: Any) -> None:
     dist.distributed_c10d._unpickler = PlainUnpickler
 
 
-def bounded(torch: ModuleType, call: Callable[..., Any]) -> Callable[..., Any]:
+def bound_memory(torch: ModuleType, call: Callable[..., Any]) -> Callable[..., Any]:
     """Return a call of torch in which no tensor is made, or grown, to more than MOST_BYTES.
 
     The sizes that arrive are used in `torch.empty` and `Tensor.resize_`, and nowhere else.
@@ -269,43 +269,43 @@ class Acts:
         """
         operation: Any = call.operation
         if operation is None:
-            return _nothing
+            return _do_nothing
         shape = shape_of(operation.__class__)
         if shape is Local:
             return self._locally(call, operation)
         if shape is Waiting:
-            return self._waiting(operation.handles(call.entry))
+            return self._make_wait(operation.handles(call.entry))
         if shape is GroupCreation:
             return lambda: self._create(call, operation)
         if shape is Compound:
             return lambda: self._together(call, operation)
         made = self._bound(call, late)
-        return self._starting(call, made) if call.asynchronous else _doing(made, call.written)
+        return self._make_start(call, made) if call.asynchronous else _doing(made, call.targets)
 
     def stores(self, call: Call) -> tuple[str, ...]:
         """Return what a call, or the work it awaits, may have stored into before it raised."""
-        names = call.written
+        names = call.targets
         if isinstance(call.operation, Waiting):
-            names = _written(self._awaited(call))
+            names = _list_written(self._find_awaited(call))
         return tuple(name for name in names if name in self._process.held)
 
     def timeout_s(self, call: Call) -> float:
         """Return how long the backend itself would wait for a call, or for the work it awaits."""
         if isinstance(call.operation, Waiting):
-            own = (pending.timeout_s for pending in self._awaited(call))
+            own = (pending.timeout_s for pending in self._find_awaited(call))
             return max(own, default=self._world.plan.world.timeout_s)
         stated = call.entry.arguments.get("timeout")
         return call.entry.group.timeout_s if stated is None else float(stated)
 
-    def _awaited(self, call: Call) -> list[Pending]:
+    def _find_awaited(self, call: Call) -> list[Pending]:
         operation: Any = call.operation
-        return self._named(operation.handles(call.entry))
+        return self._find_named(operation.handles(call.entry))
 
-    def _named(self, handles: tuple[str, ...]) -> list[Pending]:
+    def _find_named(self, handles: tuple[str, ...]) -> list[Pending]:
         return [
             pending
             for name in handles
-            for pending in held_by(name, self._pending, lambda pending: pending.waited)
+            for pending in find_work(name, self._pending, lambda pending: pending.waited)
         ]
 
     # ------------------------------------------------------------------ by shape
@@ -318,9 +318,9 @@ class Acts:
         if type(operation).execute is Operation.execute:
             made: Callable[..., Any] = operation.bound(dist, given | dict.fromkeys(late))
         else:
-            made = _executing(operation, dist, given)
+            made = _make_call(operation, dist, given)
         if operation.takes_objects:
-            made = bounded(self._world.torch, made)
+            made = bound_memory(self._world.torch, made)
         if not late:
             return made
         if len(late) > 1:
@@ -329,7 +329,7 @@ class Acts:
         return _of_one(made, param, scope, name)
 
     def _locally(self, call: Call, operation: Local) -> Act:
-        process, entry, written = self._process, call.entry, call.written
+        process, entry, written = self._process, call.entry, call.targets
         duration_s = operation.duration_s(entry)
 
         def act() -> tuple[str, ...]:
@@ -342,8 +342,8 @@ class Acts:
 
         return act
 
-    def _starting(self, call: Call, made: Callable[[], Any]) -> Act:
-        handle, written = call.handle, call.written
+    def _make_start(self, call: Call, made: Callable[[], Any]) -> Act:
+        handle, written = call.handle, call.targets
         timeout_s = call.entry.group.timeout_s
 
         def act() -> tuple[str, ...]:
@@ -355,14 +355,14 @@ class Acts:
 
         return act
 
-    def _waiting(self, handles: tuple[str, ...]) -> Act:
+    def _make_wait(self, handles: tuple[str, ...]) -> Act:
         def act() -> tuple[str, ...]:
-            awaited = self._named(handles)
+            awaited = self._find_named(handles)
             for pending in awaited:
                 for work in pending.work if isinstance(pending.work, list) else (pending.work,):
                     work.wait()
                 pending.waited = True
-            return awaited[0].written if len(awaited) == 1 else _written(awaited)
+            return awaited[0].written if len(awaited) == 1 else _list_written(awaited)
 
         return act
 
@@ -370,7 +370,9 @@ class Acts:
         world = self._world
         c10d: Any = world.dist.distributed_c10d
         c10d._unpickler = CheckpointUnpickler if operation.checkpoints else ExactUnpickler
-        take = bounded(world.torch, operation.take) if operation.checkpoints else operation.take
+        take = (
+            bound_memory(world.torch, operation.take) if operation.checkpoints else operation.take
+        )
         said: list[Issued] = []
         try:
             with recorder(world.torch, said, self._process, world.handle):
@@ -380,7 +382,7 @@ class Acts:
             self.said = tuple(said) if heard else None
         finally:
             c10d._unpickler = PlainUnpickler
-        return call.written
+        return call.targets
 
     def _create(self, call: Call, operation: GroupCreation) -> tuple[str, ...]:
         world = self._world
@@ -392,12 +394,12 @@ class Acts:
         return ()
 
 
-def _nothing() -> tuple[str, ...]:
+def _do_nothing() -> tuple[str, ...]:
     """Be a step that is an `expect` alone."""
     return ()
 
 
-def _executing(operation: Operation, dist: ModuleType, given: dict[str, Any]) -> Callable[..., Any]:
+def _make_call(operation: Operation, dist: ModuleType, given: dict[str, Any]) -> Callable[..., Any]:
     """Return the call of an operation that calls torch in its own way."""
     return lambda **anew: operation.execute(dist, given | anew)
 
@@ -412,7 +414,7 @@ def _of_one(
     last: Any = None
     again: Callable[[], Any] = made
 
-    def calling() -> Any:
+    def call() -> Any:
         nonlocal last, again
         tensor = scope[name]
         if tensor is not last:
@@ -421,7 +423,7 @@ def _of_one(
             last, again = tensor, partial(made, **{param: tensor})
         return again()
 
-    return calling
+    return call
 
 
 def _doing(made: Callable[[], Any], written: tuple[str, ...]) -> Act:
@@ -432,7 +434,7 @@ def _doing(made: Callable[[], Any], written: tuple[str, ...]) -> Act:
     return act
 
 
-def _written(awaited: list[Pending]) -> tuple[str, ...]:
+def _list_written(awaited: list[Pending]) -> tuple[str, ...]:
     return tuple(sorted({name for pending in awaited for name in pending.written}))
 
 
@@ -486,7 +488,7 @@ class Stepping:
         Broken where the supervisor broke the call.
         """
         same = self._sameness.of(step) if iteration else UNKNOWN
-        alike = self._counted(step, same.counting) if iteration else key(step)
+        alike = self._make_round_key(step, same.counting) if iteration else key(step)
         known = self._alike.get(alike)
         goes_on = None if known is None else known(step.index, iteration)
         if goes_on is not None:
@@ -498,7 +500,7 @@ class Stepping:
         if call is None:
             names = same.selection if _always_concerns(step) else None
         late = {} if call is None or names is None else self._late(same)
-        taking: Taking = _passing if call is None else self._taking(call, late)
+        taking: Taking = _pass if call is None else self._make_taking(call, late)
         again = None if names is None else self._again(names, late, taking)
         if alike is not None:
             self._alike[alike] = again
@@ -506,7 +508,7 @@ class Stepping:
             self.kept[step.index] = again
         return taking(step.index, iteration)
 
-    def _counted(self, step: Step, counting: tuple[Expression, ...]) -> Hashable:
+    def _make_round_key(self, step: Step, counting: tuple[Expression, ...]) -> Hashable:
         """Return what tells a round from another for a step that counts; None for any other step.
 
         None as well where that cannot be told, or where too many rounds were told apart.
@@ -554,14 +556,14 @@ class Stepping:
 
         return again
 
-    def _taking(self, call: Call, late: Mapping[str, str]) -> Taking:
+    def _make_taking(self, call: Call, late: Mapping[str, str]) -> Taking:
         """Return what takes the step of a call, once or again."""
         step, operation = call.step, call.operation
         communicates = operation is not None and not isinstance(operation, Local)
         site = Site(call.label, communicates)
         board, acts, now_s = self._board, self._acts, time.monotonic
-        note, usual = board.records.append, call.written
-        copies, named = self._copies.copying(usual), self._copies.named
+        note, usual = board.records.append, call.targets
+        copies, named = self._copies.make_copier(usual), self._copies.copy_named
         keeps = self._process.plan.scenario.keeps
         looks = step.expect is not None and bool(step.expect.values)
         mark = self._completion.mark if self._completion.enqueues else None
@@ -569,7 +571,7 @@ class Stepping:
         timeout_s = self._acts.timeout_s(call) if mark and communicates and not awaits else None
         act: Act | None = None
 
-        def taking(index: int, iteration: tuple[int, ...]) -> bool:
+        def take(index: int, iteration: tuple[int, ...]) -> bool:
             nonlocal act
             record = TakenStep()
             record.site = site
@@ -587,7 +589,7 @@ class Stepping:
             except Ending:
                 raise
             except Exception as error:  # noqa: BLE001 -- whatever torch raises is what is observed
-                goes_on, written = self._failed(record, call, error)
+                goes_on, written = self._note_failure(record, call, error)
             end_s = now_s()
             if written and keeps:
                 record.kept = copies() if written is usual else named(written)
@@ -604,18 +606,18 @@ class Stepping:
                 self._observe(record, step)
             return goes_on
 
-        return taking
+        return take
 
-    def _failed(
+    def _note_failure(
         self, record: TakenStep, call: Call, error: Exception
     ) -> tuple[bool, tuple[str, ...]]:
         """Note what a step raised; returns whether it expects that, and what it stored into."""
         failure = self._failures.note(record, error)
         self.kept.clear()
         self._alike.clear()
-        return failure.kinds[0] in self._expected(call), self._acts.stores(call)
+        return failure.kinds[0] in self._find_expected(call), self._acts.stores(call)
 
-    def _expected(self, call: Call) -> tuple[str, ...]:
+    def _find_expected(self, call: Call) -> tuple[str, ...]:
         """Return the kinds that the step's own `raises` allows on this rank."""
         raises: Any = call.step.expect.raises if call.step.expect else None
         if isinstance(raises, PerRank):
@@ -639,7 +641,7 @@ def _always_concerns(step: Step) -> bool:
     return operation is None or type(operation).concerns is Operation.concerns
 
 
-def _passing(_index: int, _iteration: tuple[int, ...]) -> bool:
+def _pass(_index: int, _iteration: tuple[int, ...]) -> bool:
     """Take nothing: another rank's step."""
     return True
 
@@ -660,7 +662,7 @@ def drain(board: Board, world: World, failures: Failures) -> str | None:
     call could raise, its own timeout, a lost context. Raises Broken as a stuck call does.
     """
     while (record := board.advance()) is not None:
-        end = _done(record, board, world, failures)
+        end = _wait_for_device(record, board, world, failures)
         if end == "happened":
             continue
         if end == "left" and failures.broken():
@@ -671,13 +673,15 @@ def drain(board: Board, world: World, failures: Failures) -> str | None:
     return None
 
 
-def _done(record: TakenStep, board: Board, world: World, failures: Failures) -> device.End:
+def _wait_for_device(
+    record: TakenStep, board: Board, world: World, failures: Failures
+) -> device.End:
     """Wait until the device is past a step, for as long as the backend itself would."""
     if board.fault is not None:
         return "left"
     return device.wait(
         lambda: board.advance() is not record,
-        deadline_s=time.monotonic() + _allowed_s(record, world) + GRACE_S,
+        deadline_s=time.monotonic() + _find_limit_s(record, world) + GRACE_S,
         leave=device.seldom(lambda: failures.broken() or _fault(board, world) is not None, ASK_S),
     )
 
@@ -692,14 +696,14 @@ def why_lost(record: TakenStep, board: Board, world: World) -> Failure:
     fault = _fault(board, world)
     if fault is not None:
         return failure_of(fault)
-    allowed_s = _allowed_s(record, world)
+    allowed_s = _find_limit_s(record, world)
     return Failure(
         kinds=("timeout",),
         message=f"the device had not done it after the {allowed_s:g} s that the group allows",
     )
 
 
-def _allowed_s(record: TakenStep, world: World) -> float:
+def _find_limit_s(record: TakenStep, world: World) -> float:
     return record.timeout_s or world.plan.world.timeout_s
 
 
@@ -762,7 +766,7 @@ class Program:
         convert = None if self._completion.enqueues else self._board.convert
         copies = Copies(self._world.torch, process.scope, convert)
         names = tuple(sorted(process.held))
-        initial = dict(zip(names, copies.named(names), strict=True))
+        initial = dict(zip(names, copies.copy_named(names), strict=True))
         self._completion.begin()  # once here, so that the device has it before any rank goes on
         self._ready = process, copies, initial
         return None
@@ -854,7 +858,7 @@ class Program:
         except ScenarioError as error:
             self._cannot_go_on(error)
             return "raised"
-        self._board.numbers = process.named()
+        self._board.numbers = process.read_numbers()
         if finished:
             self.pending.clear()  # the names of a script end with it
         return "finished" if finished else "raised"

@@ -63,10 +63,10 @@ from torch_scenarios.execution.protocol import (
     Outbox,
     Store,
     Unable,
-    awaited,
+    await_key,
     fetch,
     holds,
-    opened,
+    open_parts,
     put,
 )
 from torch_scenarios.expressions.functions import TorchArrays
@@ -116,7 +116,7 @@ class Worker:
         """
         self.rank = rank
         self._connect = connect
-        self._line = connect().opened()
+        self._line = connect().open()
         self._second = connect()
         self._beside: Store = self._second.store
         self._turn = 0
@@ -157,12 +157,12 @@ class Worker:
         )
         Outbox(self.store, "mail").post(hello)
         while (number := self._next()) != STOP:
-            self._obey(opened(fetch(self.store, f"order/{number}", keep=True), Assignment))
+            self._obey(open_parts(fetch(self.store, f"order/{number}", keep=True), Assignment))
 
     def _next(self) -> int:
         """Wait for the number of the next scenario that this rank takes part in."""
         self._turn += 1
-        return int(awaited(self.store, f"turn/{self.rank}/{self._turn}"))
+        return int(await_key(self.store, f"turn/{self.rank}/{self._turn}"))
 
     # ------------------------------------------------------------------ one scenario
 
@@ -189,7 +189,7 @@ class Worker:
                     return
                 start.meet(failed=True)
                 continue
-            program, running = self._prepared(order, world, name)
+            program, running = self._prepare(order, world, name)
             if attempt > 1:
                 mail.post(Moved(rank=self.rank))  # from where it stood in the attempt before
             try:
@@ -199,7 +199,7 @@ class Worker:
                 mail.post(Unable(rank=self.rank, reason=self._reason(error)))
                 raise
 
-    def _prepared(self, order: Assignment, world: World, name: str) -> tuple[Program, Running]:
+    def _prepare(self, order: Assignment, world: World, name: str) -> tuple[Program, Running]:
         """Return a rank's program, and the watch over it, which has begun."""
         completion = completion_on(torch, world.device)
         world.on_device = on_device = completion.enqueues
@@ -481,7 +481,7 @@ class Command:
         office = Office(secret) if place.is_alone else None
         store: Any = office
         if office is None:
-            orders = Connection.sealed(dist, prefix, secret)
+            orders = Connection.seal(dist, prefix, secret)
             self._lines.append(orders)
             store = orders.store
         else:
@@ -496,7 +496,7 @@ class Command:
     def run(self) -> NoReturn:
         """Let the command line run in a thread, which ends this process."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, self._told_to_end)
+        signal.signal(signal.SIGTERM, self._let_end)
         self._leader.start()
         self._frontend.start()
         while True:
@@ -509,7 +509,7 @@ class Command:
             while not os.waitpid(self._member, os.WNOHANG)[0] and time.monotonic() < deadline_s:
                 time.sleep(0.005)
 
-    def _told_to_end(self, *_: object) -> None:
+    def _let_end(self, *_: object) -> None:
         """Let rank 0 end, of which the command line hears, and leave it the time to report."""
         with suppress(ProcessLookupError):
             os.kill(self._member, signal.SIGTERM)
@@ -553,7 +553,7 @@ class Member:
         if secret is None:
             self._lose("the first process of its node did not come up")
             raise SystemExit  # the line before has ended the process
-        connect = partial(Connection.sealed, dist, self._prefix, secret)
+        connect = partial(Connection.seal, dist, self._prefix, secret)
         office = self._node.office if isinstance(self._node, Follower) else None
         if office is not None:
             connect = partial(Connection.local, dist, self._prefix, office)

@@ -167,17 +167,17 @@ class Connection:
         self._line: TorchLine | None = None
 
     @classmethod
-    def sealed(cls, dist: ModuleType, prefix: str, secret: Secret) -> Connection:
+    def seal(cls, dist: ModuleType, prefix: str, secret: Secret) -> Connection:
         """Return a connection to torch's store alone, in which all is sealed that is this run's."""
         line = TorchLine(dist, prefix)
-        return cls(SealedStore(line.store, prefix, secret), lambda: line).opened()
+        return cls(SealedStore(line.store, prefix, secret), lambda: line).open()
 
     @classmethod
     def local(cls, dist: ModuleType, prefix: str, office: OfficeAddress) -> Connection:
         """Return a connection to an office of this machine, and to torch's store."""
         return cls(OfficeLine(office), partial(TorchLine, dist, prefix))
 
-    def opened(self) -> Connection:
+    def open(self) -> Connection:
         """Connect to torch's store now, and return this connection."""
         self._line = self._line or self._open()
         return self
@@ -291,7 +291,7 @@ class Running:
     def look(self, store: Store) -> None:
         """Publish a position that has not changed for a while, and its change after that."""
         board = self._board
-        inside = board.standing
+        inside = board.position
         now_s = time.monotonic()
         self._show_life(now_s)
         moves = board.moves
@@ -388,7 +388,7 @@ class Running:
         message = None
         if first:
             try:
-                message = self._told(ending, died, notes)
+                message = self._report(ending, died, notes)
             finally:
                 self._accounted.set()
         if then is not None:
@@ -397,7 +397,7 @@ class Running:
         if message is not None:
             (via or self.outbox).post(message)
 
-    def _told(self, ending: str, died: str | None, notes: tuple[str, ...]) -> Told:
+    def _report(self, ending: str, died: str | None, notes: tuple[str, ...]) -> Told:
         if ending == "blocked":
             notes = (*notes, *self._world.witness())
         return Told(
@@ -488,7 +488,7 @@ class Watcher:
             told_to_end = self._ears in ready and signal.SIGTERM in os.read(self._ears, 64)
             try:
                 if told_to_end:
-                    self._told_to_end(running)
+                    self._end_running(running)
                 if running is not None:
                     running.look(self._store)
                 self._perhaps_end()
@@ -496,7 +496,7 @@ class Watcher:
                 self._alone(str(error))
                 return
 
-    def _told_to_end(self, running: Running | None) -> None:
+    def _end_running(self, running: Running | None) -> None:
         if self._told_to_end_s is None:
             self._told_to_end_s = time.monotonic()
             self._told()

@@ -15,7 +15,7 @@ from typing import Any
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.execution import backends, flight_recorder
 from torch_scenarios.execution.backends import kind_of
-from torch_scenarios.execution.protocol import BEGUN, Store, awaited
+from torch_scenarios.execution.protocol import BEGUN, Store, await_key
 from torch_scenarios.model.plan import Creation, Plan
 from torch_scenarios.operations.base import Group
 from torch_scenarios.vocabulary import WORLD
@@ -97,7 +97,7 @@ class Start:
     def meet(self, *, failed: bool = False) -> bool:
         """Arrive, and wait for every rank; False where all are to make their world once more."""
         self.arrive(failed=failed)
-        return awaited(self._store, f"{self._key}/go") == GO
+        return await_key(self._store, f"{self._key}/go") == GO
 
 
 def is_unconnected(error: BaseException) -> bool:

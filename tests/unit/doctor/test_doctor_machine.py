@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from torch_scenarios.doctor import machine
-from torch_scenarios.doctor.check import Check, exit_code, fine, note, untested, wrong
+from torch_scenarios.doctor.check import Check, exit_code, fine, note, report_untested, wrong
 from torch_scenarios.doctor.machine import Inventory
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ def statuses(checks: Sequence[Check]) -> list[str]:
     ("checks", "code"),
     [
         ([fine("a", "b"), note("a", "b")], 0),
-        ([fine("a", "b"), wrong("a", "b", "c"), untested("a", "b")], 1),
-        ([fine("a", "b"), untested("a", "b")], 3),
+        ([fine("a", "b"), wrong("a", "b", "c"), report_untested("a", "b")], 1),
+        ([fine("a", "b"), report_untested("a", "b")], 3),
     ],
 )
 def test_the_exit_code_says_what_was_found(checks: list[Check], code: int) -> None:

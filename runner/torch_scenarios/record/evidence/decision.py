@@ -188,29 +188,29 @@ class _Notes(ast.NodeTransformer):
 
     def visit_If(self, node: ast.If) -> ast.AST:
         self.generic_visit(node)
-        node.test = self._asked(node.test, "if", f"if {self._text(node.test)}")
+        node.test = self._ask(node.test, "if", f"if {self._text(node.test)}")
         return node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         self.generic_visit(node)
-        node.test = self._asked(node.test, "if", f"if {self._text(node.test)}")
+        node.test = self._ask(node.test, "if", f"if {self._text(node.test)}")
         return node
 
     def visit_While(self, node: ast.While) -> ast.AST:
         self.generic_visit(node)
-        node.test = self._asked(node.test, "while", f"while {self._text(node.test)}")
+        node.test = self._ask(node.test, "while", f"while {self._text(node.test)}")
         return node
 
     def visit_For(self, node: ast.For) -> ast.AST:
         self.generic_visit(node)
         text = f"for {self._text(node.target)} in {self._text(node.iter)}"
-        node.body.insert(0, self._noted(_DECIDE, "for", node.lineno, text, node.body[0]))
+        node.body.insert(0, self._note(_DECIDE, "for", node.lineno, text, node.body[0]))
         return node
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
         self.generic_visit(node)
         text = f"except {self._text(node.type)}" if node.type is not None else "except"
-        node.body.insert(0, self._noted(_CATCH, "except", node.lineno, text, node.body[0]))
+        node.body.insert(0, self._note(_CATCH, "except", node.lineno, text, node.body[0]))
         return node
 
     def visit(self, node: ast.AST) -> Any:
@@ -221,7 +221,7 @@ class _Notes(ast.NodeTransformer):
         self._places.append(DecisionPlace(kind, self._file, line, text, names))
         return ast.Constant(len(self._places) - 1)
 
-    def _asked(self, test: ast.expr, kind: str, text: str) -> ast.expr:
+    def _ask(self, test: ast.expr, kind: str, text: str) -> ast.expr:
         if isinstance(test, ast.Constant):
             return test
         read = _read_by(test)
@@ -233,7 +233,7 @@ class _Notes(ast.NodeTransformer):
         _place(found, test)
         return found
 
-    def _noted(self, function: str, kind: str, line: int, text: str, at: ast.stmt) -> ast.stmt:
+    def _note(self, function: str, kind: str, line: int, text: str, at: ast.stmt) -> ast.stmt:
         number = self._number(kind, line, text, ())
         more = [ast.Constant(value=True)] if function == _DECIDE else []
         asking: list[ast.expr] = [_call(_TRACED), _call(function, number, *more)]

@@ -206,7 +206,7 @@ def _records(dumps: Mapping[int, RankDump], path: Path) -> dict[int, RankRecord]
         more = f": {error}" if isinstance(error, ImpossibleError) else ""
         words = f"an entry of a dump does not have torch's form{more}"
         raise refusal(path, "bad_record", words) from None
-    _aligned(found)
+    _align(found)
     return found
 
 
@@ -302,7 +302,7 @@ def _tensors(
     return tuple(found)
 
 
-def _aligned(records: Mapping[int, RankRecord]) -> None:
+def _align(records: Mapping[int, RankRecord]) -> None:
     """Let all ranks begin at one operation of each group: a ring keeps the last ones only."""
     firsts: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for record in records.values():

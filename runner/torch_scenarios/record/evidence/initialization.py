@@ -175,7 +175,7 @@ def _looks_elsewhere(start: JobStart) -> Finding | None:
     if all(each.left for each in claims) and not _is_fake_or_waiting(start):
         return None
     clauses = _clauses(start, worlds, lambda each: f"{{}} at {each.where}", "meets", "meet")
-    return _finding(
+    return _make_finding(
         start,
         "the ranks look for each other at different places, and never meet",
         clauses,
@@ -209,7 +209,7 @@ def _loops_back(start: JobStart) -> Finding | None:
     if not wrong or wrong[0].left:
         return None
     sides = {each.host: [other for other in wrong if other.host == each.host] for each in wrong}
-    return _finding(
+    return _make_finding(
         start,
         f"rank 0 is on {first.host}, and ranks of other machines look for it at their own address",
         _clauses(
@@ -225,7 +225,7 @@ def _differs_in_size(start: JobStart) -> Finding | None:
         _is_complete(each) for each in _sides(start.claims, lambda each: each.meets).values()
     ):
         return None
-    return _finding(
+    return _make_finding(
         start,
         "the ranks do not agree on the world size, and `init_process_group` never ends",
         _clauses(start, sides, lambda each: f"{{}} world_size={each.world_size}", "says", "say"),
@@ -248,7 +248,7 @@ def _is_twice(start: JobStart) -> Finding | None:
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         clauses.append(Clause(f"{ranks_text(missing)} {verb} missing in this world of {size}"))
-    return _finding(
+    return _make_finding(
         start,
         f"{_count(len(several))} processes say that they are rank {rank}, and "
         "`init_process_group` never ends",
@@ -263,7 +263,7 @@ def _is_outside(start: JobStart) -> Finding | None:
     if not wrong or any(each.left for each in wrong):
         return None
     sides = _sides(wrong, lambda each: each.rank)
-    return _finding(
+    return _make_finding(
         start,
         f"rank {wrong[0].rank} is not in a world of {wrong[0].world_size} ranks",
         _clauses(
@@ -284,7 +284,7 @@ def _has_no_name(start: JobStart) -> Finding | None:
     if not lost:
         return None
     sides = _sides(lost, lambda each: each.where)
-    return _finding(
+    return _make_finding(
         start,
         f"the address `{lost[0].address}` does not resolve ({lost[0].unresolved}), and "
         "`init_process_group` never finds rank 0",
@@ -303,7 +303,7 @@ def _has_no_port(start: JobStart) -> Finding | None:
     if waiting:
         verb = "asks" if len(waiting) == 1 else "ask"
         clauses.append(Clause(f"{ranks_text(waiting)} {verb} the program that listens there"))
-    return _finding(
+    return _make_finding(
         start,
         f"port {lost.port} is in use by another program ({lost.taken}), and rank 0 cannot "
         "listen there",
@@ -337,7 +337,7 @@ def _is_missing(start: JobStart) -> Finding | None:
             Clause(f"{ranks_text(unknown)} {verb} never started, or did not come so far")
         )
     comes = "comes" if len(missing) == 1 else "come"
-    return _finding(
+    return _make_finding(
         start,
         f"{ranks_text(missing)} never {comes} to `init_process_group`, which waits for all "
         f"{size} ranks",
@@ -355,7 +355,7 @@ def _differs_in_backend(start: JobStart) -> Finding | None:
     names = [{part.rpartition(":")[2] for part in str(each).split(",")} for each in sides]
     if set.intersection(*names):
         return None
-    return _finding(
+    return _make_finding(
         start,
         "the ranks ask for different backends, which cannot communicate with each other",
         _clauses(start, sides, lambda each: f'{{}} for "{each.backend}"', "asks", "ask"),
@@ -421,7 +421,7 @@ def _count(number: int) -> str:
     return {2: "two", 3: "three", 4: "four"}.get(number, str(number))
 
 
-def _finding(
+def _make_finding(
     start: JobStart, prose: str, clauses: Sequence[Clause], fix: str, ranks: tuple[int, ...] = ()
 ) -> Finding:
     found = ranks or tuple(sorted({each.rank for each in start.claims if each.rank >= 0}))
@@ -437,6 +437,6 @@ def _finding(
     )
 
 
-def waiting_claims(claims: Sequence[Claim]) -> Iterator[Claim]:
+def find_waiting(claims: Sequence[Claim]) -> Iterator[Claim]:
     """Yield those that wait in `init_process_group`."""
     return (each for each in claims if not each.left and not each.failed)

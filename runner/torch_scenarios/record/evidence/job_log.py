@@ -250,7 +250,7 @@ def _is_rank(number: object) -> bool:
 def find_in_log(log: JobLog) -> list[Finding]:
     """Return what is wrong, the nearest to the cause first: ends, errors, works, counts, stacks."""
     found = [*_ends(log), *_works(log), *_counts(log), *find_in_stacks(log.stacks, parses=False)]
-    return found or [*_lost(log)]
+    return found or [*_find_lost(log)]
 
 
 def log_lines(log: JobLog) -> list[str]:
@@ -266,7 +266,7 @@ _LOST = re.compile(
 def _ends(log: JobLog) -> Iterator[Finding]:
     own = {rank: words for rank, words in log.errors.items() if not _LOST.search(words)}
     for rank, words in sorted(own.items()):
-        yield _finding("outcome_differs", f"rank {rank} raises {words}", [rank])
+        yield _make_finding("outcome_differs", f"rank {rank} raises {words}", [rank])
     first = log.first_end
     if first is not None and first not in own:
         code = log.ends[first]
@@ -278,12 +278,12 @@ def _ends(log: JobLog) -> Iterator[Finding]:
             )
         more = f"; it raised {log.errors[first]}" if first in log.errors else ""
         words = f"rank {first} {how} before all others{more}"
-        yield _finding("outcome_differs", words, [first], fix=fix)
+        yield _make_finding("outcome_differs", words, [first], fix=fix)
 
 
-def _lost(log: JobLog) -> Iterator[Finding]:
+def _find_lost(log: JobLog) -> Iterator[Finding]:
     for rank, words in sorted(log.errors.items())[:1]:
-        yield _finding("outcome_differs", f"rank {rank} raises {words}", [rank])
+        yield _make_finding("outcome_differs", f"rank {rank} raises {words}", [rank])
 
 
 def _works(log: JobLog) -> Iterator[Finding]:
@@ -319,11 +319,11 @@ def _works(log: JobLog) -> Iterator[Finding]:
                 "collective of its own, or one that it left out. `scenario record --attach` names "
                 "the line of the next run, TORCH_FR_BUFFER_SIZE=2000 keeps what a dump needs."
             )
-            yield _finding("call_mismatch", words, behind, notes, fix)
+            yield _make_finding("call_mismatch", words, behind, notes, fix)
         elif len(kinds) > 1:
             words = f"the ranks meet with different calls in collective {first}{where}"
             fix = "let every rank make the same calls of a group, of the same sizes."
-            yield _finding("call_mismatch", words, sorted(at), notes, fix)
+            yield _make_finding("call_mismatch", words, sorted(at), notes, fix)
         else:
             yield _alone(log, group, at, notes)
 
@@ -353,7 +353,7 @@ def _alone(
             f"all ranks came to {work.kind} {work.number} with the same sizes: look at the network "
             "and the devices, or at a device that still computes what was before."
         )
-    return _finding("missing_participant", words, silent or sorted(at), notes, fix)
+    return _make_finding("missing_participant", words, silent or sorted(at), notes, fix)
 
 
 def _counts(log: JobLog) -> Iterator[Finding]:
@@ -362,7 +362,7 @@ def _counts(log: JobLog) -> Iterator[Finding]:
         if each["missing"]:
             words = f"{ranks_text(each['missing'])} of NCCL's communicator cannot be reached"
             fix = "look at their processes and machines: NCCL's RAS lost its connection to them."
-            yield _finding("missing_participant", words, each["missing"], fix=fix)
+            yield _make_finding("missing_participant", words, each["missing"], fix=fix)
         kinds = sorted({kind for own in each["counts"].values() for kind in own})
         for kind in kinds:
             alike: dict[int, list[int]] = {}
@@ -374,10 +374,10 @@ def _counts(log: JobLog) -> Iterator[Finding]:
             notes = [Clause(f"{ranks_text(who)}: {n} times") for n, who in sorted(alike.items())]
             words = f"{ranks_text(behind)} called {kind}{name} less often than the others"
             fix = f"find the {kind} that is missing on {ranks_text(behind)}."
-            yield _finding("call_mismatch", words, behind, notes, fix)
+            yield _make_finding("call_mismatch", words, behind, notes, fix)
 
 
-def _finding(
+def _make_finding(
     code: str, words: str, ranks: Sequence[int], notes: Sequence[Clause] = (), fix: str = ""
 ) -> Finding:
     return Finding(

@@ -97,7 +97,7 @@ def add_reasons(
     else:
         parting = find_crossing(records, finding.ranks) if crossed else find_parting(records)
         if finding.diagnosis == "missing_participant":
-            parting = _crossed_by_group(records, folder) or parting
+            parting = _find_crossing(records, folder) or parting
     if parting is None:
         return tuple(told)
     clauses, fix = explain_parting(parting, records, folder)
@@ -155,7 +155,7 @@ def find_creation(records: Mapping[int, RankRecord]) -> Parting | None:
     return None
 
 
-def _crossed_by_group(records: Mapping[int, RankRecord], folder: str) -> Parting | None:
+def _find_crossing(records: Mapping[int, RankRecord], folder: str) -> Parting | None:
     """Return where ranks first pass groups of other kinds in one line; None where they do not."""
     found = find_crossing(records, [*records])
     return found if found is not None and _other_group(found, records, folder) else None
@@ -252,9 +252,9 @@ class _Parted:
         self.ranks = [*parting.calls, *parting.missing]
         self._spans = {rank: self._span(rank) for rank in self.ranks}
         self.has_ways = any(records[rank].ways for rank in self.ranks)
-        self.sides = [*self._gone(), *((who, at) for who, at in parting.sides if at)]
+        self.sides = [*self._find_gone(), *((who, at) for who, at in parting.sides if at)]
 
-    def _gone(self) -> Iterator[tuple[list[int], _Frames]]:
+    def _find_gone(self) -> Iterator[tuple[list[int], _Frames]]:
         """Yield the ranks that do not come, by the place at which they left."""
         found: dict[_Frames, list[int]] = {}
         for rank in self.parting.missing:
@@ -321,12 +321,12 @@ def explain_parting(
     reasons: list[_Reason | None] = []
     if parted.has_ways:
         now, always = parted.tallies(whole=False), parted.tallies(whole=True)
-        loop = _turned_loop(parted, always)
+        loop = _find_loop(parted, always)
         reasons += [
-            _caught(parted, whole=False),
+            _find_caught(parted, whole=False),
             _condition(parted, now),
             _way_out(parted, now, None),
-            _caught(parted, whole=True),
+            _find_caught(parted, whole=True),
             _way_out(parted, always, loop),
             _turns(parting, records, folder) if loop is not None or not always else None,
             _condition(parted, always),
@@ -338,9 +338,9 @@ def explain_parting(
             _turns(parting, records, folder),
             _branch(parting, records, folder),
         ]
-    reasons.append(_left(parted))
+    reasons.append(_explain_leaving(parted))
     reason = next(filter(None, reasons), None)
-    left = _left(parted)
+    left = _explain_leaving(parted)
     if left is not None and left != reason:
         clauses.append(left[0])
     if reason is None:
@@ -364,9 +364,9 @@ def _other_group(
         if isinstance(call, Blocking):
             return None
         origin = origin_of(records[rank], call)
-        members[rank] = _listed(call.group)
+        members[rank] = _list_ranks(call.group)
         made = "the world" if origin is None else f"a group made at {_short(origin.frames, folder)}"
-        name = "" if origin is None else origin.assigned
+        name = "" if origin is None else origin.variable
         alike.setdefault(f"{made} (`{name}`)" if name else made, []).append(rank)
     if len(alike) < 2:
         return None
@@ -380,7 +380,7 @@ def _other_group(
     return Clause(f"the ranks pass groups of different kinds at {place}: {told}"), fix
 
 
-def _listed(ranks: Sequence[int]) -> str:
+def _list_ranks(ranks: Sequence[int]) -> str:
     shown = ", ".join(map(str, ranks[:8]))
     return f"{shown}, ..." if len(ranks) > 8 else shown
 
@@ -409,7 +409,7 @@ def explain_places(sides: Sequence[tuple[list[int], _Frames]], folder: str) -> _
     return _branch_of(sides, folder)
 
 
-def _caught(parted: _Parted, *, whole: bool) -> _Reason | None:
+def _find_caught(parted: _Parted, *, whole: bool) -> _Reason | None:
     """Return the error that some ranks caught and others did not."""
     found: dict[tuple[Decision, str], dict[int, Caught]] = {}
     for rank in parted.ranks:
@@ -457,7 +457,7 @@ def _condition(parted: _Parted, tallies: Mapping[Decision, Mapping[int, Tally]])
         ] or around
         if fitting:
             decision, name = fitting[-1]
-            return _decided(parted, decision, tallies[decision], ranks, name)
+            return _explain_decision(parted, decision, tallies[decision], ranks, name)
     return None
 
 
@@ -473,7 +473,7 @@ def _is_of(decision: Decision, node: ast.stmt, file: str) -> bool:
     return False
 
 
-def _decided(
+def _explain_decision(
     parted: _Parted,
     decision: Decision,
     tallies: Mapping[int, Tally],
@@ -512,7 +512,7 @@ def _values(decision: Decision, tallies: Mapping[int, Tally]) -> str:
     source = _source_of(decision.file)
     assigned = ""
     if source is not None and len(decision.names) == 1 and decision.text.split()[-1].isidentifier():
-        assigned = source.assigned(decision.names[0], decision.line)
+        assigned = source.find_assignment(decision.names[0], decision.line)
     shown = "; ".join(f"{told} on {ranks_text(ranks)}" for told, ranks in alike.items())
     return f"{shown} (`{assigned}`)" if assigned else shown
 
@@ -630,7 +630,7 @@ def _count_turns(parted: _Parted, decision: Decision, own: Mapping[int, Tally]) 
     return f"{where} is not true as often on all ranks: {told}"
 
 
-def _left(parted: _Parted) -> _Reason | None:
+def _explain_leaving(parted: _Parted) -> _Reason | None:
     """Return how ranks that never come have left: the line of their exit, or of their end."""
     ended: dict[str, list[int]] = {}
     for rank in parted.parting.missing:
@@ -655,7 +655,7 @@ def _left(parted: _Parted) -> _Reason | None:
     return Clause(told), fix
 
 
-def _turned_loop(
+def _find_loop(
     parted: _Parted, tallies: Mapping[Decision, Mapping[int, Tally]]
 ) -> tuple[str, int, int] | None:
     """Return the loop that one side is in and the other is past: its file, first and last line."""
@@ -923,7 +923,7 @@ class _Source:
                 found = node
         return found
 
-    def assigned(self, name: str, line: int) -> str:
+    def find_assignment(self, name: str, line: int) -> str:
         """Return the last assignment of a name before a line of its function; or nothing."""
         found = [
             node

@@ -182,7 +182,7 @@ def read_stacks(lines: Iterable[str]) -> dict[int, RankStack]:
     return found
 
 
-def printed(stack: RankStack) -> Iterator[str]:
+def write_stack(stack: RankStack) -> Iterator[str]:
     """Yield a stack as it is read again."""
     host = stack.host or "this-machine"
     yield f"rank {stack.rank} of {stack.world_size} on {host}, process {stack.pid}"

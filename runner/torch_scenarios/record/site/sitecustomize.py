@@ -36,11 +36,11 @@ class _Waiting(importlib.abc.MetaPathFinder):
             return spec
         run = spec.loader.exec_module
 
-        def executing(module: Any) -> None:
+        def execute(module: Any) -> None:
             run(module)
             begin(module)
 
-        spec.loader.exec_module = executing  # type: ignore[method-assign]
+        spec.loader.exec_module = execute  # type: ignore[method-assign]
         return spec
 
 

@@ -222,7 +222,7 @@ class Carriage:
         if name == "recv_":
             details["carries"] = "activation" if tensor.is_floating_point() else "other"
             return details
-        carries, numbers, exact = self._carried(tensor, maker)
+        carries, numbers, exact = self._describe_tensor(tensor, maker)
         details["carries"], details["parameters"], details["exact"] = carries, numbers, exact
         details["hash"] = digest(tensor)
         details["constant"] = is_constant(tensor)
@@ -230,7 +230,7 @@ class Carriage:
             details["value"] = float(tensor.double())
         return details
 
-    def _carried(self, tensor: Any, maker: str) -> tuple[str, list[int], bool]:
+    def _describe_tensor(self, tensor: Any, maker: str) -> tuple[str, list[int], bool]:
         """Return what a tensor is, the parameters it belongs to, and whether by its memory."""
         witness = self._witness
         place = tensor.data_ptr()
@@ -238,12 +238,12 @@ class Carriage:
             for kind, table in (("gradient", self._of_gradients()), ("weight", self._of_weights())):
                 found = table.get(place)
                 if found is not None:
-                    return kind, self._covered(found, tensor, kind), True
+                    return kind, self._find_covered(found, tensor, kind), True
             if self._gradients is not None and not witness.in_backward:
                 self._gradients = None  # a gradient may be new since the table was made
                 found = self._of_gradients().get(place)
                 if found is not None:
-                    return "gradient", self._covered(found, tensor, "gradient"), True
+                    return "gradient", self._find_covered(found, tensor, "gradient"), True
         is_inside = witness.depth.module > 0 or witness.in_backward
         if not tensor.is_floating_point():
             return "other", [], False
@@ -285,7 +285,7 @@ class Carriage:
             }
         return self._weights
 
-    def _covered(self, number: int, tensor: Any, kind: str) -> list[int]:
+    def _find_covered(self, number: int, tensor: Any, kind: str) -> list[int]:
         """Return the parameters whose values or gradients a tensor covers in memory."""
         table = self._of_gradients() if kind == "gradient" else self._of_weights()
         start = tensor.data_ptr()
@@ -309,7 +309,7 @@ class Carriage:
                     continue
                 own = local_part(held).reshape(-1)[:HEAD].double()
                 if _is_multiple(head[: own.numel()], own):
-                    return kind, _covered_by(flat.numel(), parameters[at:])
+                    return kind, _cover(flat.numel(), parameters[at:])
         return None
 
     # ------------------------------------------------------------------ mistakes that show here
@@ -401,7 +401,7 @@ class Carriage:
             for each in suspect.outputs[:8]
             if each.numel() >= HEAD and not is_constant(each)
         ]
-        for saved in _saved_tensors(graph, self._torch.Tensor):
+        for saved in _find_saved(graph, self._torch.Tensor):
             if saved.untyped_storage()._cdata in storages:
                 return "the loss is computed with what was gathered"
             if contents and saved.numel() * saved.element_size() <= MOST_SEARCHED:
@@ -497,7 +497,7 @@ def _is_multiple(head: Any, own: Any) -> bool:
     return bool(away <= 1e-5 * float(head.abs().max())) and own.numel() > 1
 
 
-def _covered_by(size: int, parameters: list[tuple[int, Any]]) -> list[int]:
+def _cover(size: int, parameters: list[tuple[int, Any]]) -> list[int]:
     found: list[int] = []
     for number, parameter in parameters:
         size -= local_part(parameter).numel()
@@ -532,7 +532,7 @@ def _nodes_of(roots: list[Any]) -> Iterator[Any]:
         waiting += [each for each, _ in node.next_functions if each is not None]
 
 
-def _saved_tensors(graph: list[Any], kind: type) -> Iterator[Any]:
+def _find_saved(graph: list[Any], kind: type) -> Iterator[Any]:
     """Yield the tensors that a graph has saved for its backward pass."""
     for node in graph:
         for name in dir(node):

@@ -68,7 +68,7 @@ class Dealing:
         kept = read_tensors(path, self.witness.torch)
         by_place = {id(each): kept[str(at)] for at, each in enumerate(tensors)}
         self.witness.put(["dealt", loader, epoch, number, "tensors"])
-        return _replaced(batch, self._tensor, by_place)
+        return _replace(batch, self._tensor, by_place)
 
     def number(self, values: tuple[Any, ...], place: int) -> tuple[Any, ...]:
         """Return the batch that a line of the script names."""
@@ -78,16 +78,16 @@ class Dealing:
         return tuple(self.witness.see_batch(loader, number, place, list(values)))
 
 
-def _replaced(value: Any, tensor: type, by_place: dict[int, Any]) -> Any:
+def _replace(value: Any, tensor: type, by_place: dict[int, Any]) -> Any:
     """Return a value whose tensors are other ones, its containers being as they were."""
     if isinstance(value, tensor):
         return by_place.get(id(value), value)
     if isinstance(value, dict):
-        return {key: _replaced(each, tensor, by_place) for key, each in value.items()}
+        return {key: _replace(each, tensor, by_place) for key, each in value.items()}
     if isinstance(value, list):
-        return [_replaced(each, tensor, by_place) for each in value]
+        return [_replace(each, tensor, by_place) for each in value]
     if isinstance(value, tuple):
-        parts = [_replaced(each, tensor, by_place) for each in value]
+        parts = [_replace(each, tensor, by_place) for each in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     return value
 
@@ -120,10 +120,10 @@ def with_batch(text: str, path: str, line: int) -> ast.Module:
                 if getattr(each, "lineno", 0) != line:
                     continue
                 if isinstance(each, ast.For) and _names_in(each.target):
-                    each.body.insert(0, _calling(each.target))
+                    each.body.insert(0, _write_call(each.target))
                     return ast.fix_missing_locations(tree)
                 if isinstance(each, ast.Assign) and _names_in(each.targets[0]):
-                    body.insert(at + 1, _calling(each.targets[0]))
+                    body.insert(at + 1, _write_call(each.targets[0]))
                     return ast.fix_missing_locations(tree)
     message = f"line {line} of {path} assigns no variables: name the line that makes the batch"
     raise ValueError(message)
@@ -135,7 +135,7 @@ def _names_in(target: ast.expr) -> list[str]:
     return names if len(names) == len(parts) else []
 
 
-def _calling(target: ast.expr) -> ast.stmt:
+def _write_call(target: ast.expr) -> ast.stmt:
     """Return the statement `x, y = __scenario_batch__(x, y)`, at the place of a target."""
     names = _names_in(target)
     call = ast.Call(

@@ -352,7 +352,7 @@ def _exact_reductions(
 
 
 def _first_difference(records: Records, group: ReplicaGroup) -> Iterator[ValueFinding]:
-    averaged = _averaged_turns(records, group) if group.averages else None
+    averaged = _find_averaged(records, group) if group.averages else None
     for point, found in _together(records, group.ranks):
         kind = point[1]
         events = {rank: event for rank, (event, _) in found.items()}
@@ -422,7 +422,7 @@ def _meet_again(records: Records, group: ReplicaGroup, names: list[str], point: 
     return False
 
 
-def _averaged_turns(records: Records, group: ReplicaGroup) -> set[int]:
+def _find_averaged(records: Records, group: ReplicaGroup) -> set[int]:
     """Return the turns before which the weights of a group were sent over it."""
     found: set[int] = set()
     rank = group.ranks[0]
@@ -464,7 +464,7 @@ def _replicas_differ(
     when = f"after step {turn}" if kind == 2 else f"at step {turn}"
     parts = _parts({rank: state.get(apart[0]) for rank, state in states.items()})
     rank = parts[-1][0]
-    place = _written_at(group, records[rank], apart[0], events[rank])
+    place = _find_write_line(group, records[rank], apart[0], events[rank])
     if kind == 0 and (loaded := _loaded_on_some(records, group.ranks, turn)):
         rank, place = loaded
     rates = {r: e.rates for r, e in events.items() if isinstance(e, OptimizerStep) and e.rates}
@@ -489,7 +489,7 @@ def _replicas_differ(
     )
 
 
-def _written_at(group: ReplicaGroup, record: ValueRecord, name: str, event: Any) -> int:
+def _find_write_line(group: ReplicaGroup, record: ValueRecord, name: str, event: Any) -> int:
     """Return the line of the event at which a parameter was seen to be another."""
     number = record.names.get(name, -1)
     if isinstance(event, OptimizerStep) and number in event.changed:
@@ -627,8 +627,8 @@ def find_same_samples(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     for ranks in roles.data:
         present = [rank for rank in ranks if rank in records]
         loaders = sorted({n for rank in present for n in records[rank].loaders})
-        found = next(filter(None, (_shared_rows(records, present, n) for n in loaders)), None)
-        found = found or _shared_inputs(records, present)
+        found = next(filter(None, (_find_shared_rows(records, present, n) for n in loaders)), None)
+        found = found or _find_shared_inputs(records, present)
         if found is not None:
             yield found
 
@@ -641,7 +641,7 @@ def _rows_of(record: ValueRecord, loader: int, epoch: int, *, trained: bool) -> 
     ]
 
 
-def _shared_rows(records: Records, ranks: list[int], loader: int) -> ValueFinding | None:
+def _find_shared_rows(records: Records, ranks: list[int], loader: int) -> ValueFinding | None:
     """Return that two ranks were dealt the same rows in one epoch of training."""
     about = {rank: records[rank].loaders.get(loader) for rank in ranks}
     if any(each is None or each["replacement"] for each in about.values()):
@@ -687,7 +687,7 @@ def _same_part(rows: Mapping[int, Counter[Any]], one: int, other: int) -> float:
     return max(FEW_PART * total, float(MOST_FEW // 2)) if once else SAME_PART * total
 
 
-def _shared_inputs(records: Records, ranks: list[int]) -> ValueFinding | None:
+def _find_shared_inputs(records: Records, ranks: list[int]) -> ValueFinding | None:
     """Return that data-parallel ranks call their model with the same new rows at every step.
 
     For programs without a loader. A batch that is the same at each step is a trial, no data.
@@ -857,7 +857,7 @@ def find_crossed_units(records: Records, roles: Roles) -> Iterator[ValueFinding]
             if len(set(names.values())) > 1 and not _are_tied(records, names):
                 one, other = _parts(names)[0][0], _parts(names)[-1][0]
                 call = met[other]
-                yield _crossed(
+                yield _report_crossed(
                     f"one {call.operation.strip('_')} joins {_names(names[one])} of rank {one} "
                     f"with {_names(names[other])} of rank {other}",
                     ranks,
@@ -866,7 +866,7 @@ def find_crossed_units(records: Records, roles: Roles) -> Iterator[ValueFinding]
                     call.turn,
                 )
                 return
-    yield from _crossed_units_of_fsdp(records)
+    yield from _find_crossed_fsdp_units(records)
 
 
 def _names_parameters(call: CarryingCall) -> bool:
@@ -882,7 +882,7 @@ def _are_tied(records: Records, names: Mapping[int, tuple[str, ...]]) -> bool:
     return len(firsts) == 1
 
 
-def _crossed(words: str, ranks: Ranks, rank: int, place: int, turn: int) -> ValueFinding:
+def _report_crossed(words: str, ranks: Ranks, rank: int, place: int, turn: int) -> ValueFinding:
     return ValueFinding(
         code="units_crossed",
         message=words,
@@ -895,7 +895,7 @@ def _crossed(words: str, ranks: Ranks, rank: int, place: int, turn: int) -> Valu
     )
 
 
-def _crossed_units_of_fsdp(records: Records) -> Iterator[ValueFinding]:
+def _find_crossed_fsdp_units(records: Records) -> Iterator[ValueFinding]:
     groups = {tuple(e.details[1]) for record in records.values() for e in record.of_kind("unit")}
     for ranks in sorted(groups):
         lists = [
@@ -907,7 +907,7 @@ def _crossed_units_of_fsdp(records: Records) -> Iterator[ValueFinding]:
             names = [tuple(each.details[2]) for each in together]
             if len(set(names)) > 1 and all(all(each) for each in names):
                 other = next(at for at, each in enumerate(names) if each != names[0])
-                yield _crossed(
+                yield _report_crossed(
                     f"FSDP gathers {_names(names[0])} on rank {ranks[0]} and "
                     f"{_names(names[other])} on rank {ranks[other]} in one all_gather",
                     ranks,

@@ -239,7 +239,7 @@ def tensors_of(module: Any, prefix: str) -> Iterator[tuple[str, Any, str]]:
                     continue
                 seen.add(id(tensor))
                 if kind == "parameter" or tensor.is_floating_point():
-                    yield _joined(path, name), tensor, kind
+                    yield _join_path(path, name), tensor, kind
 
 
 def modules_of(module: Any, prefix: str) -> Iterator[tuple[str, Any]]:
@@ -255,7 +255,7 @@ def modules_of(module: Any, prefix: str) -> Iterator[tuple[str, Any]]:
         children = [(part, each) for part, each in at._modules.items() if each is not None]
         for part, child in reversed(children):
             is_hidden = part in WRAPPERS or (part == "module" and is_wrapper(at))
-            waiting.append((child, path if is_hidden else _joined(path, part)))
+            waiting.append((child, path if is_hidden else _join_path(path, part)))
 
 
 def _is_plain(value: Any) -> bool:
@@ -263,7 +263,7 @@ def _is_plain(value: Any) -> bool:
     return hasattr(type(value), "__dict__") and isinstance(getattr(value, "__dict__", None), dict)
 
 
-def _joined(path: str, name: str) -> str:
+def _join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 

@@ -137,13 +137,13 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
     first = alone[min(alone)]
     if reason := _another_batch(first, together):
         return _open(reason)
-    found = [*_missing_rows(first, together)]
+    found = [*_find_missing_rows(first, together)]
     rates = [*_other_rates(first, together)]
     try:
         layout = arrange(reference, held, together)
     except _UnlikeError as error:
         if found:
-            return _failed(found)
+            return _fail(found)
         return _open(str(error), code="not_initialised_alike")
     found += _wrong_arrangement(reference, layout, together)
     noise = _noise(reference, [read_tensors(each, min(alone)) for each in disturbed])
@@ -152,8 +152,8 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
     compared = sum(len(values) for rank in held for values in held[rank].values())
     if sure and not found:
         output = _first_output(first, reference, held, together, sure[0].step)
-        telling = _telling(sure, reference, layout)
-        found.append(output or _finding(telling, reference, held, layout, together))
+        telling = _choose_deviation(sure, reference, layout)
+        found.append(output or _make_finding(telling, reference, held, layout, together))
     found = [*rates, *found]
     random = any(True for r in (*together.values(), first) for _ in r.of_kind("rand"))
     if found and random and found[0].code == "not_equivalent":
@@ -163,7 +163,7 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
             code="random_in_forward",
         )
     if found:
-        return _failed(sorted(found, key=lambda each: each.turn), compared, len(sure) - 1)
+        return _fail(sorted(found, key=lambda each: each.turn), compared, len(sure) - 1)
     if deviations:
         reason = (
             f"{len(deviations)} of {compared} values are off by more than rounding should make, "
@@ -181,7 +181,7 @@ def _open(reason: str, code: str = "") -> Parity:
     return Parity(status="INCONCLUSIVE", judgement=judgement, reason=reason)
 
 
-def _failed(found: list[ValueFinding], compared: int = 0, later: int = 0) -> Parity:
+def _fail(found: list[ValueFinding], compared: int = 0, later: int = 0) -> Parity:
     judgement = Judgement(findings=tuple(found[:1]), judged=("not_equivalent",), open=())
     return Parity(
         status="FAILED",
@@ -260,7 +260,7 @@ def _inputs_before_step(record: ValueRecord) -> list[tuple[int, tuple[int, ...]]
     return [(len(rows), tuple(shapes[0])) for _, rows, _, _, shapes in found if shapes]
 
 
-def _missing_rows(first: ValueRecord, together: Records) -> Iterator[ValueFinding]:
+def _find_missing_rows(first: ValueRecord, together: Records) -> Iterator[ValueFinding]:
     """Yield rows of the reference's batch that no rank has, where ranks have others twice."""
     own = set(_rows_before_step(first))
     together = {r: each for r, each in together.items() if not _is_later_stage(each, own)}
@@ -704,7 +704,7 @@ def _weights_before(values: Values, step: int, name: str) -> Array | None:
     return arrays_by_name(values, step - 1, "after").get(name)
 
 
-def _telling(sure: list[_Deviation], reference: Values, layout: Layout) -> _Deviation:
+def _choose_deviation(sure: list[_Deviation], reference: Values, layout: Layout) -> _Deviation:
     """Return the deviation that shows most of those of the first kind: one number says nothing."""
     first = sure[0]
     alike = [each for each in sure if (each.step, each.kind) == (first.step, first.kind)]
@@ -712,7 +712,7 @@ def _telling(sure: list[_Deviation], reference: Values, layout: Layout) -> _Devi
     return next((e for e in alike if wholes[layout[e.rank][e.name].name].size > 1), first)
 
 
-def _finding(
+def _make_finding(
     first: _Deviation,
     reference: Values,
     held: Mapping[int, Values],
@@ -724,7 +724,7 @@ def _finding(
         (s for s in records[first.rank].steps if s.turn == first.step),
         records[first.rank].steps[0],
     )
-    words, hint = _explained(first, reference, held, layout)
+    words, hint = _explain(first, reference, held, layout)
     return ValueFinding(
         code="not_equivalent",
         message=f"step {first.step}: {what} `{first.name}` on rank {first.rank} {words} "
@@ -762,7 +762,7 @@ def _frames_to_blame(
     return frames_of_loss(record, passes[0]) if passes else ()
 
 
-def _explained(
+def _explain(
     first: _Deviation, reference: Values, held: Mapping[int, Values], layout: Layout
 ) -> tuple[str, str]:
     """Return what a value is in place of the reference's, and what to do."""

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from torch_scenarios.record.analysis import NothingRecordedError, recorded
+from torch_scenarios.record.analysis import NothingRecordedError, record
 from torch_scenarios.record.live import Launcher, Order
 from torch_scenarios.record.values.format import LoadedBatch, ValueRecord, read_values
 from torch_scenarios.record.values.invariants import ValueFinding
@@ -204,7 +204,7 @@ def deal_again(
         values = {**order.values, "plan": str(plan.absolute()), "stop": True}
         again = replace(order, folder=folder, values=values, silent=True)
         try:
-            found = recorded(again, start=start)
+            found = record(again, start=start)
         except NothingRecordedError:
             return Redeal(reason="a further run does not communicate")
         if found.ran.stuck or found.ran.timed_out:
@@ -248,7 +248,7 @@ def compare_dealings(first: Path, dealt: Path, ordered: Path, allow: Sequence[st
     cause = _cause(records, values, step)
     if cause is not None and {cause.name.partition("#")[0], cause.kind} & {*allow}:
         return Redeal(allowed=cause.name.partition("#")[0], compared=len(changes))
-    return Redeal(findings=(_finding(records, most_change, cause),), compared=len(changes))
+    return Redeal(findings=(_make_finding(records, most_change, cause),), compared=len(changes))
 
 
 def _why_order_matters(records: Mapping[int, ValueRecord]) -> str:
@@ -362,7 +362,7 @@ def _sketches(side: Mapping[int, Values], step: int, name: str) -> Any:
     return np.sort(np.concatenate(found))
 
 
-def _finding(
+def _make_finding(
     records: Mapping[int, ValueRecord], change: _Change, cause: _Cause | None
 ) -> ValueFinding:
     changed = (

@@ -320,7 +320,7 @@ def _of_optimizers(
     for group in [each for each in groups if each.gradients and each.ranks not in model]:
         names: set[str] | None = None
         for rank in group.ranks:
-            own = _stepped_with(records[rank], group.names) if rank in records else set()
+            own = _find_stepped_with(records[rank], group.names) if rank in records else set()
             names = own if names is None else names & own
         known = {n for each in groups if set(each.ranks) >= set(group.ranks) for n in each.names}
         names = (names or set()) - known - experts
@@ -338,7 +338,7 @@ def _exchanges_experts(records: Mapping[int, ValueRecord]) -> bool:
     return any(call.operation.startswith("alltoall") for r in records.values() for call in r.calls)
 
 
-def _stepped_with(record: ValueRecord, names: set[str]) -> set[str]:
+def _find_stepped_with(record: ValueRecord, names: set[str]) -> set[str]:
     """Return the parameters with gradients that an optimizer steps together with others."""
     found: set[str] = set()
     for step in record.steps[:3]:

@@ -73,7 +73,7 @@ def judge_folder(
         for each in judgement.findings
     ]
     failures = tuple(dict.fromkeys(_failures(records)))
-    found = replace(_joined(verdict, judgement, details, failures), further=scope)
+    found = replace(_join(verdict, judgement, details, failures), further=scope)
     if reason and found.verdict.status == "PASSED":
         unknown = replace(found.verdict, status="INCONCLUSIVE", reason=reason)
         return replace(found, verdict=unknown)
@@ -88,7 +88,7 @@ def _failures(records: Mapping[int, ValueRecord]) -> Iterator[str]:
             yield f"the witness failed on rank {rank} in {where}: {error}"
 
 
-def _joined(
+def _join(
     verdict: Verdict,
     judgement: Judgement,
     details: Sequence[tuple[ValueFinding, Problem]],

@@ -222,15 +222,15 @@ class ValueWitness:
             with self.guard:
                 self._after_step(optimizer)
 
-        def registering(module: Any, name: str, parameter: Any) -> None:
+        def register(module: Any, name: str, parameter: Any) -> None:
             with self.guard:
-                self._registered(module, name, parameter)
+                self._see_registration(module, name, parameter)
 
         modules.register_module_forward_pre_hook(before_module)
         modules.register_module_forward_hook(after_module, always_call=True)
         optimizers.register_optimizer_step_pre_hook(before_step)
         optimizers.register_optimizer_step_post_hook(after_step)
-        modules.register_module_parameter_registration_hook(registering)
+        modules.register_module_parameter_registration_hook(register)
         for watch in (
             functools.partial(self._watch_optimizers, optimizers.Optimizer),
             self._watch_backward,
@@ -283,7 +283,7 @@ class ValueWitness:
         root = self.parameters.register_root(module, frame, place)
         self._late_parameters(module, place)
         self.parameters.distrust(self.parameters.at_rest(module))
-        changed = self._rehashed()
+        changed = self._rehash()
         if module.training and grad and (self._keeps_rows or not self._loaded):
             tensor = self.torch.Tensor
             own = [each for each in inputs if isinstance(each, tensor) and each.grad_fn is None]
@@ -311,7 +311,7 @@ class ValueWitness:
         with self.torch.no_grad():
             self.parameters.register_scopes(frame, place)
 
-    def _rehashed(self) -> list[list[Any]]:
+    def _rehash(self) -> list[list[Any]]:
         """Return the parameters that were written since they were hashed last, with their hash."""
         known = [*self.parameters.known.values()]
         return [[each.number, each.hash] for each in known if self.parameters.rehash(each)]
@@ -354,13 +354,13 @@ class ValueWitness:
         begin = kind.__init__
 
         @functools.wraps(begin)
-        def beginning(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        def begin_optimizer(optimizer: Any, *args: Any, **kwargs: Any) -> None:
             begin(optimizer, *args, **kwargs)
             with self.guard:
                 if type(optimizer).__name__ != "ZeroRedundancyOptimizer":
                     self._number(optimizer)
 
-        kind.__init__ = beginning
+        kind.__init__ = begin_optimizer
 
     def _number(self, optimizer: Any) -> int:
         known = self._optimizers.get(id(optimizer))
@@ -370,7 +370,7 @@ class ValueWitness:
         self._optimizers[id(optimizer)] = (weakref.ref(optimizer), number)
         return number
 
-    def _registered(self, module: Any, name: str, parameter: Any) -> None:
+    def _see_registration(self, module: Any, name: str, parameter: Any) -> None:
         """See where a parameter is made, and whether an optimizer was made before it."""
         if parameter is not None and len(self.parameters.births) < MOST_BIRTHS:
             self.parameters.births[id(parameter)] = (
@@ -414,7 +414,7 @@ class ValueWitness:
         self._loaded = False
         self.know_modules(frame, place)
         with torch.no_grad():
-            changed = self._rehashed()
+            changed = self._rehash()
             gradients = []
             for at, group in enumerate(optimizer.param_groups):
                 for within, tensor in enumerate(group["params"]):
@@ -448,7 +448,7 @@ class ValueWitness:
             return
         with self.torch.no_grad():
             self.parameters.distrust(self.parameters.in_training())
-            self.put([*self._step, self._rehashed()])
+            self.put([*self._step, self._rehash()])
         self._stepped = True
         self.carriage.forget()
         for each in self.listeners:
@@ -485,12 +485,12 @@ class ValueWitness:
         kind: Any = dataloader._BaseDataLoaderIter
         begin, step, index = kind.__init__, kind.__next__, kind._next_index
 
-        def beginning(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+        def begin_iterator(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
             with self.guard:
                 iterator._scenario = self._loader(loader)
             begin(iterator, loader, *args, **kwargs)
 
-        def indexing(iterator: Any) -> Any:
+        def index_rows(iterator: Any) -> Any:
             found = index(iterator)
             with self.guard:
                 seen = getattr(iterator, "_scenario", None)
@@ -502,7 +502,7 @@ class ValueWitness:
                     seen["indices"].append(found)
             return found
 
-        def stepping(iterator: Any) -> Any:
+        def take_batch(iterator: Any) -> Any:
             batch = step(iterator)
             with self.guard:
                 seen = getattr(iterator, "_scenario", None)
@@ -510,7 +510,7 @@ class ValueWitness:
                     batch = self._batch(seen, batch)
             return batch
 
-        kind.__init__, kind.__next__, kind._next_index = beginning, stepping, indexing
+        kind.__init__, kind.__next__, kind._next_index = begin_iterator, take_batch, index_rows
 
     def _loader(self, loader: Any) -> dict[str, Any]:
         """Return which loader begins an epoch, the how manieth.
@@ -575,13 +575,13 @@ class ValueWitness:
         begin, hook = kind.__init__, kind.register_comm_hook
 
         @functools.wraps(begin)
-        def beginning(wrapper: Any, *args: Any, **kwargs: Any) -> None:
+        def begin_wrapper(wrapper: Any, *args: Any, **kwargs: Any) -> None:
             begin(wrapper, *args, **kwargs)
             with self.guard:
                 self._know_wrapper(wrapper, sys._getframe(1))
 
         @functools.wraps(hook)
-        def hooking(wrapper: Any, state: Any, function: Any) -> Any:
+        def note_hook(wrapper: Any, state: Any, function: Any) -> Any:
             with self.guard:
                 self.put(["hook", getattr(function, "__qualname__", type(function).__name__)])
             return hook(wrapper, state, function)
@@ -590,13 +590,13 @@ class ValueWitness:
         forward = kind.forward
 
         @functools.wraps(forward)
-        def forwarding(wrapper: Any, *args: Any, **kwargs: Any) -> Any:
+        def run_forward(wrapper: Any, *args: Any, **kwargs: Any) -> Any:
             if not self.rests:
                 with self.guard:
                     self._see_unwrapped(wrapper)
             return forward(wrapper, *args, **kwargs)
 
-        kind.__init__, kind.register_comm_hook, kind.forward = beginning, hooking, forwarding
+        kind.__init__, kind.register_comm_hook, kind.forward = begin_wrapper, note_hook, run_forward
 
     def _know_wrapper(self, wrapper: Any, frame: Any) -> None:
         """Write down which parameters a DistributedDataParallel keeps equal, on which ranks."""
@@ -616,7 +616,7 @@ class ValueWitness:
         ]
         self._wrapped[id(wrapper)] = {id(each) for each in wrapper.parameters()}
         keeps = bool(wrapper.broadcast_buffers)
-        self.put(["ddp", number, ranks, place, keeps, own, buffers, self._rehashed()])
+        self.put(["ddp", number, ranks, place, keeps, own, buffers, self._rehash()])
 
     def _watch_join(self) -> None:
         """See that ranks join with uneven inputs: they hold the same again at the end."""
@@ -626,12 +626,12 @@ class ValueWitness:
         begin = kind.__init__
 
         @functools.wraps(begin)
-        def beginning(*args: Any, **kwargs: Any) -> None:
+        def begin_join(*args: Any, **kwargs: Any) -> None:
             with self.guard:
                 self.put(["hook", "Join"])
             begin(*args, **kwargs)
 
-        kind.__init__ = beginning
+        kind.__init__ = begin_join
 
     _wrapped: dict[int, set[int]]
 
@@ -655,14 +655,14 @@ class ValueWitness:
         gather = module.foreach_all_gather
 
         @functools.wraps(gather)
-        def gathering(parameters: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
+        def gather_unit(parameters: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
             with self.guard:
                 names = [str(each._param_fqn or "") for each in parameters]
                 ranks = list(self.recorder.dist.get_process_group_ranks(group))
                 self.put(["unit", self.turn, ranks, names, self.place(sys._getframe(1))])
             return gather(parameters, group, *args, **kwargs)
 
-        module.foreach_all_gather = gathering
+        module.foreach_all_gather = gather_unit
 
     def _watch_flat_fsdp(self) -> None:
         """See over which ranks FullyShardedDataParallel splits its flat parameters."""
@@ -703,7 +703,7 @@ class ValueWitness:
         clip = module.clip_grad_norm_
 
         @functools.wraps(clip)
-        def clipping(parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
+        def clip_gradients(parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
             own = [parameters] if isinstance(parameters, self.torch.Tensor) else [*parameters]
             with self.guard:
                 for each in self.listeners:
@@ -717,7 +717,7 @@ class ValueWitness:
                 self.put(["clip", self.turn, place, details, float(max_norm), is_global, numbers])
             return norm
 
-        self._replace(clip, clipping, module, self.torch.nn.utils)
+        self._replace(clip, clip_gradients, module, self.torch.nn.utils)
 
     def _replace(self, function: Any, by: Any, *holders: Any) -> None:
         """Put a function in place of another one, also where the script has imported that."""
@@ -731,7 +731,7 @@ class ValueWitness:
         step = kind.step
 
         @functools.wraps(step)
-        def stepping(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        def step_scaled(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             self.scaled = True
             before = self._stepped
             self._stepped = False
@@ -744,7 +744,7 @@ class ValueWitness:
             self._stepped = True if skipped else self._stepped or before
             return result
 
-        kind.step = stepping
+        kind.step = step_scaled
 
     def _watch_dropout(self) -> None:
         functional = self.torch.nn.functional
@@ -755,7 +755,7 @@ class ValueWitness:
         attend = functional.scaled_dot_product_attention
 
         @functools.wraps(drop)
-        def dropping(*args: Any, **kwargs: Any) -> Any:
+        def drop_out(*args: Any, **kwargs: Any) -> Any:
             if not self.rests:
                 with self.guard:
                     details = dict(zip(("input", "p", "training"), args, strict=False)) | kwargs
@@ -764,22 +764,22 @@ class ValueWitness:
             return drop(*args, **kwargs)
 
         @functools.wraps(attend)
-        def attending(query: Any, *args: Any, **kwargs: Any) -> Any:
+        def attend_and_note(query: Any, *args: Any, **kwargs: Any) -> Any:
             if not self.rests:
                 with self.guard:
                     if args[3] if len(args) > 3 else kwargs.get("dropout_p", 0.0):
                         self._random(query, sys._getframe(1))
             return attend(query, *args, **kwargs)
 
-        self._replace(drop, dropping, functional)
-        self._replace(attend, attending, functional)
+        self._replace(drop, drop_out, functional)
+        self._replace(attend, attend_and_note, functional)
 
     def _leave_dropout_out(self, functional: Any) -> None:
         """Let every dropout keep all elements, so that runs can be compared."""
 
         def off(function: Any, at: int, name: str) -> Any:
             @functools.wraps(function)
-            def keeping(*args: Any, **kwargs: Any) -> Any:
+            def keep_all(*args: Any, **kwargs: Any) -> Any:
                 own = [*args]
                 if len(own) > at:
                     own[at] = 0.0
@@ -787,7 +787,7 @@ class ValueWitness:
                     kwargs[name] = 0.0
                 return function(*own, **kwargs)
 
-            return keeping
+            return keep_all
 
         for name in DROPOUTS:
             function = getattr(functional, name)

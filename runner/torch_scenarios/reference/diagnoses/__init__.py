@@ -93,9 +93,9 @@ RANKING = {"message_race": -1, "buffering_hazard": 1, "missing_wait": 2}
 EXPLAINING = 64
 
 
-def diagnosed(findings: Sequence[Symptom], needs: Sequence[Need]) -> tuple[Diagnosis, ...]:
+def diagnose(findings: Sequence[Symptom], needs: Sequence[Need]) -> tuple[Diagnosis, ...]:
     """Return the diagnoses of a program; `needs` are what its stuck ranks wait for."""
-    ordered = _ordered(_merged(findings))
+    ordered = _order(_merge(findings))
     numbers: dict[str, int] = {}
     for finding in ordered:
         numbers.setdefault(finding.kind, len(numbers))
@@ -118,7 +118,7 @@ def diagnosed(findings: Sequence[Symptom], needs: Sequence[Need]) -> tuple[Diagn
     )
 
 
-def _merged(findings: Sequence[Symptom]) -> list[Symptom]:
+def _merge(findings: Sequence[Symptom]) -> list[Symptom]:
     """Put the sightings of one mistake together: the first step's words, everyone's ranks.
 
     Of several sightings in one step the one of most ranks is reported, whichever came first: it
@@ -136,7 +136,7 @@ def _merged(findings: Sequence[Symptom]) -> list[Symptom]:
     ]
 
 
-def _ordered(findings: list[Symptom]) -> list[Symptom]:
+def _order(findings: list[Symptom]) -> list[Symptom]:
     first: dict[str, tuple[int, str, int]] = {}
     for finding in findings:
         series = finding.kind.partition(":")[0]

@@ -138,7 +138,7 @@ def find(rest: AtRest) -> list[Symptom]:
     found = []
     for members in _components(graph):
         inside = [needs[-1 - node] for node in sorted(members, reverse=True) if node < 0]
-        found.append(_finding(inside, _path(graph, needs, members), members))
+        found.append(_make_symptom(inside, _path(graph, needs, members), members))
     return found
 
 
@@ -165,7 +165,7 @@ def _components(graph: Graph) -> list[set[int]]:
             back.setdefault(other, []).append(node)
     seen: set[int] = set()
     found = []
-    for root in reversed(_finishing_order(graph)):
+    for root in reversed(_order_by_finish(graph)):
         if root in seen:
             continue
         seen.add(root)
@@ -181,7 +181,7 @@ def _components(graph: Graph) -> list[set[int]]:
     return sorted(found, key=lambda members: min(node for node in members if node >= 0))
 
 
-def _finishing_order(graph: Graph) -> list[int]:
+def _order_by_finish(graph: Graph) -> list[int]:
     """Return the nodes in the order in which a depth-first walk leaves them."""
     order: list[int] = []
     seen: set[int] = set()
@@ -226,7 +226,7 @@ def _edge(need: Need, waiter: int, peer: int) -> PostEdge:
     return PostEdge(post=post, peer=peer, because=need.because, sure=not need.anyone)
 
 
-def _finding(needs: list[Need], path: list[PostEdge], members: set[int]) -> Symptom:
+def _make_symptom(needs: list[Need], path: list[PostEdge], members: set[int]) -> Symptom:
     posts = [post for need in needs for post in need.waiters if post.rank in members]
     ranks = tuple(sorted(node for node in members if node >= 0))
     told = [tell(edge) for edge in path[:TOLD]]
@@ -236,7 +236,7 @@ def _finding(needs: list[Need], path: list[PostEdge], members: set[int]) -> Symp
     beside = f", and {several(others)} with them" if others else ""
     end = "neither can move" if len(path) == 2 else "none can move"
     first = min(posts, key=lambda post: (post.call.step.index, post.rank)).call
-    name, also = _named(posts)
+    name, also = _name_posts(posts)
     return Symptom(
         name=name,
         clauses=(*told, Clause(f"{end}{beside}")),
@@ -249,7 +249,7 @@ def _finding(needs: list[Need], path: list[PostEdge], members: set[int]) -> Symp
     )
 
 
-def _named(posts: list[Post]) -> tuple[str, tuple[str, ...]]:
+def _name_posts(posts: list[Post]) -> tuple[str, tuple[str, ...]]:
     groups = {post.meeting.group.key for post in posts if isinstance(post, Joining)}
     if all(isinstance(post, Joining) for post in posts) and len(groups) > 1:
         return "group_order", ("circular_wait",)

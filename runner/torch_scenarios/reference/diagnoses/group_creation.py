@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from torch_scenarios.errors import Clause, Mark, diagnosis
 from torch_scenarios.reference.matching import Creating
 from torch_scenarios.reference.state import ALL_OUTCOMES
-from torch_scenarios.reference.symptoms import Symptom, listing, odd_first, place, several
+from torch_scenarios.reference.symptoms import Symptom, list_numbers, odd_first, place, several
 from torch_scenarios.reference.waits import (
     AtRest,
-    gone,
+    is_gone,
 )
 
 EXPLANATIONS = (
@@ -51,7 +51,7 @@ def find(rest: AtRest) -> list[Symptom]:
         lists = {creating.group.ranks for creating in here.values()}
         if len(lists) > 1:
             run.opened |= ALL_OUTCOMES
-            found.append(_created_differently(here))
+            found.append(_report_difference(here))
             continue
         first = here[min(here)]
         if first.local:
@@ -63,21 +63,21 @@ def find(rest: AtRest) -> list[Symptom]:
             rank for rank in absent if rank not in there and futures.brings(first, rank) == "never"
         ]
         if never:
-            excused = all(gone(run, rank) for rank in never)
+            excused = all(is_gone(run, rank) for rank in never)
             found.append(replace(_never_created(first, tuple(never)), optional=excused))
     return found
 
 
-def _created_differently(here: dict[int, Creating]) -> Symptom:
+def _report_difference(here: dict[int, Creating]) -> Symptom:
     parts: dict[str, list[int]] = {}
     for rank in sorted(here):
-        lists = f"{listing(here[rank].group.ranks)}{place(here[rank])}"
+        lists = f"{list_numbers(here[rank].group.ranks)}{place(here[rank])}"
         parts.setdefault(lists, []).append(rank)
 
     def creates(lists: str) -> tuple[str, Mark | None]:
         first = here[parts[lists][0]]
         verb = "creates" if len(parts[lists]) == 1 else "create"
-        return f"{verb} {listing(first.group.ranks)}", first.call.mark
+        return f"{verb} {list_numbers(first.group.ranks)}", first.call.mark
 
     told = odd_first(parts, creates)
     usual = Counter(here[rank].group.ranks for rank in sorted(here)).most_common(1)[0][0]

@@ -12,7 +12,7 @@ from torch_scenarios.reference.symptoms import Symptom, several
 from torch_scenarios.reference.waits import (
     AtRest,
     Futures,
-    gone,
+    is_gone,
 )
 
 EXPLANATIONS = (
@@ -57,14 +57,16 @@ def find(rest: AtRest) -> list[Symptom]:
         absent = [rank for at, rank in enumerate(meeting.group.ranks) if at not in meeting.joined]
         never = [rank for rank in absent if futures.brings(joining, rank) == "never"]
         if never:
-            excused = all(gone(run, rank) for rank in never)
+            excused = all(is_gone(run, rank) for rank in never)
             found.append(
-                replace(_missing(run, futures, meeting, joining, tuple(never)), optional=excused)
+                replace(
+                    _report_missing(run, futures, meeting, joining, tuple(never)), optional=excused
+                )
             )
     return found
 
 
-def _missing(
+def _report_missing(
     run: Run,
     futures: Futures,
     meeting: Meeting,
@@ -73,7 +75,7 @@ def _missing(
 ) -> Symptom:
     present = sorted(other.rank for other in meeting.joined.values())
     alone = len(never) == 1
-    skipped = _skipped(run, futures, joining, never[0])
+    skipped = _find_skipped(run, futures, joining, never[0])
     waiting = f"{several(present)} {'waits' if len(present) == 1 else 'wait'}"
     call = joining.call
     if skipped is None:
@@ -100,7 +102,7 @@ def _missing(
     )
 
 
-def _skipped(run: Run, futures: Futures, joining: Joining, absent: int) -> Call | None:
+def _find_skipped(run: Run, futures: Futures, joining: Joining, absent: int) -> Call | None:
     """Return the first call on the group that `absent` skips, if it takes the one waited in.
 
     Collectives meet by their number on the group: a rank that leaves one out is in each later one

@@ -57,10 +57,10 @@ def find(rest: AtRest) -> list[Symptom]:
             if state.gave_up(work):
                 _, ranks = missing.setdefault(work.call.step.index, (work, []))
                 ranks.append(state.rank)
-    return [_missing_wait(work, ranks, unmatched) for work, ranks in missing.values()]
+    return [_report_missing(work, ranks, unmatched) for work, ranks in missing.values()]
 
 
-def _missing_wait(work: Work, ranks: list[int], unmatched: dict[int, Symptom]) -> Symptom:
+def _report_missing(work: Work, ranks: list[int], unmatched: dict[int, Symptom]) -> Symptom:
     """Return the sighting of a step whose work some ranks never wait for, the first one's."""
     several = sorted(set(ranks))
     who, verbs = f"rank {several[0]} starts", "waits"

@@ -16,7 +16,7 @@ from torch_scenarios.reference.symptoms import Symptom
 from torch_scenarios.reference.waits import (
     AtRest,
     Futures,
-    gone,
+    is_gone,
     messages_of,
     on,
 )
@@ -127,19 +127,19 @@ def find(rest: AtRest) -> list[Symptom]:
             if post.message.peer is not None
             else [rank for rank in post.group.ranks if rank != post.rank]
         )
-        excused = any(gone(run, peer) for peer in peers)
+        excused = any(is_gone(run, peer) for peer in peers)
         excused = excused or run.ranks[post.rank].state in {"raised", "died"}
         outcomes = [futures.brings(post, peer) for peer in peers]
         if not {"late", "beyond"} & {*outcomes}:
-            symptom = replace(_unmatched(run, futures, post), optional=excused)
+            symptom = replace(_report_unmatched(run, futures, post), optional=excused)
             if symptom.name == "tag_mismatch" or excused or post.message.peer is None:
                 found.append(symptom)
             else:
                 unmatched.append((post, symptom))
-    return [*found, *_misdirected(unmatched)]
+    return [*found, *_join_misdirected(unmatched)]
 
 
-def _misdirected(unmatched: Sequence[tuple[Posted, Symptom]]) -> list[Symptom]:
+def _join_misdirected(unmatched: Sequence[tuple[Posted, Symptom]]) -> list[Symptom]:
     """Return messages without their other end; where one peer is wrong, both ends are one mistake.
 
     Rank 0 sends to rank 2 while rank 1 receives from rank 0: neither message has another end.
@@ -195,7 +195,7 @@ def _does(post: Posted) -> str:
     return f"rank {post.rank} {verb} rank {post.message.peer} in `{post.call.label}`"
 
 
-def _unmatched(run: Run, futures: Futures, post: Posted) -> Symptom:
+def _report_unmatched(run: Run, futures: Futures, post: Posted) -> Symptom:
     sends = post.message.sends
     step = post.call.step
     other = _other_tag(run, futures, post)
@@ -272,7 +272,7 @@ def _opposite(
 ) -> Iterator[tuple[int, Group, Message, Call]]:
     """Yield the messages that would be the other end of one, but for tag and group."""
     mine = post.message
-    for other in run.mailbox.left(mine.peer, sends=not mine.sends):
+    for other in run.mailbox.find_left(mine.peer, sends=not mine.sends):
         if _meets(other.message.peer, post.rank):
             yield other.rank, other.group, other.message, other.call
     members = post.group.ranks if mine.peer is None else (mine.peer,)

@@ -98,4 +98,4 @@ def fail_unsupported(state: RankState, call: Call, operation: Operation) -> list
     if not kinds or operation.backend_kinds(call.entry).isdisjoint(kinds):
         return []
     cause: Any = Undefined(cause="an unsupported call", origin=call.step.index)
-    return [Raise(Failure(kinds=kinds), spoilt=dict.fromkeys(call.written, cause))]
+    return [Raise(Failure(kinds=kinds), spoilt=dict.fromkeys(call.targets, cause))]

@@ -21,7 +21,7 @@ from torch_scenarios.reference.symptoms import Symptom
 )
 def spoil(call: Call, cause: Undefined | None) -> Mapping[str, Undefined]:
     """Return what the whole leaves undefined, because one of its calls brought what is."""
-    return {} if cause is None else dict.fromkeys(call.written, cause)
+    return {} if cause is None else dict.fromkeys(call.targets, cause)
 
 
 @rule(

@@ -79,16 +79,16 @@ def meet(run: Run, creating: Creating) -> list[tuple[Creating, list[Creating]]]:
     """Return who passes now that a rank has come, each with the ranks that it waited for."""
     reading, creations = run.reading.on(creating.group), run.creations
     if reading.splits:
-        together = list(creations.splitting(creating).values())
+        together = list(creations.find_splitting(creating).values())
         whole = creating.nth is None or len(together) == len(run.ranks)
         return [(other, together) for other in together] if whole else []
     if creating.rank not in creating.group.ranks or (reading.found and creating.ordinal):
         return [(creating, [creating])]
-    if reading.disputed and creations.disputed(creating.series, creating.ordinal):
+    if reading.disputed and creations.is_disputed(creating.series, creating.ordinal):
         return [
             (other, creations.present(other))
             for other in run.creating.values()
-            if creations.disputed(other.series, other.ordinal)
+            if creations.is_disputed(other.series, other.ordinal)
         ]
     alike = creations.alike(creating)
     met = alike if len(alike) == len(creating.group.ranks) else []

@@ -49,6 +49,6 @@ def stop(
         return [End(error.how)]
     if isinstance(error, ProgramError):
         return [Raise(Failure(kinds=("other",), message=str(error), own=True))]
-    written = (name for name in call.written if name in state.process.held)
+    written = (name for name in call.targets if name in state.process.held)
     refusal = Refusal(kind="invalid_argument", message=str(error))
     return refuse(run, state, call, refusal, *written)

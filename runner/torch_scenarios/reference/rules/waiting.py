@@ -9,7 +9,7 @@ from torch_scenarios.expressions.values import Undefined
 from torch_scenarios.model.process import Call
 from torch_scenarios.model.trace import Failure
 from torch_scenarios.operations.base import PointToPoint, Waiting
-from torch_scenarios.operations.wait import held_by
+from torch_scenarios.operations.wait import find_work
 from torch_scenarios.reference.effects import Abandon, Await, Effect, Open, Raise
 from torch_scenarios.reference.matching import Creating, Joining, Post, Posted, Work
 from torch_scenarios.reference.rules import rule
@@ -30,7 +30,7 @@ def wait(state: RankState, call: Call, operation: Waiting) -> list[Effect]:
     works = tuple(
         work
         for name in operation.handles(call.entry)
-        for work in held_by(name, state.handles, lambda work: work.waited)
+        for work in find_work(name, state.handles, lambda work: work.waited)
     )
     again = list(_second_waits(works))
     symptoms = [name_second_wait(state, call, work) for work in again]
@@ -142,7 +142,7 @@ def _kinds(run: Run, state: RankState, orphans: set[int]) -> tuple[str, ...]:
     """Return what a stuck call may raise; empty: it does not."""
     call = state.call
     assert call is not None
-    refused = _refused_late(state, call)
+    refused = _find_late_refusal(state, call)
     for stated in (expect(state, call.step.expect), expect(state, run.plan.scenario.expect.at_end)):
         kinds = tuple(kind for kind in stated if kind in STUCK_KINDS or kind in refused)
         if kinds:
@@ -150,7 +150,7 @@ def _kinds(run: Run, state: RankState, orphans: set[int]) -> tuple[str, ...]:
     return (*WAITING_KINDS, *refused) if state.rank in orphans else ()
 
 
-def _refused_late(state: RankState, call: Call) -> tuple[str, ...]:
+def _find_late_refusal(state: RankState, call: Call) -> tuple[str, ...]:
     """Return what else a stuck call may raise: torch looks the group up to log its failure.
 
     `torch.distributed.c10d_logger` does so for every call but a wait; a destroyed group is unknown.
@@ -167,7 +167,7 @@ def _abandon(state: RankState, kinds: tuple[str, ...]) -> list[Effect]:
     spoilt = {
         name: Undefined(cause=f"a failed `{each.label}`", origin=each.step.index)
         for each in calls
-        for name in each.written
+        for name in each.targets
     }
     seconds = timeout_of(calls[-1] if calls else call) if "timeout" in kinds else 0.0
     raises = Raise(Failure(kinds=kinds), state.clock_s + seconds, dict(sorted(spoilt.items())))

@@ -13,7 +13,7 @@ from torch_scenarios.model.scenario import steps_of
 from torch_scenarios.operations.base import Collective, Compound, Disagreement, Refusal
 from torch_scenarios.reference.matching import Joining, Meeting, Posted, Work
 from torch_scenarios.reference.state import RankState, Run
-from torch_scenarios.reference.symptoms import Symptom, clipped, odd_first, several
+from torch_scenarios.reference.symptoms import Symptom, clip, odd_first, several
 
 
 def name_disagreement(
@@ -33,7 +33,7 @@ def name_disagreement(
 
     def tell(value: str) -> tuple[str, Mark | None]:
         verb = "passes" if len(parts[value]) == 1 else "pass"
-        return f"{verb} {clipped(value)}", places[value]
+        return f"{verb} {clip(value)}", places[value]
 
     return Symptom(
         name=disagreement.diagnosis,
@@ -117,7 +117,7 @@ def name_unequal(state: RankState, call: Call, operation: Compound) -> Symptom |
 def name_refusal(run: Run, state: RankState, call: Call, refusal: Refusal) -> Symptom:
     """Say why torch refuses a call; of a tensor that a rank lacks, which, and who has it."""
     where = f"rank {state.rank} in `{call.label}`"
-    lacking = _lacking(run, state, call, refusal)
+    lacking = _find_lacking(run, state, call, refusal)
     if refusal.lacks is None:
         clause = Clause(where, call.mark, f": {refusal.message}")
         return _of_call("invalid_argument", state, call, clause, argument=refusal.about)
@@ -134,7 +134,7 @@ def name_refusal(run: Run, state: RankState, call: Call, refusal: Refusal) -> Sy
     return _of_call("invalid_argument", state, call, clause, origin, argument=refusal.lacks)
 
 
-def _lacking(run: Run, state: RankState, call: Call, refusal: Refusal) -> str | None:
+def _find_lacking(run: Run, state: RankState, call: Call, refusal: Refusal) -> str | None:
     """Return the first name with no value on the rank, of those that the argument reads."""
     if refusal.lacks is None:
         return None

@@ -36,7 +36,7 @@ from torch_scenarios.reference.vector.engine import Sweep, Turns
 from torch_scenarios.reference.vector.record import ColumnRecord, trace_of
 from torch_scenarios.reference.vector.remainder import Remainder
 
-__all__ = ["Beyond", "Finished", "Turns", "police", "swept", "taken"]
+__all__ = ["Beyond", "Finished", "Turns", "police", "run_together", "take_together"]
 
 #: how often what one cohort cannot do is left out and the sweep begun again; then all are left
 PARKED = 3
@@ -49,11 +49,11 @@ class Finished(Struct, frozen=True):
     record: ColumnRecord
     turns: Turns
 
-    def untouched_by(self, traits: Traits) -> bool:
+    def is_untouched_by(self, traits: Traits) -> bool:
         """Whether a backend makes of it just what the semantics say."""
-        return self.turns.untouched_by(traits)
+        return self.turns.is_untouched_by(traits)
 
-    def made(self, rank: int) -> Iterator[Made]:
+    def list_starts(self, rank: int) -> Iterator[Made]:
         """Yield the calls of a rank that start work, in order."""
         memory = self.record.memory
         assert memory is not None
@@ -74,7 +74,7 @@ class Finished(Struct, frozen=True):
             )
 
 
-def taken(plan: Plan, limits: Limits) -> Finished | Remainder:
+def take_together(plan: Plan, limits: Limits) -> Finished | Remainder:
     """Take the plan's ranks together as far as they go: to the end, or to where each walks on.
 
     Raises Beyond where they cannot be taken together at all, ScenarioError where the program is
@@ -110,9 +110,9 @@ def taken(plan: Plan, limits: Limits) -> Finished | Remainder:
     return Remainder(plan, sweep, again)
 
 
-def swept(plan: Plan, limits: Limits) -> Trace:
+def run_together(plan: Plan, limits: Limits) -> Trace:
     """Return what the plan must do. Raises Beyond where its ranks do not end together."""
-    found = taken(plan, limits)
+    found = take_together(plan, limits)
     return found.trace if isinstance(found, Finished) else leave("ranks that walk on by themselves")
 
 

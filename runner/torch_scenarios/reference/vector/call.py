@@ -172,7 +172,7 @@ class Messages(PostColumn):
         self.left = self.active.size
         self.unmet = np.ones(self.left, np.bool_)
 
-    def met(self, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    def meet(self, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
         """Note that these rows have met; return them, or None where these are all there are."""
         self.left -= len(rows)
         if not self.left and len(rows) == self.active.size:

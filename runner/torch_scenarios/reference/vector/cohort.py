@@ -12,14 +12,14 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from torch_scenarios.expressions.hollow import hollow, is_hollow, picked
+from torch_scenarios.expressions.hollow import hollow, is_hollow, pick
 from torch_scenarios.expressions.lanes import (
     EXACT,
     Diverge,
     Lanes,
     Stack,
     Value,
-    gathered,
+    gather_parts,
     own,
     together,
     varies,
@@ -142,14 +142,14 @@ class Named:
             self._same, self._one, self._values = True, value, None
             return
         if self._same:
-            self._values = _filled(len(self._held), self._one)
+            self._values = _fill(len(self._held), self._one)
             self._same = False
         if isinstance(value, Lanes):
             found = value.values
         elif varies(value):
             found = _objects([own(value, row) for row in range(active.size)])
         else:
-            found = _filled(active.size, value)
+            found = _fill(active.size, value)
         if self._values is None:
             self._values = np.zeros(len(self._held), found.dtype)
         elif self._values.dtype != found.dtype:
@@ -182,7 +182,7 @@ class Named:
         return found.item() if isinstance(found, np.generic) else found
 
 
-def _filled(size: int, value: Any) -> NDArray[Any]:
+def _fill(size: int, value: Any) -> NDArray[Any]:
     kind = {bool: np.bool_, int: np.int64, float: np.float64}.get(value.__class__)
     if kind is None or (kind is np.int64 and not -EXACT <= value <= EXACT):
         return _objects([value] * size)
@@ -239,7 +239,7 @@ class Column(Struct, eq=False):
         """Whether its values are not computed."""
         return is_hollow(self.values)
 
-    def changing(self) -> NDArray[Any]:
+    def open_for_change(self) -> NDArray[Any]:
         """Return the array for a change in place."""
         if self.shared:
             self.values, self.shared = self.values.copy(), False
@@ -294,7 +294,7 @@ class View(Stack):
             return self.offsets
         if self.column.hollow:
             return hollow((1, *self.column.shape), np.int64)
-        return counted(self.column.shape)
+        return count_offsets(self.column.shape)
 
     def part(self, offsets: NDArray[np.int64]) -> View:
         """Return a part of it, by the offsets in the whole tensor."""
@@ -332,17 +332,17 @@ class View(Stack):
         offsets = None if self.offsets is None else self._offsets(rows)
         return View(self.column, active, offsets, self.guard)
 
-    def indexed(self, index: tuple[Any, ...]) -> View:
+    def index(self, index: tuple[Any, ...]) -> View:
         """Return the same part of every tensor."""
         return self.part(self.places()[(slice(None), *index, ...)])
 
-    def gathered(self, at: NDArray[np.int64]) -> View:
+    def gather(self, at: NDArray[np.int64]) -> View:
         """Return each tensor's own part, by places along dimension 0."""
         if self.offsets is None and len(self.shape) == 1:
             return self.part(at)
-        return self.part(gathered(self.places(), at))
+        return self.part(gather_parts(self.places(), at))
 
-    def reshaped(self, shape: tuple[int, ...]) -> View:
+    def reshape(self, shape: tuple[int, ...]) -> View:
         """Return the tensors in another shape."""
         places = self.places()
         return self.part(places.reshape(len(places), *shape))
@@ -355,11 +355,11 @@ class View(Stack):
         )
         return self.part(found.take()) if isinstance(found, Stack) else None
 
-    def joined(self, parts: Sequence[tuple[NDArray[np.int64], Any]], size: int) -> Stack:
+    def join(self, parts: Sequence[tuple[NDArray[np.int64], Any]], size: int) -> Stack:
         """Return parts of what one name holds as one view; else a copy of them all."""
         views = [(rows, each) for rows, each in parts if isinstance(each, View)]
         if len(views) < len(parts) or any(each.column is not self.column for _, each in views):
-            return super().joined(parts, size)
+            return super().join(parts, size)
         ranks = np.empty(size, np.int64)
         offsets = None
         if self.column.hollow:
@@ -377,7 +377,7 @@ class View(Stack):
         """Store elements `[rows, *shape]` on the ranks of these rows; None: on all."""
         if self.column.hollow:
             return
-        values = self.column.changing()
+        values = self.column.open_for_change()
         if self.offsets is None:
             values[self.active.index if rows is None else self.active.ranks[rows]] = found
             return
@@ -386,7 +386,7 @@ class View(Stack):
     def _offsets(self, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         assert self.offsets is not None
         many = rows is not None and len(self.offsets) > 1
-        return picked(self.offsets, rows) if many else self.offsets
+        return pick(self.offsets, rows) if many else self.offsets
 
     def _at(self, offsets: NDArray[np.int64], rows: NDArray[np.int64] | None = None) -> Any:
         ranks = self.active.ranks if rows is None else self.active.ranks[rows]
@@ -394,6 +394,6 @@ class View(Stack):
 
 
 @lru_cache(maxsize=64)
-def counted(shape: tuple[int, ...]) -> NDArray[np.int64]:
+def count_offsets(shape: tuple[int, ...]) -> NDArray[np.int64]:
     """Return the flat offsets of a tensor's elements, `[1, *shape]`."""
     return np.arange(prod(shape), dtype=np.int64).reshape(1, *shape)

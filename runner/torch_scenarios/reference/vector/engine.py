@@ -52,9 +52,9 @@ from torch_scenarios.reference.vector.matching import (
     Items,
     Mail,
     entries,
+    find_stored,
     group_of,
-    parted,
-    storing,
+    part_items,
 )
 from torch_scenarios.reference.vector.record import ColumnRecord, Notes, TrafficNotes
 from torch_scenarios.reference.vector.state import Flights, Memory, check_together, put_in_place
@@ -128,13 +128,13 @@ class Turns:
             self._halves[group] = _Half(self._memory, group)
         return self._halves[group]
 
-    def untouched_by(self, traits: Traits) -> bool:
+    def is_untouched_by(self, traits: Traits) -> bool:
         """Whether a backend makes of a program that ends well just what the semantics say."""
         waits = traits.enqueues or traits.connects_late
         return (
             (self.in_turn or not waits)
             and (traits.tags or (self.in_turn and not self.told_by_tags))
-            and not (traits.connects_late and any(map(_Half.garbled, self._halves.values())))
+            and not (traits.connects_late and any(map(_Half.is_garbled, self._halves.values())))
         )
 
 
@@ -174,7 +174,7 @@ class _Half:
             np.where((first != 0) & (second == 0), code, second),
         )
 
-    def garbled(self) -> bool:
+    def is_garbled(self) -> bool:
         """Whether what a rank offers another is not what that one offers it, or may not be."""
         ranks = np.flatnonzero(self.peers >= 0)
         mine, theirs = self._offers[:, ranks], self._offers[:, self.peers[ranks]]
@@ -224,7 +224,7 @@ class Standing:
     # ------------------------------------------------------------------ what is left
 
     @property
-    def unwaited(self) -> list[WorkColumn]:
+    def open_works(self) -> list[WorkColumn]:
         """The works of asynchronous calls that some rank has not waited for, in order."""
         return list(self._unwaited.values())
 
@@ -238,7 +238,7 @@ class Standing:
             if numbers[rank] >= 0:
                 yield name, self._works[int(numbers[rank])]
 
-    def dropped(self, work: WorkColumn, finished: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def find_dropped(self, work: WorkColumn, finished: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return on which rows of a work `[L]` no handle is left, or the rank has finished."""
         over: NDArray[np.bool_] = finished[work.active.ranks]
         kept = np.zeros(work.active.size, np.bool_)
@@ -265,10 +265,10 @@ class Standing:
             ]
             if family and (numbers >= 0).any():
                 leave("a handle of the name of several")
-            table += self._unwaited_of(family, active)
+            table += self._find_unwaited(family, active)
         return np.stack(table) if table else np.empty((0, active.size), np.int64)
 
-    def _unwaited_of(self, names: Sequence[str], active: Active) -> list[NDArray[np.int64]]:
+    def _find_unwaited(self, names: Sequence[str], active: Active) -> list[NDArray[np.int64]]:
         """Return the number of each rank's work `[L]` by handle; -1 where it was waited for."""
         had = left = np.zeros(active.size, np.bool_)
         found = []
@@ -349,7 +349,7 @@ class Standing:
         self._standing[standing.index] = self._stood
         return standing.ranks
 
-    def done(self, post: PostColumn, rows: Rows) -> None:
+    def note_done(self, post: PostColumn, rows: Rows) -> None:
         """Note that rows of a post are done; ranks that stand for nothing else are released."""
         work = post.work
         assert work is not None
@@ -522,13 +522,13 @@ class Beginning:
 
     def _store(self, target: Form, form: Form, scene: Scene) -> Change:
         """Store into a part of a tensor, in place; raises Beyond where that does not fit."""
-        values = self._evaluation.stored(form, scene)
+        values = self._evaluation.evaluate_stored(form, scene)
         part = self._evaluation.tensor(target, scene)
         if not isinstance(part, View) or part.offsets is None:
             leave("a part of a tensor that differs in size")
         part.guard = None
         self._flights.check(part, writes=True)
-        found = self._evaluation.fitted(values, part, scene.active.size)
+        found = self._evaluation.fit(values, part, scene.active.size)
         part.put(None, found)
         return Change(part.column.name, scene.active, part.offsets, found)
 
@@ -550,18 +550,16 @@ class Beginning:
     def _messages(
         self, instance: Instance, scene: Scene, operation: PointToPoint
     ) -> NDArray[np.int64] | None:
-        parts = parted(instance.step, operation, self._evaluation, scene)
+        parts = part_items(instance.step, operation, self._evaluation, scene)
         if parts is None:
-            return self._posted(instance, scene, operation, None)
+            return self._post(instance, scene, operation, None)
         blocked = [
-            self._posted(
-                instance, self._evaluation.scene(active, scene.variables), operation, items
-            )
+            self._post(instance, self._evaluation.scene(active, scene.variables), operation, items)
             for active, items in parts
         ]
         return _all_of([each for each in blocked if each is not None])
 
-    def _posted(
+    def _post(
         self, instance: Instance, scene: Scene, operation: PointToPoint, items: Items | None
     ) -> NDArray[np.int64] | None:
         """Post the messages of ranks that all have the same items."""
@@ -593,10 +591,12 @@ class Beginning:
         self._ledger.keep_bytes(sum(post.peers.nbytes for post in posts), instance.step.mark)
         links = tuple(Link(keys, numbers, 0, post.sends, post.peers, post.tags) for post in posts)
         said = Said(arguments, group, links)
-        self._standing.start(scene, work, used, said, self._calls.named(instance.step, scene))
+        self._standing.start(
+            scene, work, used, said, self._calls.name_handles(instance.step, scene)
+        )
         for post in posts:
             for other, rows in self._mail.post(group, post):
-                self._standing.done(other, rows)
+                self._standing.note_done(other, rows)
         return self._standing.stay(scene, work, said)
 
     def _collective(
@@ -613,7 +613,7 @@ class Beginning:
         apart: dict[tuple[str, ...], list[int]] = {}
         groups = self._memory.groups[group]
         for row, rank in enumerate(scene.active.ranks.tolist()):
-            key = storing(operation, groups[int(numbers[row])], rank, found, row)
+            key = find_stored(operation, groups[int(numbers[row])], rank, found, row)
             apart.setdefault(key, []).append(row)
         blocked = []
         for key, rows in apart.items():
@@ -650,9 +650,11 @@ class Beginning:
             self._notes.traffic.enter(entered)
         if operation.name in CONNECTING and not self._memory.hollow:
             self._turns.collective(group, operation, post)
-        self._standing.start(scene, work, used, said, self._calls.named(instance.step, scene))
+        self._standing.start(
+            scene, work, used, said, self._calls.name_handles(instance.step, scene)
+        )
         for other, rows in self.collectives.enter(group, post):
-            self._standing.done(other, rows)
+            self._standing.note_done(other, rows)
         return self._standing.stay(scene, work, said)
 
     def _wait(
@@ -775,7 +777,7 @@ class Sweep:
         return self._beginning.collectives
 
     @property
-    def settled(self) -> set[str]:
+    def early_numbers(self) -> set[str]:
         """The numbers that were named before any rank came there."""
         return self._evaluation.settled
 
@@ -791,7 +793,7 @@ class Sweep:
         self._go(0, self._world)
         while self._ready:
             number = min(self._ready)
-            active = _merged(self._ready.pop(number))
+            active = _merge(self._ready.pop(number))
             self.turn += 1
             if self.turn in self._parked or self.turn == self._stop:
                 self.left.append((number, active))
@@ -809,7 +811,7 @@ class Sweep:
             elif not staying.all():
                 self._go(number + 1, active.among(~staying))
             self.standing.release()
-        self.left += [(number, _merged(parts)) for number, parts in self._ready.items()]
+        self.left += [(number, _merge(parts)) for number, parts in self._ready.items()]
         self.record.memory = self.memory
         self.record.numbers = self._steps.numbers
         if self._again:
@@ -846,16 +848,16 @@ class Sweep:
         if instance.mask is not None:
             mask = instance.mask[active.index]
             if not mask.any():
-                self.ledger.passed(instance.step, PASSED_TOGETHER)
+                self.ledger.pass_by(instance.step, PASSED_TOGETHER)
                 return None
             chosen: Active | None = active.among(mask)
         else:
             chosen = active
         assert chosen is not None
         scene = self._evaluation.scene(chosen, instance.variables)
-        chosen = self._calls.taking(instance.step, scene)
+        chosen = self._calls.find_taking(instance.step, scene)
         if chosen is None:
-            self.ledger.passed(instance.step, PASSED_TOGETHER)
+            self.ledger.pass_by(instance.step, PASSED_TOGETHER)
             return None
         if instance.step.expect is not None and instance.step.expect.raises is not None:
             leave("a step that raises")
@@ -869,7 +871,7 @@ class Sweep:
         return staying
 
 
-def _merged(parts: list[Active]) -> Active:
+def _merge(parts: list[Active]) -> Active:
     if len(parts) == 1:
         return parts[0]
     ranks = np.concatenate([part.ranks for part in parts])

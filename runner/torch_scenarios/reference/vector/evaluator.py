@@ -23,7 +23,7 @@ from torch_scenarios.expressions.lanes import (
     Unlike,
     Value,
     among,
-    joined,
+    join_parts,
     own,
     rowwise,
     split,
@@ -78,7 +78,7 @@ class Unrolled:
         self._world = world
         self._made: dict[int, Instance] = {}
         self._next = 0
-        self._settled = _settled(steps)
+        self._settled = _find_settled(steps)
         #: whether all ranks are at the instance that is made next
         self._together = True
         #: what `let` names in the outermost list
@@ -135,14 +135,14 @@ class Unrolled:
             yield value
 
 
-def _settled(steps: tuple[Step, ...]) -> frozenset[int]:
+def _find_settled(steps: tuple[Step, ...]) -> frozenset[int]:
     """Return the steps that name numbers which nothing names anew, on every rank."""
-    lets = [step for step in steps_of(steps) if _named(step)]
-    counts = Counter(name for step in lets for name in _named(step))
+    lets = [step for step in steps_of(steps) if _find_named(step)]
+    counts = Counter(name for step in lets for name in _find_named(step))
     return frozenset(
         step.index
         for step in lets
-        if step.ranks is None and all(counts[name] == 1 for name in _named(step))
+        if step.ranks is None and all(counts[name] == 1 for name in _find_named(step))
     )
 
 
@@ -153,7 +153,7 @@ def let_forms(step: Step) -> Mapping[str, Form]:
     return form.fields
 
 
-def _named(step: Step) -> tuple[str, ...]:
+def _find_named(step: Step) -> tuple[str, ...]:
     return () if step.operation is None else step.operation.numbers(step.arguments)
 
 
@@ -185,8 +185,8 @@ class Names:
             "group_rank()": self._group_rank,
             "group_size()": self._group_size,
             "group_ranks()": self._group_list,
-            "node_rank()": lambda: self._placed(0),
-            "local_rank()": lambda: self._placed(1),
+            "node_rank()": lambda: self._find_place(0),
+            "local_rank()": lambda: self._find_place(1),
             **plan.scenario.constants,
             "world_size": plan.world_size,
         }
@@ -268,10 +268,10 @@ class Names:
         rows = np.cumsum([group.size in sizes for group in groups])[inside] - 1
         return [Lanes(column, self._plan.world_size) for column in members[rows].T]
 
-    def _placed(self, part: int) -> Lanes:
+    def _find_place(self, part: int) -> Lanes:
         if self._places is None:
             size = self._plan.world_size
-            self._places = np.asarray([self._plan.placed(rank) for rank in range(size)], np.int64)
+            self._places = np.asarray([self._plan.place(rank) for rank in range(size)], np.int64)
         return Lanes(self._places[self._active.index, part], self._plan.world_size)
 
 
@@ -302,13 +302,13 @@ class Evaluation:
         """Return where forms are evaluated."""
         return Scene(active, variables)
 
-    def _computed(self, form: Form, scene: Scene, run: Callable[[TypedEvaluator], Any]) -> Value:
+    def _compute(self, form: Form, scene: Scene, run: Callable[[TypedEvaluator], Any]) -> Value:
         """Return what `run` gives on the active ranks, as one value.
 
         Raises Beyond where it gives nothing on one of them, or values of several types.
         """
         try:
-            return joined(self._parts(form, scene, run), scene.active.size)
+            return join_parts(self._parts(form, scene, run), scene.active.size)
         except Unlike:
             leave("values of several types or shapes")
 
@@ -394,7 +394,7 @@ class Evaluation:
             return form.value
         key = id(form)
         if key in self._kept:
-            return _narrowed(self._kept[key], scene.active)
+            return _narrow(self._kept[key], scene.active)
         if key not in self._unkept and self._is_fixed(form):
             try:
                 found = self._value(form, Scene(self._world, {}))
@@ -402,12 +402,12 @@ class Evaluation:
                 found = None
             if found is not None and not _is_large(found):
                 self._kept[key] = found
-                return _narrowed(found, scene.active)
+                return _narrow(found, scene.active)
             self._unkept.add(key)
         return self._value(form, scene)
 
     def _value(self, form: Form, scene: Scene) -> Value:
-        return self._computed(form, scene, lambda evaluator: evaluator.evaluate(form))
+        return self._compute(form, scene, lambda evaluator: evaluator.evaluate(form))
 
     def _is_fixed(self, form: Form) -> bool:
         return self._names_of(form) <= self._fixed
@@ -425,7 +425,7 @@ class Evaluation:
 
     # ------------------------------------------------------------------ selectors
 
-    def selected(self, selector: Selector, scene: Scene) -> Active | None:
+    def select(self, selector: Selector, scene: Scene) -> Active | None:
         """Return the active ranks that a selector selects; None where it selects none."""
         key, active = id(selector), scene.active
         if active.everyone and key in self._chosen:
@@ -454,14 +454,14 @@ class Evaluation:
         form, active = selector.form, scene.active
         if isinstance(form, Expression) and form.text.strip() in self._memory.groups:
             return np.asarray(self._memory.group_ranks(form.text.strip())[active.index] >= 0)
-        found = self._computed(form, scene, lambda evaluator: evaluator.selects(selector))
+        found = self._compute(form, scene, lambda evaluator: evaluator.selects(selector))
         return found.values if isinstance(found, Lanes) else np.full(active.size, found)
 
     def branches(self, form: PerRank[Any], scene: Scene) -> Iterator[tuple[Active, Any]]:
         """Yield who of the active ranks takes which branch, those of none with None."""
         left = scene.active
         for selector, value in form.branches:
-            chosen = self.selected(selector, Scene(left, scene.variables))
+            chosen = self.select(selector, Scene(left, scene.variables))
             if chosen is None:
                 continue
             yield chosen, value
@@ -478,7 +478,7 @@ class Evaluation:
         As :meth:`torch_scenarios.expressions.evaluator.Evaluator.tensor_value`; None where it is
         none on all of them.
         """
-        return self._computed(
+        return self._compute(
             form, scene, lambda evaluator: evaluator.tensor_value(form, dtype=dtype)
         )
 
@@ -500,7 +500,7 @@ class Evaluation:
             value.guard = None  # what the call reads of it, its flights tell
         return value
 
-    def stored(self, form: Form, scene: Scene) -> Stack | np.ndarray[Any, Any]:
+    def evaluate_stored(self, form: Form, scene: Scene) -> Stack | np.ndarray[Any, Any]:
         """Return what is stored into a part of a tensor: numbers are as wide as they can be."""
         if isinstance(form, Expression | Constant):
             value = self.value(form, scene)
@@ -510,12 +510,12 @@ class Evaluation:
                 return np.asarray(value)
         found = self.tensor(form, scene)
         if isinstance(found, View):
-            return found.copied()
+            return found.copy()
         if not isinstance(found, Stack | np.ndarray):
             leave("what is stored into a part")
         return found
 
-    def fitted(
+    def fit(
         self, value: Stack | np.ndarray[Any, Any], part: View, size: int
     ) -> np.ndarray[Any, Any]:
         """Return a value `[L, *shape]` broadcast to a part, in its dtype; as `copy_` casts."""
@@ -550,5 +550,5 @@ def _is_large(value: Value) -> bool:
     return isinstance(value, Stack)
 
 
-def _narrowed(value: Value, active: Active) -> Value:
+def _narrow(value: Value, active: Active) -> Value:
     return value if active.everyone else among(value, active.ranks)

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.expressions.hollow import ValueNeeded, boundless
-from torch_scenarios.limits import Limits, uncollected
+from torch_scenarios.limits import Limits, pause_collector
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.traffic import Traffic
 from torch_scenarios.reference.matching import Forgotten
@@ -32,12 +32,12 @@ class Footprint(Struct, frozen=True):
     sizes: Mapping[str, float]
 
     @property
-    def held(self) -> float:
+    def bytes_held(self) -> float:
         """The bytes that a rank holds in tensors."""
         return sum(self.sizes.values())
 
 
-@uncollected()
+@pause_collector()
 def footprint(plan: Plan, *, limits: Limits) -> Footprint | None:
     """Return what goes between the ranks, by shapes alone.
 

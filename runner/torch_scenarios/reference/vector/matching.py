@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE, READ
 from torch_scenarios.expressions.hollow import is_hollow, need
-from torch_scenarios.expressions.lanes import Lanes, Stack, Value, copied, varies
+from torch_scenarios.expressions.lanes import Lanes, Stack, Value, copy_value, varies
 from torch_scenarios.expressions.params import Param
 from torch_scenarios.expressions.values import Constant, Form, ListForm, PerRank, Record, Undefined
 from torch_scenarios.model.plan import Plan
@@ -76,8 +76,8 @@ class Mail:
             met = (post, mine, other, theirs) if post.sends else (other, theirs, post, mine)
             self._traffic.meet(met[0].number, met[1], met[2].number, met[3])
             _deliver(*met)
-            yield other, other.met(theirs)
-            yield post, post.met(mine)
+            yield other, other.meet(theirs)
+            yield post, post.meet(mine)
             if not other.left:
                 others.remove(other)
             if not post.left:
@@ -126,7 +126,7 @@ def _deliver(
     if is_hollow(send.payload.take(sent[:1])):
         return
     found = send.payload.take(sent).reshape(len(sent), *shape)
-    if len(got) == receive.active.size and receive.arrived is None and _ascending(got):
+    if len(got) == receive.active.size and receive.arrived is None and _is_ascending(got):
         receive.arrived = found
         return
     if receive.arrived is None:
@@ -138,7 +138,7 @@ def _content(messages: Messages) -> Content:
     return Content(messages.payload.dtype, prod(messages.payload.shape))
 
 
-def _ascending(rows: NDArray[np.int64]) -> bool:
+def _is_ascending(rows: NDArray[np.int64]) -> bool:
     return bool((rows[1:] > rows[:-1]).all())
 
 
@@ -170,10 +170,10 @@ class Envelopes:
         group = group_of(step)
         if self._memory.group_numbers(group)[scene.active.index].min() < 0:
             leave("a message in a group of others")
-        listed = _listed(step, operation)
+        listed = _find_list(step, operation)
         if listed is None:
             post, said = self._message(step, 0, operation.params, step.arguments, scene)
-            return self._directed(operation, [post], said, group, scene), said, group
+            return self._direct(operation, [post], said, group, scene), said, group
         param, records = listed
         items = [(record, scene.variables) for record in records] if items is None else items
         pairs = [
@@ -188,9 +188,9 @@ class Envelopes:
         ]
         told = {param.name: [said for _, said in pairs]}
         posts = [post for post, _ in pairs]
-        return self._directed(operation, posts, told, group, scene), told, group
+        return self._direct(operation, posts, told, group, scene), told, group
 
-    def _directed(
+    def _direct(
         self,
         operation: PointToPoint,
         posts: list[Messages],
@@ -306,7 +306,7 @@ class Envelopes:
 Items: TypeAlias = list[tuple[Record, Mapping[str, int | Named]]]
 
 
-def parted(
+def part_items(
     step: Step, operation: Operation | None, evaluation: Evaluation, scene: Scene
 ) -> list[tuple[Active, Items]] | None:
     """Return the ranks on which the same items of a list are there, and these items.
@@ -347,7 +347,7 @@ def _turns(
         there = mask
         if record.ranks is not None and mask.any():
             inner = Scene(active.among(mask), variables)
-            chosen = evaluation.selected(record.ranks, inner)
+            chosen = evaluation.select(record.ranks, inner)
             there = np.zeros(active.size, np.bool_)
             if chosen is not None:
                 there[active.rows(chosen.ranks)] = True
@@ -377,7 +377,7 @@ def _values(
         yield named, mask
 
 
-def _listed(step: Step, operation: PointToPoint) -> tuple[Param, tuple[Record, ...]] | None:
+def _find_list(step: Step, operation: PointToPoint) -> tuple[Param, tuple[Record, ...]] | None:
     """Return the messages of a call that takes a list of them; None of one that takes none."""
     params = [param for param in operation.params if param.fields]
     if not params:
@@ -525,7 +525,7 @@ def _police_agreement(memory: Memory, name: str, here: _Position, whole: NDArray
     for key in rooted:
         for post in here.posts:
             _police_roots(post, np.asarray(post.arguments[key]), key)
-    if not rooted and here.operation.rooted is None and memory.listed(name)[1] is not None:
+    if not rooted and here.operation.rooted is None and memory.list_groups(name)[1] is not None:
         return  # what one member enters with was looked at, and all enter with the same
     looked: set[int] = set()
     for post in here.posts:
@@ -605,10 +605,10 @@ def _stacks(group: Group, operation: Operation, parts: list[_Part]) -> dict[str,
 
 def _stack(group: Group, parts: list[_Part], given: list[Value]) -> NDArray[Any] | None:
     """Return the tensors of all members `[n, *shape]`; None where they are not of one kind."""
-    if len({(each.shape, each.dtype) if _stacked(each) else None for each in given}) > 1:
+    if len({(each.shape, each.dtype) if _is_stack(each) else None for each in given}) > 1:
         return None
     (post, _, rows), first = parts[0], given[0]
-    if len(parts) == 1 and len(rows) == post.active.size and _ascending(rows):
+    if len(parts) == 1 and len(rows) == post.active.size and _is_ascending(rows):
         return np.asarray(first.take())
     stack = np.empty((group.size, *first.shape), first.dtype)
     for (_, at, chosen), each in zip(parts, given, strict=True):
@@ -616,7 +616,7 @@ def _stack(group: Group, parts: list[_Part], given: list[Value]) -> NDArray[Any]
     return stack
 
 
-def _stacked(value: Value) -> bool:
+def _is_stack(value: Value) -> bool:
     return isinstance(value, Stack)
 
 
@@ -653,7 +653,7 @@ def entries(
 ) -> Iterator[Enter | EnterGroups]:
     """Yield who enters a collective with how many bytes: the ranks of each group apart."""
     if memory.hollow:
-        together = _entered_together(memory, operation, name, post, step)
+        together = _enter_together(memory, operation, name, post, step)
         if together is not None:
             yield together
             return
@@ -692,12 +692,12 @@ def entries(
             )
 
 
-def _entered_together(
+def _enter_together(
     memory: Memory, operation: Collective, name: str, post: Entering, step: Step
 ) -> EnterGroups | None:
     """Return who enters, for all groups at once; None where members send different bytes."""
     groups = memory.groups[name]
-    members, keys = memory.listed(name)
+    members, keys = memory.list_groups(name)
     varied = any(isinstance(value, np.ndarray) for value in post.arguments.values())
     if varied or operation.rooted is not None or keys is None:
         return None
@@ -720,7 +720,7 @@ def _entered_together(
     )
 
 
-def storing(
+def find_stored(
     operation: Collective, group: Group, rank: int, arguments: Mapping[str, Value], row: int
 ) -> tuple[str, ...]:
     """Return the arguments that a collective stores into on one rank."""
@@ -773,16 +773,16 @@ class Calls:
         self._started: dict[str, NDArray[np.bool_]] = {}
         self._members: dict[str, Active | None] = {}
 
-    def taking(self, step: Step, scene: Scene) -> Active | None:
+    def find_taking(self, step: Step, scene: Scene) -> Active | None:
         """Return which of the active ranks take a step; None for none of them."""
         active: Active | None = scene.active
         if step.ranks is not None:
-            active = self._evaluation.selected(step.ranks, scene)
+            active = self._evaluation.select(step.ranks, scene)
         elif step.operation is not None:
             active = self._inside(group_of(step), scene.active)
         if active is not None and step.operation is not None:
             inner = Scene(active, scene.variables)
-            parts = parted(step, step.operation, self._evaluation, inner)
+            parts = part_items(step, step.operation, self._evaluation, inner)
             if parts is not None:
                 ranks = [part.ranks for part, _ in parts]
                 active = (
@@ -792,16 +792,16 @@ class Calls:
             named = step.arguments.get("handles")
             if active is None or named is None:
                 return active
-            return self._concerned(named, active, scene)
+            return self._find_concerned(named, active, scene)
         for name, ranks in [
             (step.handle, active.index),
-            *self.named(step, Scene(active, scene.variables)),
+            *self.name_handles(step, Scene(active, scene.variables)),
         ]:
             nowhere = np.zeros(active.world_size, np.bool_)
             self._started.setdefault(name, nowhere)[ranks] = True
         return active
 
-    def named(self, step: Step, scene: Scene) -> list[tuple[str, Any]]:
+    def name_handles(self, step: Step, scene: Scene) -> list[tuple[str, Any]]:
         """Return the handles that a call gives its work, each with the ranks that do."""
         active = scene.active
         if step.handle is None:
@@ -809,11 +809,9 @@ class Calls:
         if step.handle_index is None:
             return [(step.handle, active.index)]
         index = self._evaluation.value(step.handle_index, scene)
-        return [
-            (name, active.ranks[rows]) for name, rows in _indexed(step.handle, index)[0].items()
-        ]
+        return [(name, active.ranks[rows]) for name, rows in _index(step.handle, index)[0].items()]
 
-    def _concerned(self, named: Form, active: Active, scene: Scene) -> Active | None:
+    def _find_concerned(self, named: Form, active: Active, scene: Scene) -> Active | None:
         """Return the ranks that started some of the work that is waited for."""
         mask = np.zeros(active.size, np.bool_)
         for handle in self._names(named, Scene(active, scene.variables))[0]:
@@ -837,7 +835,7 @@ class Calls:
                 found.append({each: slice(None)})
                 said.append(each)
                 continue
-            rows, number = _indexed(*each)
+            rows, number = _index(*each)
             found.append(rows)
             said.append([each[0], number])
         return found, given if isinstance(given, str) else said
@@ -900,7 +898,7 @@ class Calls:
         if isinstance(form, Constant):
             if form.value is None:
                 return param.default
-            return _typed(param, form.value)
+            return _convert(param, form.value)
         value = self._evaluation.value(form, scene)
         if isinstance(value, Lanes):
             if value.kind == "i" and param.kind in {"rank", "group_rank"}:
@@ -908,11 +906,11 @@ class Calls:
             leave("an argument that differs")
         if varies(value) or isinstance(value, np.ndarray | np.generic):
             leave("an argument that is a tensor")
-        return param.default if value is None else _typed(param, value)
+        return param.default if value is None else _convert(param, value)
 
     # ------------------------------------------------------------------ expectations
 
-    def observed(self, step: Step, scene: Scene) -> dict[str, Value]:
+    def observe(self, step: Step, scene: Scene) -> dict[str, Value]:
         """Return the values of the step's expectation keys that are more than a name, by text."""
         found: dict[str, Value] = {}
         assert step.expect is not None
@@ -920,7 +918,7 @@ class Calls:
             key = value.key
             if key.before or self._is_name(key.text, scene):
                 continue
-            found[key.text] = copied(self._evaluation.value(key, scene))
+            found[key.text] = copy_value(self._evaluation.value(key, scene))
         return found
 
     def _is_name(self, text: str, scene: Scene) -> bool:
@@ -929,7 +927,7 @@ class Calls:
         return any(text in names for names in known) or text in {"rank", "world_size"}
 
 
-def _indexed(name: str, index: Value) -> tuple[dict[str, Any], Any]:
+def _index(name: str, index: Value) -> tuple[dict[str, Any], Any]:
     """Return the handles `name[index]` by the rows on which each is meant, and the index itself."""
     if isinstance(index, Lanes) and index.kind in "bi":
         numbers = index.values.astype(np.int64)
@@ -940,7 +938,7 @@ def _indexed(name: str, index: Value) -> tuple[dict[str, Any], Any]:
     return {f"{name}[{index}]": slice(None)}, index
 
 
-def _typed(param: Param, value: Value) -> Value:
+def _convert(param: Param, value: Value) -> Value:
     """Return a plain argument in the type of its kind, as the evaluator does.
 
     Raises Beyond where it is not one: the other engine says why.

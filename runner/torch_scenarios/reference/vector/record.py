@@ -190,11 +190,11 @@ class ColumnRecord:
             among[ranks, at] = True
         return [row.tobytes() for row in np.packbits(among, axis=1)]
 
-    def asked(self, rank: int) -> Iterator[Batch]:
+    def find_asked(self, rank: int) -> Iterator[Batch]:
         """Yield the batches of a rank beside which something is expected."""
         return (batch for batch in self._asked if batch.active.has(rank))
 
-    def touching(self, name: str, rank: int) -> Iterator[Batch]:
+    def find_touching(self, name: str, rank: int) -> Iterator[Batch]:
         """Yield the batches of a rank that stored into a name, or may have."""
         if self._touching is None:
             self._touching = {}
@@ -279,7 +279,7 @@ class ColumnEvents(Events):
     def _last(self) -> Event:
         batch = self._record.last(self._rank)
         assert batch is not None
-        held = self._held()
+        held = self._find_held()
         return self._event(batch, {name: held[name].copy() for name in batch.names})
 
     def _event(self, batch: Batch, writes: Mapping[str, Value]) -> Event:
@@ -314,7 +314,7 @@ class ColumnEvents(Events):
             if column.held[self._rank]
         }
 
-    def _held(self) -> dict[str, Value]:
+    def _find_held(self) -> dict[str, Value]:
         """Return what the rank held after the events in columns."""
         memory = self._record.memory
         assert memory is not None
@@ -326,7 +326,7 @@ class ColumnEvents(Events):
 
     def final(self) -> dict[str, Value]:
         """Return what the rank holds in the end."""
-        return {**self._held(), **super().final()}
+        return {**self._find_held(), **super().final()}
 
     def program(self) -> Iterator[Place]:
         """Yield the steps that any rank took in columns, in program order."""
@@ -341,7 +341,7 @@ class ColumnEvents(Events):
     def changes(self, name: str) -> Iterator[tuple[int, tuple[int, ...], Value]]:
         """Yield the steps that may have stored into a name, with what it holds after each."""
         held = {key: value.copy() for key, value in self.initial().items() if key == name}
-        for batch in self._replays.of(self._rank).touching(name, self._rank):
+        for batch in self._replays.of(self._rank).find_touching(name, self._rank):
             for change in batch.changes:
                 if change.name == name:
                     _apply(held, name, change.offsets, change.values, change.active.row(self._rank))
@@ -353,19 +353,19 @@ class ColumnEvents(Events):
         self, indexes: frozenset[int], initial: Mapping[str, Value]
     ) -> Iterator[tuple[Event, dict[str, Value], dict[str, Value]]]:
         """Yield the events of steps beside which something is expected, with what was held."""
-        for batch in self._record.asked(self._rank):
+        for batch in self._record.find_asked(self._rank):
             if batch.instance.step.index in indexes:
                 row = batch.active.row(self._rank)
-                before, after = (_held(found, row) for found in (batch.before, batch.after))
+                before, after = (_read_held(found, row) for found in (batch.before, batch.after))
                 yield self._event(batch, {name: after[name] for name in batch.names}), before, after
-        yield from super().beside(indexes, {**initial, **self._held()})
+        yield from super().beside(indexes, {**initial, **self._find_held()})
 
 
-def _held(found: Mapping[str, Any] | None, row: int) -> dict[str, Value]:
+def _read_held(found: Mapping[str, Any] | None, row: int) -> dict[str, Value]:
     return {name: values[row, ...] for name, (values, held) in (found or {}).items() if held[row]}
 
 
-def looked_at(expect: Expectation) -> frozenset[str]:
+def find_looked_at(expect: Expectation) -> frozenset[str]:
     """Return every name that an expectation may read."""
     bounds: list[Any] = [expect.elapsed]
     if isinstance(expect.elapsed, PerRank):
@@ -427,7 +427,9 @@ class RankLinks(Mapping[int, tuple[str, ...]]):
         for at, batch in enumerate(self._record.of(self._rank)):
             if not batch.said.links:
                 continue
-            found[at] = tuple(_named(link, batch, self._rank, counts) for link in batch.said.links)
+            found[at] = tuple(
+                _name_link(link, batch, self._rank, counts) for link in batch.said.links
+            )
             work = begun.get((batch.instance.step.index, batch.instance.iteration))
             if work is not None:
                 found[at] = tuple(
@@ -459,7 +461,7 @@ class RankLinks(Mapping[int, tuple[str, ...]]):
         return dict, (self._links(),)
 
 
-def _named(link: Link, batch: Batch, rank: int, counts: dict[tuple[Any, ...], int]) -> str:
+def _name_link(link: Link, batch: Batch, rank: int, counts: dict[tuple[Any, ...], int]) -> str:
     ends = link.ends(batch, rank)
     if ends is None:
         return f"{link.keys[int(link.numbers[rank])]}:{link.position}"
@@ -518,12 +520,14 @@ class Notes:
         """Return what the ranks hold, where something is expected beside the step."""
         if step.expect is None:
             return None
-        return self._held(step.expect, names, scene.active)
+        return self._read_held(step.expect, names, scene.active)
 
-    def _held(self, expect: Expectation, stored: tuple[str, ...], active: Active) -> dict[str, Any]:
+    def _read_held(
+        self, expect: Expectation, stored: tuple[str, ...], active: Active
+    ) -> dict[str, Any]:
         """Return what the ranks hold in the names that a step stores into, or is asked about."""
         found = {}
-        names = looked_at(expect).union(stored)
+        names = find_looked_at(expect).union(stored)
         for name, column in self._memory.columns.items():
             if name in names:
                 values = np.array(column.values[active.index])
@@ -549,20 +553,20 @@ class Notes:
             self._ledger.keep_bytes(sum(map(size_of, slack.values())), instance.step.mark)
         for name in names:
             column = self._memory.columns.get(name)
-            if self._flights.writing(name, scene.active):
+            if self._flights.find_writing(name, scene.active):
                 leave(f"{name} is written by a step while work writes a part of it")
             if column is not None:
                 each = column.values.nbytes // len(column.values)
                 self._ledger.hold(scene.active.size * each)
         batch = Batch(instance, scene.active, names, said, changes, slack or None)
         if instance.step.expect is not None:
-            for name in looked_at(instance.step.expect):
+            for name in find_looked_at(instance.step.expect):
                 self._flights.check_look(name, scene.active)
-            batch.after = self._held(instance.step.expect, names, scene.active)
-            batch.observed = self._calls.observed(instance.step, scene)
+            batch.after = self._read_held(instance.step.expect, names, scene.active)
+            batch.observed = self._calls.observe(instance.step, scene)
             batch.observed |= {
                 name: scene.variable(name)
-                for name in sorted(self._record.plan.numbers & looked_at(instance.step.expect))
+                for name in sorted(self._record.plan.numbers & find_looked_at(instance.step.expect))
                 if name in scene.variables
             }
             batch.before = batch.after if before is None else before

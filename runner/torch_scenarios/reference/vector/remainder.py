@@ -69,7 +69,7 @@ class Remainder:
         }
         self._open: dict[int, list[tuple[WorkColumn, int]]] = {}
         self._police()
-        for work in sweep.standing.unwaited:
+        for work in sweep.standing.open_works:
             for row in np.flatnonzero(~(work.waited & work.stored)).tolist():
                 rank = int(work.active.ranks[row])
                 self._open.setdefault(rank, []).append((work, row))
@@ -84,9 +84,9 @@ class Remainder:
         places = {(batch.instance.step.index, batch.instance.iteration) for batch in batches}
         if len(places) < len(numbers):
             leave("a loop that counts through a value twice")
-        for work in self._sweep.standing.unwaited:
+        for work in self._sweep.standing.open_works:
             step = work.instance.step
-            dropped = ~work.waited & self._sweep.standing.dropped(work, self._sweep.finished)
+            dropped = ~work.waited & self._sweep.standing.find_dropped(work, self._sweep.finished)
             if dropped.any() and isinstance(step.operation, PointToPoint):
                 leave("a message whose handle was dropped")
 
@@ -94,7 +94,7 @@ class Remainder:
 
     def ledger(self) -> Ledger:
         """Return a ledger that goes on from what the ranks have done."""
-        return self._sweep.ledger.continued()
+        return self._sweep.ledger.fork()
 
     def traffic(self) -> Traffic:
         """Return what went between the ranks, to be added to."""
@@ -111,7 +111,7 @@ class Remainder:
             self._entered.setdefault(("", -1), 0)
         return self._entered.get((key, rank), 0)
 
-    def posted(self, ends: tuple[str, int, int | None, int, bool]) -> int:
+    def count_posted(self, ends: tuple[str, int, int | None, int, bool]) -> int:
         """Return how many messages a rank has posted to or from these ends."""
         rank = ends[1]
         if rank not in self._posted:
@@ -131,21 +131,21 @@ class Remainder:
         key, _, peer, tag, sends = ends
         return self._posted[rank][key, sends, peer, tag]
 
-    def entered(self, key: str, rank: int) -> Iterator[Call]:
+    def find_entered(self, key: str, rank: int) -> Iterator[Call]:
         """Yield the collectives that a rank has behind it on a group."""
         for batch in self._sweep.record.of(rank):
             if isinstance(batch.instance.step.operation, Collective):
                 link = batch.said.links[0]
                 if link.keys[int(link.numbers[rank])] == key:
-                    yield self._made(batch, rank)
+                    yield self._make_call(batch, rank)
 
-    def created(self, rank: int) -> Iterator[tuple[Call, Group]]:
+    def find_created(self, rank: int) -> Iterator[tuple[Call, Group]]:
         """Yield the creations that a rank has behind it, each with the group."""
         batches = self._sweep.record.creations
         for batch, group in zip(batches, self._sweep.memory.created, strict=True):
-            yield self._made(batch, rank), group
+            yield self._make_call(batch, rank), group
 
-    def _made(self, batch: Batch, rank: int) -> Call:
+    def _make_call(self, batch: Batch, rank: int) -> Call:
         """Return a call that a rank has behind it, as far as its label shows it."""
         step = batch.instance.step
         return Call(
@@ -162,7 +162,7 @@ class Remainder:
         """Let a process know the numbers that its rank has named before a step, and its loops."""
         for name, value in instance.variables.items():
             number = value.of(process.rank) if isinstance(value, Named) else value
-            early = name in self._sweep.settled and self._named.get(name, until) >= until
+            early = name in self._sweep.early_numbers and self._named.get(name, until) >= until
             if number is not None and not early:
                 process.scope[name] = number
 
@@ -214,7 +214,7 @@ class Remainder:
                 for work in stand.works
                 if id(work) not in known
             ]
-        found.sort(key=_posting)
+        found.sort(key=_find_place)
         waiting: list[Joining | Posted] = []
         made: dict[int, matching.Work] = {}
         for work, row in found:
@@ -232,7 +232,7 @@ class Remainder:
             if each.call.asynchronous:
                 buffers.take(state, each.call, each)
         if stand is not None:
-            state.call = self._standing_call(state, stand, made)
+            state.call = self._find_call(state, stand, made)
             state.waiting = tuple(made[id(work)] for work in stand.works)
             place = (stand.instance.step.index, stand.instance.iteration)
             state.walker = state.process.walk(after=place)
@@ -251,9 +251,7 @@ class Remainder:
             leave("a call that the rank would not make again")
         return call
 
-    def _standing_call(
-        self, state: RankState, stand: Stand, made: Mapping[int, matching.Work]
-    ) -> Call:
+    def _find_call(self, state: RankState, stand: Stand, made: Mapping[int, matching.Work]) -> Call:
         if isinstance(stand.instance.step.operation, Waiting):
             return self._call(state, stand)
         return made[id(stand.works[0])].call
@@ -312,10 +310,10 @@ class Remainder:
         )
         waiting: list[Joining | Posted] = []
         for at, post in enumerate(work.posts):
-            done = _done(post, row)
+            done = _is_done(post, row)
             found: Joining | Posted
             if isinstance(post, Entering):
-                found = self._joining(made.call, post, row, meetings, done=done)
+                found = self._join(made.call, post, row, meetings, done=done)
             else:
                 assert isinstance(post, Messages)
                 message = messages[at]
@@ -323,7 +321,7 @@ class Remainder:
                     leave("a message that is another by now")
                 group = message.group or made.call.entry.group
                 if done:
-                    found = _arrived(made.call, group, message, post, row)
+                    found = _make_arrived(made.call, group, message, post, row)
                 else:
                     found = mailbox.post(made.call, group, message, 0.0)
                 found.number, found.row = post.number, row
@@ -332,7 +330,7 @@ class Remainder:
             waiting += [] if done else [found]
         return waiting
 
-    def _joining(
+    def _join(
         self, call: Call, post: Entering, row: int, meetings: Meetings, *, done: bool
     ) -> Joining:
         key, rank = call.entry.group.key, call.entry.rank
@@ -353,12 +351,12 @@ class Remainder:
         return joining
 
 
-def _posting(each: tuple[WorkColumn, int]) -> float:
+def _find_place(each: tuple[WorkColumn, int]) -> float:
     """Return the place of a work in the order of calls: a call that blocks is the last."""
     return float("inf") if each[0].number < 0 else each[0].number
 
 
-def _done(post: PostColumn, row: int) -> bool:
+def _is_done(post: PostColumn, row: int) -> bool:
     if isinstance(post, Messages):
         return post.left == 0 or not post.unmet[row]
     assert post.work is not None
@@ -404,7 +402,7 @@ def _same_part(state: RankState, view: View, row: int, array: Any) -> None:
             leave("a part of a tensor that is another by now")
 
 
-def _arrived(call: Call, group: Any, message: Any, post: Messages, row: int) -> Posted:
+def _make_arrived(call: Call, group: Any, message: Any, post: Messages, row: int) -> Posted:
     """Return a message that has met its other side, which nothing needs any more."""
     found = Posted(
         rank=call.entry.rank,

@@ -51,7 +51,7 @@ class Memory:
         column = self.columns.get(name)
         if column is None or not (column.whole or column.held[active.index].all()):
             leave(f"{name} has no value on some rank")
-        writing = self._flights.writing(name, active)
+        writing = self._flights.find_writing(name, active)
         if any(flight.whole for flight in writing):
             leave(f"{name} is still being written")
         return View(column, active, None, self._flights.check_read if writing else None)
@@ -71,7 +71,7 @@ class Memory:
         if fresh and active.everyone:
             column.values, column.shared = values, True
         elif not self.hollow:
-            column.changing()[active.index] = values
+            column.open_for_change()[active.index] = values
         column.held[active.index] = True
         column.whole = column.whole or bool(column.held.all())
         if self.hollow:
@@ -125,7 +125,7 @@ class Memory:
             found = self._keys[name] = tuple(group.key for group in self.groups[name])
         return found
 
-    def listed(self, name: str) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...] | None]:
+    def list_groups(self, name: str) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...] | None]:
         """Return the members and keys of the groups of a name; no keys where sizes differ."""
         found = self._listed.get(name)
         if found is None:
@@ -198,7 +198,7 @@ class Flights:
         self._hollow = hollow
         self._by_name: dict[str, list[Flight]] = {}
 
-    def writing(self, name: str, active: Active) -> list[Flight]:
+    def find_writing(self, name: str, active: Active) -> list[Flight]:
         """Return the flights that write what a name holds on one of these ranks."""
         return [
             flight
@@ -277,11 +277,11 @@ def check_together(used: Sequence[tuple[View, bool]]) -> None:
     for view, writes in used:
         by_name.setdefault(view.column.name, []).append((view, writes))
     for name, parts in by_name.items():
-        if len(parts) > 1 and any(writes for _, writes in parts) and _touching(parts):
+        if len(parts) > 1 and any(writes for _, writes in parts) and _may_touch(parts):
             leave(f"{name} is used twice by one call")
 
 
-def _touching(parts: Sequence[tuple[View, bool]]) -> bool:
+def _may_touch(parts: Sequence[tuple[View, bool]]) -> bool:
     """Return whether parts of one tensor may touch on some rank, one of them stored into."""
     spans = [(*(each.reshape(-1) for each in bounds(view)), writes) for view, writes in parts]
     for at, (low, high, writes) in enumerate(spans):

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from torch_scenarios.display import clean_line
-from torch_scenarios.report.diagram.layout import Arrow, Bar, Packing, PictureView, Row, ordered
+from torch_scenarios.report.diagram.layout import Arrow, Bar, Packing, PictureView, Row, order_spans
 from torch_scenarios.report.text import milliseconds
 from torch_scenarios.timeline import At, DrawnDiagnosis, Edge, Lane, StepSpan, Timeline
 
@@ -98,7 +98,7 @@ LEAST = 16
 _WORDS = re.compile(r"\s*\S+\s*?")
 
 
-def wrapped(pieces: Sequence[Piece], width: int) -> list[list[Piece]]:
+def wrap(pieces: Sequence[Piece], width: int) -> list[list[Piece]]:
     """Return the pieces on lines of at most `width` characters; a longer word stands alone."""
     if width < LEAST or sum(len(piece.text) for piece in pieces) <= width:
         return [list(pieces)]
@@ -160,11 +160,11 @@ class Canvas:
             line += f"{short:<{width}}"
         return line.rstrip()
 
-    def passing(self) -> list[Piece]:
+    def draw_empty_line(self) -> list[Piece]:
         """Return a line in which nothing happens."""
         return _pieces(self._blank())
 
-    def eliding(self) -> list[Piece]:
+    def draw_elision(self) -> list[Piece]:
         """Return a line that stands for many."""
         cells = self._blank()
         for lane, at in self.at.items():
@@ -270,7 +270,7 @@ def beside(timeline: Timeline, row: Row) -> list[Piece]:
     pieces += [Piece(f"  raises {words}", "raised") for words in raised]
     if timeline.witness == "observed":
         pieces += [Piece(f"  {text}", "dim") for text in _late(timeline, spans)]
-    return pieces + _waiting(timeline, spans)
+    return pieces + _tell_waits(timeline, spans)
 
 
 def _late(timeline: Timeline, spans: Mapping[int, StepSpan]) -> Iterator[str]:
@@ -316,7 +316,7 @@ def _short(span: StepSpan) -> str:
     return span.label
 
 
-def _waiting(timeline: Timeline, spans: Mapping[int, StepSpan]) -> list[Piece]:
+def _tell_waits(timeline: Timeline, spans: Mapping[int, StepSpan]) -> list[Piece]:
     """Return what the stuck ranks of a row wait for, where a phrase can say it."""
     stuck = sorted(timeline.lanes[lane].rank for lane, span in spans.items() if span.stuck)
     if not stuck or any(span.state == "running" for span in spans.values()):
@@ -326,7 +326,7 @@ def _waiting(timeline: Timeline, spans: Mapping[int, StepSpan]) -> list[Piece]:
         edges = [edge for edge in timeline.edges if edge.waiter == waiter]
         if edges:
             last = "and" if edges[0].sure else "or"
-            whom = named([edge.peer for edge in edges], last)
+            whom = name_ranks([edge.peer for edge in edges], last)
             waits.setdefault(f"{whom} {edges[0].because}", []).append(waiter)
     if len(waits) == 1:
         return [Piece(f"  waits for {next(iter(waits))}", "stuck")]
@@ -344,7 +344,7 @@ def values_of(values: Mapping[int, Mapping[str, str]]) -> list[tuple[str, list[i
     return [(f"{name} = {text}", ranks) for (name, text), ranks in rows]
 
 
-def named(ranks: Iterable[int], last: str = "and") -> str:
+def name_ranks(ranks: Iterable[int], last: str = "and") -> str:
     """Return `rank 3`, `ranks 0 and 2`, `ranks 0-3 and 7`; `last` stands before the last."""
     parts = []
     numbered = enumerate(sorted(set(ranks)))
@@ -393,7 +393,7 @@ class Drawing:
     def __init__(self, timeline: Timeline, lanes: Sequence[int], view: PictureView) -> None:
         """Put steps into rows, and lanes as far apart as the width allows."""
         self._timeline, self._view, self._lanes = timeline, view, lanes
-        self._blocks = self._packed()
+        self._blocks = self._pack()
         rows = [row for block in self._blocks for row in block.rows]
         self._left = max(len(_TITLE), *(len(gutter(self._spans(row))) for row in rows))
         texts = (sum(len(piece.text) for piece in beside(timeline, row)) for row in rows)
@@ -421,7 +421,7 @@ class Drawing:
             yield from self._values({lane.rank: lane.initial for lane in lanes.values()})
         for block in self._blocks:
             if block.skipped:
-                yield from self._elided(block)
+                yield from self._draw_elided(block)
             for row in block.rows:
                 yield from self._row(row)
             if block.more:
@@ -433,18 +433,18 @@ class Drawing:
 
     def _legend_lines(self, told: list[str]) -> Iterator[Line]:
         room = self._view.width - self._left
-        for line in wrapped([Piece(f"   {text}") for text in told], room):
+        for line in wrap([Piece(f"   {text}") for text in told], room):
             text = "".join(piece.text for piece in line).strip()
             yield [Piece(" " * (self._left + 2) + text, "dim")]
 
     # ------------------------------------------------------------------ which steps
 
-    def _packed(self) -> list[_Block]:
+    def _pack(self) -> list[_Block]:
         """Return the steps that are drawn, in rows; nothing is packed that is not drawn."""
-        groups = ordered(self._timeline, self._lanes)
+        groups = order_spans(self._timeline, self._lanes)
         packing = Packing(self._timeline, self._lanes)
         blocks = [_Block()]
-        chosen = self._view.chosen(len(groups))
+        chosen = self._view.choose_steps(len(groups))
         for number, group in enumerate(groups):
             if number not in chosen:
                 packing.skip(group)
@@ -470,8 +470,8 @@ class Drawing:
 
     def _beside(self, *text: Piece) -> Iterator[Line]:
         """Yield lines of text beside lanes on which nothing happens."""
-        for line in wrapped(text, self._room):
-            yield [*self._margin(""), *self._canvas.passing(), Piece("  "), *line]
+        for line in wrap(text, self._room):
+            yield [*self._margin(""), *self._canvas.draw_empty_line(), Piece("  "), *line]
 
     def _row(self, row: Row) -> Iterator[Line]:
         glyphs = {
@@ -487,7 +487,7 @@ class Drawing:
         if any(ABSENT.character in piece.text for piece in drawn):
             self._legend[ABSENT] = None
         self._go_on(row.nodes.values())
-        first, *more = wrapped(beside(self._timeline, row), self._room)
+        first, *more = wrap(beside(self._timeline, row), self._room)
         yield [*self._margin(gutter(self._spans(row))), *drawn, Piece("  "), *first]
         for line in more:
             yield from self._beside(Piece("  "), *line)
@@ -508,8 +508,8 @@ class Drawing:
             elif position == len(lane.spans) - 1 and lane.ending in {"died", "raised"}:
                 self._canvas.end(number)
 
-    def _elided(self, block: _Block) -> Iterator[Line]:
-        drawn = self._canvas.eliding()
+    def _draw_elided(self, block: _Block) -> Iterator[Line]:
+        drawn = self._canvas.draw_elision()
         self._go_on(at for group in block.skipped for at in group)
         first, count = block.number, len(block.skipped)
         many = "1 more step" if count == 1 else f"{count} more steps"
@@ -519,7 +519,7 @@ class Drawing:
     def _values(self, values: Mapping[int, Mapping[str, str]]) -> Iterator[Line]:
         found = values_of(values)
         for text, ranks in found[:MOST_VALUES]:
-            whose = "" if 1 < len(ranks) == len(values) else f"  {named(ranks)}"
+            whose = "" if 1 < len(ranks) == len(values) else f"  {name_ranks(ranks)}"
             yield from self._beside(Piece(f"  {text}", "value"), Piece(whose, "dim"))
         if len(found) > MOST_VALUES:
             yield from self._beside(Piece(f"  … {len(found) - MOST_VALUES} more values", "dim"))
@@ -549,7 +549,7 @@ def picture(timeline: Timeline, view: PictureView) -> list[Line]:
     rings: set[str] = set()
     for fault in timeline.faults:
         ring = _ring(timeline, fault)
-        lines += [[], *_explained(fault, "" if ring in rings else ring, view.width)]
+        lines += [[], *_explain(fault, "" if ring in rings else ring, view.width)]
         rings.add(ring)
     return lines
 
@@ -584,7 +584,7 @@ def _lanes(timeline: Timeline, view: PictureView) -> list[int]:
 # ---------------------------------------------------------------------------- what is wrong
 
 
-def _explained(fault: DrawnDiagnosis, ring: str, width: int) -> Iterator[Line]:
+def _explain(fault: DrawnDiagnosis, ring: str, width: int) -> Iterator[Line]:
     """Yield a diagnosis: its name, the ring of those who wait, its clauses."""
     yield [Piece(fault.name, "stuck"), Piece(f"  {ring}" if ring else "", "stuck")]
     for clause in _clauses(fault.prose):

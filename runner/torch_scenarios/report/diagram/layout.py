@@ -28,7 +28,7 @@ class PictureView(Struct, frozen=True, kw_only=True):
     ranks: tuple[int, ...] | None = None
     steps: tuple[int | None, int | None] | None = None
 
-    def chosen(self, count: int) -> frozenset[int]:
+    def choose_steps(self, count: int) -> frozenset[int]:
         """Return which of `count` steps are drawn, numbered from 0. Raises NoStepsError."""
         if self.steps is not None:
             first, last = self.steps
@@ -53,7 +53,7 @@ class PictureView(Struct, frozen=True, kw_only=True):
 Unit = tuple["At", ...]
 
 
-def ordered(timeline: Timeline, lanes: Sequence[int]) -> list[list[At]]:
+def order_spans(timeline: Timeline, lanes: Sequence[int]) -> list[list[At]]:
     """Return the spans of some lanes in groups: each group is drawn together, above the next."""
     return _Ordering(timeline, lanes).run()
 

@@ -26,9 +26,9 @@ from torch_scenarios.files import open_regular, read_open
 from torch_scenarios.pipeline.results import Outcome, Result, environment
 from torch_scenarios.report.output import timeline
 from torch_scenarios.report.terminal import summary_lines
-from torch_scenarios.report.text import MOST_FINDINGS, Line, cost_lines, details, warning_lines
+from torch_scenarios.report.text import MOST_FINDINGS, Line, cost_lines, details, write_warning
 from torch_scenarios.source.documents import MOST_BYTES, BoundsError, decode_json, read_document
-from torch_scenarios.timeline import Lane, StepSpan, Timeline, TimelineError, packed, unpacked
+from torch_scenarios.timeline import Lane, StepSpan, Timeline, TimelineError, pack, unpack
 from torch_scenarios.verdict import Finding, Verdict
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -69,7 +69,7 @@ def body(result: Result) -> dict[str, Any]:
 
 
 def _lines(result: Result) -> list[Line]:
-    warned = [line for each in result.verdict.warnings for line in warning_lines(each)]
+    warned = [line for each in result.verdict.warnings for line in write_warning(each)]
     return [*warned, *details(result)]
 
 
@@ -96,14 +96,16 @@ def _places(result: Result) -> list[dict[str, Any]]:
     problems = [_problem(problem) for problem in verdict.problems]
     whole = result.scenario.mark if result.scenario is not None else None
     found = verdict.findings[:MOST_FINDINGS]
-    return problems + [_finding(each, None if each.mark == whole else each.mark) for each in found]
+    return problems + [
+        _write_finding(each, None if each.mark == whole else each.mark) for each in found
+    ]
 
 
 def _problem(problem: Problem) -> dict[str, Any]:
     return {"says": problem.message, **_mark(problem.mark)}
 
 
-def _finding(finding: Finding, mark: Mark | None) -> dict[str, Any]:
+def _write_finding(finding: Finding, mark: Mark | None) -> dict[str, Any]:
     return {
         "says": finding.prose,
         **_mark(mark),
@@ -155,11 +157,11 @@ def _timelines(result: Result) -> dict[str, Any]:
     if steps > MOST_STEPS:
         return {"undrawn": steps}
     foreseen = timeline(scenario, predicted, predicted)
-    first = packed(foreseen)
+    first = pack(foreseen)
     if observed is None:
         return {"predicted": first}
     seen = timeline(scenario, observed, predicted)
-    second = packed(seen)
+    second = pack(seen)
     changed = {key: value for key, value in second.items() if value != first[key]}
     found = {"predicted": first, "observed": changed}
     parted = divergence(foreseen, seen, result.verdict)
@@ -190,7 +192,7 @@ def divergence(predicted: Timeline, observed: Timeline, verdict: Verdict) -> dic
     found: list[tuple[int, int, StepSpan, str, str]] = []
     for lane in predicted.lanes:
         for first, second in zip_longest(lane.spans, ran.get(lane.rank, ())):
-            words = _parted(first, second, values, lane.rank)
+            words = _tell_parting(first, second, values, lane.rank)
             span = second or first
             if words and span is not None:
                 witness = "predicted" if second is None else "observed"
@@ -208,7 +210,7 @@ def divergence(predicted: Timeline, observed: Timeline, verdict: Verdict) -> dic
     }
 
 
-def _parted(
+def _tell_parting(
     first: StepSpan | None,
     second: StepSpan | None,
     values: set[tuple[int, int, tuple[int, ...]]],
@@ -341,7 +343,7 @@ def content_of(path: str) -> PageContent:
     """Return what a page holds. Raises ScenarioError where it is not ours."""
     try:
         found = _DATA.search(read_document(path).decode())
-        lines = _unpacked(base64.b64decode(found[1] if found else "")).decode().split("\n")
+        lines = _unpack(base64.b64decode(found[1] if found else "")).decode().split("\n")
         lines.pop()  # what is behind the last line break
         run = decode_json(lines[-1])
         release = run["version"]
@@ -357,7 +359,7 @@ def content_of(path: str) -> PageContent:
     return PageContent(path=path, heads=heads, bodies=bodies, run=run)
 
 
-def _unpacked(packed: bytes) -> bytes:
+def _unpack(packed: bytes) -> bytes:
     """Return what was packed. Raises BoundsError where that is too much, zlib.error and EOFError.
 
     A few bytes can hold a great many.
@@ -382,7 +384,7 @@ def cases_of(path: str) -> dict[tuple[str, str], Shown]:
     }
 
 
-def drawn(outcome: Outcome, pages: Mapping[str, Mapping[tuple[str, str], Shown]]) -> Outcome:
+def draw(outcome: Outcome, pages: Mapping[str, Mapping[tuple[str, str], Shown]]) -> Outcome:
     """Return the outcome with what pages show of its cases; those in none stay without a picture.
 
     Raises ScenarioError where a page is of another run: another verdict, or another duration.
@@ -437,7 +439,7 @@ def changes(before: PageContent, after: PageContent) -> list[CaseChange]:
             found.append(CaseChange(name=name, before=None, after=head["verdict"]))
             continue
         then, text_then = old.pop(name)
-        lines = _changed(decode_json(text_then), decode_json(body_))
+        lines = _tell_changes(decode_json(text_then), decode_json(body_))
         if then["cause"] != head["cause"] and (head["cause"] or then["cause"]):
             lines = [f"before: {then['cause'] or 'nothing was wrong'}", *lines]
         if then["verdict"] != head["verdict"] or lines:
@@ -460,12 +462,12 @@ def _name(head: Mapping[str, Any]) -> str:
     return str(head["file"]) if whole else f"{head['file']}::{head['case']}"
 
 
-def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+def _tell_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Return what two runs of a case did otherwise, in words; equal words of ranks once."""
     by_words: dict[str, list[int]] = {}
     then, now = (_run_of(each) for each in (before, after))
     for rank in sorted({*then, *now}):
-        for words in _changed_lane(then.get(rank), now.get(rank)):
+        for words in _tell_lane_changes(then.get(rank), now.get(rank)):
             by_words.setdefault(words, []).append(rank)
     lines = [f"{ranks_text(ranks)}: {words}" for words, ranks in by_words.items()]
     left = len(lines) - MOST_CHANGES
@@ -478,12 +480,12 @@ def _run_of(body_: Mapping[str, Any]) -> dict[int, Lane]:
         return {}
     packed_ = {**body_["predicted"], **body_.get("observed", {})}
     try:
-        return {lane.rank: lane for lane in unpacked(packed_).lanes}
+        return {lane.rank: lane for lane in unpack(packed_).lanes}
     except TimelineError as error:
         _refuse(str(error))
 
 
-def _changed_lane(before: Lane | None, after: Lane | None) -> Iterator[str]:
+def _tell_lane_changes(before: Lane | None, after: Lane | None) -> Iterator[str]:
     if before is None or after is None:
         yield "is in one of the two runs only"
         return
@@ -498,7 +500,7 @@ def _changed_lane(before: Lane | None, after: Lane | None) -> Iterator[str]:
                 yield f"after {span.label}{turn} {name} was {then[name]}, is {value}"
 
 
-def compared_page(before: PageContent, after: PageContent, found: Sequence[CaseChange]) -> str:
+def compare_pages(before: PageContent, after: PageContent, found: Sequence[CaseChange]) -> str:
     """Return the page of a second run, which says of each case what it was in the first one."""
     by_name = {each.name: each for each in found}
     old = {_name(head): head for head in before.heads}
@@ -539,7 +541,7 @@ class HtmlReport:
     def begin(self, total: int) -> None:
         """Nothing is written before the end."""
 
-    def running(self, case: str) -> None:
+    def start(self, case: str) -> None:
         """Nothing is written before the end."""
 
     def finish(self, result: Result) -> None:

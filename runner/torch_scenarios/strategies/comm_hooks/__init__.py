@@ -65,7 +65,7 @@ def hook_of(given: Any) -> Hook | None:
         if not _FITS[declared[key]](value):
             message = f"`{key}` of {name} is {_WANTED[declared[key]]}"
             raise TypeError(message)
-    lacking = [each for each in kind.wanted() if each not in (arguments or {})]
+    lacking = [each for each in kind.list_required() if each not in (arguments or {})]
     if lacking:
         message = f"{name} has no `{lacking[0]}`"
         raise ValueError(message)

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch_scenarios.modules.base import Array
 from torch_scenarios.operations.base import Caller, Group, Part
-from torch_scenarios.strategies.base import summed
+from torch_scenarios.strategies.base import sum_over
 from torch_scenarios.strategies.comm_hooks.base import AT, Bucket, Hook, HookSide
 
 
@@ -26,7 +26,7 @@ class AllReduceHook(Hook, frozen=True, kw_only=True):
 
     def side(self, group: Group, caller: Caller, shared: dict[Any, Any]) -> HookSide:
         """Return a side that keeps nothing."""
-        return Averaging(group, self.reduced)
+        return Averaging(group, self.reduce_dtype)
 
 
 class Fp16Compress(AllReduceHook, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ class Fp16Compress(AllReduceHook, frozen=True, kw_only=True):
     name = "fp16_compress_hook"
 
     @property
-    def reduced(self) -> str:
+    def reduce_dtype(self) -> str:
         """Half of float32."""
         return "float16"
 
@@ -50,10 +50,10 @@ class Averaging(HookSide):
 
     def mean(self, bucket: Bucket) -> Generator[Part, None, Array]:
         """Divide, and sum up."""
-        found = yield from averaged(self.group, bucket.flat.astype(self._dtype))
+        found = yield from average(self.group, bucket.flat.astype(self._dtype))
         return found.astype(bucket.flat.dtype)
 
 
-def averaged(group: Group, flat: Array) -> Generator[Part, None, Array]:
+def average(group: Group, flat: Array) -> Generator[Part, None, Array]:
     """Return the mean over a group: what each member has is divided before it is summed."""
-    return (yield from summed(group, flat / flat.dtype.type(group.size)))
+    return (yield from sum_over(group, flat / flat.dtype.type(group.size)))

@@ -54,7 +54,7 @@ class Hook(Declared, frozen=True):
     name: ClassVar[str]
 
     @property
-    def reduced(self) -> str:
+    def reduce_dtype(self) -> str:
         """The dtype in which gradients travel."""
         return "float32"
 

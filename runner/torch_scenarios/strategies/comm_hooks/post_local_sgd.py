@@ -13,7 +13,7 @@ from typing import Any
 
 from torch_scenarios.modules.base import Array
 from torch_scenarios.operations.base import Caller, Group, Part
-from torch_scenarios.strategies.comm_hooks.all_reduce import averaged
+from torch_scenarios.strategies.comm_hooks.all_reduce import average
 from torch_scenarios.strategies.comm_hooks.base import AT, Bucket, Hook, HookSide
 
 
@@ -65,8 +65,8 @@ class LocalSide(HookSide):
         """Average over all, over some, or not at all."""
         if self._steps < self._hook.start_localSGD_iter:
             self._steps += bucket.is_last
-            return (yield from averaged(self.group, bucket.flat))
+            return (yield from average(self.group, bucket.flat))
         self.of_all = False
         if not self._hook.post_local_gradient_allreduce:
             return bucket.flat
-        return (yield from averaged(self._few, bucket.flat))
+        return (yield from average(self._few, bucket.flat))

@@ -32,8 +32,8 @@ from msgspec.structs import asdict, replace
 
 from torch_scenarios.modules.base import Array
 from torch_scenarios.operations.base import Caller, Group, Part
-from torch_scenarios.strategies.base import EPSILON, apart, charge, summed
-from torch_scenarios.strategies.comm_hooks.all_reduce import averaged
+from torch_scenarios.strategies.base import EPSILON, apart, charge, sum_over
+from torch_scenarios.strategies.comm_hooks.all_reduce import average
 from torch_scenarios.strategies.comm_hooks.base import AT, Bucket, Hook, HookSide
 
 #: the first step at which buckets stay what they are
@@ -171,7 +171,7 @@ class PowerSide(HookSide):
         """Average, or from a step on send P and Q."""
         if self._steps < self._hook.start_powerSGD_iter:
             self._steps += bucket.is_last
-            return (yield from averaged(self.group, bucket.flat))
+            return (yield from average(self.group, bucket.flat))
         self.departure = (
             f"{self._hook.name} sends gradients as matrices of rank"
             f" {self._hook.matrix_approximation_rank}"
@@ -179,16 +179,16 @@ class PowerSide(HookSide):
         self._steps += bucket.is_last
         key = (self._hook.name, bucket.number, self._steps)
         memory = self._memory.get(bucket.number, Carried())
-        shapes = self._stacked(bucket)
-        first = self._drawn(shapes) if memory.q is None else memory.q
+        shapes = self._stack(bucket)
+        first = self._draw(shapes) if memory.q is None else memory.q
         memory = replace(memory, q=first)
         self._give(key, bucket)
         step = self._step(bucket, bucket.flat, memory)
         sums: Any = None  # what a generator is sent at first
         for _ in range(CALLS):
-            sums = yield from summed(self.group, step.send(sums))
-        made, self._memory[bucket.number] = _returned(step, sums)
-        self.off = self._witnessed(key, bucket, first, made)
+            sums = yield from sum_over(self.group, step.send(sums))
+        made, self._memory[bucket.number] = _return_sums(step, sums)
+        self.off = self._witness(key, bucket, first, made)
         return made
 
     def _step(self, bucket: Bucket, given: Array, memory: Carried) -> LowRankStep:
@@ -201,7 +201,7 @@ class PowerSide(HookSide):
         if hook.use_error_feedback and memory.error is not None:
             flat += memory.error
         before = flat.copy()
-        stacks, whole = self._parted(bucket.gradients(flat))
+        stacks, whole = self._part(bucket.gradients(flat))
         assert memory.q is not None
         qs = [
             orthogonal(each, hook.orthogonalization_epsilon) for each in _cut(memory.q, stacks, 1)
@@ -224,7 +224,7 @@ class PowerSide(HookSide):
                 matrix[...] = made
         return flat, Carried(error=before - flat, q=q if hook.warm_start else None)
 
-    def _parted(self, gradients: list[Array]) -> tuple[list[Matrices], list[Array]]:
+    def _part(self, gradients: list[Array]) -> tuple[list[Matrices], list[Array]]:
         """Return the matrices that are worth it, by their shapes, and the gradients that are not.
 
         Each matrix is alone, unless those of one shape are taken together.
@@ -249,10 +249,10 @@ class PowerSide(HookSide):
     def _columns(self, rows: int, columns: int) -> int:
         return min(rows, columns, self._hook.matrix_approximation_rank)
 
-    def _stacked(self, bucket: Bucket) -> list[Matrices]:
-        return self._parted(bucket.gradients(bucket.flat))[0]
+    def _stack(self, bucket: Bucket) -> list[Matrices]:
+        return self._part(bucket.gradients(bucket.flat))[0]
 
-    def _drawn(self, stacks: list[Matrices]) -> Array:
+    def _draw(self, stacks: list[Matrices]) -> Array:
         """Return all Q at random, one behind the other."""
         normal = Normal(int(self._seeds.randint(1_000_000_000)))
         sizes = [len(each.held) * each.held[0].shape[1] * each.columns for each in stacks]
@@ -268,7 +268,7 @@ class PowerSide(HookSide):
         exact = bucket.flat if bucket.exact is None else bucket.exact
         found.given[self._rank] = replace(bucket, flat=exact.astype(np.float64))
 
-    def _witnessed(
+    def _witness(
         self, key: tuple[Any, ...], bucket: Bucket, first: Array, made: Array
     ) -> Array | None:
         """Return how far rounding may bring the mean; None where a rank has not given its part."""
@@ -290,7 +290,7 @@ class PowerSide(HookSide):
             for _ in range(CALLS):
                 sums = np.sum([step.send(sums) for _, step in steps], axis=0)
             for rank, step in steps:
-                found.made, found.memories[rank] = _returned(step, sums)
+                found.made, found.memories[rank] = _return_sums(step, sums)
             found.off = self.bound(list(found.given.values()), list(memories.values()))
         if found.made is None or found.off is None:
             return None
@@ -310,8 +310,8 @@ class PowerSide(HookSide):
         flats = np.stack([each.flat + error for each, error in zip(given, lost, strict=True)])
         # gradients that travel whole are rounded where ranks add them up
         found: Array = self.group.size * EPSILON * np.abs(flats).mean(axis=0)
-        held = [self._parted(given[0].gradients(each))[0] for each in flats]
-        rest = self._parted(given[0].gradients(found))[0]
+        held = [self._part(given[0].gradients(each))[0] for each in flats]
+        rest = self._part(given[0].gradients(found))[0]
         q = memories[0].q
         assert q is not None
         for at, (stack, right) in enumerate(zip(rest, _cut(q, rest, 1), strict=True)):
@@ -325,7 +325,7 @@ class PowerSide(HookSide):
         return found
 
 
-def _returned(step: LowRankStep, sums: Array) -> tuple[Array, Carried]:
+def _return_sums(step: LowRankStep, sums: Array) -> tuple[Array, Carried]:
     """Send the last sum; return what the step returns."""
     try:
         step.send(sums)
