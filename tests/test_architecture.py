@@ -86,6 +86,7 @@ SEAMS = {
     "record.evidence.process": "processes of a job that runs, which nothing else looks at",
     "record.evidence.job_log": "what a job printed, which nothing else reads",
     "record.scratch": "the user's files, in the user's process",
+    "report.diagram.svg": "the same rows in another medium",
     "report.github": "what GitHub alone reads",
     "worker.agent": "a process of its own on each node",
     "worker.inventory": "a process of its own, which asks CUDA",

@@ -21,13 +21,22 @@ from torch_scenarios.cli.options import (
     limits_of,
     option,
     refuse,
+    write_text,
 )
 from torch_scenarios.display import clean
 from torch_scenarios.errors import LaunchError, ScenarioError
 from torch_scenarios.files import schema_file
 from torch_scenarios.pipeline.interruption import interrupt_on_termination
 from torch_scenarios.pipeline.results import Result
-from torch_scenarios.report.diagram import Line, NoStepsError, PictureView, Piece, Printer, picture
+from torch_scenarios.report.diagram import (
+    Line,
+    NoStepsError,
+    PictureView,
+    Piece,
+    Printer,
+    picture,
+    svg,
+)
 from torch_scenarios.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -113,6 +122,14 @@ def _steps(
     metavar="FILE",
     help="Of the folder of a record: write a Chrome trace in real times, for ui.perfetto.dev.",
 )
+@option(
+    WHAT,
+    "--svg",
+    "svg_file",
+    type=click.Path(),
+    metavar="FILE",
+    help="Write the diagram as a picture; `-` is standard output, without the text.",
+)
 @option(WHAT, "--values", is_flag=True, help="Show what each step left in its tensors.")
 @option(
     WHAT,
@@ -173,13 +190,16 @@ def show(**options: Any) -> None:
         steps=options["steps"],
     )
     try:
-        lines = _latest(options, view) if options["last"] else _draw(options, view)
+        found, lines = _latest(options, view) if options["last"] else _draw(options, view)
     except ScenarioError as error:
         refuse(error)
     except LaunchError as error:
         click.echo(clean(str(error)), err=True)
         sys.exit(INCONCLUSIVE_EXIT)
-    printer.print(lines)
+    if options["svg_file"] is not None:
+        write_text(options["svg_file"], svg(found, view))
+    if options["svg_file"] != "-":
+        printer.print(lines)
 
 
 def _print_lowered(options: dict[str, Any]) -> None:
@@ -203,8 +223,8 @@ def _print_lowered(options: dict[str, Any]) -> None:
     click.echo(text, nl=False)
 
 
-def _draw(options: dict[str, Any], view: PictureView) -> list[Line]:
-    """Return the picture of a case of a file. Raises ScenarioError or LaunchError."""
+def _draw(options: dict[str, Any], view: PictureView) -> tuple[Timeline, list[Line]]:
+    """Return a case of a file, and its picture in lines. Raises ScenarioError or LaunchError."""
     from torch_scenarios.timeline import timeline
 
     if _is_record(options["target"]):
@@ -221,10 +241,11 @@ def _draw(options: dict[str, Any], view: PictureView) -> list[Line]:
         if verdict.problems:
             raise ScenarioError(verdict.problems)
         raise LaunchError(verdict.reason or verdict.status)
-    lines = _picture(timeline(scenario, trace, verdict.predicted), view)
+    found = timeline(scenario, trace, verdict.predicted)
+    lines = _picture(found, view)
     if options["runs"] or verdict.status != "PASSED":
         lines += [[], *_tell_verdict(result)]
-    return lines + _also([f"{each.source.path}::{each.case}" for each in others])
+    return found, lines + _also([f"{each.source.path}::{each.case}" for each in others])
 
 
 def _choose_case(options: dict[str, Any]) -> tuple[Scenario, list[Scenario]]:
@@ -290,8 +311,8 @@ def _of_record(options: dict[str, Any]) -> Result:
     return result
 
 
-def _latest(options: dict[str, Any], view: PictureView) -> list[Line]:
-    """Return the picture of a case of the latest run. Raises ScenarioError."""
+def _latest(options: dict[str, Any], view: PictureView) -> tuple[Timeline, list[Line]]:
+    """Return a case of the latest run, and its picture in lines. Raises ScenarioError."""
     from torch_scenarios.pipeline.selection import folder_of
     from torch_scenarios.report.latest import latest
 
@@ -307,7 +328,8 @@ def _latest(options: dict[str, Any], view: PictureView) -> list[Line]:
         sys.exit(INCONCLUSIVE_EXIT)
     said = [Piece(f"{kept.status} in the latest run", "dim")]
     others = [f"{status:<12} {name}" for name, status in names.items() if name != kept.name]
-    return [*_picture(found, view), [], said, *_also([] if options["target"] else others)]
+    lines = [*_picture(found, view), [], said, *_also([] if options["target"] else others)]
+    return found, lines
 
 
 # ---------------------------------------------------------------------------- lines

@@ -6,12 +6,13 @@
       8     │     ✗╌╌╌▷│   send to 2          stuck: rank 2 never receives
 
 Left stand lines of the file. What is wrong is explained below, and who waits for whom. Lines are
-pieces of text with a style; a terminal gives them colours.
+pieces of text with a style; a terminal gives them colours. The same rows make a picture in SVG.
 """
 
 from __future__ import annotations
 
 from torch_scenarios.report.diagram.lanes import Line, Piece, Printer, picture
 from torch_scenarios.report.diagram.layout import NoStepsError, PictureView
+from torch_scenarios.report.diagram.svg import svg
 
-__all__ = ["Line", "NoStepsError", "PictureView", "Piece", "Printer", "picture"]
+__all__ = ["Line", "NoStepsError", "PictureView", "Piece", "Printer", "picture", "svg"]

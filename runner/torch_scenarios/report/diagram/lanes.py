@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Literal, TextIO, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Struct
 from rich.console import Console
 from rich.text import Text
 
 from torch_scenarios.display import clean_line
-from torch_scenarios.report.diagram.layout import Arrow, Bar, Packing, PictureView, Row, order_spans
+from torch_scenarios.report.diagram.layout import Arrow, Bar, Block, PictureView, Row, blocks
 from torch_scenarios.report.text import milliseconds
 from torch_scenarios.timeline import At, DrawnDiagnosis, Edge, Lane, StepSpan, Timeline
 
@@ -82,6 +82,24 @@ def glyph_of(span: StepSpan, lane: Lane, *, begun: bool) -> Glyph:
     if begun:
         return BEGUN
     return MET if span.meetings else ALONE
+
+
+def end_of(lane: Lane, position: int) -> Literal["waits", "ends"] | None:
+    """Return whether a rank waits for ever in a step, or ends with it; None where it goes on."""
+    if lane.spans[position].stuck and lane.died is None:
+        return "waits"
+    last = position == len(lane.spans) - 1 and lane.ending in {"died", "raised"}
+    return "ends" if last else None
+
+
+def spans_begun(timeline: Timeline) -> set[At]:
+    """Return the spans that begin what a later span of their lane completes."""
+    return {
+        at
+        for meeting in timeline.meetings
+        for at, end in zip(meeting.spans, meeting.completed, strict=True)
+        if at != end
+    }
 
 
 def in_ascii(text: str) -> str:
@@ -372,19 +390,7 @@ ENOUGH_TEXT = 44
 #: values that are shown of one step; more are counted
 MOST_VALUES = 16
 
-#: rows of one step beyond which further messages are only counted
-MOST_ROWS = 24
-
 _TITLE = "line"
-
-
-class _Block(Struct, kw_only=True):
-    """Steps that are drawn, after steps that are not; `number` counts the first of these."""
-
-    number: int = 0
-    skipped: list[list[At]] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
-    more: int = 0
 
 
 class Drawing:
@@ -393,7 +399,7 @@ class Drawing:
     def __init__(self, timeline: Timeline, lanes: Sequence[int], view: PictureView) -> None:
         """Put steps into rows, and lanes as far apart as the width allows."""
         self._timeline, self._view, self._lanes = timeline, view, lanes
-        self._blocks = self._pack()
+        self._blocks = blocks(timeline, lanes, view)
         rows = [row for block in self._blocks for row in block.rows]
         self._left = max(len(_TITLE), *(len(gutter(self._spans(row))) for row in rows))
         texts = (sum(len(piece.text) for piece in beside(timeline, row)) for row in rows)
@@ -401,12 +407,7 @@ class Drawing:
         self._canvas = Canvas(lanes, max(CLOSEST, min(WIDEST, room // len(lanes))))
         self._room = view.width - self._left - self._canvas.width - 4
         self._legend: dict[Glyph, None] = {}
-        self._begun = {
-            at
-            for meeting in timeline.meetings
-            for at, end in zip(meeting.spans, meeting.completed, strict=True)
-            if at != end
-        }
+        self._begun = spans_begun(timeline)
 
     def lines(self) -> Iterator[Line]:
         """Yield the lines, from the ranks' numbers to the legend."""
@@ -436,29 +437,6 @@ class Drawing:
         for line in wrap([Piece(f"   {text}") for text in told], room):
             text = "".join(piece.text for piece in line).strip()
             yield [Piece(" " * (self._left + 2) + text, "dim")]
-
-    # ------------------------------------------------------------------ which steps
-
-    def _pack(self) -> list[_Block]:
-        """Return the steps that are drawn, in rows; nothing is packed that is not drawn."""
-        groups = order_spans(self._timeline, self._lanes)
-        packing = Packing(self._timeline, self._lanes)
-        blocks = [_Block()]
-        chosen = self._view.choose_steps(len(groups))
-        for number, group in enumerate(groups):
-            if number not in chosen:
-                packing.skip(group)
-                if blocks[-1].rows or not blocks[-1].skipped:
-                    blocks.append(_Block(number=number + 1))
-                blocks[-1].skipped.append(group)
-                continue
-            if blocks[-1].more:
-                blocks.append(_Block())
-            rows = packing.rows(group)
-            kept = [row for nth, row in enumerate(rows) if nth < MOST_ROWS or row.nodes]
-            blocks[-1].rows += kept
-            blocks[-1].more = sum(len(row.arrows) for row in rows if row not in kept)
-        return blocks
 
     def _spans(self, row: Row) -> list[StepSpan]:
         return [self._timeline.lanes[lane].spans[at] for lane, at in row.nodes.values()]
@@ -502,13 +480,13 @@ class Drawing:
     def _go_on(self, spans: Iterable[At]) -> None:
         """Let lanes look as their ranks are after these steps."""
         for number, position in spans:
-            lane = self._timeline.lanes[number]
-            if lane.spans[position].stuck and lane.died is None:
+            end = end_of(self._timeline.lanes[number], position)
+            if end == "waits":
                 self._canvas.stick(number)
-            elif position == len(lane.spans) - 1 and lane.ending in {"died", "raised"}:
+            elif end == "ends":
                 self._canvas.end(number)
 
-    def _draw_elided(self, block: _Block) -> Iterator[Line]:
+    def _draw_elided(self, block: Block) -> Iterator[Line]:
         drawn = self._canvas.draw_elision()
         self._go_on(at for group in block.skipped for at in group)
         first, count = block.number, len(block.skipped)
@@ -538,7 +516,7 @@ MOST_EDGES = 8
 def picture(timeline: Timeline, view: PictureView) -> list[Line]:
     """Return the lines of the picture."""
     lines: list[Line] = [_title(timeline), []]
-    lanes = _lanes(timeline, view)
+    lanes = pick_lanes(timeline, view)
     if any(timeline.lanes[lane].spans for lane in lanes):
         lines += Drawing(timeline, lanes, view).lines()
     else:
@@ -548,7 +526,7 @@ def picture(timeline: Timeline, view: PictureView) -> list[Line]:
         lines += [[], [Piece(f"… {left_out} more ranks: --ranks chooses which are drawn", "dim")]]
     rings: set[str] = set()
     for fault in timeline.faults:
-        ring = _ring(timeline, fault)
+        ring = chain(timeline, fault)
         lines += [[], *_explain(fault, "" if ring in rings else ring, view.width)]
         rings.add(ring)
     return lines
@@ -563,7 +541,7 @@ def _title(timeline: Timeline) -> Line:
     ]
 
 
-def _lanes(timeline: Timeline, view: PictureView) -> list[int]:
+def pick_lanes(timeline: Timeline, view: PictureView) -> list[int]:
     """Return the lanes to draw: those asked for, or as many as fit, first those at fault."""
     if view.ranks is not None:
         return [at for at, lane in enumerate(timeline.lanes) if lane.rank in view.ranks]
@@ -597,10 +575,10 @@ def _clauses(prose: str) -> list[str]:
     return [f"{clause};" for clause in clauses[:-1]] + clauses[-1:]
 
 
-def _ring(timeline: Timeline, fault: DrawnDiagnosis) -> str:
+def chain(timeline: Timeline, diagnosis: DrawnDiagnosis) -> str:
     """Return `  0 → 1 → 0`, the ranks of a ring in which each waits for the next; else nothing."""
     after = _successors(
-        edge for edge in timeline.edges if edge.cycle and edge.waiter in fault.ranks
+        edge for edge in timeline.edges if edge.cycle and edge.waiter in diagnosis.ranks
     )
     start = min(after, default=-1)
     ring, rank = [start], after.get(start)

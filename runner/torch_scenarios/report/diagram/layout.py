@@ -308,3 +308,47 @@ def _row(rows: list[Row], fitting: list[Row], arrow: Arrow | None = None) -> Row
         rows.append(Row())
         return rows[-1]
     return max(fitting, key=lambda row: len(ends & row.nodes.keys()))
+
+
+# -------------------------------------------------------------------------------------------------
+# The rows of the steps that are drawn, and where others are left out.
+
+#: rows of one step beyond which further messages are only counted
+MOST_ROWS = 24
+
+
+class Block(Struct, kw_only=True):
+    """Steps that are drawn, after steps that are not; `number` counts the first of these.
+
+    `more` messages of the last step are left out.
+    """
+
+    number: int = 0
+    skipped: list[list[At]] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    more: int = 0
+
+
+def blocks(timeline: Timeline, lanes: Sequence[int], view: PictureView) -> list[Block]:
+    """Return the steps that a view shows, in rows; nothing is packed that is not drawn.
+
+    Raises NoStepsError where it shows none of them.
+    """
+    groups = order_spans(timeline, lanes)
+    packing = Packing(timeline, lanes)
+    found = [Block()]
+    chosen = view.choose_steps(len(groups))
+    for number, group in enumerate(groups):
+        if number not in chosen:
+            packing.skip(group)
+            if found[-1].rows or not found[-1].skipped:
+                found.append(Block(number=number + 1))
+            found[-1].skipped.append(group)
+            continue
+        if found[-1].more:
+            found.append(Block())
+        rows = packing.rows(group)
+        kept = [row for nth, row in enumerate(rows) if nth < MOST_ROWS or row.nodes]
+        found[-1].rows += kept
+        found[-1].more = sum(len(row.arrows) for row in rows if row not in kept)
+    return found
