@@ -23,6 +23,16 @@ steps:
   - all_reduce: {tensor: x, async_op: true}
     as: w
 """
+SENT_TO_NONE = """\
+world_size: 3
+tensors: {x: [1]}
+steps:
+  - isend: {tensor: x, dst: "(rank + 1) % 3"}
+    ranks: [1, 2]
+    as: w
+  - recv: {tensor: x, src: "(rank - 1) % 3"}
+    ranks: [2, 0]
+"""
 AVERAGE = """\
 world_size: 2
 tensors: {x: {dtype: int64, value: [2]}}
@@ -61,6 +71,11 @@ def test_all_ranks_that_never_wait_are_named(tmp_path: Path) -> None:
     text = checked(tmp_path, WAITED_FOR_BY_NONE)
     assert "ranks 0, 1, 2 and 3 start `all_reduce`" in text
     assert "never wait for it" in text
+
+
+def test_messages_that_no_rank_waits_for_are_named_by_rank(tmp_path: Path) -> None:
+    text = checked(tmp_path, SENT_TO_NONE)
+    assert "ranks 1 and 2 start `isend to 2` on rank 1, `isend to 0` on rank 2" in text
 
 
 def test_a_rank_beyond_the_world_is_not_said_to_be_one_of_it(tmp_path: Path) -> None:

@@ -21,13 +21,14 @@ from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.model.trace import Event, Failure, RankTrace, Trace
 from torch_scenarios.pipeline.attempts import analyse, case_result
 from torch_scenarios.pipeline.results import Result
+from torch_scenarios.record.evidence.counterpart import explain_message
 from torch_scenarios.record.evidence.initialization import (
     JobStart,
     absent_ranks,
     find_in_start,
     read_claims,
 )
-from torch_scenarios.record.evidence.reason import add_reasons, find_late_rank
+from torch_scenarios.record.evidence.reason import add_reasons, find_late_rank, with_reason
 from torch_scenarios.record.findings import tell_position, verdict_on_records
 from torch_scenarios.record.format import (
     Blocking,
@@ -244,7 +245,13 @@ def _with_reasons(result: Judged, records: Mapping[int, RankRecord], home: str) 
     late = find_late_rank(records, home)
     if late is not None and not any(each.diagnosis for each in verdict.findings):
         verdict = replace(verdict, status="FAILED", reason=None, findings=(late,))
-    verdict = replace(verdict, findings=add_reasons(verdict.findings, records, home))
+    findings = [*add_reasons(verdict.findings, records, home)]
+    for at, each in enumerate(findings):
+        reason = explain_message(each, records, home)
+        if reason is not None:
+            findings[at] = with_reason(each, [reason[0]], reason[1])
+            break
+    verdict = replace(verdict, findings=tuple(findings))
     return replace(result, result=replace(result.result, verdict=verdict))
 
 

@@ -38,9 +38,9 @@ _DISAGREEMENTS = frozenset({"dtype_mismatch", "shape_mismatch", "op_mismatch", "
 #: diagnoses that say in which order a rank comes to its calls
 _ORDERS = frozenset({"group_order", "circular_wait"})
 
-#: a rank of a ring and its step; a step that is a message
+#: a rank of a ring and its step; what it waits for where that is a message
 _WAITS = re.compile(r"rank (\d+) waits in `([^`]+)`")
-_MESSAGE = re.compile(r"i?(send to|recv from) (\d+)")
+_MESSAGE = re.compile(r"for rank (\d+) to (send|receive)\b")
 
 OUT_OF_STEP = "the ranks are out of step: calls of different lines meet in one operation"
 #: what torch says of a rank of the world that a group does not have
@@ -65,7 +65,8 @@ def verdict_on_records(
         if each.code != "diagnosis_undeclared" and each.code not in _ENDINGS
     ]
     told = []
-    for finding in (*_of_one_mistake(_in_step(findings, records, folder)), *rest):
+    apart = _of_one_line(_of_one_mistake(_in_step(findings, records, folder)))
+    for finding in (*apart, *rest):
         prose, more = finding.prose, finding.help
         fix = finding.fix
         if finding.diagnosis == "circular_wait":
@@ -341,6 +342,25 @@ def _of_one_mistake(findings: Iterable[Finding]) -> Iterator[Finding]:
             yield replace(each, notes=(*each.notes, Clause(words)))
 
 
+def _of_one_line(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield the findings; of those of one kind in one line, as in a loop, the first alone."""
+    found: dict[object, list[Finding]] = {}
+    for at, each in enumerate(findings):
+        places = frozenset(
+            _line(str(clause.mark.at))
+            for clause in each.notes
+            if clause.mark is not None and clause.mark.at
+        )
+        is_alike = each.diagnosis in {*_DISAGREEMENTS, "call_mismatch", "missing_participant"}
+        key = (each.diagnosis, each.ranks, places) if places and is_alike else at
+        found.setdefault(key, []).append(each)
+    for alike in found.values():
+        first, more = alike[0], len(alike) - 1
+        words = f"{more} more operation{'s' * (more > 1)} of {'the same line' if more else ''}"
+        after = f"{words} {'are' if more > 1 else 'is'} wrong after it"
+        yield replace(first, notes=(*first.notes, Clause(after))) if more else first
+
+
 #: what a shape that differs is due to, by what moves it: the words to find it by, and the advice
 _SHAPES = (
     (
@@ -375,17 +395,15 @@ def _fix_shapes(finding: Finding, records: Mapping[int, RankRecord]) -> str | No
 
 def _fix_ring(finding: Finding) -> str | None:
     """Return what mends a ring of a message and something else; None for any other ring."""
-    waits = [found for each in finding.notes if (found := _WAITS.match(each.words))]
-    messages = [found for each in waits if (found := _MESSAGE.match(each[2])) is not None]
+    waits = [(found, each) for each in finding.notes if (found := _WAITS.match(each.words))]
+    messages = [found for _, each in waits if (found := _MESSAGE.search(each.rest)) is not None]
     if len(waits) != 2 or len(messages) != 1:
         return None
-    (way, peer), other = (
-        messages[0].groups(),
-        next(each for each in waits if not _MESSAGE.match(each[2])),
-    )
-    rank = next(each[1] for each in waits if _MESSAGE.match(each[2]))
-    answer = f"receive it from rank {rank}" if way == "send to" else f"send it to rank {rank}"
-    return f"let rank {peer} {answer} before its `{other[2]}`, or leave that message out."
+    peer, way = messages[0].groups()
+    (rank,) = (found[1] for found, each in waits if _MESSAGE.search(each.rest))
+    (other,) = (found[2] for found, each in waits if not _MESSAGE.search(each.rest))
+    answer = f"receive it from rank {rank}" if way == "receive" else f"send it to rank {rank}"
+    return f"let rank {peer} {answer} before its `{other}`, or leave that message out."
 
 
 # -------------------------------------------------------------------------------------------------
@@ -412,6 +430,7 @@ def _endings(
                 for each in told
             )
             fix = _fix_rank(record) if ended[0] == "raise" else ""
+            fix = fix or _mended_training(records)
             alike.setdefault((*ended, fix, is_result), []).append(rank)
     causes: list[Finding] = []
     results: list[Finding] = []
@@ -434,7 +453,7 @@ def _tell_end(record: RankRecord, folder: str, *, torn: bool) -> tuple[str, str]
     """Return in words how a rank ended before its end: a verb, and the rest."""
     if record.error is not None and record.ending == "raised":
         where = record.raised_at.short(folder)
-        return "raise", record.error + (f" ({where})" if where else "")
+        return "raise", _TRAINED.sub("", record.error) + (f" ({where})" if where else "")
     if record.died is not None:
         return "die", f"by {record.died} {position(record, folder)}"
     if record.ending == "ended" and record.code and torn:
@@ -466,6 +485,36 @@ def _fix_rank(record: RankRecord) -> str:
     return f"{fix}: pass a rank that is in it, or its number in the group as `{inside}`."
 
 
+#: the parameters that a rank trains, which the recorder adds to an error of DDP
+_TRAINED = re.compile(r" \[of the model it trains ([^\]]*)\]")
+
+
+def _mended_training(records: Mapping[int, RankRecord]) -> str:
+    """Return which parameters some ranks train and others do not; nothing where DDP says none."""
+    trained = {
+        rank: dict.fromkeys(found[1].split(", "))
+        for rank, record in sorted(records.items())
+        if (found := _TRAINED.search(record.error or "")) is not None
+    }
+    if len(trained) < 2:
+        return ""
+    alike: dict[tuple[int, ...], list[str]] = {}
+    for name in dict.fromkeys(name for own in trained.values() for name in own):
+        ranks = tuple(rank for rank, own in trained.items() if name in own)
+        if len(ranks) < len(trained):
+            alike.setdefault(ranks, []).append(name)
+    apart = "; ".join(
+        f"{', '.join(names[:MOST_NAMES])}{' and others' * (len(names) > MOST_NAMES)} on "
+        f"{ranks_text(list(ranks))} alone"
+        for ranks, names in alike.items()
+    )
+    return apart and (
+        f"let every rank train the same parameters (`requires_grad`, the layers it has): {apart}."
+    )
+
+
+#: parameters that are named one by one
+MOST_NAMES = 6
 #: the names of parameters that the recorder adds to an error of DDP
 _NAMED = re.compile(r"\[of the model's parameters, (.+)\]")
 

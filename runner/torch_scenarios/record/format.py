@@ -112,6 +112,11 @@ BATCH = "batch_isend_irecv"
 _PEER_GONE = re.compile(
     r"gloo/transport/|ncclRemoteError|Connection (closed|reset) by peer|Broken pipe|Socket Timeout"
 )
+#: what DDP raises because of the model that a rank has, or the part of it that has a gradient
+_MODEL = re.compile(
+    r"to have finished reduction in the prior iteration|expects same model across|"
+    r"appears not to match|marked as ready twice"
+)
 #: where Gloo's words about a lost rank name no place of the user's: an address, and advice
 _ADDRESS = re.compile(r" \[[^\]\s]*\]:\d+")
 _ADVICE = re.compile(r"[.:]? This is typically caused by .*")
@@ -422,6 +427,11 @@ def signal_name(number: int) -> str:
 def names_lost_peer(words: str) -> bool:
     """Whether an error is a backend's about a rank that is gone."""
     return _PEER_GONE.search(words) is not None
+
+
+def names_model(words: str) -> bool:
+    """Whether an error is one of DDP's about a model that differs between ranks or steps."""
+    return _MODEL.search(words) is not None
 
 
 def normalise_lost_peer(words: str) -> str:

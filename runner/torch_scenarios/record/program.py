@@ -612,9 +612,9 @@ class _ProgramWriter:
                 begun = self._batch(rank, batch, at, work.handles, work.in_use)
                 yield from _link([begun], work.waits, work.links)
             return
-        if item.completes and item.operation not in MESSAGES and item.group in work.loose:
+        if item.completes and item.operation not in MESSAGES and item.group_name in work.loose:
             # operations of a group end in order: what torch awaits somewhere has ended
-            yield self._write_wait(work.loose.pop(item.group), work.in_use)
+            yield self._write_wait(work.loose.pop(item.group_name), work.in_use)
         if item.number in work.alone:
             work.order.append(item.number)
             yield self._ahead_of_use(rank, item, at, work.handles, work.in_use)
@@ -623,7 +623,7 @@ class _ProgramWriter:
         called = self._call(rank, item, at, work.handles, work.in_use, is_together=is_together)
         yield from _link(called, work.waits, work.links)
         if item.loose:
-            work.loose.setdefault(item.group, []).extend(work.handles[item.number])
+            work.loose.setdefault(item.group_name, []).extend(work.handles[item.number])
 
     def _find_joint_waits(self, record: RankRecord) -> frozenset[int]:
         """Return the calls whose work is waited for once, in one step with the work of others."""
@@ -1680,7 +1680,7 @@ class _RankWork(Struct, kw_only=True):
     order: list[int] = field(default_factory=list)
     handles: dict[int, list[str]] = field(default_factory=dict)
     in_use: Busy = field(default_factory=dict)
-    loose: dict[tuple[int, ...], list[str]] = field(default_factory=dict)
+    loose: dict[str, list[str]] = field(default_factory=dict)
 
 
 def _link(called: Iterable[Item], waits: _WaitStep, links: list[tuple[int, ...]]) -> Iterable[Item]:

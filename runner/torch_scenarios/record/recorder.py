@@ -961,6 +961,8 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:MOST_WORDS]
 
 
+#: characters of the names of the parameters that a rank trains
+MOST_TRAINED = 2000
 #: where DDP names parameters by their numbers
 _NUMBERED = re.compile(
     r"params\[(\d+)\]|Parameter at index (\d+)|did not receive grad for rank \d+: ([\d ]+)"
@@ -970,7 +972,7 @@ _NUMBERED = re.compile(
 def _name_parameters(words: str) -> str:
     """Return which parameters an error of DDP is about, by their names in the model; or nothing."""
     numbers = [int(each) for found in _NUMBERED.findall(words) for each in " ".join(found).split()]
-    if not numbers:
+    if not numbers and "expects same model" not in words:
         return ""
     for model in gc.get_objects():
         if type(model).__name__ == "DistributedDataParallel" and hasattr(model, "module"):
@@ -980,6 +982,8 @@ def _name_parameters(words: str) -> str:
                 for name, each in model.module.named_parameters()
                 if each.requires_grad and name not in left_out
             ]
+            if not numbers:
+                return f" [of the model it trains {', '.join(names)[:MOST_TRAINED]}]"
             known = {at: names[at] for at in numbers if at < len(names)}
             told = ", ".join(f"{at} is {name}" for at, name in known.items())
             return f" [of the model's parameters, {told}]" if told else ""

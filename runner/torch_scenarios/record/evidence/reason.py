@@ -15,8 +15,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
@@ -24,6 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause
+from torch_scenarios.record.evidence.script import Script, script_at
 from torch_scenarios.record.format import (
     CREATION,
     MESSAGES,
@@ -35,12 +34,11 @@ from torch_scenarios.record.format import (
     RecordedWait,
     ScriptPlace,
     names_lost_peer,
+    names_model,
 )
 from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text
 
-#: bytes of a script that is parsed
-MOST_SOURCE = 4 << 20
 #: diagnoses of ranks that went different ways
 PARTED = frozenset(
     {
@@ -49,6 +47,8 @@ PARTED = frozenset(
         "group_creation",
     }
 )
+#: those of ranks that pass what differs in one operation
+DISAGREEING = frozenset({"dtype_mismatch", "shape_mismatch", "split_mismatch"})
 #: those of ranks that wait for each other in different groups
 CROSSED = frozenset({"circular_wait", "group_order"})
 #: what backends raise where a timeout strikes, with its milliseconds
@@ -87,29 +87,117 @@ def add_reasons(
 ) -> tuple[Finding, ...]:
     """Return the findings; the first of ranks that part with where they do, and why."""
     told = list(findings)
+    if told and told[0].code == "outcome_differs":
+        told[0] = explain_error(told[0], records, folder)
     at = next((at for at, each in enumerate(told) if each.diagnosis in PARTED), None)
-    if at is None:
+    if at is None or (told[at].fix or "").startswith("two threads"):
         return tuple(told)
     finding = told[at]
-    crossed = finding.diagnosis in CROSSED
-    if finding.diagnosis == "group_creation":
-        parting = find_creation(records)
-    else:
-        parting = find_crossing(records, finding.ranks) if crossed else find_parting(records)
-        if finding.diagnosis == "missing_participant":
-            parting = _find_crossing(records, folder) or parting
+    parting = _parting_of(finding, records, folder)
     if parting is None:
         return tuple(told)
     clauses, fix = explain_parting(parting, records, folder)
     if not clauses:
         return tuple(told)
-    told[at] = replace(
+    kept = (finding.fix or "").startswith("rank ")
+    told[at] = with_reason(finding, clauses, "" if kept else fix)
+    return tuple(told)
+
+
+def with_reason(finding: Finding, clauses: Sequence[Clause], fix: str) -> Finding:
+    """Return a finding that begins with a reason, and with the advice that follows from it."""
+    return replace(
         finding,
         notes=(*clauses, *finding.notes),
-        fix=fix if fix and not (finding.fix or "").startswith("rank ") else finding.fix,
+        fix=fix or finding.fix,
         help=(fix, *finding.help[:1]) if fix else finding.help,
     )
-    return tuple(told)
+
+
+def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> Finding:
+    """Return a finding that ranks raised, with the `if` before it that ranks decided otherwise."""
+    raised = [records[rank] for rank in finding.ranks if rank in records]
+    if finding.diagnosis is not None or not raised or raised[0].error is None:
+        return finding
+    parted = Parted(Parting(group="", at=0, calls={}, missing=tuple(records)), records, folder)
+    of_model = any(names_model(each.error or "") for each in raised)
+    fitting = [
+        (decision, own)
+        for decision, own in parted.tallies(whole=True).items()
+        if decision.kind == "if"
+        and len({each.yes for each in own.values()}) > 1
+        and not is_idle(decision)
+        and (of_model or _is_near(decision, raised[0].raised_at.frames))
+    ]
+    unused = [] if fitting or not of_model else _in_forward(parted)
+    if not fitting and not unused:
+        return finding
+    decision, own = (fitting or unused)[-1]
+    values = list_values(decision, own)
+    words = f"before that, {count_turns(parted, decision, own)}"
+    if not fitting:
+        counts = list_times({rank: each.yes for rank, each in own.items()})
+        place = parted.place(decision)
+        words = f"`{decision.text}` ({place}) may leave a layer out; true: {counts}"
+    return replace(
+        finding, notes=(*finding.notes, Clause(words + (f", where {values}" if values else "")))
+    )
+
+
+def _in_forward(parted: Parted) -> list[tuple[Decision, dict[int, Tally]]]:
+    """Return what a `forward` decides both ways: ranks may do so as often, and not in one turn."""
+    found: dict[Decision, dict[int, Tally]] = {}
+    for decision, own in parted.tallies(whole=True, alike=True).items():
+        source = script_at(decision.file)
+        scope = source.scope(decision.line) if source is not None else None
+        is_forward = isinstance(scope, ast.FunctionDef) and scope.name == "forward"
+        if decision.kind == "if" and is_forward and any(e.yes and e.no for e in own.values()):
+            found[decision] = own
+    return list(found.items())
+
+
+def _is_near(decision: Decision, frames: _Frames) -> bool:
+    """Whether a decision is in a function that an error went through, before it did."""
+    source = script_at(decision.file)
+    return source is not None and any(
+        file == decision.file
+        and decision.line <= line
+        and source.scope(decision.line) is source.scope(line)
+        for file, line, _ in frames
+    )
+
+
+def _parting_of(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> Parting | None:
+    """Return where the ranks of a finding part; None where they do not."""
+    if finding.diagnosis == "group_creation":
+        return find_creation(records)
+    if finding.diagnosis in CROSSED:
+        return find_crossing(records, finding.ranks)
+    parting = find_parting(records)
+    if finding.diagnosis == "missing_participant":
+        return _find_crossing(records, folder) or parting
+    if finding.diagnosis in DISAGREEING:
+        differing = find_difference(records)
+        if parting is None or (
+            differing is not None and differing.group == parting.group and differing.at < parting.at
+        ):
+            return differing
+    return parting
+
+
+def find_difference(records: Mapping[int, RankRecord]) -> Parting | None:
+    """Return the first operation in which ranks of one line pass tensors that differ."""
+    for group, _, calls in calls_by_group(records):
+        for at in range(min(map(len, calls.values()))):
+            entered = {rank: own[at] for rank, own in sorted(calls.items())}
+            passed = {
+                (call.operation, tuple((each.dtype, each.shape) for each in call.inputs))
+                for call in entered.values()
+            }
+            if len(passed) > 1:
+                before = {rank: own[at - 1] for rank, own in calls.items() if at}
+                return Parting(group=group, at=at, calls=entered, before=before)
+    return None
 
 
 def find_crossing(records: Mapping[int, RankRecord], ranks: Sequence[int]) -> Parting | None:
@@ -229,11 +317,7 @@ def _is_apart(entered: Mapping[int, RecordedCall], records: Mapping[int, RankRec
 #: loops over data
 _BATCHES = re.compile(r"load|batch|data|sampler|step|epoch|iter", re.IGNORECASE)
 #: what a reason is: a clause that says it, and what to change
-_Reason: TypeAlias = tuple[Clause, str]
-#: statements that leave a block
-_JUMPS = (ast.Break, ast.Continue, ast.Return, ast.Raise)
-#: calls that leave the program
-_EXITS = frozenset({"exit", "_exit", "quit", "abort"})
+Reason: TypeAlias = tuple[Clause, str]
 
 
 class Tally(Struct, kw_only=True):
@@ -244,7 +328,7 @@ class Tally(Struct, kw_only=True):
     values: tuple[str | None, ...] = ()
 
 
-class _Parted:
+class Parted:
     """A parting with what each rank decided: since the call before it, and from the beginning."""
 
     def __init__(self, parting: Parting, records: Mapping[int, RankRecord], folder: str) -> None:
@@ -252,9 +336,9 @@ class _Parted:
         self.ranks = [*parting.calls, *parting.missing]
         self._spans = {rank: self._span(rank) for rank in self.ranks}
         self.has_ways = any(records[rank].ways for rank in self.ranks)
-        self.sides = [*self._find_gone(), *((who, at) for who, at in parting.sides if at)]
+        self.sides = [*self._gone(), *((who, at) for who, at in parting.sides if at)]
 
-    def _find_gone(self) -> Iterator[tuple[list[int], _Frames]]:
+    def _gone(self) -> Iterator[tuple[list[int], _Frames]]:
         """Yield the ranks that do not come, by the place at which they left."""
         found: dict[_Frames, list[int]] = {}
         for rank in self.parting.missing:
@@ -278,8 +362,8 @@ class _Parted:
         start, end = self._spans[rank]
         return (whole or before > start) and before <= end
 
-    def tallies(self, *, whole: bool) -> dict[Decision, dict[int, Tally]]:
-        """Return what ranks decided where they do not all decide alike, in their order."""
+    def tallies(self, *, whole: bool, alike: bool = False) -> dict[Decision, dict[int, Tally]]:
+        """Return what ranks decided, in their order: where they decide apart, or `alike` too."""
         found: dict[Decision, dict[int, Tally]] = {}
         for rank in self.ranks:
             for way in self.records[rank].ways:
@@ -293,7 +377,7 @@ class _Parted:
         return {
             decision: own
             for decision, own in found.items()
-            if len({(each.yes, each.no) for each in own.values()}) > 1
+            if alike or len({(each.yes, each.no) for each in own.values()}) > 1
         }
 
     def place(self, decision: Decision) -> str:
@@ -317,21 +401,22 @@ def explain_parting(
         clauses.append(Clause(f"the ranks part at {what}: {where}"))
     elif not parting.group and (reason := _other_group(parting, records, folder)) is not None:
         return [reason[0]], reason[1]
-    parted = _Parted(parting, records, folder)
-    reasons: list[_Reason | None] = []
+    parted = Parted(parting, records, folder)
+    reasons: list[Reason | None] = []
     if parted.has_ways:
         now, always = parted.tallies(whole=False), parted.tallies(whole=True)
         loop = _find_loop(parted, always)
         reasons += [
-            _find_caught(parted, whole=False),
+            find_caught(parted, whole=False),
             _condition(parted, now),
             _way_out(parted, now, None),
-            _find_caught(parted, whole=True),
+            find_caught(parted, whole=True),
             _way_out(parted, always, loop),
             _turns(parting, records, folder) if loop is not None or not always else None,
             _condition(parted, always),
             _other_way(parted, always),
             _last_decided(parted, now),
+            _under_line(parted),
         ]
     else:
         reasons += [
@@ -354,9 +439,7 @@ def _through(place: ScriptPlace) -> str:
     return f" in {place.via}" if place.via else ""
 
 
-def _other_group(
-    parting: Parting, records: Mapping[int, RankRecord], folder: str
-) -> _Reason | None:
+def _other_group(parting: Parting, records: Mapping[int, RankRecord], folder: str) -> Reason | None:
     """Return that ranks pass groups of different lines in one and the same line."""
     alike: dict[str, list[int]] = {}
     members: dict[int, str] = {}
@@ -385,7 +468,7 @@ def _list_ranks(ranks: Sequence[int]) -> str:
     return f"{shown}, ..." if len(ranks) > 8 else shown
 
 
-def explain_places(sides: Sequence[tuple[list[int], _Frames]], folder: str) -> _Reason | None:
+def explain_places(sides: Sequence[tuple[list[int], _Frames]], folder: str) -> Reason | None:
     """Return why ranks are at different places of a script, by its text alone.
 
     How often they came there is not known: the loop that some are still in, or the `if` that some
@@ -409,7 +492,7 @@ def explain_places(sides: Sequence[tuple[list[int], _Frames]], folder: str) -> _
     return _branch_of(sides, folder)
 
 
-def _find_caught(parted: _Parted, *, whole: bool) -> _Reason | None:
+def find_caught(parted: Parted, *, whole: bool) -> Reason | None:
     """Return the error that some ranks caught and others did not."""
     found: dict[tuple[Decision, str], dict[int, Caught]] = {}
     for rank in parted.ranks:
@@ -437,13 +520,13 @@ def _goes_on(ranks: Sequence[int] | Mapping[int, object]) -> str:
     return "goes on another way" if len(ranks) == 1 else "go on another way"
 
 
-def _condition(parted: _Parted, tallies: Mapping[Decision, Mapping[int, Tally]]) -> _Reason | None:
+def _condition(parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]) -> Reason | None:
     """Return the outermost `if` around the calls of some ranks that others decide otherwise."""
     for ranks, frames in parted.sides:
         others = [rank for rank in parted.ranks if rank not in ranks]
         around: list[tuple[Decision, str]] = []
         for file, line, _ in frames:
-            source = _source_of(file)
+            source = script_at(file)
             for node, name in source.around(line) if source is not None else ():
                 around += [
                     (decision, name)
@@ -474,19 +557,19 @@ def _is_of(decision: Decision, node: ast.stmt, file: str) -> bool:
 
 
 def _explain_decision(
-    parted: _Parted,
+    parted: Parted,
     decision: Decision,
     tallies: Mapping[int, Tally],
     ranks: Sequence[int],
     name: str,
-) -> _Reason:
+) -> Reason:
     """Return that some ranks go into a condition, with the values that it read on each."""
     place, text = parted.place(decision), decision.text
     verb = "goes" if len(ranks) == 1 else "go"
     alone = " alone" if len(ranks) < len(parted.ranks) else ""
     way = "into the `else` of" if name == "orelse" else "into"
     words = f"{ranks_text(list(ranks))}{alone} {verb} {way} `{text}` ({place})"
-    values = _values(decision, tallies)
+    values = list_values(decision, tallies)
     fix = (
         f"let every rank of the group make the calls under `{text}` ({place}), or none: move them "
         "out of the condition, or decide it alike on all ranks."
@@ -494,7 +577,7 @@ def _explain_decision(
     return Clause(words + (f", where {values}" if values else "")), fix
 
 
-def _values(decision: Decision, tallies: Mapping[int, Tally]) -> str:
+def list_values(decision: Decision, tallies: Mapping[int, Tally]) -> str:
     """Return what a condition read last on each rank: `loss = 4.0 on rank 0`."""
     alike: dict[str, list[int]] = {}
     for rank, tally in sorted(tallies.items()):
@@ -509,26 +592,26 @@ def _values(decision: Decision, tallies: Mapping[int, Tally]) -> str:
             alike.setdefault(told, []).append(rank)
     if len(alike) > MOST_TOLD or not alike:
         return ""
-    source = _source_of(decision.file)
+    source = script_at(decision.file)
     assigned = ""
     if source is not None and len(decision.names) == 1 and decision.text.split()[-1].isidentifier():
-        assigned = source.find_assignment(decision.names[0], decision.line)
+        assigned = source.assigned(decision.names[0], decision.line)
     shown = "; ".join(f"{told} on {ranks_text(ranks)}" for told, ranks in alike.items())
     return f"{shown} (`{assigned}`)" if assigned else shown
 
 
 def _way_out(
-    parted: _Parted,
+    parted: Parted,
     tallies: Mapping[Decision, Mapping[int, Tally]],
     loop: tuple[str, int, int] | None,
-) -> _Reason | None:
+) -> Reason | None:
     """Return the first `if` that leads some ranks out of their block, and others not.
 
     `loop` is a file with its first and last line: what lies outside of it does not count.
     """
     files = {file for _, frames in parted.sides for file, _, _ in frames}
     for decision, own in tallies.items():
-        source = _source_of(decision.file)
+        source = script_at(decision.file)
         if decision.kind != "if" or source is None:
             continue
         if loop is not None and not (
@@ -553,8 +636,8 @@ def _way_out(
             f"{ranks_text(ranks)} alone {verb} the `{word}`{at} under `{decision.text}` ({place})"
         )
         if most > 1 or min(counts.values()):
-            words += f", {_times(most)} ({_others(counts, most)})"
-        values = _values(decision, {rank: own[rank] for rank in ranks})
+            words += f", {times(most)} ({_others(counts, most)})"
+        values = list_values(decision, {rank: own[rank] for rank in ranks})
         fix = (
             f"take the way out at {place} on all ranks or on none: agree on its condition first "
             "(an `all_reduce` of a flag)."
@@ -568,14 +651,14 @@ def _others(counts: Mapping[int, int], most: int) -> str:
     for rank, count in counts.items():
         if count != most:
             alike.setdefault(count, []).append(rank)
-    return ", ".join(f"{ranks_text(ranks)} {_times(count)}" for count, ranks in alike.items())
+    return ", ".join(f"{ranks_text(ranks)} {times(count)}" for count, ranks in alike.items())
 
 
-def _other_way(parted: _Parted, tallies: Mapping[Decision, Mapping[int, Tally]]) -> _Reason | None:
+def _other_way(parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]) -> Reason | None:
     """Return the last `if` of the same function that ranks decide otherwise, as a hint."""
     for _, frames in parted.sides:
         for file, line, _ in frames:
-            source = _source_of(file)
+            source = script_at(file)
             if source is None:
                 continue
             fitting = [
@@ -590,32 +673,79 @@ def _other_way(parted: _Parted, tallies: Mapping[Decision, Mapping[int, Tally]])
                 continue
             decision = max(fitting, key=lambda each: each.line)
             own = tallies[decision]
-            values = _values(decision, own)
-            words = f"{_count_turns(parted, decision, own)}" + (
+            values = list_values(decision, own)
+            words = f"{count_turns(parted, decision, own)}" + (
                 f", where {values}" if values else ""
             )
             return Clause(words), ""
     return None
 
 
-def _last_decided(
-    parted: _Parted, tallies: Mapping[Decision, Mapping[int, Tally]]
-) -> _Reason | None:
+def _last_decided(parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]) -> Reason | None:
     """Return the last `if` before they part that ranks decide otherwise, as in a callback."""
     decided = [
         decision
         for decision, own in tallies.items()
-        if decision.kind == "if" and len({each.yes for each in own.values()}) > 1
+        if decision.kind == "if"
+        and len({each.yes for each in own.values()}) > 1
+        and not is_idle(decision)
     ]
     if not decided:
         return None
     own = tallies[decided[-1]]
-    values = _values(decided[-1], own)
-    words = f"before that, {_count_turns(parted, decided[-1], own)}"
+    values = list_values(decided[-1], own)
+    words = f"before that, {count_turns(parted, decided[-1], own)}"
     return Clause(words + (f", where {values}" if values else "")), ""
 
 
-def _count_turns(parted: _Parted, decision: Decision, own: Mapping[int, Tally]) -> str:
+def is_idle(decision: Decision) -> bool:
+    """Whether an `if` does nothing but print or log, which decides nothing that comes later."""
+    source = script_at(decision.file)
+    node = source.condition(decision.line) if source is not None else None
+    return isinstance(node, ast.If) and not node.orelse and all(map(_speaks, node.body))
+
+
+#: calls that tell a person something
+_SPEECH = frozenset(
+    {"print", "debug", "info", "warning", "warn", "error", "log", "write", "set_postfix", "update"}
+)
+
+
+def _speaks(node: ast.stmt) -> bool:
+    """Whether a statement prints or logs what is known already."""
+    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+        return False
+    function = node.value.func
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    return name in _SPEECH
+
+
+#: a line that logs
+_LOGS = re.compile(r"\b(?:log|logger|logging|_log|_logger)\w*\.(?:debug|info|warning|log)\(")
+
+
+def _under_line(parted: Parted) -> Reason | None:
+    """Return the line under which some ranks communicate and others, who pass it too, do not."""
+    sides = [(ranks, frames) for ranks, frames in parted.parting.sides if len(frames) > 1]
+    for ranks, frames in sides:
+        others = [each for _, each in parted.parting.sides if each != frames]
+        known = {(file, line) for other in others for file, line, _ in other}
+        file, line, text = next((each for each in frames[::-1] if each[:2] not in known), frames[0])
+        if (file, line, text) == frames[0] or not others:
+            continue
+        place = _short(((file, line, ""),), parted.folder)
+        verb = "communicates" if len(ranks) == 1 else "communicate"
+        words = f"{ranks_text(ranks)} alone {verb} under `{text.strip()}` ({place})"
+        if _LOGS.search(text):
+            words += ": a logger formats its arguments where its level lets the message through"
+            fix = f"take the value on every rank before {place}, and log that."
+        else:
+            fix = f"let every rank of the group make the calls under {place}, or none."
+        return Clause(words), fix
+    return None
+
+
+def count_turns(parted: Parted, decision: Decision, own: Mapping[int, Tally]) -> str:
     """Return on which ranks a condition is true, or how often where it is so on several."""
     where = f"`{decision.text}` ({parted.place(decision)})"
     ranks = [rank for rank, each in sorted(own.items()) if each.yes]
@@ -625,12 +755,12 @@ def _count_turns(parted: _Parted, decision: Decision, own: Mapping[int, Tally]) 
     for rank, each in sorted(own.items()):
         alike.setdefault((each.yes, each.no), []).append(rank)
     told = ", ".join(
-        f"{ranks_text(ranks)} {_times(yes)} of {yes + no}" for (yes, no), ranks in alike.items()
+        f"{ranks_text(ranks)} {times(yes)} of {yes + no}" for (yes, no), ranks in alike.items()
     )
     return f"{where} is not true as often on all ranks: {told}"
 
 
-def _explain_leaving(parted: _Parted) -> _Reason | None:
+def _explain_leaving(parted: Parted) -> Reason | None:
     """Return how ranks that never come have left: the line of their exit, or of their end."""
     ended: dict[str, list[int]] = {}
     for rank in parted.parting.missing:
@@ -656,14 +786,14 @@ def _explain_leaving(parted: _Parted) -> _Reason | None:
 
 
 def _find_loop(
-    parted: _Parted, tallies: Mapping[Decision, Mapping[int, Tally]]
+    parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]
 ) -> tuple[str, int, int] | None:
     """Return the loop that one side is in and the other is past: its file, first and last line."""
     for _, frames in parted.parting.sides:
         loop = _loop_of(frames, [each for _, each in parted.parting.sides if each != frames])
         if loop is not None:
             _, line, file = loop
-            source = _source_of(file)
+            source = script_at(file)
             assert source is not None
             node = next(node for node, _ in source.around(line) if node.lineno == line)
             inside = (file, line, node.end_lineno or line)
@@ -698,18 +828,23 @@ def _turns(
         own, others = counts[ranks[0]], {counts[r] for r in counts if r not in ranks}
         if not others or max(others) >= own:
             continue
-        loop = _loop_of(frames, [each for _, each in parting.sides if each != frames])
+        elsewhere = [each for _, each in parting.sides if each != frames]
+        loop = _loop_of(frames, elsewhere)
         if loop is None:
             continue
         text, line, file = loop
-        alike: dict[int, list[int]] = {}
-        for rank, count in sorted(counts.items()):
-            alike.setdefault(count, []).append(rank)
-        told = ", ".join(f"{ranks_text(who)} {_times(count)}" for count, who in alike.items())
+        outer = _longer_loop(Parted(parting, records, folder), ranks, frames, elsewhere)
+        if outer is not None:
+            (text, line, file), counts = outer
         place = _short(((file, line, ""),), folder)
         is_backward = call.maker in {"bw", "cc"}
         what = "backward passes" if call.maker == "bw" else f"calls of {_short(frames, folder)}"
-        clause = Clause(f"the loop `{text}` ({place}) has more turns on some ranks; {what}: {told}")
+        what = "turns" if outer is not None else what
+        clause = Clause(
+            f"the loop `{text}` ({place}) has more turns on some ranks; {what}: "
+            + list_times(counts)
+            + _origin_of_loop(text, line, file)
+        )
         if call.maker in {"bw", "cc"} or _BATCHES.search(text):
             fix = (
                 f"give every rank as many turns of the loop at {place}: uneven batches need "
@@ -726,7 +861,52 @@ def _turns(
     return None
 
 
-def _times(count: int) -> str:
+def list_times(counts: Mapping[int, int]) -> str:
+    """Return how often each rank did something, ranks alike together: `rank 0 twice`."""
+    alike: dict[int, list[int]] = {}
+    for rank, count in sorted(counts.items()):
+        alike.setdefault(count, []).append(rank)
+    return ", ".join(f"{ranks_text(who)} {times(count)}" for count, who in alike.items())
+
+
+def _longer_loop(
+    parted: Parted, ranks: Sequence[int], frames: _Frames, others: Sequence[_Frames]
+) -> tuple[tuple[str, int, str], dict[int, int]] | None:
+    """Return the loop around the innermost one that the ranks in it take more often than others.
+
+    Each of its turns may have as many turns of the inner loop on all ranks: then it is the one that
+    is longer. None where the innermost loop is.
+    """
+    tallies = parted.tallies(whole=True)
+    found = None
+    for text, line, file in [*_loops_of(frames, others)][1:]:
+        own = next(
+            (
+                each
+                for decision, each in tallies.items()
+                if decision.kind in {"for", "while"}
+                and (decision.file, decision.line) == (file, line)
+            ),
+            None,
+        )
+        counts = {rank: own[rank].yes for rank in parted.ranks} if own is not None else {}
+        rest = [count for rank, count in counts.items() if rank not in ranks]
+        if rest and min(counts[rank] for rank in ranks) > max(rest):
+            found = (text, line, file), counts
+    return found
+
+
+def _origin_of_loop(text: str, line: int, file: str) -> str:
+    """Return where the script sets the one variable that bounds a loop; or nothing."""
+    source = script_at(file)
+    names = re.findall(r"[A-Za-z_]\w*", text.partition(" in ")[2])
+    set_at = [source.assigned(name, line) for name in dict.fromkeys(names)] if source else []
+    known = [each for each in set_at if each]
+    return f" (`{known[0]}`)" if len(known) == 1 else ""
+
+
+def times(count: int) -> str:
+    """Return how often something is done, in words."""
     return _TIMES.get(count, f"{count} times")
 
 
@@ -748,9 +928,14 @@ def _passes(
 
 
 def _loop_of(frames: _Frames, others: Sequence[_Frames]) -> tuple[str, int, str] | None:
-    """Return the loop that a place is in and the other places are not: its text, line and file."""
+    """Return the innermost loop that a place is in and the other places are not."""
+    return next(_loops_of(frames, others), None)
+
+
+def _loops_of(frames: _Frames, others: Sequence[_Frames]) -> Iterator[tuple[str, int, str]]:
+    """Yield the loops that a place is in and the other places are not: text, line and file."""
     for file, line, _ in frames:
-        source = _source_of(file)
+        source = script_at(file)
         if source is None:
             continue
         for node, _branch_name in source.around(line):
@@ -762,8 +947,7 @@ def _loop_of(frames: _Frames, others: Sequence[_Frames]) -> tuple[str, int, str]
                     if name == file and node.lineno <= at <= (node.end_lineno or node.lineno)
                 ]
                 if not inside:
-                    return source.text(node.lineno), node.lineno, file
-    return None
+                    yield source.text(node.lineno), node.lineno, file
 
 
 def _branch(
@@ -787,7 +971,7 @@ def _branch_of(
     for ranks, frames in sides:
         others = [each for who, each in sides if who is not ranks]
         for file, line, _ in frames:
-            source = _source_of(file)
+            source = script_at(file)
             if source is None:
                 continue
             shared = {
@@ -813,7 +997,7 @@ def _branch_of(
 def _decision(
     node: ast.stmt,
     name: str,
-    source: _Source,
+    source: Script,
     ranks: list[int],
     folder: str,
     among: int,
@@ -852,7 +1036,7 @@ def _jump(sides: Sequence[tuple[list[int], _Frames]], folder: str) -> tuple[Clau
     (early, (file, line, _)), (late, (other, _, _)) = sorted(placed, key=lambda each: each[1][1])[
         :2
     ]
-    source = _source_of(file)
+    source = script_at(file)
     if source is None or file != other:
         return None
     node = source.jump_before(line)
@@ -866,140 +1050,6 @@ def _jump(sides: Sequence[tuple[list[int], _Frames]], folder: str) -> tuple[Clau
     )
     fix = f"take the way out at {place} on all ranks or on none: agree on its condition first."
     return Clause(words), fix
-
-
-class _Source:
-    """A script, parsed: what stands around a line."""
-
-    def __init__(self, file: str, text: str, tree: ast.Module) -> None:
-        self.file = file
-        self._lines = text.splitlines()
-        self._tree = tree
-
-    def text(self, line: int) -> str:
-        """Return a line without its indent and its colon."""
-        text = self._lines[line - 1].strip()
-        if "#" in text:
-            with suppress(SyntaxError):  # a head alone, or half a statement, is not parsed
-                body = "pass" if text.partition("#")[0].rstrip().endswith(":") else ""
-                text = ast.unparse(ast.parse(f"{text}\n {body}" if body else text)).split("\n")[0]
-        return text.rstrip(":")[:120]
-
-    def around(self, line: int) -> list[tuple[ast.stmt, str]]:
-        """Return the statements around a line, innermost first, with the part of each it is in."""
-        found: list[tuple[ast.stmt, str]] = []
-        block: Sequence[ast.stmt] = self._tree.body
-        while True:
-            node = next(
-                (each for each in block if each.lineno <= line <= (each.end_lineno or 0)), None
-            )
-            if node is None:
-                return found[::-1]
-            head = getattr(node, "items", ())
-            if head and node.lineno <= line <= (head[-1].context_expr.end_lineno or 0):
-                return [(node, "items"), *found[::-1]]
-            for name, part in _parts(node):
-                if part and part[0].lineno <= line <= (part[-1].end_lineno or 0):
-                    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                        found.clear()
-                    else:
-                        found.append((node, name))
-                        if isinstance(node, ast.With | ast.AsyncWith):
-                            found.append((node, "items"))
-                    block = part
-                    break
-            else:
-                if isinstance(node, ast.For | ast.AsyncFor | ast.While):
-                    found.append((node, "head"))
-                return found[::-1]
-
-    def scope(self, line: int) -> ast.AST:
-        """Return the innermost function that a line is in, or the module."""
-        found: ast.AST = self._tree
-        for node in ast.walk(self._tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= line <= (
-                node.end_lineno or 0
-            ):
-                found = node
-        return found
-
-    def find_assignment(self, name: str, line: int) -> str:
-        """Return the last assignment of a name before a line of its function; or nothing."""
-        found = [
-            node
-            for node in ast.walk(self.scope(line))
-            if isinstance(node, ast.Assign)
-            and node.lineno < line
-            and any(isinstance(each, ast.Name) and each.id == name for each in node.targets)
-        ]
-        last = max(found, key=lambda each: each.lineno, default=None)
-        return "" if last is None else f"{self.text(last.lineno)}, :{last.lineno}"
-
-    def jump_under(self, line: int) -> tuple[str, str, int] | None:
-        """Return what leaves the block under the `if` whose condition stands in a line.
-
-        That is the part of it, `body` or `orelse`, the statement in a word, and its line.
-        """
-        for node in ast.walk(self._tree):
-            if not isinstance(node, ast.If) or node.test.lineno != line:
-                continue
-            for name, part in (("body", node.body), ("orelse", node.orelse)):
-                for each in part:
-                    word = _jump_word(each)
-                    if word:
-                        return name, word, each.lineno
-        return None
-
-    def jump_before(self, line: int) -> ast.If | None:
-        """Return the last `if` before a line whose body leaves its block, in the same function."""
-        scope: ast.AST = self._tree
-        for node in ast.walk(self._tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= line <= (
-                node.end_lineno or 0
-            ):
-                scope = node
-        found = [
-            node
-            for node in ast.walk(scope)
-            if isinstance(node, ast.If)
-            and (node.end_lineno or 0) < line
-            and isinstance(node.body[-1], ast.Return | ast.Continue | ast.Break | ast.Raise)
-        ]
-        return max(found, key=lambda each: each.lineno, default=None)
-
-
-@cache
-def _source_of(file: str) -> _Source | None:
-    """Return a script of the user's own; None where it cannot be read or is no Python."""
-    path = Path(file)
-    try:
-        if not path.is_file() or path.stat().st_size > MOST_SOURCE:
-            return None
-        text = path.read_text(encoding="utf-8")
-        return _Source(file, text, ast.parse(text))
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
-        return None
-
-
-def _jump_word(node: ast.stmt) -> str:
-    """Return `break`, `continue`, `return`, `raise` or a call that ends the program; or nothing."""
-    if isinstance(node, _JUMPS):
-        return type(node).__name__.lower()
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        function = node.value.func
-        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-        return ast.unparse(node.value) if name in _EXITS else ""
-    return ""
-
-
-def _parts(node: ast.stmt) -> Iterator[tuple[str, Sequence[ast.stmt]]]:
-    """Yield the blocks of a statement by name."""
-    for name in ("body", "orelse", "finalbody"):
-        part = getattr(node, name, None)
-        if isinstance(part, list) and part and isinstance(part[0], ast.stmt):
-            yield name, part
-    for handler in getattr(node, "handlers", ()):
-        yield "except", handler.body
 
 
 # -------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch_scenarios.errors import Clause, diagnosis
 from torch_scenarios.reference.matching import Work
-from torch_scenarios.reference.symptoms import Symptom
+from torch_scenarios.reference.symptoms import PARTS, Symptom
 from torch_scenarios.reference.waits import (
     AtRest,
 )
@@ -51,31 +51,37 @@ def find(rest: AtRest) -> list[Symptom]:
         for finding in rest.found
         if finding.name in {"unmatched_send", "unmatched_recv", "tag_mismatch"}
     }
-    missing: dict[int, tuple[Work, list[int]]] = {}
+    missing: dict[int, dict[int, Work]] = {}
     for state in rest.run.ranks:
         for work in state.works:
             if state.gave_up(work):
-                _, ranks = missing.setdefault(work.call.step.index, (work, []))
-                ranks.append(state.rank)
-    return [_report_missing(work, ranks, unmatched) for work, ranks in missing.values()]
+                missing.setdefault(work.call.step.index, {}).setdefault(state.rank, work)
+    return [_report_missing(works, unmatched) for works in missing.values()]
 
 
-def _report_missing(work: Work, ranks: list[int], unmatched: dict[int, Symptom]) -> Symptom:
-    """Return the sighting of a step whose work some ranks never wait for, the first one's."""
-    several = sorted(set(ranks))
+def _report_missing(works: dict[int, Work], unmatched: dict[int, Symptom]) -> Symptom:
+    """Return the sighting of a step whose work some ranks never wait for, by rank."""
+    work = next(iter(works.values()))
+    several = sorted(works)
     who, verbs = f"rank {several[0]} starts", "waits"
     if len(several) > 1:
         shown = ", ".join(map(str, several[:7])) + (", ..." if len(several) > 8 else "")
         who, verbs = f"ranks {shown} and {several[-1]} start", "wait"
         if len(several) <= 8:
             who = f"ranks {', '.join(map(str, several[:-1]))} and {several[-1]} start"
+    label = f"`{work.call.label}`"
+    labels = {rank: works[rank].call.label for rank in several}
+    if len(set(labels.values())) > 1:  # as the ranks of messages whose peers differ
+        each = [f"`{label}` on rank {rank}" for rank, label in [*labels.items()][:PARTS]]
+        more = len(labels) - len(each)
+        label = ", ".join(each) + (f", and others on {more} more" if more else "")
     step = work.call.step
     same = unmatched.get(step.index)
     return Symptom(
         name="missing_wait",
         clauses=(
             Clause(
-                f"{who} `{work.call.label}`",
+                f"{who} {label}",
                 work.call.mark,
                 f" and never {verbs} for it",
             ),

@@ -1,0 +1,173 @@
+"""The script of a run, parsed: what is around a line, and what leaves its block.
+
+It is the script that was just recorded: it is read and never run.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+#: bytes of a script that is parsed
+MOST_SOURCE = 4 << 20
+#: statements that leave a block
+_JUMPS = (ast.Break, ast.Continue, ast.Return, ast.Raise)
+#: calls that leave the program
+_EXITS = frozenset({"exit", "_exit", "quit", "abort"})
+
+
+class Script:
+    """A script, parsed: what stands around a line."""
+
+    def __init__(self, file: str, text: str, tree: ast.Module) -> None:
+        self.file = file
+        self._lines = text.splitlines()
+        self._tree = tree
+
+    def text(self, line: int) -> str:
+        """Return a line without its indent and its colon."""
+        text = self._lines[line - 1].strip()
+        if "#" in text:
+            with suppress(SyntaxError):  # a head alone, or half a statement, is not parsed
+                body = "pass" if text.partition("#")[0].rstrip().endswith(":") else ""
+                text = ast.unparse(ast.parse(f"{text}\n {body}" if body else text)).split("\n")[0]
+        return text.rstrip(":")[:120]
+
+    def around(self, line: int) -> list[tuple[ast.stmt, str]]:
+        """Return the statements around a line, innermost first, with the part of each it is in."""
+        found: list[tuple[ast.stmt, str]] = []
+        block: Sequence[ast.stmt] = self._tree.body
+        while True:
+            node = next(
+                (each for each in block if each.lineno <= line <= (each.end_lineno or 0)), None
+            )
+            if node is None:
+                return found[::-1]
+            head = getattr(node, "items", ())
+            if head and node.lineno <= line <= (head[-1].context_expr.end_lineno or 0):
+                return [(node, "items"), *found[::-1]]
+            for name, part in _parts(node):
+                if part and part[0].lineno <= line <= (part[-1].end_lineno or 0):
+                    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                        found.clear()
+                    else:
+                        found.append((node, name))
+                        if isinstance(node, ast.With | ast.AsyncWith):
+                            found.append((node, "items"))
+                    block = part
+                    break
+            else:
+                if isinstance(node, ast.For | ast.AsyncFor | ast.While):
+                    found.append((node, "head"))
+                return found[::-1]
+
+    def scope(self, line: int) -> ast.AST:
+        """Return the innermost function that a line is in, or the module."""
+        found: ast.AST = self._tree
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= line <= (
+                node.end_lineno or 0
+            ):
+                found = node
+        return found
+
+    def assigned(self, name: str, line: int) -> str:
+        """Return the last assignment of a name before a line of its function; or nothing."""
+        found = [
+            node
+            for node in ast.walk(self.scope(line))
+            if isinstance(node, ast.Assign)
+            and node.lineno < line
+            and any(isinstance(each, ast.Name) and each.id == name for each in node.targets)
+        ]
+        last = max(found, key=lambda each: each.lineno, default=None)
+        return "" if last is None else f"{self.text(last.lineno)}, :{last.lineno}"
+
+    def condition(self, line: int) -> ast.If | ast.IfExp | None:
+        """Return the `if` whose condition is in a line."""
+        return next(
+            (
+                node
+                for node in ast.walk(self._tree)
+                if isinstance(node, ast.If | ast.IfExp) and node.test.lineno == line
+            ),
+            None,
+        )
+
+    def loop(self, line: int) -> tuple[int, int] | None:
+        """Return the first and last line of the loop whose head is in a line."""
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.For | ast.AsyncFor) and node.lineno == line:
+                return node.lineno, node.end_lineno or node.lineno
+            if isinstance(node, ast.While) and node.test.lineno == line:
+                return node.lineno, node.end_lineno or node.lineno
+        return None
+
+    def jump_under(self, line: int) -> tuple[str, str, int] | None:
+        """Return what leaves the block under the `if` whose condition stands in a line.
+
+        That is the part of it, `body` or `orelse`, the statement in a word, and its line.
+        """
+        for node in ast.walk(self._tree):
+            if not isinstance(node, ast.If) or node.test.lineno != line:
+                continue
+            for name, part in (("body", node.body), ("orelse", node.orelse)):
+                for each in part:
+                    word = _jump_word(each)
+                    if word:
+                        return name, word, each.lineno
+        return None
+
+    def jump_before(self, line: int) -> ast.If | None:
+        """Return the last `if` before a line whose body leaves its block, in the same function."""
+        scope: ast.AST = self._tree
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= line <= (
+                node.end_lineno or 0
+            ):
+                scope = node
+        found = [
+            node
+            for node in ast.walk(scope)
+            if isinstance(node, ast.If)
+            and (node.end_lineno or 0) < line
+            and isinstance(node.body[-1], ast.Return | ast.Continue | ast.Break | ast.Raise)
+        ]
+        return max(found, key=lambda each: each.lineno, default=None)
+
+
+@cache
+def script_at(file: str) -> Script | None:
+    """Return a script of the user's own; None where it cannot be read or is no Python."""
+    path = Path(file)
+    try:
+        if not path.is_file() or path.stat().st_size > MOST_SOURCE:
+            return None
+        text = path.read_text(encoding="utf-8")
+        return Script(file, text, ast.parse(text))
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+
+
+def _jump_word(node: ast.stmt) -> str:
+    """Return `break`, `continue`, `return`, `raise` or a call that ends the program; or nothing."""
+    if isinstance(node, _JUMPS):
+        return type(node).__name__.lower()
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        function = node.value.func
+        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        return ast.unparse(node.value) if name in _EXITS else ""
+    return ""
+
+
+def _parts(node: ast.stmt) -> Iterator[tuple[str, Sequence[ast.stmt]]]:
+    """Yield the blocks of a statement by name."""
+    for name in ("body", "orelse", "finalbody"):
+        part = getattr(node, name, None)
+        if isinstance(part, list) and part and isinstance(part[0], ast.stmt):
+            yield name, part
+    for handler in getattr(node, "handlers", ()):
+        yield "except", handler.body
