@@ -63,8 +63,9 @@ class Compared(Struct, frozen=True, eq=False):
 
 @cache
 def _make_key(kind: type[Compared]) -> Callable[[Any], Any]:
-    """Return what gives the fields of a value that are compared."""
-    return attrgetter(*(name for name in kind.__struct_fields__ if name not in kind.apart))
+    """Return what gives the fields of a value that are compared; those without any are equal."""
+    names = [name for name in kind.__struct_fields__ if name not in kind.apart]
+    return attrgetter(*names) if names else lambda _: ()
 
 
 class Source(Compared, frozen=True, kw_only=True):
