@@ -66,12 +66,12 @@ TABLES = {
     "explain",
 }
 #: modules of a package at most, tables excepted
-LARGEST = 17
+LARGEST = 18
 #: modules beside the packages at most
 BESIDE = 8
 #: what one other module alone imports is a section of that module, unless it is a real seam, or has
 #: a floor of its own
-SINGLE_IMPORTER = 30
+SINGLE_IMPORTER = 35
 #: seams: what runs in a process of its own, or is an entry of a table outside of a package of them
 SEAMS = {
     "record.fake": "all ranks in one process of the user's",

@@ -66,6 +66,14 @@ MOST_POSITIONS = 16
     HOW, "--writes-allowed", is_flag=True, help="With --fake: let ranks write the script's files."
 )
 @option(
+    HOW,
+    "--times-on",
+    "machine",
+    metavar="NAME|FILE",
+    help="With --fake: reckon kernels and memory on this machine, on tensors without memory; "
+    "`scenario cost` weighs the step.",
+)
+@option(
     HOW, "--values", is_flag=True, help="Compare what the ranks hold: weights, gradients, rows."
 )
 @option(
@@ -136,6 +144,7 @@ def record(**options: Any) -> None:
     if not command:
         refuse_usage("there is nothing to record: write `scenario record -n 4 -- train.py`")
     _require_values(options, command)
+    gpu = _gpu(options)
     world = options["world_size"] or (2 if not options["fake"] else 8)
     order = Order(
         command=command,
@@ -151,6 +160,7 @@ def record(**options: Any) -> None:
         aside=options["as_json"] == "-",
         join=options["join"],
         writes_allowed=options["writes_allowed"],
+        gpu=gpu,
         values=_values(options),
     )
     if not order.own_launcher and not order.module and not Path(command[0]).is_file():
@@ -164,6 +174,28 @@ def record(**options: Any) -> None:
     except LaunchError as error:
         click.echo(clean(str(error)), err=True)
         sys.exit(INCONCLUSIVE)
+
+
+def _gpu(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the GPU that kernels are reckoned for; nothing where none is asked for."""
+    if not options["machine"]:
+        return {}
+    if not options["fake"]:
+        refuse_usage("`--times-on` reckons what is not run: give --fake too")
+    from msgspec.structs import asdict
+
+    from torch_scenarios.cost.topology import topology
+
+    try:
+        machine = topology(options["machine"])
+    except ScenarioError as error:
+        refuse(error)
+    if machine.gpu is None:
+        refuse_usage(
+            f"topology {machine.name} has no `gpu` that says what kernels take: "
+            "`scenario topology show h100-8x400g` has one"
+        )
+    return {"machine": options["machine"], **asdict(machine.gpu)}
 
 
 def _values(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,6 +45,9 @@ MESSAGES = "messages"
 #: what a factor may be of
 FACTORED = ("ring", "tree", "nvls", "nvls_tree", MESSAGES)
 
+#: dtypes that a GPU has peaks of
+PEAKS = ("bfloat16", "float16", "float32", "float64", "tf32", "float8")
+
 #: the kinds of links: those of every rank, those of a node or shared on it, those between nodes
 PORT, NIC, SPINE = "port", "nic", "spine"
 
@@ -62,6 +65,24 @@ class Links(Struct, frozen=True, kw_only=True):
     count: int = 0
     nodes: int = 0
     oversubscription: float = 1.0
+
+
+class Gpu(Struct, frozen=True, kw_only=True):
+    """What kernels take on a GPU of a machine.
+
+    `tflops` are the peaks of products by dtype (`tf32` of float32 where it is allowed, `float8`),
+    `bandwidth` is that of its memory in bytes a microsecond. `matmul`, `attention` and `memory` are
+    the parts of these that kernels reach, `least` is what a kernel takes at least in microseconds.
+    `source` says where all of it is from.
+    """
+
+    tflops: Mapping[str, float]
+    bandwidth: float
+    matmul: float
+    attention: float
+    memory: float
+    least: float
+    source: str
 
 
 class Topology(Struct, frozen=True, kw_only=True):
@@ -92,6 +113,7 @@ class Topology(Struct, frozen=True, kw_only=True):
     peer: float = 0.0
     kind: str = ""
     memory: float = 0.0
+    gpu: Gpu | None = None
 
     def factor_of(self, algorithm: str) -> float:
         """Return what multiplies the tuner's time of an algorithm."""
@@ -374,7 +396,7 @@ class _Reader:
             self.wrong("a topology is a mapping", tree.mark, "`scenario topology show flat`")
             return None
         known = ("version", "topology", "describes", "source", "like", "memory", "node", "links")
-        keys = self.keys(tree, (*known, "eager", "collectives"), "a topology")
+        keys = self.keys(tree, (*known, "gpu", "eager", "collectives"), "a topology")
         version = keys.get("version")
         if version is not None and getattr(version, "value", None) != 1:
             self.wrong("`version` is 1", version.mark)
@@ -386,6 +408,7 @@ class _Reader:
         node_ranks, strided = self.node(keys.get("node"))
         links = self.links(keys.get("links"))
         collectives = self.collectives(keys.get("collectives"))
+        gpu = self.gpu(keys.get("gpu"))
         eager = self.size(keys.get("eager"), "eager")
         if "links" not in keys and "collectives" not in keys:
             self.wrong("a topology has `links`, `collectives` or both", tree.mark, _NO_LINKS)
@@ -401,6 +424,7 @@ class _Reader:
             eager=eager,
             kind=kind or "",
             memory=self.size(keys.get("memory"), "memory"),
+            gpu=gpu,
             **collectives,
         )
 
@@ -528,6 +552,26 @@ class _Reader:
             count=(self.count(keys["count"], "count") if "count" in keys else 1)
             if per == "node"
             else 0,
+        )
+
+    def gpu(self, node: Any) -> Gpu | None:
+        if node is None:
+            return None
+        reached = ("matmul", "attention", "memory")
+        keys = self.keys(node, ("tflops", "bandwidth", "reached", "least", "source"), "`gpu`")
+        peaks = self.keys(keys.get("tflops"), PEAKS, "`tflops`")
+        parts = self.keys(keys.get("reached"), reached, "`reached`")
+        found = {name: self.factor(parts.get(name), name) for name in reached}
+        tflops = {name: self.factor(each, name) for name, each in peaks.items()}
+        if not {"bfloat16", "float32"} <= set(tflops):
+            self.wrong("`tflops` has `bfloat16` and `float32`", node.mark, "`{bfloat16: 989, ...}`")
+        read = self.quantity
+        return Gpu(
+            tflops=tflops,
+            bandwidth=read(keys.get("bandwidth"), "bandwidth", bandwidth, "`3.35TB/s`", zero=False),
+            least=read(keys.get("least"), "least", microseconds, "`2us`", zero=True),
+            source=self.text(keys.get("source"), "source", node.mark) or "",
+            **found,
         )
 
     # ------------------------------------------------------------------ collectives

@@ -43,6 +43,7 @@ from torch_scenarios.record.format import (
     refusal,
     signal_name,
 )
+from torch_scenarios.record.kernels.schedule import last_step, with_twins
 from torch_scenarios.record.launch import SCRATCH
 from torch_scenarios.record.live import JOIN_S, JOINED, Launcher, Order, Ran, place_of, prepare, run
 from torch_scenarios.record.program import RecordedProgram, program_of
@@ -153,8 +154,43 @@ def record(
                 "`--join` runs it again with fake ranks, and tells what the ranks would do next"
             ]
         notes = (*notes, *told)
+    result, weighed = _on_gpu(order, result, records)
+    notes = (*notes, *weighed)
     path.write_text(result.program.text, encoding="utf-8")
     return Recorded(judged=result, records=records, ran=ran, notes=notes, path=path, home=home)
+
+
+def _on_gpu(
+    order: Order, result: Judged, records: Mapping[int, RankRecord]
+) -> tuple[Judged, tuple[str, ...]]:
+    """Return a result whose scenario is a step with its kernels, where these were reckoned."""
+    if not order.gpu or result.found:
+        return result, ()
+    script, home = script_of(order, records)
+    program = timed_program(records, script=script, folder=home)
+    path = order.folder / "scenario.yaml"
+    told = f"`scenario cost {path} --topology {order.gpu['machine']}` weighs the step"
+    return replace(result, program=program), (*program.notes, told)
+
+
+def timed_program(
+    records: Mapping[int, RankRecord], *, script: str = "", folder: str = ""
+) -> RecordedProgram:
+    """Return the last step of records with the times of its kernels, for all ranks of the world."""
+    steps = {rank: last_step(record) for rank, record in records.items()}
+    whole = with_twins(steps)
+    about = "one step of an optimizer, in the order of the GPU; kernels are reckoned, not measured"
+    program = program_of(
+        steps if whole is None else whole,
+        name=Path(script).stem or "recorded",
+        about=about,
+        folder=folder,
+        is_timed=True,
+    )
+    if whole is None:
+        note = "a group of a rank is not along a dimension of a mesh: record all ranks"
+        program = replace(program, notes=(*program.notes, note))
+    return program
 
 
 def _know_reducers(records: Mapping[int, RankRecord]) -> None:

@@ -24,6 +24,11 @@ Version 2, in microseconds since the file was opened::
     ["v", number, kind, file, line, text, [names]]     a place that decides: if, while, for, except
     ["t", [[number, yes, no, [values]], ...]]          which ways were gone since the last call
     ["y", number, words, [[file, line, text], ...]]    an error that a place caught since then
+    ["q", us]                                          kernels since the last line, on a GPU
+    ["o", stream]                                      the stream that is current from here on
+    ["m", event, stream]  ["u", stream, event]         an event is on a stream; one waits for it
+    ["h"]                                              the host waits for its current stream
+    ["z", {kind: bytes}, 0 or 1]                       the most that was held; 1: a step ended
     ["raise", words, [[file, line, text], ...], us]    what ended the program
     ["exit", [[file, line, text], ...]]                where it left by `sys.exit`
     ["end", code, us]                                  its end
@@ -64,6 +69,7 @@ import re
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
+from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -84,6 +90,8 @@ MOST_RANKS = 65_536
 MOST_CALLS = 4_000_000
 #: ways and caught errors of a rank that are kept, the latest
 MOST_WAYS, MOST_CAUGHT = 1_000_000, 10_000
+#: lines of streams and kernels
+MOST_LANES = 4_000_000
 #: characters of a file's name, of a word or a line of a script
 MOST_CHARACTERS = 512
 #: characters of an error, whose end may say which parameters it is about
@@ -291,6 +299,27 @@ class Caught(Struct, frozen=True, kw_only=True):
     raised_at: ScriptPlace = ScriptPlace()
 
 
+class RecordedKernels(Struct, frozen=True, kw_only=True):
+    """Kernels of a rank that take so many microseconds together, as they are reckoned."""
+
+    us: float
+    place: ScriptPlace = ScriptPlace()
+
+
+class LaneEvent(Struct, frozen=True, kw_only=True):
+    """What became of the streams of a rank before an item of its record.
+
+    `kind` is `kernels` (of `us`), `on` (`lane` is current), `mark` and `await` (an event), `host`
+    (it waits), `step` (of an optimizer, which ends).
+    """
+
+    before: int
+    kind: str
+    us: float = 0.0
+    lane: int = 0
+    mark: int = 0
+
+
 class RankRecord(Struct, kw_only=True):
     """What one rank did, in order, and how it ended.
 
@@ -301,7 +330,13 @@ class RankRecord(Struct, kw_only=True):
     rank: int
     world_size: int
     about: Mapping[str, Any] = field(default_factory=dict)
-    items: list[RecordedCall | RecordedWait | Blocking] = field(default_factory=list)
+    items: list[RecordedCall | RecordedWait | RecordedKernels | Blocking] = field(
+        default_factory=list
+    )
+    #: what became of its streams, where its kernels were reckoned
+    lanes: list[LaneEvent] = field(default_factory=list)
+    #: the most bytes that it held at once in its last steps, by kind
+    held: dict[str, int] = field(default_factory=dict)
     groups: dict[int, tuple[str, tuple[int, ...], str]] = field(default_factory=dict)
     ending: str = "stopped"
     code: int | None = None
@@ -624,7 +659,7 @@ class ImpossibleError(ValueError):
 
 
 #: lines between which what is around them is next to each other
-_ASIDE = frozenset({"s", "g", "k", "d", "p", "v", "t", "y"})
+_ASIDE = frozenset({"s", "g", "k", "d", "p", "v", "t", "y", "q", "o", "m", "u", "h", "z"})
 
 
 class _Reader:
@@ -648,6 +683,8 @@ class _Reader:
         self._backward: list[RecordedCall] = []
         self._before: tuple[Any, ...] = ()
         self._open: set[tuple[str, int]] = set()
+        #: steps of an optimizer that have ended
+        self._steps = 0
         #: calls that were asked whether they are over, and were
         self._asked: set[int] = set()
         self._takes: dict[str, Callable[..., None]] = {
@@ -918,6 +955,41 @@ class _Reader:
         self.record.leaving = False
         self._open.discard(("b", number))
         self.record.last_us = us
+
+    def _lane(self, kind: str, **fields: Any) -> None:
+        record = self.record
+        record.lanes.append(LaneEvent(before=len(record.items), kind=kind, **fields))
+        if len(record.lanes) > MOST_LANES:
+            message = f"it has more than {MOST_LANES} lines of streams"
+            raise ImpossibleError(message)
+
+    def _take_q(self, us: float) -> None:
+        if not 0 <= float(us) < inf:
+            message = "kernels take a time that is not one"
+            raise ImpossibleError(message)
+        self._lane("kernels", us=float(us))
+
+    def _take_o(self, lane: int) -> None:
+        self._lane("on", lane=_whole(lane))
+
+    def _take_m(self, mark: int, lane: int) -> None:
+        self._lane("mark", mark=_whole(mark), lane=_whole(lane))
+
+    def _take_u(self, lane: int, mark: int) -> None:
+        self._lane("await", mark=_whole(mark), lane=_whole(lane))
+
+    def _take_h(self) -> None:
+        self._lane("host")
+
+    def _take_z(self, held: dict[str, int], is_step: int) -> None:
+        found = {_show(kind): _whole(size) for kind, size in held.items()}
+        # the first step has no state of an optimizer before its end
+        is_more = self._steps < 2 or sum(found.values()) > sum(self.record.held.values())
+        if is_more and (is_step or not self._steps):
+            self.record.held = found
+        if is_step:
+            self._steps += 1
+            self._lane("step")
 
     def _take_raise(self, words: str, frames: list[Any], us: int) -> None:
         # C++ that waits, as in the constructor of DDP, raises where no call is

@@ -289,12 +289,23 @@ def _run(order: dict[str, Any], rank: int, port: int, board: Any, parent: int) -
     dist: Any = torch.distributed
     watch_claims(recorder, dist.distributed_c10d, dist, partial(_serve_itself, port))
     recorder.decisions.install(_is_own(order))
-    code = _script(order, recorder)
+    code = _on_gpu(order, recorder) if order.get("gpu") else _script(order, recorder)
     import atexit
 
     with suppress(BaseException):
         atexit._run_exitfuncs()
     recorder.end(code)
+    return code
+
+
+def _on_gpu(order: dict[str, Any], recorder: Recorder) -> int:
+    """Run the script on tensors without memory, as if on the GPU of a machine."""
+    from torch_scenarios.record.kernels.clock import KernelClock
+
+    clock = KernelClock(recorder, order["gpu"], cuda=order["cuda_as_cpu"])
+    with clock.mode:
+        code = _script(order, recorder)
+    clock.end()
     return code
 
 

@@ -89,6 +89,8 @@ class Order(Struct, frozen=True, kw_only=True):
     silent: bool = False
     #: let fake ranks write where the script says
     writes_allowed: bool = False
+    #: the GPU that kernels of fake ranks are reckoned for, as the recorder reads it
+    gpu: Mapping[str, Any] = field(default_factory=dict)
     #: how values are seen, as the recorder reads it; empty where they are not
     values: Mapping[str, Any] = field(default_factory=dict)
 
@@ -238,6 +240,7 @@ def _write_order(order: Order) -> dict[str, Any]:
         "module": order.module,
         "function": order.function,
         "writes_allowed": order.writes_allowed,
+        "gpu": dict(order.gpu),
         "parent": os.getpid(),
         "command": list(order.command),
         "mentions": [] if order.module else _mentions(Path(order.command[0])),

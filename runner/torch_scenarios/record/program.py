@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import count as count_from
 from itertools import pairwise
-from math import gcd
+from math import gcd, inf
 from typing import Any, TypeAlias
 
 from msgspec import Struct, field
@@ -43,6 +43,7 @@ from torch_scenarios.record.format import (
     Blocking,
     RankRecord,
     RecordedCall,
+    RecordedKernels,
     RecordedWait,
     ScriptPlace,
     Tensor,
@@ -155,6 +156,8 @@ MOST_NAMED = 40
 ELSEWHERE = "elsewhere"
 #: how much shorter it must become
 SHORTER = 0.9
+#: the kind of memory among which the buffers of calls count
+BUFFERS = "activations"
 #: turns of a loop whose numbers are listed, where they do not grow by as much in each
 MOST_LISTED = 6
 
@@ -162,7 +165,8 @@ MOST_LISTED = 6
 class ProgramStep(Struct, frozen=True, kw_only=True):
     """What a step has in common on all ranks that take it.
 
-    `kind` is `call`, `await`, `create` (a group), `reset` (a tensor) or `fail`.
+    `kind` is `call`, `await`, `create` (a group), `reset` (a tensor), `kernels` (`words` says how
+    long they take) or `fail`.
     """
 
     kind: str = "call"
@@ -234,26 +238,44 @@ class RecordedProgram(Struct, frozen=True, kw_only=True):
 
 
 def program_of(
-    records: Mapping[int, RankRecord], *, name: str = "recorded", about: str = "", folder: str = ""
+    records: Mapping[int, RankRecord],
+    *,
+    name: str = "recorded",
+    about: str = "",
+    folder: str = "",
+    is_timed: bool = False,
 ) -> RecordedProgram:
-    """Return the program of records by rank; ranks of the world without one are truncated."""
-    return _ProgramWriter(records, name, about, folder).program()
+    """Return the program of records by rank; ranks of the world without one are truncated.
+
+    One that `is_timed` is there to be weighed, and not to be run: it has the sizes of the record,
+    and tensors for the memory that the rank holds which holds most.
+    """
+    return _ProgramWriter(records, name, about, folder, is_timed=is_timed).program()
 
 
 class _ProgramWriter:
     """Makes one scenario of the records of all ranks."""
 
     def __init__(
-        self, records: Mapping[int, RankRecord], name: str, about: str, folder: str
+        self,
+        records: Mapping[int, RankRecord],
+        name: str,
+        about: str,
+        folder: str,
+        *,
+        is_timed: bool,
     ) -> None:
         self._records = records
+        self._is_timed = is_timed
+        #: the bytes of each tensor, by its name
+        self._bytes: dict[str, int] = {}
         self._name, self._about, self._folder = name, about, folder
         self._world = max((each.world_size for each in records.values()), default=1)
         self._tensors: dict[str, str] = {}
         self._assumed: dict[Hashable, tuple[Item, ...]] = {}
         self._places_told: dict[tuple[int, bool], str] = {}
         self._notes: list[str] = []
-        self._sizes = Sizes(records)
+        self._sizes = Sizes(records, is_true=is_timed)
         if self._sizes.reduced:
             self._notes.append(
                 "the sizes of tensors are reduced: equal ones stay equal, and multiples multiples"
@@ -583,6 +605,8 @@ class _ProgramWriter:
             yield from work.waits.steps()
             if isinstance(item, RecordedCall):
                 yield from self._call_of(record.rank, item, work)
+            elif isinstance(item, RecordedKernels):
+                yield ProgramStep(kind="kernels", words=_time_text(item.us)), ("", None)
             else:
                 yield from self._write_blocking(record, item, self._place(item.place))
         yield from work.waits.steps()
@@ -973,6 +997,7 @@ class _ProgramWriter:
             wanted = _value(dtype, value)
             if name not in taken and self._tensors.get(name, wanted) == wanted:
                 self._tensors[name] = wanted
+                self._bytes[name] = tensor.size
                 used.append(TensorInUse(name=name, tensor=tensor, writes=writes))
                 return name
             count += 1
@@ -998,6 +1023,8 @@ class _ProgramWriter:
             for name in node.key.tensors  # type: ignore[attr-defined]
         }
         named = {name: value for name, value in self._tensors.items() if name not in reset}
+        if self._is_timed:
+            named |= self._held()
         if named:
             lines.append("tensors:")
             lines += [f"  {name}: {value}" for name, value in sorted(named.items())]
@@ -1007,6 +1034,17 @@ class _ProgramWriter:
             told = "all" if len(truncated) == self._world else ranks_text(truncated)
             lines.append(f"truncated: {told}")
         return lines
+
+    def _held(self) -> dict[str, str]:
+        """Return tensors for what the rank holds that holds most, but for what it communicates."""
+        most = max((each.held for each in self._records.values()), key=lambda x: sum(x.values()))
+        sent = sum(self._bytes[name] for name in self._tensors if name in self._bytes)
+        found = {}
+        for kind, size in most.items():
+            rest = max(0, size - sent) if kind == BUFFERS else size
+            if rest:
+                found[f"held_{kind}"] = f"{{shape: {rest}, value: 0, dtype: uint8}}"
+        return found
 
     def _group_lines(self) -> list[str]:
         lines = []
@@ -1174,6 +1212,8 @@ class _ProgramWriter:
 
     def _other(self, step: ProgramStep) -> str:
         """Return what is no call of a collective or a message, as YAML."""
+        if step.kind == "kernels":
+            return f"compute: {{time: {step.words}}}"
         if step.kind == "fail":
             return f"fault: {f'{{raise: {quote(step.words)}}}' if step.words else 'exit'}"
         if step.kind == "create":
@@ -1552,6 +1592,14 @@ class _NumberedWork:
         return f"{turning} + {f'({first})' if ' if ' in first else first}"
 
 
+def _time_text(us: float) -> str:
+    """Return a time with its unit, and four digits."""
+    for unit, most in (("us", 1e3), ("ms", 1e6), ("s", inf)):
+        if us < most:
+            return f"{float(f'{us * 1e3 / min(most, 1e9):.4g}'):.12g}{unit}"
+    raise ValueError(us)
+
+
 def _text(name: str) -> str:
     """Return a name with an index as YAML."""
     return f'"{name}"' if "[" in name else name
@@ -1564,8 +1612,8 @@ def _text(name: str) -> str:
 class Sizes:
     """The shapes of tensors; of large programs reduced, so that relations stay."""
 
-    def __init__(self, records: Mapping[int, RankRecord]) -> None:
-        """Look at every tensor of every call."""
+    def __init__(self, records: Mapping[int, RankRecord], *, is_true: bool = False) -> None:
+        """Look at every tensor of every call; keep their sizes if `is_true`."""
         self._map: dict[int, int] = {}
         total: dict[tuple[str, tuple[int, ...]], int] = {}
         self._parents: dict[int, int] = {}
@@ -1581,7 +1629,7 @@ class Sizes:
                 if one.elements and two.elements:
                     self._parents[self._find(one.elements)] = self._find(two.elements)
         world = max((each.world_size for each in records.values()), default=1)
-        self.reduced = sum(total.values()) * world > MOST_ELEMENTS
+        self.reduced = not is_true and sum(total.values()) * world > MOST_ELEMENTS
         if self.reduced:
             self._reduce(world)
 

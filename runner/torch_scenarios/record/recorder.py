@@ -412,6 +412,10 @@ class Recorder:
         self.late: dict[int, Callable[[], None]] = {}
         #: where an answer was a receive from anyone: its number -> the group rank that sent
         self.sources: dict[int, int] = {}
+        #: operation of c10d -> what makes a kernel that records its calls
+        self.makers: dict[Any, Callable[..., Any]] = {}
+        #: called before the end of a backward pass is written
+        self.settle: Callable[[], None] = lambda: None
         #: which way the script goes; it is written before each call
         self.decisions = Decisions(lambda error: (_words(error), _find_places(error)))
         #: what the `init_process_group` that is made now says of this rank
@@ -443,8 +447,9 @@ class Recorder:
             short = name.partition("::")[2]
             operation = getattr(torch.ops.c10d, short)
             operation = getattr(operation, schema.overload_name or "default")
-            kernel = self._kernel(short, operation, arguments, after)
-            library.impl(short, kernel, "BackendSelect", with_keyset=True)
+            make = functools.partial(self._kernel, short, operation, arguments, after)
+            self.makers[operation] = make
+            library.impl(short, make(), "BackendSelect", with_keyset=True)
         functional = torch.library.Library("_c10d_functional", "IMPL")
         waiting = torch.ops._c10d_functional.wait_tensor.default
         functional.impl(
@@ -456,7 +461,15 @@ class Recorder:
         self._watch_backward()
         self._watch_groups()
 
-    def _kernel(self, name: str, operation: Any, arguments: list[str], after: Any) -> Any:
+    def _kernel(
+        self,
+        name: str,
+        operation: Any,
+        arguments: list[str],
+        after: Any,
+        *,
+        frame_of: Callable[[int], Any] = sys._getframe,
+    ) -> Any:
         group_at = arguments.index("process_group")
         named = [at for at, each in enumerate(arguments) if each in _ASYNC]
         async_at = named[0] if named and name != _ASKED else len(arguments)
@@ -466,7 +479,7 @@ class Recorder:
         group_of = self.dist.ProcessGroup.unbox
         numbers, sites, append, held = self.numbers, self.sites.of, self.sink.append, self._held
         groups, clock, began = self._groups, time.perf_counter_ns, self.sink.began
-        frame_of, kinds, handled = sys._getframe, self._kinds, sys.exc_info
+        kinds, handled = self._kinds, sys.exc_info
         is_message = name in _MESSAGES
         decided, write_decisions = self.decisions.pending, self._write_decisions
 
@@ -678,19 +691,22 @@ class Recorder:
             self._put(f'["d",{tracked.number}]')
 
     def _tensor_wait(self, operation: Any, after: Any) -> Any:
-        put, now = self._put, self._now
-
         def kernel(keyset: Any, tensor: Any) -> Any:
-            number = self._storages.pop(_storage(tensor), None)
-            if number is None:
-                return operation.redispatch(keyset & after, tensor)
-            put(f'["w",{number},{now()}]')
-            result = operation.redispatch(keyset & after, tensor)
-            put(f'["x",{number},{now()}]')
-            self._backward.discard(number)
-            return result
+            go_on = functools.partial(operation.redispatch, keyset & after)
+            return self.wait_tensor(tensor, go_on)
 
         return kernel
+
+    def wait_tensor(self, tensor: Any, go_on: Callable[[Any], Any]) -> Any:
+        """Wait for the call that a tensor comes from, as `go_on` does, and write it down."""
+        number = self._storages.pop(_storage(tensor), None)
+        if number is None:
+            return go_on(tensor)
+        self._put(f'["w",{number},{self._now()}]')
+        result = go_on(tensor)
+        self._put(f'["x",{number},{self._now()}]')
+        self._backward.discard(number)
+        return result
 
     # ------------------------------------------------------------------ waits
 
@@ -789,6 +805,7 @@ class Recorder:
                 raise
             finally:
                 sites.backward = before
+            self.settle()
             if self._backward:
                 self._backward.clear()
                 self._put(f'["bw",{self._now()}]')
@@ -1011,6 +1028,8 @@ def _with_handled(more: str) -> str:
     return json.dumps({**json.loads(more), **_find_handled()})
 
 
+#: kinds of tensors without memory
+PLACELESS: tuple[type, ...] = ()
 #: what a dtype and a shape are in a record: a program has few
 _DTYPES: dict[Any, str] = {}
 _SHAPES: dict[Any, str] = {}
@@ -1027,7 +1046,8 @@ def _tensor(tensor: Any) -> str:
             _SHAPES.clear()
         told = _SHAPES[shape] = f"{list(shape)}"
     try:
-        place, size = tensor.data_ptr(), tensor.nbytes
+        place = 0 if isinstance(tensor, PLACELESS) else tensor.data_ptr()
+        size = tensor.nbytes
     except RuntimeError:  # a sparse tensor is several, and has neither
         place, size = 0, tensor.numel() * tensor.element_size()
     return f'["{dtype}",{told},{place},{size}]'
@@ -1043,7 +1063,7 @@ def _tensors(tensors: Any) -> str:
         return f"[{','.join(map(_tensor, tensors))}]"
     first = tensors[0]
     dtype = str(first.dtype)[6:]
-    place = min(each.data_ptr() for each in tensors)
+    place = 0 if isinstance(first, PLACELESS) else min(each.data_ptr() for each in tensors)
     whole = sum(each.nbytes for each in tensors)
     return f'[["{dtype}",{list(first.shape)},{place},{whole},{len(tensors)}]]'
 

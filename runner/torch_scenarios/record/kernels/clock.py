@@ -1,0 +1,287 @@
+"""A script on tensors without memory: its calls are recorded, its kernels are reckoned.
+
+Whatever an operator makes that has floating-point elements is a tensor of torch's `FakeTensorMode`:
+it has a shape and a dtype, and no memory, so that a rank of any model fits anywhere. Numbers that
+steer a program (integers, flags, objects) are real, and are exchanged as in any fake world. What a
+script reads of a value that is not there is a guess: 1 of a number, False of a flag.
+
+Calls of a script go to the kernels of the recorder; between them a line says how long the kernels
+take that were started meanwhile, on which stream::
+
+    dist.all_reduce ──┐                                      ┌── recorder's kernel, fake exchange
+    aten.mm ──────────┴── the clock (a dispatch mode) ───────┴── FakeTensorMode; roofline, ledger
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torch_scenarios.record import recorder as recorder_module
+from torch_scenarios.record.kernels.lanes import StreamWatch
+from torch_scenarios.record.kernels.ledger import GRADIENTS, OPTIMIZER, PARAMETERS, HeldMemory
+from torch_scenarios.record.kernels.roofline import Roofline, rms_norm
+
+#: bytes of a tensor without floating-point elements up to which it is real
+MOST_REAL_BYTES = 1 << 24
+#: namespaces of operators that are no kernels
+NO_KERNELS = frozenset({"prim", "profiler"})
+#: files whose frames are between a call and a dispatch mode
+_BETWEEN = (
+    *(__file__, "/torch/_dynamo/eval_frame.py", "/torch/_compile.py"),
+    *("/torch/_ops.py", "/torch/utils/checkpoint.py"),
+)
+
+
+class KernelClock:
+    """What sees the operators of one process."""
+
+    def __init__(self, recorder: Any, gpu: Mapping[str, Any], *, cuda: bool) -> None:
+        """Take the place of torch's streams and of what answers calls."""
+        import torch
+        import torch.distributed._tools.fake_collectives  # calls on tensors without memory
+        from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+        self._torch: Any = torch
+        self._recorder = recorder
+        self._fake_kind: Any = FakeTensor
+        #: the kinds of tensors that are no subclass with operators of its own
+        self._plain = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor})
+        self._fake: Any = FakeTensorMode(allow_non_fake_inputs=True)
+        self._roofline, self.ledger = Roofline(gpu), HeldMemory()
+        self._us = 0.0
+        self.lanes = StreamWatch(self._tell)
+        self.lanes.install(cuda=cuda)
+        self._kernels = {
+            operation: make(frame_of=_caller) for operation, make in recorder.makers.items()
+        }
+        self._keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+        recorder_module.PLACELESS = (FakeTensor,)
+        self._exchange, recorder.answer = recorder.answer, self._answer
+        recorder.settle = self._settle
+        torch._dynamo.config.disable = True
+        self._fuse()
+        self._watch_waits()
+        self._watch_memory()
+        self.mode = _mode(self.dispatch)
+
+    def _fuse(self) -> None:
+        """Let what is several kernels on a CPU be the one that it is on a GPU."""
+        torch = self._torch
+        several = torch.rms_norm
+
+        def fused(x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
+            if not self._is_fake(x):
+                return several(x, shape, weight, eps)
+            return rms_norm(x, weight, self.move)
+
+        torch.rms_norm = fused
+
+    def move(self, *tensors: Any) -> None:
+        """Start a kernel that reads or writes tensors."""
+        self._us += self._roofline.moved_us(tensors)
+
+    # ------------------------------------------------------------------ lines of the record
+
+    def _tell(self, line: list[Any]) -> None:
+        self._settle()
+        self._recorder.sink.put(_json(line))
+
+    def _settle(self) -> None:
+        """Write down how long the kernels take that were started since the last line."""
+        us, self._us = self._us, 0.0
+        if us:
+            self._recorder.sink.put(f'["q",{round(us, 3)}]')
+
+    def end(self) -> None:
+        """Write down what is left."""
+        self._settle()
+        self._recorder.sink.put(_json(["z", self.ledger.begin(), 0]))
+
+    # ------------------------------------------------------------------ operators
+
+    def dispatch(self, mode: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Do an operator as if it ran on the GPU."""
+        if not self._plain.issuperset(types):
+            return NotImplemented  # a subclass, as DTensor, makes its own operators first
+        namespace = func.namespace
+        if namespace == "c10d":
+            kernel = self._kernels.get(func)
+            if kernel is not None:
+                self._settle()
+                return kernel(self._keys, *args, **kwargs)
+        elif namespace == "_c10d_functional":
+            return self._functional(mode, func, args, kwargs)
+        if func._schema.name == "aten::_local_scalar_dense" and self._is_fake(args[0]):
+            self._tell(["h"])
+            return _guess(args[0].dtype)
+        if func._schema.name == "aten::equal" and any(map(self._is_fake, args)):
+            self._tell(["h"])
+            return True
+        tensors = [*_tensors(args), *_tensors(kwargs.values())]
+        if namespace in NO_KERNELS or self._is_meta(tensors, kwargs):
+            with self._fake if any(map(self._is_fake, tensors)) else _nothing():
+                return func(*args, **kwargs)
+        if not any(map(self._is_fake, tensors)):
+            is_made = any(each.is_meta for each in tensors)  # as `empty_like(x, device="cuda")`
+            if (tensors and not is_made) or not self._is_floating(func, args, kwargs):
+                return func(*args, **kwargs)
+        with self._fake:
+            out = func(*args, **kwargs)
+        outs = [each for each in _tensors((out,)) if self._is_fake(each)]
+        self.ledger.add(outs)
+        self._us += self._roofline.us(func, args, kwargs, out, tensors, outs)
+        return out
+
+    def _is_fake(self, value: Any) -> bool:
+        return isinstance(value, self._fake_kind)
+
+    def _is_meta(self, tensors: list[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Whether an operator is one of tensors on torch's own device without memory."""
+        device = kwargs.get("device")
+        if device is None and tensors:
+            return any(not self._is_fake(each) and each.is_meta for each in tensors)
+        return str(device) == "meta"
+
+    def _is_floating(self, func: Any, args: Any, kwargs: Any) -> bool:
+        """Whether what an operator makes has floating-point elements, or is too large to be."""
+        with self._fake:
+            made = func(*args, **kwargs)
+        return any(
+            each.dtype.is_floating_point or each.dtype.is_complex or each.nbytes > MOST_REAL_BYTES
+            for each in _tensors((made,))
+        )
+
+    def _functional(self, mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+        """Do a functional collective: by torch's own code, which calls the group."""
+        self._settle()
+        key = self._torch._C.DispatchKey.CompositeExplicitAutograd
+        if func._schema.name.endswith("wait_tensor"):
+            return self._recorder.wait_tensor(args[0], functools.partial(func._op_dk, key))
+        with mode:
+            return func._op_dk(key, *args, **kwargs)
+
+    # ------------------------------------------------------------------ calls
+
+    def _answer(
+        self,
+        number: int,
+        name: str,
+        group: Any,
+        args: tuple[Any, ...],
+        go_on: Any,
+        *,
+        is_awaited: bool,
+    ) -> Any:
+        """Answer a call: of tensors without memory at once, of any other as in a fake world."""
+        tensors = list(_tensors(args))
+        if not any(map(self._is_fake, tensors)):
+            return self._exchange(number, name, group, args, go_on, is_awaited=is_awaited)
+        first = args[0]
+        future = self._torch.futures.Future()
+        future.set_result(list(first) if isinstance(first, list | tuple) else [first])
+        work = self._torch._C._distributed_c10d._create_work_from_future(future).boxed()
+        schema = self._torch._C._jit_get_schemas_for_operator(f"c10d::{name}")[0]
+        return (first, work) if len(schema.returns) > 1 else work
+
+    def _watch_waits(self) -> None:
+        """Write down what kernels take before a wait begins."""
+        kind = self._recorder.dist.distributed_c10d.Work
+        wait = kind.wait
+
+        def waiting(work: Any, *args: Any, **kwargs: Any) -> Any:
+            self._settle()
+            return wait(work, *args, **kwargs)
+
+        kind.wait = waiting
+
+    # ------------------------------------------------------------------ memory
+
+    def _watch_memory(self) -> None:
+        """See what storages become, and where a step of an optimizer ends."""
+        torch, ledger = self._torch, self.ledger
+        resize = torch.UntypedStorage.resize_
+
+        def resizing(storage: Any, size: Any) -> Any:
+            result = resize(storage, size)
+            ledger.resized(storage)
+            return result
+
+        torch.UntypedStorage.resize_ = resizing
+        from torch.optim.optimizer import (
+            register_optimizer_step_post_hook,
+            register_optimizer_step_pre_hook,
+        )
+
+        def begin(optimizer: Any, *_: Any) -> None:
+            own = [each for group in optimizer.param_groups for each in group["params"]]
+            ledger.become(PARAMETERS, self._local(own))
+            ledger.become(GRADIENTS, self._local(each.grad for each in own))
+
+        def end(optimizer: Any, *_: Any) -> None:
+            state = (each for own in optimizer.state.values() for each in own.values())
+            ledger.become(OPTIMIZER, self._local(state))
+            self._tell(["z", ledger.begin(), 1])
+
+        register_optimizer_step_pre_hook(begin)
+        register_optimizer_step_post_hook(end)
+
+    def _local(self, tensors: Any) -> Iterator[Any]:
+        """Yield the tensors without memory among some, those of a DTensor on this rank."""
+        for each in tensors:
+            local = getattr(each, "_local_tensor", each)
+            if self._is_fake(local):
+                yield local
+
+
+def _mode(dispatch: Callable[..., Any]) -> Any:
+    """Return a dispatch mode that hands every operator on."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class ClockMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            return dispatch(self, func, types, args, kwargs or {})
+
+    return ClockMode()  # type: ignore[no-untyped-call]
+
+
+def _caller(depth: int) -> Any:
+    """Return the frame that makes a call: that behind the frames of this module."""
+    frame: Any = sys._getframe(depth + 1)
+    while frame is not None and frame.f_code.co_filename.endswith(_BETWEEN):
+        frame = frame.f_back
+    return frame
+
+
+def _tensors(values: Any) -> Iterator[Any]:
+    """Yield the tensors among values, and in the lists and dicts among them."""
+    for each in values:
+        if isinstance(each, list | tuple):
+            yield from _tensors(each)
+        elif isinstance(each, dict):
+            yield from _tensors(each.values())
+        elif hasattr(each, "untyped_storage"):
+            yield each
+
+
+def _guess(dtype: Any) -> bool | int | float:
+    """Return what a value is taken to be that is not there."""
+    if dtype.is_floating_point:
+        return 1.0
+    return False if str(dtype) == "torch.bool" else 1
+
+
+def _json(line: list[Any]) -> str:
+    import json
+
+    return json.dumps(line)
+
+
+def _nothing() -> Any:
+    from contextlib import nullcontext
+
+    return nullcontext()

@@ -1,0 +1,139 @@
+"""A model shaped like Llama 3, sharded by FSDP2: `--layers`, `--batch`, `--sequence`, `--recompute`."""
+
+import argparse
+import functools
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
+
+parser = argparse.ArgumentParser()
+for name, value in (
+    *(("layers", 32), ("hidden", 4096), ("inner", 14336), ("heads", 32), ("kv", 8)),
+    *(("vocabulary", 128256), ("batch", 1), ("sequence", 8192), ("steps", 2), ("replicas", 1)),
+):
+    parser.add_argument(f"--{name}", type=int, default=value)
+parser.add_argument("--recompute", choices=("no", "every-second", "products", "all"), default="no")
+asked = parser.parse_args()
+
+
+class Block(nn.Module):
+    """Attention with grouped keys, and a gated network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size = asked.hidden // asked.heads
+        linear = functools.partial(nn.Linear, bias=False)
+        self.query = linear(asked.hidden, asked.hidden)
+        self.key = linear(asked.hidden, asked.kv * self.size)
+        self.value = linear(asked.hidden, asked.kv * self.size)
+        self.out = linear(asked.hidden, asked.hidden)
+        self.gate = linear(asked.hidden, asked.inner)
+        self.up = linear(asked.hidden, asked.inner)
+        self.down = linear(asked.inner, asked.hidden)
+        self.before, self.between = nn.RMSNorm(asked.hidden), nn.RMSNorm(asked.hidden)
+
+    def forward(self, x: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
+        rows = self.before(x)
+        query, key, value = (
+            each(rows).unflatten(-1, (-1, self.size)) for each in (self.query, self.key, self.value)
+        )
+        query, key = rotate(query, turn), rotate(key, turn)
+        if asked.heads > asked.kv:
+            key, value = (
+                each.repeat_interleave(asked.heads // asked.kv, dim=2) for each in (key, value)
+            )
+        attended = F.scaled_dot_product_attention(
+            query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), is_causal=True
+        )
+        x = x + self.out(attended.transpose(1, 2).flatten(2))
+        rows = self.between(x)
+        return x + self.down(F.silu(self.gate(rows)) * self.up(rows))
+
+
+def rotate(x: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
+    """Turn pairs of features by their positions, in float32."""
+    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * turn).flatten(3).type_as(x)
+
+
+def keep_products() -> object:
+    """Keep what attention gives out, and every second product; recompute the rest."""
+    turns = {True: 0, False: 0}
+
+    def policy(context: object, op: object, *_: object, **__: object) -> CheckpointPolicy:
+        name = str(op)
+        if "attention" in name or "reduce_scatter" in name:
+            return CheckpointPolicy.MUST_SAVE
+        if name == "aten.mm.default":
+            is_again = bool(context.is_recompute)
+            turns[is_again] += 1
+            if turns[is_again] % 2:
+                return CheckpointPolicy.MUST_SAVE
+        return CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)
+
+
+class Model(nn.Module):
+    """An embedding, blocks, and the logits of a vocabulary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(asked.vocabulary, asked.hidden)
+        self.blocks = nn.ModuleList(Block() for _ in range(asked.layers))
+        self.norm = nn.RMSNorm(asked.hidden)
+        self.logits = nn.Linear(asked.hidden, asked.vocabulary, bias=False)
+
+    def forward(self, ids: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(ids)
+        for at, block in enumerate(self.blocks):
+            if asked.recompute == "all" or (asked.recompute == "every-second" and at % 2 == 0):
+                x = checkpoint(block, x, turn, use_reentrant=False)
+            elif asked.recompute == "products":
+                x = checkpoint(block, x, turn, use_reentrant=False, context_fn=keep_products)
+            else:
+                x = block(x, turn)
+        return self.logits(self.norm(x))
+
+
+dist.init_process_group("gloo")
+world = dist.get_world_size()
+if asked.replicas > 1:
+    shape, dims = (asked.replicas, world // asked.replicas), ("replicate", "shard")
+else:
+    shape, dims = (world,), ("shard",)
+mesh = init_device_mesh("cpu", shape, mesh_dim_names=dims)
+with torch.device("meta"):
+    model = Model()
+policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+for at, block in enumerate(model.blocks):
+    fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=at < asked.layers - 1)
+fully_shard(model, mesh=mesh, mp_policy=policy)
+model.to_empty(device="cpu")
+for each in model.parameters():
+    nn.init.normal_(each, std=0.02)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
+angles = torch.outer(
+    torch.arange(asked.sequence),
+    500000.0 ** -torch.linspace(0, 1, asked.hidden // asked.heads // 2),
+)
+turn = torch.polar(torch.ones_like(angles), angles)[None, :, None]
+for step in range(asked.steps):
+    ids = torch.randint(0, asked.vocabulary, (asked.batch, asked.sequence))
+    logits = model(ids, turn)
+    loss = F.cross_entropy(logits.flatten(0, 1).float(), ids.flatten())
+    del logits
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
+    optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()

@@ -1,0 +1,132 @@
+"""A script on tensors without memory: what kernels take, when calls begin, what is held."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from recordings import SCRIPTS, lacking
+
+from torch_scenarios.cli import cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+MACHINE = "h100-8x400g"
+SMALL = ("--layers", "3", "--sequence", "1024", "--vocabulary", "4096")
+
+
+def steps(nodes: list[Any]) -> list[Any]:
+    """Return the steps of a scenario, those of its loops in their place."""
+    return [one for node in nodes for one in (steps(node["steps"]) if "for" in node else [node])]
+
+
+def timed(folder: Path, script: str, *args: str, options: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Record rank 0 of 8 with times, and return its scenario; what it is weighed as is `cost`."""
+    if reason := lacking(script, live=False):
+        pytest.skip(reason)
+    path = folder / "step.yaml"
+    asked = ("-n", "8", "--ranks", "0", "--fake", "--times-on", MACHINE, *options)
+    told = ("-o", str(folder / "record"), "--yaml", str(path))
+    command = [sys.executable, "-m", "torch_scenarios.cli", "record", *asked, *told, "--"]
+    done = subprocess.run(
+        [*command, str(SCRIPTS / script), *args],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert path.exists(), done.stdout + done.stderr
+    found: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return found | {"cost": cost_of(folder, found)}
+
+
+def test_fsdp2_gathers_a_layer_while_it_computes_the_one_before(tmp_path: Path) -> None:
+    found = timed(tmp_path, "llama_fsdp2.py", *SMALL)
+    made = steps(found["steps"])
+    gathers = [
+        at for at, step in enumerate(made) if "async_op" in step.get("all_gather_single", {})
+    ]
+    assert len(gathers) >= 5
+    assert all("time" in made[at + 1]["compute"] for at in gathers)
+    assert all("wait" in made[at + 2] for at in gathers[:4])  # forwards
+    exposed = cost_of(tmp_path, in_turn(found))["exposed_us"]
+    assert found["cost"]["exposed_us"] < 0.7 * exposed
+    kinds = {name for name in found["tensors"] if name.startswith("held_")}
+    assert kinds == {"held_parameters", "held_optimizer", "held_activations"}
+
+
+def in_turn(found: dict[str, Any]) -> dict[str, Any]:
+    """Return a scenario in which no call goes on behind kernels."""
+    made = []
+    for step in steps(found["steps"]):
+        told = {
+            key: dict(value) if isinstance(value, dict) else value for key, value in step.items()
+        }
+        told.pop("as", None)
+        for value in told.values():
+            if isinstance(value, dict):
+                value.pop("async_op", None)
+        if "wait" not in told:
+            made.append(told)
+    return {key: value for key, value in found.items() if key != "cost"} | {"steps": made}
+
+
+def cost_of(folder: Path, scenario: dict[str, Any]) -> dict[str, Any]:
+    """Return what a scenario costs on the machine."""
+    path = folder / "weighed.yaml"
+    path.write_text(yaml.safe_dump(scenario), encoding="utf-8")
+    shown = CliRunner().invoke(cli, ["cost", str(path), "--topology", MACHINE, "--json", "-"])
+    assert shown.exit_code == 0, shown.output
+    (found,) = json.loads(shown.stdout)["cases"]
+    return dict(found)
+
+
+def test_ddp_sums_its_buckets_while_it_goes_backwards(tmp_path: Path) -> None:
+    found = timed(tmp_path, "times_of_ddp.py")
+    made = steps(found["steps"])
+    sums = [at for at, step in enumerate(made) if "all_reduce" in step]
+    assert len(sums) == 2
+    assert all(made[at]["all_reduce"]["async_op"] for at in sums[:-1])
+    # between two buckets the kernels of the backward pass are made
+    assert all("compute" in made[at + 1] for at in sums[:-1])
+    # 8 products of [2048, 4096] by [4096, 4096] for each layer but the first, which has no input
+    flops = 2 * 2048 * 4096 * 4096 * (3 * 8 - 1)
+    assert found["cost"]["computing_us"] > flops / (67e6 * 0.60)
+
+
+def test_what_is_held_is_what_torch_tracks(tmp_path: Path) -> None:
+    script = SCRIPTS / "times_of_ddp.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--tracked"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    tracked = json.loads(done.stdout)
+    found = timed(tmp_path, "times_of_ddp.py", "--alone")
+    held = {name: tensor["shape"] for name, tensor in found["tensors"].items() if "held_" in name}
+    assert sum(held.values()) == pytest.approx(tracked["peak"], rel=0.05)
+    assert held["held_parameters"] == pytest.approx(tracked["parameters"], rel=0.01)
+
+
+def test_a_machine_without_kernels_is_refused() -> None:
+    asked = ["record", "--fake", "--times-on", "flat", "--", str(SCRIPTS / "ring.py")]
+    shown = CliRunner().invoke(cli, asked)
+    assert shown.exit_code == 2
+    assert "topology flat has no `gpu` that says what kernels take" in shown.output
+
+
+def test_times_are_for_fake_ranks() -> None:
+    asked = ["record", "--times-on", MACHINE, "--", str(SCRIPTS / "ring.py")]
+    shown = CliRunner().invoke(cli, asked)
+    assert shown.exit_code == 2
+    assert "give --fake too" in shown.output
