@@ -42,6 +42,13 @@ def test_a_question_that_takes_too_long_is_cut_short() -> None:
     assert check.zip_codes(asdict(row))[0][1] == "cut short"
 
 
+def test_a_tool_that_is_not_installed_is_said() -> None:
+    row = check.Row(question="which GPUs?", place="")
+    assert check.run(row, ["no-such-tool-smi"], os.environ, 1).code is None
+    assert row.output == ["no-such-tool-smi is not installed"]
+    assert check.page({"machine": {}, "rows": [asdict(row)]})
+
+
 def test_the_page_has_each_case_with_where_ranks_are_blocked(tmp_path: Path) -> None:
     results = tmp_path / "results.json"
     results.write_text(json.dumps({"results": [CASE]}), encoding="utf-8")
