@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.gpu import check
+from tests.gpu import check, machine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,7 +70,7 @@ def test_a_command_without_results_is_said() -> None:
 def test_without_a_gpu_nothing_is_asked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(check.machine, "machine", lambda: {"nccl": "none", "gpus": "0"})
+    monkeypatch.setattr(machine, "machine", lambda: {"nccl": "none", "gpus": "0"})
     assert check.main(["-o", str(tmp_path / "out")]) == check.NO_MACHINE
     assert "nothing was asked" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
