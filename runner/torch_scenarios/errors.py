@@ -338,7 +338,6 @@ def _fold(word: str) -> str:
     return word.casefold().replace("-", "").replace("_", "")
 
 
-# -------------------------------------------------------------------------------------------------
 # What a code means, as `scenario explain` shows it.
 
 

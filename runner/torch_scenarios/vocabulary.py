@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-# -------------------------------------------------------------------------------------------------
 # The fixed words of the scenario language: names that a file takes from a closed list.
 #
 # Dtypes and reduce ops are torch's own; the rest are the language's, and
@@ -81,7 +80,6 @@ FIXED_WORDS = frozenset((*DTYPES, *REDUCE_OPS, *BACKENDS))
 BACKEND = "backend"
 
 
-# -------------------------------------------------------------------------------------------------
 # The name of the default group.
 
 WORLD = "world"

@@ -28,7 +28,6 @@ from torch_scenarios.verdict.witnesses import (
     view_of,
 )
 
-# -------------------------------------------------------------------------------------------------
 # What every expectation of a file is answered by the reference, on each rank that is asked.
 
 _RIGHT: frozenset[str] = frozenset()
@@ -170,7 +169,6 @@ def _part(code: str, *, shaped: bool) -> str:
     return "value"
 
 
-# -------------------------------------------------------------------------------------------------
 # Answers -> what is stated: one value, values by rank, or by round of a loop and then by rank.
 
 if TYPE_CHECKING:

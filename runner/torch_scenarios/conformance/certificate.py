@@ -96,7 +96,6 @@ class Certificate(Struct, frozen=True, kw_only=True):
         return tuple(name for name in LEVELS if name in self.levels and self.levels[name].holds)
 
 
-# -------------------------------------------------------------------------------------------------
 # Which level a case belongs to.
 
 
@@ -135,10 +134,6 @@ def _level(words: Iterable[str], predicted: Trace) -> str:
 
 def _raises(predicted: Trace) -> bool:
     return any(event.failure is not None for rank in predicted.ranks for event in rank.own)
-
-
-# -------------------------------------------------------------------------------------------------
-# What came of a run.
 
 
 def certificate(
@@ -182,7 +177,6 @@ def _tally(by_status: Mapping[str, list[str]], words: set[str]) -> LevelCount:
     )
 
 
-# -------------------------------------------------------------------------------------------------
 # The certificate as lines, a page, a badge and JSON.
 
 HEAD = ("level", "run", "passed", "lacking", "failed", "")

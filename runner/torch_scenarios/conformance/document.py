@@ -82,10 +82,6 @@ def name_of(backend: str, torch: str) -> str:
     return f"{backend}, torch {torch.partition('+')[0]}"
 
 
-# -------------------------------------------------------------------------------------------------
-# The file.
-
-
 def read(path: str) -> dict[str, Conformance]:
     """Return the columns of a file by their names; `FILE#COLUMN` gives that one alone.
 
@@ -207,10 +203,6 @@ def _row(seen: Mapping[str, CaseSeen | Seen | None]) -> dict[str, Any]:
     return {"results": results} | ({"words": words} if words else {})
 
 
-# -------------------------------------------------------------------------------------------------
-# What changed between two columns.
-
-
 def differences(old: Conformance, new: Conformance) -> list[ColumnDifference]:
     """Return what two columns do not agree on: cases by name, then calls, alike dtypes together.
 
@@ -262,7 +254,6 @@ def count_left_out(old: Conformance, new: Conformance) -> tuple[int, int]:
     return len(before - after), len(after - before)
 
 
-# -------------------------------------------------------------------------------------------------
 # The page: which call works where.
 
 MARKS = {

@@ -77,8 +77,6 @@ def every_cell(dtypes: tuple[str, ...] = DTYPES) -> dict[str, list[Cell]]:
     }
 
 
-# ---------------------------------------------------------------------------- programs
-
 #: operation -> its tensors (name -> value) and its arguments; {n} is the cell's number. Values are
 #: small integers that every dtype holds, different on each rank
 VALUE = "[rank + 1, rank]"
@@ -196,9 +194,6 @@ def write_scenario(operation: str, op: str, dtypes: Iterable[str]) -> str:
         parameters = {"parameters": {"dtype": chosen[0]}}
     about = {"description": f"{operation} {op}".strip() + " of two ranks: every value is compared."}
     return yaml.safe_dump({**about, **parameters, **document}, sort_keys=False)
-
-
-# ---------------------------------------------------------------------------- runs
 
 
 def table(

@@ -64,10 +64,6 @@ def reduce_ranks(traffic: Traffic, topology: Topology) -> Reduced | None:
     return Reduced(_Kept(traffic, topology, colours, kept).traffic(), twins)
 
 
-# -------------------------------------------------------------------------------------------------
-# Colours.
-
-
 def _mix(one: Any, other: Any) -> Any:
     """Return a hash of two hashes, element by element (the finaliser of splitmix64)."""
     with np.errstate(over="ignore"):
@@ -193,10 +189,6 @@ def _calls(traffic: Traffic) -> _Colours:
             code = _code("finish", each.post)
         colours[ranks] = _mix(colours[ranks], code)
     return colours
-
-
-# -------------------------------------------------------------------------------------------------
-# Ranks that are kept.
 
 
 def _keep(

@@ -142,9 +142,6 @@ def _wrong(message: str, hint: str | None = None) -> ScenarioError:
     return ScenarioError([Problem(code="bad_topology", message=message, hint=hint)])
 
 
-# -------------------------------------------------------------------------------------------------
-# Text.
-
 #: what launchers put before a line or into it: `[1,0]<stdout>:`, `[0]`, `0:`; colours
 _PREFIX = re.compile(r"\x1b\[[\d;]*m|\[\d+(?:,\d+)?\](?:<\w+>:?)?|^\s*\d+:(?=\s|#)")
 _RANK = re.compile(r"(?:^|\s)#?\s*Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\b")
@@ -286,7 +283,6 @@ class _Reader:
         return [replace(each, collective=each.collective or collective) for each in self.found]
 
 
-# -------------------------------------------------------------------------------------------------
 # JSON: of nccl-tests (`-J`), of `scenario bench --json`.
 
 

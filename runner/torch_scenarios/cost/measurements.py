@@ -151,7 +151,6 @@ def _beyond(message: str, hint: str) -> ScenarioError:
     return ScenarioError([Problem(code="beyond_the_table", message=message, hint=hint)])
 
 
-# -------------------------------------------------------------------------------------------------
 # The size of a case, and a topology of tables.
 
 

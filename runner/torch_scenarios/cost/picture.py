@@ -29,7 +29,6 @@ class Point(Struct, frozen=True, kw_only=True):
     size: float | None = None
 
 
-# -------------------------------------------------------------------------------------------------
 # The page. No script: pictures are SVG, as wide as the page.
 
 _STYLE = """
@@ -153,7 +152,6 @@ def picture(found: Forecast, ranks: int) -> str:
     return "".join(parts)
 
 
-# -------------------------------------------------------------------------------------------------
 # A Chrome trace, which Perfetto opens: a process for each forecast, a thread for each rank.
 
 

@@ -28,7 +28,6 @@ ASK_S = 180.0
 #: the GPUs of this machine in /dev, NVIDIA's
 GPUS = "nvidia[0-9]*"
 
-# -------------------------------------------------------------------------------------------------
 # torch, and the GPUs that it sees.
 
 
@@ -145,7 +144,6 @@ def _gpus(count: int) -> str:
     return f"{count} GPU" + "s" * (count != 1)
 
 
-# -------------------------------------------------------------------------------------------------
 # What torch, Gloo and NCCL read in the environment.
 
 PREFIXES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "TORCH_GLOO_", "TORCH_DISTRIBUTED_", "TORCH_FR_")
@@ -214,9 +212,6 @@ def compare_variables(own: Mapping[str, str], others: Mapping[str, str], other: 
 def _tell_variable(name: str, value: str | None) -> str:
     return f"{name} is not set" if value is None else f"{name}={short(value)}"
 
-
-# -------------------------------------------------------------------------------------------------
-# Memory and limits.
 
 MIB = 1 << 20
 #: where processes share memory by name

@@ -29,10 +29,6 @@ _SIOCGIFADDR = 0x8915
 _LISTENS = "0A"
 
 
-# -------------------------------------------------------------------------------------------------
-# Interfaces, and their addresses.
-
-
 def addresses() -> dict[str, list[str]]:
     """Return the addresses of each interface, IPv4 first; link-local ones are left out."""
     found: dict[str, list[str]] = {}
@@ -112,10 +108,6 @@ def _begins(name: str, here: Mapping[str, list[str]], value: str) -> bool:
     return not value.startswith("=") and any(each.startswith(name) for each in here)
 
 
-# -------------------------------------------------------------------------------------------------
-# Names.
-
-
 class Resolved(Struct, frozen=True, kw_only=True):
     """What the resolver says of a name: addresses, or why there are none, and how long it took."""
 
@@ -188,10 +180,6 @@ def gloo_address(environment: Mapping[str, str]) -> str:
             probe.bind((address, 0))
             return address
     return "127.0.0.1"
-
-
-# -------------------------------------------------------------------------------------------------
-# The endpoint.
 
 
 def look_at_endpoint(endpoint: Endpoint, nodes: int) -> list[Check]:

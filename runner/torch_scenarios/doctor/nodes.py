@@ -37,7 +37,6 @@ GATE_LOOK_S = 0.5
 SKEW_S = 5.0
 
 
-# -------------------------------------------------------------------------------------------------
 # What they say to each other.
 
 _Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -92,10 +91,6 @@ class Conclusion(NodeMessage, frozen=True, kw_only=True):
 
 _OF_THE_FIRST = msgspec.msgpack.Decoder(AskSurvey | AskTime | Peers | Conclusion)
 _OF_ANOTHER = msgspec.msgpack.Decoder(Survey | Time | Reach)
-
-
-# -------------------------------------------------------------------------------------------------
-# Any node.
 
 
 class Ear:
@@ -163,10 +158,6 @@ def attend(
         raise LaunchError(message) from error
     finally:
         talk.close()
-
-
-# -------------------------------------------------------------------------------------------------
-# The first node.
 
 
 class NodeReport(Struct, kw_only=True):

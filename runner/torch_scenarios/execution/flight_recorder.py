@@ -127,9 +127,6 @@ def _flight(entry: Mapping[str, Any]) -> FlightEntry:
     )
 
 
-# ---------------------------------------------------------------------------- in a worker
-
-
 def read(torch: ModuleType) -> bytes | None:
     """Return the dump of this process as this torch gives it; None where it has no recorder."""
     module: Any = torch._C._distributed_c10d

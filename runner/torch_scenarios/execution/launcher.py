@@ -124,8 +124,6 @@ class Launcher:
         """End every process at once; there is nothing in them to save."""
         self._stop()
 
-    # ------------------------------------------------------------------ the host
-
     def _start(self) -> None:
         """Start the host. Raises StartError where the machine cannot."""
         self._answered = False
@@ -210,8 +208,6 @@ class Launcher:
                 if int(after_name[2]) == self._host.pid and after_name[0] != "Z":
                     found.append(int(entry.name))
         return tuple(sorted(found))
-
-    # ------------------------------------------------------------------ scenarios
 
     @property
     def lacks(self) -> Lacks:

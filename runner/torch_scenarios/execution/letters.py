@@ -36,9 +36,6 @@ from torch_scenarios.operations.base import Issued, Operation
 from torch_scenarios.strategies import Model
 from torch_scenarios.vocabulary import DTYPES
 
-# -------------------------------------------------------------------------------------------------
-# The seal.
-
 #: bytes of a seal
 SEAL = sha256().digest_size
 #: characters that a token has at least, and bytes that a file with one has at most
@@ -91,7 +88,6 @@ class Secret:
         return body
 
 
-# -------------------------------------------------------------------------------------------------
 # A value -> a table of parts.
 
 #: bytes; a larger array travels next to its letter
@@ -250,7 +246,6 @@ def encode(value: Any) -> tuple[bytes, list[memoryview]]:
     return _ENCODER.encode(letter), writer.large
 
 
-# -------------------------------------------------------------------------------------------------
 # A table of parts -> the value.
 
 

@@ -74,7 +74,6 @@ def run(nodes: int, command: Callable[[], object]) -> int:
             continue
 
 
-# -------------------------------------------------------------------------------------------------
 # Inside: the process of the switch, and one for each node.
 
 

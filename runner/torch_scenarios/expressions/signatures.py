@@ -6,7 +6,6 @@ import ast
 
 from msgspec import Struct
 
-# -------------------------------------------------------------------------------------------------
 # The operators of expressions: Python's syntax tree to the symbol that people read.
 
 BINARY = {
@@ -36,7 +35,6 @@ COMPARISONS = {
 }
 
 
-# -------------------------------------------------------------------------------------------------
 # Keys of guarded calls; no author can write them as names.
 
 #: what opens the budget of an evaluation
@@ -61,7 +59,6 @@ CHAIN = "<=>"
 MAX_INT_BITS = 1024
 
 
-# -------------------------------------------------------------------------------------------------
 # The functions of the expression language: their names and parameters, nothing else.
 #
 # Read by the compiler of expressions (who may be called how), by the schema and by the step

@@ -13,9 +13,6 @@ from torch_scenarios.errors import Compared, Mark, Marked, Problem
 from torch_scenarios.expressions.arrays import Arrays
 from torch_scenarios.expressions.params import Param
 
-# -------------------------------------------------------------------------------------------------
-# What an operation leaves undefined.
-
 
 class Undefined(Compared, frozen=True, kw_only=True):
     """A value that an operation leaves undefined; never equal to anything.
@@ -36,7 +33,6 @@ class Undefined(Compared, frozen=True, kw_only=True):
     origin: int = -1
 
 
-# -------------------------------------------------------------------------------------------------
 # Forms: what a scenario writes where a value stands, checked and resolved, still unevaluated.
 #
 # Parameters and matrix keys are already constants; what depends on a rank, a loop variable or a
@@ -245,7 +241,6 @@ def roots_of(form: Form | None) -> frozenset[str]:
             return frozenset()
 
 
-# -------------------------------------------------------------------------------------------------
 # Tensors, lists of tensors and lists of such lists: the arguments that nest, told apart.
 
 DEFAULT_DTYPE = "float32"

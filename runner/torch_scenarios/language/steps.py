@@ -51,9 +51,6 @@ def _steps(node: Node, context: Context) -> list[Step]:
 _ACTIONS = BY_NAME.keys() | ACTIONS.keys()
 
 
-# ---------------------------------------------------------------------- what a step says
-
-
 def _name(beside: dict[str, Node], context: Context) -> str | None:
     node = beside.get("name")
     if node is None:
@@ -156,9 +153,6 @@ def _police_handle(key: Node, value: Node, beside: dict[str, Node], context: Con
         name.mark,
         "add `async_op: true` to its arguments" if can else "leave `as` out",
     )
-
-
-# ---------------------------------------------------------------------- kinds of steps
 
 
 def _bare_expectation(node: Mapping, beside: dict[str, Node], context: Context) -> list[Step]:

@@ -33,7 +33,6 @@ from torch_scenarios.source.tree import (
     read_tree,
 )
 
-# -------------------------------------------------------------------------------------------------
 # The inputs of a file that others use: declared there, given by `with:`.
 
 
@@ -114,7 +113,6 @@ def bindings_of(
     return found
 
 
-# -------------------------------------------------------------------------------------------------
 # Which file a `use` means, and whether it may be read.
 
 
@@ -225,7 +223,6 @@ def _library(tree: Node, file: Scalar, context: Context) -> Mapping | None:
     return None
 
 
-# -------------------------------------------------------------------------------------------------
 # Names that used files define because they were handed them.
 #
 # `new_group: {name: g}` in a file with the input `g` makes the group `pair` of a file that says
@@ -277,7 +274,6 @@ def _uses(steps: Node | None) -> Iterator[tuple[Scalar, Mapping | None]]:
             yield file, given if isinstance(given, Mapping) else None
 
 
-# -------------------------------------------------------------------------------------------------
 # `use`: the steps of another file, inserted in the names of the file that uses it.
 #
 # A used file says `inputs:` instead of `world_size:`. What it computes, creates and starts itself
@@ -369,9 +365,6 @@ def replace_names(
         handles=frozenset(handles),
         groups=frozenset(groups),
     )
-
-
-# ---------------------------------------------------------------------- what is asked for
 
 
 def _read_use(node: Node) -> tuple[Scalar, Mapping | None] | None:

@@ -14,7 +14,6 @@ from torch_scenarios.source.edit import (
     splice,
 )
 
-# -------------------------------------------------------------------------------------------------
 # The search: the smallest text so far, and every attempt to make it smaller.
 
 
@@ -64,7 +63,6 @@ class Search(Struct, kw_only=True):
         return self.tries(splice(self.text, edits))
 
 
-# -------------------------------------------------------------------------------------------------
 # Delta debugging: the smallest part of a list that still has a property.
 
 T = TypeVar("T")

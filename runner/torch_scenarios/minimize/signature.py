@@ -30,7 +30,6 @@ from torch_scenarios.source.edit import (
 )
 from torch_scenarios.verdict import Finding, Verdict
 
-# -------------------------------------------------------------------------------------------------
 # What must stay while a scenario shrinks: its verdict, what it is called, how it ends.
 
 #: findings about a value: there the operation that gave it stays, too
@@ -137,7 +136,6 @@ def _analyse(path: Path, text: str, limits: Limits) -> Analysis | None:
     return analyse(scenarios[0], limits) if len(scenarios) == 1 else None
 
 
-# -------------------------------------------------------------------------------------------------
 # Who is stuck where, and who dies: left out while a program shrinks, stated anew in the end.
 #
 # `blocked` and `dies` name ranks and steps, and so change with every rank and step that goes. The

@@ -20,7 +20,6 @@ from torch_scenarios.expressions.values import Constant, Expression, Form, PerRa
 from torch_scenarios.model.scenario import GroupSpec, Scenario, Step, steps_of
 from torch_scenarios.operations.base import Group, Operation
 
-# -------------------------------------------------------------------------------------------------
 # What is known of a step's call before any rank takes it: most arguments are the same each time.
 #
 # Told from the step alone, once for all ranks and all rounds of a loop, so that a call evaluates
@@ -113,10 +112,6 @@ def _is_plain(param: Param, form: Form) -> bool:
     if param.kind not in _PLAIN:
         return False
     return form.value is None or form.value.__class__ in _PLAIN[param.kind]
-
-
-# -------------------------------------------------------------------------------------------------
-# The plan.
 
 
 class Creation(Struct, frozen=True, kw_only=True):

@@ -29,7 +29,6 @@ from torch_scenarios.model.trace import Value
 from torch_scenarios.operations.base import Collective, Entry, dtype_name
 from torch_scenarios.operations.checks import epsilon, is_inexact, wide
 
-# -------------------------------------------------------------------------------------------------
 # Values as numbers: literals become arrays, and nothing is rounded before it is compared.
 
 
@@ -91,7 +90,6 @@ def same(left: Value, right: Value) -> bool:
     return False
 
 
-# -------------------------------------------------------------------------------------------------
 # The tolerance of a dtype.
 #
 # The tolerances are those of `torch.testing.assert_close` for each dtype, but one unit in the last
@@ -173,7 +171,6 @@ def largest(errors: NDArray[Any], wrong: NDArray[Any]) -> float | None:
     return float(chosen.max()) if chosen.size else None
 
 
-# -------------------------------------------------------------------------------------------------
 # How far the result of a reduction may be off, because the order of its terms is open.
 
 
@@ -280,7 +277,6 @@ def _unless_exact(value: Any, count: int) -> Any:
     return np.where(value <= count, 0.0, value)
 
 
-# -------------------------------------------------------------------------------------------------
 # What earlier errors have become: every reduction moved by its bound, one way and another.
 
 

@@ -189,8 +189,6 @@ class Traffic:
         found._posts = self._posts
         return found
 
-    # ------------------------------------------------------------------ as it comes about
-
     def post(
         self,
         ranks: Rows,
@@ -241,8 +239,6 @@ class Traffic:
     def pause(self, ranks: Rows, seconds: float, step: int = -1) -> None:
         """Note that ranks are busy by themselves."""
         self.entries.append(Pause(ranks, seconds, step))
-
-    # ------------------------------------------------------------------ what follows from it
 
     def apart(self) -> Iterator[TrafficRow | Meet | Finish | Enter | Pause]:
         """Yield what came about, collectives of many groups as one entry for each group."""

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch_scenarios.expressions.values import Undefined
 from torch_scenarios.operations.base import Collective, Entry, PremulSum, Refusal, dtype_name
 
-# -------------------------------------------------------------------------------------------------
 # The reduce ops on NumPy arrays: exact where torch is exact, bounded where the order is open.
 #
 # Integers wrap in their width. Floats are reduced in float64 (complex128) and rounded once to the
@@ -100,7 +99,6 @@ def epsilon(dtype: np.dtype[Any]) -> float:
     return float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
 
 
-# -------------------------------------------------------------------------------------------------
 # What torch refuses at the call, stated once for the operations that share it.
 #
 # Each check takes an entry and gives a :class:`Refusal` or None, so that `or` joins them. They

@@ -10,9 +10,6 @@ from torch_scenarios.expressions.params import GROUP, TAG, root, tensor
 from torch_scenarios.operations.base import Entry, Message, PointToPoint, Refusal
 from torch_scenarios.operations.send import name_peer, peer_of, police_peer, refuse_message
 
-# -------------------------------------------------------------------------------------------------
-# Recv.
-
 
 class Recv(PointToPoint):
     """Receive a tensor from one rank, or from anyone where no source is given. Blocks."""
@@ -56,7 +53,6 @@ steps:
         return super().bound(dist, arguments)
 
 
-# -------------------------------------------------------------------------------------------------
 # `irecv`: starts to receive one message; the handle completes it.
 
 

@@ -112,7 +112,6 @@ steps:
         caller.checkpoints[entry["checkpoint"]] = True
 
 
-# -------------------------------------------------------------------------------------------------
 # The exchanges of plans, as torch makes them: through the first member.
 
 

@@ -16,7 +16,6 @@ from torch_scenarios.operations.base import (
 )
 from torch_scenarios.operations.checks import invalid, valueless
 
-# -------------------------------------------------------------------------------------------------
 # What the point-to-point operations have in common: the peer, and what torch refuses.
 
 
@@ -101,10 +100,6 @@ def police_peer(dist: ModuleType, arguments: dict[str, Any], role: str) -> None:
         raise ValueError(message)
 
 
-# -------------------------------------------------------------------------------------------------
-# Send.
-
-
 class Send(PointToPoint):
     """Send a tensor to one rank. It may block until the receiver has posted its `recv`."""
 
@@ -147,7 +142,6 @@ steps:
         return super().bound(dist, arguments)
 
 
-# -------------------------------------------------------------------------------------------------
 # `isend`: starts to send one message; the handle completes it.
 
 

@@ -131,7 +131,6 @@ steps:
         keep(caller, entry["trainee"].train(entry.arguments))
 
 
-# -------------------------------------------------------------------------------------------------
 # What a strategy says, call by call, for who wants the calls as steps of their own.
 
 

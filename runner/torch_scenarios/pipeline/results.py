@@ -16,7 +16,6 @@ from torch_scenarios.model.trace import Trace
 from torch_scenarios.reference.vector.footprint import Footprint
 from torch_scenarios.verdict import STATUSES, Status, Verdict
 
-# -------------------------------------------------------------------------------------------------
 # What is kept of a verdict once its reports are written: no tensor outlives its case.
 
 
@@ -46,7 +45,6 @@ def _slim(trace: Trace | None, *, costs: bool = False) -> Trace | None:
     return replace(trace, ranks=ranks, forecasts={}, drift=None, orders=(), traffic=traffic)
 
 
-# -------------------------------------------------------------------------------------------------
 # A report that has nothing to say before the end.
 
 
@@ -63,7 +61,6 @@ class AtEnd:
         """Hear it in silence."""
 
 
-# -------------------------------------------------------------------------------------------------
 # What the results of a run share of their environment.
 
 #: what a trace tells of its own case; all else in its environment is the same for a whole run
@@ -80,9 +77,6 @@ def environment(outcome: Outcome) -> dict[str, str]:
     facts = {k: v for k, v in observed.environment.items() if k not in _OF_ONE_CASE}
     return {**facts, "backend": observed.backend}
 
-
-# -------------------------------------------------------------------------------------------------
-# Results.
 
 PASSED, FAILED, INVALID, INTERRUPTED = 0, 1, 2, 130
 INCONCLUSIVE, NOTHING_SELECTED = 3, 5

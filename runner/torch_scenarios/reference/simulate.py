@@ -154,7 +154,6 @@ def _by_order(orders: list[Rest], raced: Symptom | None) -> list[Symptom]:
     ]
 
 
-# -------------------------------------------------------------------------------------------------
 # What passes and should be looked at.
 
 
@@ -184,7 +183,6 @@ def _warnings(simulation: Simulation) -> Iterator[Problem]:
             )
 
 
-# -------------------------------------------------------------------------------------------------
 # How far a value may be off because reductions before it are: tried out, not derived.
 #
 # The order of a reduction is open, so that its result may be off by some roundings, its slack

@@ -151,9 +151,6 @@ def _meetings(run: Run, beside: dict[Hashable, Any]) -> Iterator[Hashable]:
         )
 
 
-# ---------------------------------------------------------------------------- equal values
-
-
 def equal(one: Any, two: Any) -> bool:
     """Return whether two values are equal within the tolerance of their dtype (NaN equals NaN)."""
     if one is two:
@@ -183,9 +180,6 @@ def equal(one: Any, two: Any) -> bool:
     if isinstance(one, np.ndarray | Undefined) or isinstance(two, np.ndarray | Undefined):
         return False
     return bool(one == two)
-
-
-# ---------------------------------------------------------------------------- what is read
 
 
 class Reads:

@@ -11,7 +11,6 @@ from torch_scenarios.errors import Clause, Mark
 from torch_scenarios.model.trace import WaitEdge
 from torch_scenarios.reference.matching import Post, Work
 
-# -------------------------------------------------------------------------------------------------
 # An edge of the wait-for graph.
 
 
@@ -37,7 +36,6 @@ class PostEdge(Struct, frozen=True, kw_only=True):
         )
 
 
-# -------------------------------------------------------------------------------------------------
 # A mistake that the simulation came across, before it is put into words for the whole program.
 
 
@@ -63,7 +61,6 @@ class Symptom(Struct, frozen=True, kw_only=True):
     path: tuple[PostEdge, ...] = ()
 
 
-# -------------------------------------------------------------------------------------------------
 # Words that several findings share: places, and lists of ranks.
 
 #: ranks that are listed one by one

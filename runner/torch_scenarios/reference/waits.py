@@ -27,7 +27,6 @@ from torch_scenarios.reference.state import RankState, Run
 from torch_scenarios.reference.symptoms import PostEdge, Symptom
 from torch_scenarios.vocabulary import WORLD
 
-# -------------------------------------------------------------------------------------------------
 # The wait-for graph of a run that stands still, with a cause on every edge.
 #
 # Ranks that stand in one meeting wait for the same absent ranks, so the graph goes from waiters to

@@ -13,7 +13,6 @@ from torch_scenarios.pipeline.results import Outcome, Result
 from torch_scenarios.report.output import timeline
 from torch_scenarios.timeline import At, Lane, Match, StepSpan, Timeline
 
-# -------------------------------------------------------------------------------------------------
 # Timeline -> events of the Chrome trace format, which Perfetto and `chrome://tracing` open.
 #
 # A timeline is a process, a rank a thread, a step a slice. Within a step that waited lies a second
@@ -123,9 +122,6 @@ def _name(name: str, pid: int, args: dict[str, Any]) -> Event:
     return {"name": name, "ph": "M", "pid": pid, "args": args}
 
 
-# ---------------------------------------------------------------------------- slices
-
-
 def _slices(timeline: Timeline) -> dict[At, _Slice]:
     """Return when each span was; on a lane they follow one another."""
     predicted = timeline.witness == "predicted"
@@ -187,9 +183,6 @@ def _waits(timeline: Timeline, slices: dict[At, _Slice]) -> dict[At, tuple[str, 
     return found
 
 
-# ---------------------------------------------------------------------------- arrows
-
-
 def _flow(
     meeting: Match, slices: dict[At, _Slice], numbers: Numbers, pid: int, tids: list[int]
 ) -> Iterator[Event]:
@@ -220,7 +213,6 @@ def _points(meeting: Match, slices: dict[At, _Slice]) -> list[tuple[At, float]]:
     return [(sent, start), (received, end)] if start <= end else []
 
 
-# -------------------------------------------------------------------------------------------------
 # `--trace FILE`: every case of a run as one Chrome trace; https://ui.perfetto.dev opens it.
 #
 # The format is the *Trace Event Format* of Chromium's catapult project, in its object form.

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from torch_scenarios.timeline.model import Timeline
 
 
-# -------------------------------------------------------------------------------------------------
 # Where a report goes: a file that appears whole or not at all, a stream, standard output.
 #
 # A target is opened before anything runs, so that a path that cannot be written is reported at
@@ -118,7 +117,6 @@ def _open_pending(path: Path) -> tuple[PendingFile | None, TextIO]:
     return pending, os.fdopen(pending.descriptor, "w", encoding="utf-8", newline="\n")
 
 
-# -------------------------------------------------------------------------------------------------
 # What is done beside the main thread: reports are written while the next case runs.
 #
 # The main thread mostly waits for workers then, so that what a report computes costs a run next to
@@ -159,7 +157,6 @@ class Aside:
             thing()
 
 
-# -------------------------------------------------------------------------------------------------
 # The timelines of the result at hand, made once for all reports that draw from them.
 #
 # Several reports of one run ask for the same two timelines one after the other. They are
@@ -189,7 +186,6 @@ def forget() -> None:
     _made.clear()
 
 
-# -------------------------------------------------------------------------------------------------
 # Several reports of one run behind one listener, each to a target of its own.
 #
 # A report that fails costs the run nothing and the other reports nothing: it is left out, its
@@ -263,8 +259,6 @@ class Reports:
         """Close them, whatever happened."""
         self.close()
 
-    # ------------------------------------------------------------------ the protocol of a report
-
     def begin(self, total: int) -> None:
         """Tell all."""
         self._begun = True
@@ -294,8 +288,6 @@ class Reports:
                     entry.unread = True
                 except OSError as error:
                     entry.failure = error.strerror or str(error)
-
-    # ------------------------------------------------------------------ around it
 
     @property
     def failures(self) -> list[str]:

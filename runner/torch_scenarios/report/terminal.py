@@ -241,8 +241,6 @@ class TerminalReport:
         for line in lines:
             self.console.print(Text(line.printable, style=STYLES[line.style]))
 
-    # ------------------------------------------------------------------ the summary
-
     def end(self, outcome: Outcome) -> None:
         """Print what the whole command came to."""
         self._unfold()

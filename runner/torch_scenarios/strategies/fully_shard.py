@@ -189,8 +189,6 @@ class FullySharded(Alone):
         super().forget_gradients()
         self._kept = {}
 
-    # ------------------------------------------------------------------ units
-
     def _units(self, skip: tuple[str, ...]) -> list[Unit]:
         """Return the units in the order of the forward; the root comes first, if it has any."""
         stated = self._said.reshard_after_forward
@@ -293,8 +291,6 @@ class FullySharded(Alone):
             found[name] = mean[start : start + count].reshape(shape)[:rows]
             start += count
         self.add_gradients(found)
-
-    # ------------------------------------------------------------------ a step
 
     def learn(self, order: TrainStep, x: Array, y: Array) -> Generator[Part, None, Array | None]:
         """Gather unit by unit, compute, gather again, and reduce unit by unit."""

@@ -22,7 +22,6 @@ from typing import Any
 from torch_scenarios.source.documents import DocumentError, decode_json
 from torch_scenarios.timeline.model import At, DrawnDiagnosis, Edge, Lane, Match, StepSpan, Timeline
 
-# -------------------------------------------------------------------------------------------------
 # Timeline -> plain lists and mappings, as :mod:`torch_scenarios.timeline.codec` describes them.
 
 FORMAT = "scenario-timeline"
@@ -130,7 +129,6 @@ def _us(seconds: float) -> int:
     return round(seconds * 1e6)
 
 
-# -------------------------------------------------------------------------------------------------
 # Plain lists and mappings -> Timeline: what :mod:`torch_scenarios.timeline.codec` wrote, read back.
 
 _SPAN_FIELDS = 10
@@ -249,10 +247,6 @@ def _read_meeting(row: list[Any]) -> Match:
 
 def _pairs(flat: Sequence[int]) -> tuple[At, ...]:
     return tuple(zip(flat[::2], flat[1::2], strict=True))
-
-
-# -------------------------------------------------------------------------------------------------
-# Stored.
 
 
 def to_json(timeline: Timeline) -> str:

@@ -110,7 +110,6 @@ def write_call(each: Issued) -> str:
     return f"{each.call} {each.dtype}[{each.numel}]"
 
 
-# -------------------------------------------------------------------------------------------------
 # What is not stated: every call with numbers, in the order of its group, against the run.
 
 

@@ -24,7 +24,6 @@ from torch_scenarios.model.trace import Event, Trace, Value
 from torch_scenarios.operations.checks import is_inexact
 from torch_scenarios.verdict.finding import Difference
 
-# -------------------------------------------------------------------------------------------------
 # When two values are equal: shapes strictly, dtypes where stated, numbers within their error.
 #
 # How near numbers must be says :mod:`torch_scenarios.model.tolerance`. An undefined value equals
@@ -244,7 +243,6 @@ def _show(value: Value) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-# -------------------------------------------------------------------------------------------------
 # A value that is further off than a dtype rounds, because reductions before it were off.
 
 

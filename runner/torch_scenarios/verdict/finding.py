@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch_scenarios.errors import Clause, Compared, Mark, Problem, sentence_of
 from torch_scenarios.model.trace import Trace, Value
 
-# -------------------------------------------------------------------------------------------------
 # How findings name ranks and values.
 
 #: differences that are reported: with many ranks each may have one of its own
@@ -66,9 +65,6 @@ def among_text(ranks: Sequence[int], world_size: int) -> str:
         return f"all {world_size} ranks"
     return ranks_text(tuple(ranks))
 
-
-# -------------------------------------------------------------------------------------------------
-# Finding.
 
 Status: TypeAlias = Literal["PASSED", "FAILED", "FLAKY", "INCONCLUSIVE", "UNSUPPORTED", "INVALID"]
 Witness: TypeAlias = Literal["expectation", "backend", "reference", "program"]

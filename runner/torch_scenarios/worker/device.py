@@ -12,7 +12,6 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
-# -------------------------------------------------------------------------------------------------
 # Waiting for what cannot be waited for safely: look, sleep a little, look again, until a deadline.
 #
 # A device that hangs never lets go of a thread that synchronises with it. So nothing here does: an
@@ -73,7 +72,6 @@ def seldom(
     return question
 
 
-# -------------------------------------------------------------------------------------------------
 # When a step is done on the device: with its call on a CPU, with an event on a GPU.
 #
 # On a GPU a call only enqueues, and nothing may wait for it that the scenario does not let wait.

@@ -243,10 +243,6 @@ def _is_rank(number: object) -> bool:
     return isinstance(number, int) and 0 <= number < MOST_RANKS
 
 
-# -------------------------------------------------------------------------------------------------
-# What is found.
-
-
 def find_in_log(log: JobLog) -> list[Finding]:
     """Return what is wrong, the nearest to the cause first: ends, errors, works, counts, stacks."""
     found = [*_ends(log), *_works(log), *_counts(log), *find_in_stacks(log.stacks, parses=False)]

@@ -118,10 +118,6 @@ def _is_child_of_rank(folder: Path, proc: Path, rank: int, job: str) -> bool:
     return told is not None and told[0] == rank and same and _is_python(parent)
 
 
-# -------------------------------------------------------------------------------------------------
-# What is asked of them.
-
-
 def py_spy() -> str | None:
     """Return the program that reads stacks; None where it is not installed."""
     beside = Path(sys.executable).parent / "py-spy"

@@ -114,9 +114,6 @@ def main_thread(threads: Sequence[PrintedThread]) -> PrintedThread | None:
     return next(named, threads[0] if threads else None)
 
 
-# -------------------------------------------------------------------------------------------------
-# Text that py-spy prints.
-
 #: the head of a stack as `scenario hang -o` writes it; then that of py-spy's
 _RANK = re.compile(r"rank (\d+) of (\d+) on (\S+), process (\d+)")
 _PROCESS = re.compile(r"Process (\d+): ")
@@ -190,10 +187,6 @@ def write_stack(stack: RankStack) -> Iterator[str]:
     yield f'Thread {stack.pid} ({"active" if stack.is_active else "idle"}): "MainThread"'
     for each in stack.frames:
         yield f"    {each.name} ({each.filename}:{each.line})"
-
-
-# -------------------------------------------------------------------------------------------------
-# What is found.
 
 
 def position_lines(stacks: Mapping[int, RankStack], folder: str = "") -> list[str]:

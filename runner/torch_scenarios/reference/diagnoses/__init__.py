@@ -82,7 +82,6 @@ def _open_what_died_with_a_rank(simulation: Simulation) -> None:
             simulation.opened |= {"error", "deadlock"}
 
 
-# -------------------------------------------------------------------------------------------------
 # Findings -> diagnoses: one for each name of each mistake, the first divergent step first.
 
 #: among the names of one mistake: which comes first, which follow the one they accompany

@@ -27,7 +27,6 @@ class Instance(Struct, frozen=True, eq=False):
     mask: NDArray[np.bool_] | None
 
 
-# -------------------------------------------------------------------------------------------------
 # What names a call, and what it stores.
 
 
@@ -85,7 +84,6 @@ class Change(Struct, eq=False):
     values: NDArray[Any]
 
 
-# -------------------------------------------------------------------------------------------------
 # What calls have started, and who stands waiting for it.
 
 #: rows of a work; None is all of them

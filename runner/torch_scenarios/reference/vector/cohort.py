@@ -39,7 +39,6 @@ def leave(why: str) -> NoReturn:
     raise Beyond(why)
 
 
-# -------------------------------------------------------------------------------------------------
 # Arguments of a call of many ranks -> of one of them, or of some.
 
 
@@ -65,7 +64,6 @@ def arguments_of(value: Any, rows: NDArray[np.int64]) -> Any:
     return value
 
 
-# -------------------------------------------------------------------------------------------------
 # Who is computed together: `L` of all `W` ranks.
 
 
@@ -211,10 +209,6 @@ class Scene(Struct, eq=False):
             return found.on(self.active) if isinstance(found, Named) else found
         except Diverge:
             leave("numbers of several types")
-
-
-# -------------------------------------------------------------------------------------------------
-# What names hold.
 
 
 class Column(Struct, eq=False):

@@ -21,7 +21,6 @@ from torch_scenarios.reference.state import Ledger
 from torch_scenarios.reference.vector.call import Change, Entering, PostColumn, WorkColumn
 from torch_scenarios.reference.vector.cohort import LARGEST, Active, Column, View, leave
 
-# -------------------------------------------------------------------------------------------------
 # What all ranks hold: a column for each name, and who of them is a member of what.
 
 
@@ -103,8 +102,6 @@ class Memory:
         self.columns[name] = made
         return made
 
-    # ------------------------------------------------------------------ groups
-
     def create(self, group: Group) -> int:
         """Let all ranks have a group that they create; returns which of them it is."""
         if group.name in {*self.groups, *self._plan.scenario.tensors, *self._plan.introduced}:
@@ -166,7 +163,6 @@ class Memory:
         self._group_ranks[name], self._group_numbers[name] = ranks, numbers
 
 
-# -------------------------------------------------------------------------------------------------
 # Which tensors asynchronous work still uses; to use one twice is a race: not for this engine.
 #
 # The parts of a tensor that two operations use are compared by their first and last elements.
@@ -302,7 +298,6 @@ def bounds(view: View) -> tuple[Any, Any]:
     return flat.min(axis=1), flat.max(axis=1)
 
 
-# -------------------------------------------------------------------------------------------------
 # What a work brought, put in place: columns change, and what changed is noted.
 
 

@@ -9,7 +9,6 @@ from msgspec import Struct, field
 from torch_scenarios.timeline import At, Match, Timeline, ends_of
 from torch_scenarios.timeline.build import columns_of
 
-# -------------------------------------------------------------------------------------------------
 # What is asked of a picture: how wide, which ranks and steps, with values or without.
 
 #: steps that are all drawn; of more, unless others are asked for, the first and the last
@@ -42,7 +41,6 @@ class PictureView(Struct, frozen=True, kw_only=True):
         return frozenset(range(FIRST)) | frozenset(range(count - LAST, count))
 
 
-# -------------------------------------------------------------------------------------------------
 # In which order the steps of all ranks are drawn: as the file has them, as far as that is true.
 #
 # Time goes downwards. Ranks that take one step of the file are drawn side by side, members of a
@@ -150,7 +148,6 @@ def _steps(timeline: Timeline) -> dict[tuple[int, tuple[int, ...]], list[At]]:
     return steps
 
 
-# -------------------------------------------------------------------------------------------------
 # Which nodes and lines share a row of the picture, so that nothing is drawn over anything else.
 #
 # A row has *nodes* (a rank takes a step), *bars* (a collective, over its members) and *arrows* (a
@@ -310,7 +307,6 @@ def _row(rows: list[Row], fitting: list[Row], arrow: Arrow | None = None) -> Row
     return max(fitting, key=lambda row: len(ends & row.nodes.keys()))
 
 
-# -------------------------------------------------------------------------------------------------
 # The rows of the steps that are drawn, and where others are left out.
 
 #: rows of one step beyond which further messages are only counted

@@ -138,8 +138,6 @@ class _Picture:
         ]
         return "\n".join(lines) + "\n"
 
-    # ------------------------------------------------------------------ lanes
-
     def _heads(self) -> None:
         wide = len(self._lanes) < 2 or self._x[self._lanes[1]] - self._x[self._lanes[0]] >= 56
         for lane in self._lanes:
@@ -165,8 +163,6 @@ class _Picture:
             end = end_of(self._timeline.lanes[number], position)
             if end is not None:
                 self._ends[number] = self._y, end == "waits"
-
-    # ------------------------------------------------------------------ rows
 
     def _row(self, row: Row) -> None:
         for bar in row.bars:
@@ -248,8 +244,6 @@ class _Picture:
         if span.kind == "collective":
             return self._hues.get(span.group or "", "g0")
         return HUES.get(span.kind, "local")
-
-    # ------------------------------------------------------------------ words
 
     def _write(self, lines: Sequence[Sequence[Piece]]) -> None:
         """Write lines beside the lanes, the first at the height of the row."""
