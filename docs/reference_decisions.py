@@ -30,7 +30,8 @@ _HEAD = re.compile(
 def decisions() -> str:
     """Return a table for each room: number, decision, status.
 
-    Raises ValueError for a decision without a number, a known room and a status.
+    Raises ValueError for a decision without a number, a known room and a status, and for a file
+    that is not named as its title is.
     """
     rows: dict[str, list[tuple[str, str, str]]] = {room: [] for room in ROOMS}
     for page in sorted(FOLDER.glob("*.md")):
@@ -41,6 +42,9 @@ def decisions() -> str:
                 f"`Room: ROOM. Status: STATUS.`; rooms are {', '.join(ROOMS)}"
             )
             raise ValueError(message)
+        if page.name != (name := _file_name(head["number"], head["title"])):
+            message = f"{page.name} is not named as its title is: rename it to {name}"
+            raise ValueError(message)
         status = head["status"].replace("](", "](../decisions/")
         link = f"[{head['number']}](../decisions/{page.name})"
         rows[head["room"]].append((link, head["title"], status))
@@ -48,3 +52,9 @@ def decisions() -> str:
         f"## {room[0].upper()}{room[1:]}\n\n{table(('', 'decision', 'status'), found)}"
         for room, found in rows.items()
     )
+
+
+def _file_name(number: str, title: str) -> str:
+    """Return the name of a decision's file: the number and the words of its title."""
+    words = re.sub(r"[^a-z0-9]+", "-", title.lower().replace("'", "")).strip("-")
+    return f"{number}-{words}.md"
