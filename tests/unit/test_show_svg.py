@@ -53,6 +53,14 @@ def test_a_ring_of_sends_is_stuck_and_told() -> None:
     assert "waits for rank 1 to receive" in words(text)
 
 
+def test_a_picture_that_is_kept_names_no_folder(tmp_path: Path) -> None:
+    path = tmp_path / "two_broadcasts.yaml"
+    path.write_bytes((CORPUS / "collectives" / "two_broadcasts.yaml").read_bytes())
+    text = svg(of_file(path), PictureView())
+    assert "<title>two_broadcasts.yaml::two_broadcasts, completes</title>" in text
+    assert str(tmp_path) not in text
+
+
 def test_messages_have_heads_and_collectives_bars() -> None:
     assert len(parts(svg(of_file(CORPUS / "p2p/ping_pong.yaml"), PictureView()), "tip")) > 1
     two = svg(of_file(CORPUS / "collectives/two_broadcasts.yaml"), PictureView())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 from html import escape
+from pathlib import PurePath
 
 from torch_scenarios.display import clean_line
 from torch_scenarios.report.diagram.lanes import (
@@ -122,7 +123,10 @@ class _Picture:
         """Return the whole file."""
         width = round(self._beside + CHARACTER * self._widest + MARGIN)
         height = round(self._y + MARGIN / 2)
-        what = f"{self._timeline.file}::{self._timeline.case}, {self._timeline.outcome}"
+        file = PurePath(
+            self._timeline.file
+        ).name  # a picture may be kept, its folder is this machine's
+        what = f"{file}::{self._timeline.case}, {self._timeline.outcome}"
         size = f'width="{width}" height="{height}"'
         inner = f'width="{width - 1}" height="{height - 1}"'
         lines = [
