@@ -92,6 +92,65 @@ def test_random_masks_are_not_a_mistake(recording: Recording) -> None:
     assert ran.code == 0, ran.output
 
 
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "script", "mistake", "words"),
+    [
+        ("micro", "microbatches.py", "means", "the forward pass of each row is the same"),
+        ("world", "any_world.py", "two", "half as many ranks"),
+        ("resume", "resumes.py", "momentum", "the same gradients move the weights in another way"),
+        ("resume", "resumes.py", "schedule", "the learning rate is 0.05, and 0.00625 without"),
+        ("resume", "resumes.py", "rows", "it trains on other rows: 0 of 8 are the same"),
+    ],
+)
+def test_what_depends_on_microbatches_ranks_or_a_stop_is_found(
+    recording: Recording, kind: str, script: str, mistake: str, words: str
+) -> None:
+    code = "resumes_otherwise" if kind == "resume" else "depends_on_dealing"
+    ran = recording.of(f"values/redeal/{script}", "-n", "2", "--redeal", kind, MISTAKE=mistake)
+    assert ran.code == 1, ran.output
+    assert [each["code"] for each in ran.result["problems"]] == [code]
+    assert f"{script}:{line_of(script, code)}:" in ran.output
+    assert words in " ".join(ran.output.split())
+    assert not (FOLDER / "checkpoint.pt").exists()
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "script", "words"),
+    [
+        ("micro", "microbatches.py", "gradients do not depend on the dealing"),
+        ("world", "any_world.py", "gradients do not depend on the dealing"),
+        ("resume", "resumes.py", "3 steps after a checkpoint are as without a stop"),
+    ],
+)
+def test_what_depends_on_none_of_these_is_right(
+    recording: Recording, kind: str, script: str, words: str
+) -> None:
+    ran = recording.of(f"values/redeal/{script}", "-n", "2", "--redeal", kind)
+    assert ran.code == 0, ran.output
+    assert words in ran.output
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("micro", "each step has one microbatch"),
+        ("resume", "no checkpoint is written between two steps"),
+    ],
+)
+def test_where_there_is_nothing_of_a_kind_it_is_not_known(
+    recording: Recording, kind: str, words: str
+) -> None:
+    ran = recording.of("values/redeal/any_world.py", "-n", "2", "--redeal", kind)
+    assert ran.code == 3, ran.output
+    assert words in ran.output
+
+
 def train_on_tokens(rank: int, world_size: int) -> None:
     """Train on rows of uneven weight, averaged on each rank by itself."""
     import torch

@@ -79,7 +79,7 @@ MOST_POSITIONS = 16
 @option(
     HOW,
     "--redeal",
-    type=click.Choice(["rows", "ranks"]),
+    type=click.Choice(["rows", "ranks", "micro", "world", "resume"]),
     is_flag=False,
     flag_value="rows",
     default=None,
@@ -198,6 +198,16 @@ def _gpu(options: Mapping[str, Any]) -> dict[str, Any]:
     return {"machine": options["machine"], **asdict(machine.gpu)}
 
 
+#: kind of redeal -> what further runs do
+FURTHER = {
+    "rows": "two more runs deal the same batches to other ranks",
+    "ranks": "two more runs pass whole batches on to other ranks",
+    "micro": "two more runs deal the rows of each step to its microbatches",
+    "world": "two more runs have half as many ranks, and rows in another order",
+    "resume": "two more runs stop after a checkpoint, and go on from it",
+}
+
+
 def _values(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return how the ranks see their values; nothing where they are not asked to."""
     from torch_scenarios.record.live import KEPT_FOR_PARITY, SEEN
@@ -206,7 +216,8 @@ def _values(options: Mapping[str, Any]) -> dict[str, Any]:
     if options["redeal"]:
         line = options["batch"].rpartition(":")[2]
         batch = {"batch": int(line)} if line else {}
-        return {**KEPT_FOR_PARITY, "redeal": True, **batch, **more}
+        aside = {"aside": True} if options["redeal"] == "resume" else {}
+        return {**KEPT_FOR_PARITY, "redeal": True, **aside, **batch, **more}
     return {**SEEN, **more} if options["values"] else {}
 
 
@@ -284,7 +295,7 @@ def _record(order: Order, options: Mapping[str, Any]) -> NoReturn:
     if options["redeal"] and found.is_whole:
         from torch_scenarios.record.values.redeal import deal_again
 
-        click.echo("scenario: two more runs deal the same batches to other ranks", err=True)
+        click.echo(f"scenario: {FURTHER[options['redeal']]}", err=True)
         again = deal_again(order, options["redeal"], options["allow"])
         values = judge_folder(
             order.folder,

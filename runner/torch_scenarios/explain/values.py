@@ -155,6 +155,18 @@ VALUES: tuple[Explanation, ...] = (
         ("a contrastive loss", "accept the module by its name, or gather with the gradient"),
     ),
     _page(
+        "resumes_otherwise",
+        "A run that goes on from its checkpoint computes something else than one without a stop.",
+        "The weights are there, and something next to them is not: the optimizer's momentum, the "
+        "schedule, the place in the data, the random generators. `scenario record --redeal resume` "
+        "runs the script until a checkpoint is written, starts it again from that, and compares "
+        "learning rates, rows, gradients and weights, step by step, with the run that was whole. "
+        "What the runs write is kept aside.",
+        "save and load the state that the message names, with the weights.",
+        ("no checkpoint", "nothing is known where none is written between two steps"),
+        ("dropout", "the state of the generator belongs to a checkpoint, too"),
+    ),
+    _page(
         "first_nan",
         "The first NaN or infinity: its rank, its module, its step and its line.",
         "After the next reduction every rank has it, and no rank shows where it came from. Where "

@@ -197,6 +197,10 @@ class _Stream(_Context):
         """Return that everything is done."""
         return True
 
+    def is_capturing(self) -> bool:
+        """Return that no graph is captured."""
+        return False
+
 
 class _Event(_Stream):
     """An event on a stream: it is there once it is recorded."""

@@ -46,7 +46,7 @@ class Dealing:
         entry = (self._plan or {}).get(f"{loader}-{epoch}-{number}")
         if entry is None or entry["to"] is None:
             return found
-        if [int(each) for each in found] != entry["from"]:
+        if entry["from"] is not None and [int(each) for each in found] != entry["from"]:
             self.witness.put(["dealt", loader, epoch, number, "unlike"])
             return found
         self.witness.put(["dealt", loader, epoch, number, "indices"])

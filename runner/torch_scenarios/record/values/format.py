@@ -235,8 +235,7 @@ def _take(record: ValueRecord, at: int, line: list[Any]) -> None:
         case ["l", number, place, about]:
             record.loaders[number] = {**about, "place": place}
         case ["bw", *_]:
-            if record.batches:
-                record.batches[-1].trained = True
+            _train(record)
             record.seen.append(ValueEvent(at=at, kind="bw", details=tuple(line[1:])))
         case ["c", number, turn, operation, ranks, place, op, tensors, results]:
             record.calls.append(
@@ -257,6 +256,21 @@ def _take(record: ValueRecord, at: int, line: list[Any]) -> None:
         case _:
             message = f"its line {at + 2} is {json.dumps(line)[:60]}"
             raise ValueError(message)
+
+
+def _train(record: ValueRecord) -> None:
+    """Know that a backward pass uses the batch that was read last, and others of the same step.
+
+    Microbatches may be read before the first of them is used.
+    """
+    began = record.steps[-1].at if record.steps else -1
+    for each in reversed(record.batches):
+        last = record.batches[-1]
+        if each is not last and (
+            each.at < began or (each.loader, each.epoch) != (last.loader, last.epoch)
+        ):
+            break
+        each.trained = True
 
 
 def _tensor(details: Mapping[str, Any]) -> CarriedTensor:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from torch_scenarios.record.format import read_bounded, refusal
-from torch_scenarios.record.values.format import ValueRecord, read_values
+from torch_scenarios.record.values.format import OptimizerStep, ValueRecord, read_values
 from torch_scenarios.record.values.invariants import Judgement, ValueFinding
 from torch_scenarios.record.values.source import frames_of_loss, frames_of_return, is_in_forward
 from torch_scenarios.verdict.finding import ranks_text
@@ -725,6 +725,14 @@ def _make_finding(
         records[first.rank].steps[0],
     )
     words, hint = _explain(first, reference, held, layout)
+    record = records[first.rank]
+    frames = _frames_to_blame(first, record, words)
+    changed = _frames_of_change(record, step, first.name)
+    is_changed = bool(changed) and _is_left_right(first, reference, held, layout)
+    if is_changed and "nothing computes it" not in words:
+        frames = changed
+        words += ", though what backward leaves is right: it is changed before the optimizer"
+        hint = "look at what reduces, scales or copies gradients between backward and the step"
     return ValueFinding(
         code="not_equivalent",
         message=f"step {first.step}: {what} `{first.name}` on rank {first.rank} {words} "
@@ -732,11 +740,57 @@ def _make_finding(
         ranks=(first.rank,),
         rank=first.rank,
         place=step.place,
-        frames=_frames_to_blame(first, records[first.rank], words),
+        frames=frames,
         hint=hint,
         turn=first.step,
         name=first.name,
     )
+
+
+def _is_left_right(
+    first: _Deviation, reference: Values, held: Mapping[int, Values], layout: Layout
+) -> bool:
+    """Whether what backward leaves, on the ranks that hold one part, is what one process has.
+
+    Each rank's loss is the mean of its own rows, or their part of the mean of all: the mean over
+    ranks is the reference's, or as many times smaller; an expert's rows are those of all ranks.
+    """
+    if first.kind != "gradient":
+        return False
+    at = layout[first.rank][first.name]
+    whole = arrays_by_name(reference, first.step, "left").get(at.name)
+    parts = [
+        arrays_by_name(held[rank], first.step, "left").get(name)
+        for rank, own in layout.items()
+        for name, each in own.items()
+        if each == at
+    ]
+    left = [each.astype(float) for each in parts if each is not None]
+    if whole is None or len(left) < len(parts) or not left:
+        return False
+    wanted = at.part_of(whole).astype(float)
+    if any(each.shape != wanted.shape for each in left) or not wanted.any():
+        return False
+    mean = np.mean(left, axis=0)
+    factors = (1.0, 1 / len(held)) if len(left) > 1 else (1.0, 1 / len(held), float(len(held)))
+    return any(_is_near(mean, factor * wanted) for factor in factors)
+
+
+def _frames_of_change(
+    record: ValueRecord, step: OptimizerStep, name: str
+) -> tuple[tuple[str, int, str], ...]:
+    """Return where a gradient is changed after backward.
+
+    At its last collective, else at any, else where it is clipped.
+    """
+    passes = [e.at for e in record.of_kind("bw") if e.at < step.at]
+    began = passes[-1] if passes else 0
+    number = record.names.get(name, -1)
+    calls = [each for each in record.calls if began < each.at < step.at]
+    own = [c for c in calls if any(t.exact and number in t.parameters for t in c.tensors)]
+    clips = [e.details[1] for e in record.of_kind("clip") if began < e.at < step.at]
+    places = [each.place for each in own or calls] or clips
+    return record.places.get(places[-1], ()) if places else ()
 
 
 def _frames_to_blame(

@@ -20,7 +20,12 @@ from numpy.typing import NDArray
 
 from torch_scenarios.record.analysis import NothingRecordedError, record
 from torch_scenarios.record.live import Launcher, Order
-from torch_scenarios.record.values.format import LoadedBatch, ValueRecord, read_values
+from torch_scenarios.record.values.format import (
+    LoadedBatch,
+    OptimizerStep,
+    ValueRecord,
+    read_values,
+)
 from torch_scenarios.record.values.invariants import ValueFinding
 from torch_scenarios.record.values.parity import (
     Values,
@@ -34,9 +39,18 @@ from torch_scenarios.record.values.source import frames_of_loss
 
 Array = NDArray[Any]
 Key = tuple[int, int, int]
+#: ranks that get one and the same batch, and which
+Place = tuple[list[int], Key]
 
 #: how batches are dealt anew
-KINDS = ("rows", "ranks")
+KINDS = ("rows", "ranks", "micro", "world", "resume")
+#: kind -> what was done to the rows of a step
+DEALT = {
+    "rows": "the same batch is dealt to the ranks in another way",
+    "ranks": "whole batches are passed on to other ranks",
+    "micro": "the rows of a step are dealt to its microbatches in another way",
+    "world": "half as many ranks train on the same rows",
+}
 #: times of what rounding was measured to do that a gradient may change; times the bound, from which
 #: the change is a mistake
 TIMES, SURE = 8.0, 10.0
@@ -58,10 +72,13 @@ class Redeal(Struct, frozen=True, kw_only=True):
     change: float = 0.0
     compared: int = 0
     allowed: str = ""
+    resumed: bool = False
 
     @property
     def words(self) -> str:
         """What was compared, in a clause."""
+        if self.resumed:
+            return f"redeal: {self.compared} steps after a checkpoint are as without a stop"
         if self.reason:
             return f"redeal: not known, {self.reason}"
         if self.allowed:
@@ -83,35 +100,67 @@ def write_plan(first: Path, folder: Path, kind: str) -> Path:
     """
     records = read_values(first)
     batches = {rank: _batches_before(record) for rank, record in records.items()}
-    keys = sorted({key for own in batches.values() for key in own})
-    if not keys:
+    if not any(batches.values()):
         message = (
             "no loader gave a batch: name the line that makes it with `--batch train.py:31`, or "
             "pass it through `torch_scenarios.batch(x, y)`"
         )
         raise UnsuitedError(message)
     lines = _lines(batches)
-    if len(lines) < 2:
+    if len(lines) < 2 and kind != "micro":
         message = "all ranks train on the same rows, so that there is nothing to deal"
         raise UnsuitedError(message)
     folder.mkdir(parents=True, exist_ok=True)
     plan: dict[str, dict[str, Any]] = {str(rank): {} for rank in records}
-    for key in keys:
-        parts = [batches[ranks[0]].get(key) for ranks in lines]
-        name = "-".join(map(str, key))
-        if all(each is None or each.indices is not None for each in parts):
-            own = [list(each.indices or ()) if each is not None else [] for each in parts]
-            for ranks, was, now in zip(lines, own, _dealt(own, kind), strict=True):
+    for places in _pools(records, batches, lines, kind):
+        parts = [batches[ranks[0]][key] for ranks, key in places]
+        if all(each.indices is not None for each in parts):
+            own = [list(each.indices or ()) for each in parts]
+            for (ranks, key), was, now in zip(places, own, _dealt(own, kind), strict=True):
                 for rank in ranks:
-                    plan[str(rank)][name] = {"from": was, "to": now}
+                    plan[str(rank)][_name_of(key)] = {"from": was, "to": now}
         else:
-            _write_tensors(first, folder, name, lines, kind)
-            for ranks in lines:
+            _write_tensors(first, folder, places, kind)
+            for ranks, key in places:
                 for rank in ranks:
-                    plan[str(rank)][name] = {"from": None, "to": None}
+                    plan[str(rank)][_name_of(key)] = {"from": None, "to": None}
     path = folder / "plan.json"
     path.write_text(json.dumps(plan), encoding="utf-8")
     return path
+
+
+def _name_of(key: Key) -> str:
+    return "-".join(map(str, key))
+
+
+def _pools(
+    records: Mapping[int, ValueRecord],
+    batches: Mapping[int, Mapping[Key, LoadedBatch]],
+    lines: Sequence[list[int]],
+    kind: str,
+) -> list[list[Place]]:
+    """Return the batches whose rows are dealt anew among them: each with the ranks that get it.
+
+    The batches of all lines at one turn; the microbatches of one line in one step for `micro`.
+    """
+    if kind != "micro":
+        keys = sorted({key for own in batches.values() for key in own})
+        return [[(each, key) for each in lines if key in batches[each[0]]] for key in keys]
+    pools: list[list[Place]] = []
+    for ranks in lines:
+        own, began = batches[ranks[0]], -1
+        for step in records[ranks[0]].steps:
+            keys = [key for key, each in sorted(own.items()) if began < each.at < step.at]
+            passes = sum(began < each.at < step.at for each in records[ranks[0]].of_kind("bw"))
+            if passes < len(keys):
+                message = "batches are read before the step that uses them"
+                raise UnsuitedError(message)
+            began = step.at
+            pools.append([(ranks, key) for key in keys])
+    if all(len(each) < 2 for each in pools):
+        message = "each step has one microbatch, so that there is nothing to deal among several"
+        raise UnsuitedError(message)
+    return pools
 
 
 def _batches_before(record: ValueRecord) -> dict[Key, LoadedBatch]:
@@ -145,18 +194,16 @@ def _dealt(parts: Sequence[list[Any]], kind: str) -> list[list[Any]]:
     return found
 
 
-def _write_tensors(
-    first: Path, folder: Path, name: str, lines: Sequence[list[int]], kind: str
-) -> None:
+def _write_tensors(first: Path, folder: Path, places: Sequence[Place], kind: str) -> None:
     """Deal the rows of tensors anew, and write them for each rank."""
     from safetensors.numpy import save_file
 
-    kept = [read_tensor_file(first / _file_of(ranks[0], name)) for ranks in lines]
+    kept = [read_tensor_file(first / _file_of(ranks[0], _name_of(key))) for ranks, key in places]
     if len({len(each) for each in kept}) > 1:
         message = "the batches of the ranks have another number of tensors"
         raise UnsuitedError(message)
     dealt: list[dict[str, Array]] = [{} for _ in kept]
-    for at in kept[0]:
+    for at in kept[0] if kept else ():
         parts = [each[at] for each in kept]
         if any(each.ndim == 0 for each in parts) or len({each.shape[1:] for each in parts}) > 1:
             message = (
@@ -168,9 +215,9 @@ def _write_tensors(
         whole = np.concatenate(parts)
         for own, rows in zip(dealt, numbers, strict=True):
             own[at] = np.ascontiguousarray(whole[rows])
-    for ranks, own in zip(lines, dealt, strict=True):
+    for (ranks, key), own in zip(places, dealt, strict=True):
         for rank in ranks:
-            save_file(own, folder / f"dealt-{rank:05d}-{name}.safetensors")
+            save_file(own, folder / f"dealt-{rank:05d}-{_name_of(key)}.safetensors")
 
 
 def _number_rows(parts: Sequence[Array]) -> list[list[int]]:
@@ -193,37 +240,288 @@ def deal_again(
     `order` is the first run's, whose record has its batches. Raises LaunchError where a run cannot
     be started.
     """
-    folders = []
-    for each in (kind, "order"):
-        folder = order.folder / "redeal" / each
-        shutil.rmtree(folder, ignore_errors=True)
-        try:
-            plan = write_plan(order.folder, folder, each)
-        except UnsuitedError as error:
-            return Redeal(reason=str(error))
-        values = {**order.values, "plan": str(plan.absolute()), "stop": True}
-        again = replace(order, folder=folder, values=values, silent=True)
-        try:
-            found = record(again, start=start)
-        except NothingRecordedError:
-            return Redeal(reason="a further run does not communicate")
-        if found.ran.stuck or found.ran.timed_out:
-            return Redeal(reason=f"a further run does not end: {found.reason}")
-        folders.append(folder)
-    return compare_dealings(order.folder, folders[0], folders[1], allow)
+    try:
+        if kind == "resume":
+            return _resume(order, start)
+        if kind == "world":
+            return _halve(order, allow, start)
+        dealt = _follow_plan(order, kind, start)
+        ordered = _follow_plan(order, "order", start)
+        return compare_dealings(order.folder, dealt, ordered, allow, kind)
+    except UnsuitedError as error:
+        return Redeal(reason=str(error))
+
+
+def _follow_plan(order: Order, kind: str, start: Launcher | None) -> Path:
+    """Run the program once more by a plan; return the folder of its record."""
+    folder = _empty_folder(order, kind)
+    plan = write_plan(order.folder, folder, kind)
+    return _run_again(order, folder, {"plan": str(plan.absolute()), "stop": True}, start)
+
+
+def _empty_folder(order: Order, name: str) -> Path:
+    folder = order.folder / "redeal" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    return folder
+
+
+def _run_again(
+    order: Order,
+    folder: Path,
+    values: Mapping[str, Any],
+    start: Launcher | None,
+    world_size: int = 0,
+) -> Path:
+    """Run the program once more; return the folder of its record. Raises UnsuitedError."""
+    world = world_size or order.world_size
+    again = replace(
+        order,
+        folder=folder,
+        values={**order.values, **values},
+        silent=True,
+        world_size=world,
+        ranks=tuple(range(world)),
+    )
+    try:
+        found = record(again, start=start)
+    except NothingRecordedError:
+        message = "a further run does not communicate"
+        raise UnsuitedError(message) from None
+    if found.ran.stuck or found.ran.timed_out:
+        message = f"a further run does not end: {found.reason}"
+        raise UnsuitedError(message)
+    return folder
+
+
+# -------------------------------------------------------------------------------------------------
+# Half as many ranks.
+
+
+def _halve(order: Order, allow: Sequence[str], start: Launcher | None) -> Redeal:
+    """Run on half as many ranks, each with the rows of two, and compare the gradients."""
+    world = order.world_size
+    if world % 2 or order.own_launcher:
+        message = (
+            "half as many ranks need an even number of them, and a script that is started here"
+        )
+        raise UnsuitedError(message)
+    folder = _empty_folder(order, "world")
+    values: dict[str, Any] = {"stop": True}
+    if plan := _plan_of_halves(order.folder, folder):
+        values["plan"] = str(plan.absolute())
+    _run_again(order, folder, values, start, world // 2)
+    ordered = _follow_plan(order, "order", start) if plan else order.folder
+    records, others = read_values(order.folder), read_values(folder)
+    rows = [_rows_of_steps(each) for each in (records, others)]
+    if rows[0] != rows[1]:
+        message = (
+            f"{world // 2} ranks do not take the rows of {world} in one step: let the global batch "
+            "be the same however many ranks there are"
+        )
+        raise UnsuitedError(message)
+    return compare_dealings(order.folder, folder, ordered, allow, kind="world")
+
+
+def _plan_of_halves(first: Path, folder: Path) -> Path | None:
+    """Write a plan in which each of half the ranks gets the rows of two; None without a loader."""
+    from safetensors.numpy import save_file
+
+    batches = {rank: _batches_before(each) for rank, each in read_values(first).items()}
+    if not any(batches.values()):
+        return None
+    if len(_lines(batches)) < len(batches):
+        message = "several ranks get the same rows: they are of one model, which half has not"
+        raise UnsuitedError(message)
+    folder.mkdir(parents=True, exist_ok=True)
+    plan: dict[str, dict[str, Any]] = {str(rank): {} for rank in range(len(batches) // 2)}
+    for rank, own in batches.items():
+        if rank % 2:
+            continue
+        for key, batch in own.items():
+            other = batches[rank + 1].get(key)
+            if other is None:
+                message = "the ranks have another number of batches"
+                raise UnsuitedError(message)
+            entry: dict[str, Any] = {"from": None, "to": None}
+            if batch.indices is not None and other.indices is not None:
+                entry["to"] = [*batch.indices, *other.indices]
+            else:
+                files = [first / _file_of(each, _name_of(key)) for each in (rank, rank + 1)]
+                one, two = map(read_tensor_file, files)
+                if any(one[at].shape[1:] != two[at].shape[1:] for at in one):
+                    message = "the rows of two ranks' batches have other shapes"
+                    raise UnsuitedError(message)
+                joined = {at: np.concatenate([one[at], two[at]]) for at in one}
+                save_file(joined, folder / f"dealt-{rank // 2:05d}-{_name_of(key)}.safetensors")
+            plan[str(rank // 2)][_name_of(key)] = entry
+    path = folder / "plan.json"
+    path.write_text(json.dumps(plan), encoding="utf-8")
+    return path
+
+
+def _rows_of_steps(records: Mapping[int, ValueRecord]) -> list[set[str]]:
+    """Return the rows that all ranks train on, step by step, as far as values are kept."""
+    found: list[set[str]] = []
+    for record in records.values():
+        began = -1
+        for at, step in enumerate(record.steps[: int(record.settings.get("steps", 0))]):
+            found += [set()] * (at + 1 - len(found))
+            loaded = [e.rows for e in record.batches if began < e.at < step.at and e.trained]
+            called = [e.details[1] for e in record.of_kind("in") if began < e.at < step.at]
+            found[at] = found[at] | {row for rows in loaded or called for row in rows}
+            began = step.at
+    return found
+
+
+# -------------------------------------------------------------------------------------------------
+# A run that stops, and goes on from its checkpoint.
+
+
+def _resume(order: Order, start: Launcher | None) -> Redeal:
+    """Run until a checkpoint is written, run again from it, and compare with the whole run."""
+    records = read_values(order.folder)
+    whole = records[min(records)]
+    turn = _turn_after_save(whole)
+    scratch = order.folder / "redeal" / "scratch"
+    shutil.rmtree(scratch, ignore_errors=True)
+    aside = {"scratch": str(scratch.absolute()), "redeal": False}
+    half, rest = _empty_folder(order, "half"), _empty_folder(order, "rest")
+    _run_again(order, half, {**aside, "stop": True, "until": turn}, start)
+    _run_again(order, rest, aside, start)
+    return compare_resumed(order.folder, rest)
+
+
+def _turn_after_save(record: ValueRecord) -> int:
+    """Return the turn before which a run can stop: a checkpoint was written by then."""
+    turns = sorted({step.turn for step in record.steps})
+    if len(turns) < 2:
+        message = "the training has fewer than two steps"
+        raise UnsuitedError(message)
+    saves = [e.details[0] for e in record.of_kind("save") if turns[0] <= e.details[0] < turns[-1]]
+    if not saves:
+        message = "no checkpoint is written between two steps (torch.save, DCP): nothing to go on"
+        raise UnsuitedError(message)
+    middle = turns[len(turns) // 2]
+    return int(min(saves, key=lambda turn: abs(turn + 1 - middle))) + 1
+
+
+def compare_resumed(whole: Path, rest: Path) -> Redeal:
+    """Compare a run that went on from a checkpoint with the one that was not stopped."""
+    records, others = read_values(whole), read_values(rest)
+    for rank, record in others.items():
+        compared = 0
+        states = _states(records[rank])
+        if not record.steps:
+            return Redeal(reason="the run that goes on takes no step")
+        begin = _states(record)[0]
+        at = next((n for n, each in enumerate(states) if _agree(each, begin)), None)
+        if at == 0:
+            return Redeal(reason="the script begins anew: it does not load its checkpoint")
+        if at is None:
+            return Redeal(findings=(_loads_otherwise(record),))
+        for mine, theirs in zip(record.steps, records[rank].steps[at:], strict=False):
+            compared += 1
+            if words := _difference_after_load(record, mine, records[rank], theirs):
+                return Redeal(findings=(_resumes_otherwise(record, mine, theirs, words),))
+    return Redeal(compared=compared, resumed=True)
+
+
+def _states(record: ValueRecord) -> list[dict[str, str]]:
+    """Return the hash of each trained parameter, by name, before each step."""
+    trained = {n for step in record.steps for n in step.gradients}
+    now = {n: each.first for n, each in record.parameters.items() if n in trained}
+    found = []
+    events: list[Any] = sorted([*record.forwards, *record.steps], key=lambda each: int(each.at))
+    for event in events:
+        now.update({n: each for n, each in event.changed.items() if n in now})
+        if isinstance(event, OptimizerStep):
+            found.append({record.parameters[n].name: each for n, each in now.items()})
+            now.update({n: each for n, each in event.after.items() if n in now})
+    return found
+
+
+def _agree(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    common = {*one} & {*other}
+    return bool(common) and all(one[name] == other[name] for name in common)
+
+
+def _difference_after_load(
+    record: ValueRecord, mine: OptimizerStep, whole: ValueRecord, theirs: OptimizerStep
+) -> tuple[str, str] | None:
+    """Return what is another at a step than without the stop, and what to do; or nothing."""
+    if mine.rates != theirs.rates:
+        words = f"the learning rate is {mine.rates[0]:g}, and {theirs.rates[0]:g} without the stop"
+        return words, "save and load the state of the schedule, and of the optimizer"
+    rows = [_rows_before(*each) for each in ((record, mine), (whole, theirs))]
+    if rows[0] != rows[1] and all(rows):
+        same = len({*rows[0]} & {*rows[1]})
+        words = f"it trains on other rows: {same} of {len(rows[1])} are the same"
+        return words, (
+            "save the epoch and the place in it, and begin there: the sampler's state, or a "
+            "loader that skips what was read"
+        )
+    gradients = [_by_name(record, mine.gradients), _by_name(whole, theirs.gradients)]
+    if gradients[0] != gradients[1]:
+        return "the gradients are others on the same rows and weights", (
+            "save and load the state of the random generators, the buffers and the scaler"
+        )
+    after = [_by_name(record, mine.after), _by_name(whole, theirs.after)]
+    if after[0] != after[1]:
+        return "the same gradients move the weights in another way", (
+            "save and load the state of the optimizer (momentum, second moments, its step)"
+        )
+    return None
+
+
+def _by_name(record: ValueRecord, values: Mapping[int, str | None]) -> dict[str, str | None]:
+    return {record.parameters[number].name: each for number, each in values.items()}
+
+
+def _rows_before(record: ValueRecord, step: OptimizerStep) -> list[str]:
+    """Return the rows that a step trains on: those of loaders, else those of its modules."""
+    began = max((each.at for each in record.steps if each.at < step.at), default=-1)
+    loaded = [e.rows for e in record.batches if began < e.at < step.at and e.trained]
+    called = [e.details[1] for e in record.of_kind("in") if began < e.at < step.at]
+    return [row for rows in loaded or called for row in rows]
+
+
+def _resumes_otherwise(
+    record: ValueRecord, mine: OptimizerStep, theirs: OptimizerStep, words: tuple[str, str]
+) -> ValueFinding:
+    loads = [e.details[1] for e in record.of_kind("load") if e.details[0] == 0]
+    return ValueFinding(
+        code="resumes_otherwise",
+        message=f"a run that goes on from its checkpoint differs at step {theirs.turn}: {words[0]}",
+        ranks=(record.rank,),
+        rank=record.rank,
+        place=loads[-1] if loads else mine.place,
+        frames=record.places.get(loads[-1] if loads else mine.place, ()),
+        hint=words[1],
+        turn=theirs.turn,
+    )
+
+
+def _loads_otherwise(record: ValueRecord) -> ValueFinding:
+    step = record.steps[0]
+    words = "its weights are those of no step without the stop", "load all weights and buffers"
+    return _resumes_otherwise(record, step, step, words)
 
 
 # -------------------------------------------------------------------------------------------------
 # What it shows.
 
 
-def compare_dealings(first: Path, dealt: Path, ordered: Path, allow: Sequence[str] = ()) -> Redeal:
+def compare_dealings(
+    first: Path, dealt: Path, ordered: Path, allow: Sequence[str] = (), kind: str = "rows"
+) -> Redeal:
     """Compare the gradients of a run with those of its batches dealt anew, and put in other places.
 
-    `allow` are modules, by name or kind, that may make a difference.
+    `allow` are modules, by name or kind, that may make a difference; `kind` how they were dealt.
     """
     records, others = read_values(first), read_values(dealt)
-    if reason := _unlike(records, others):
+    if kind == "world":
+        records = {rank: each for rank, each in records.items() if rank in others}
+    elif reason := _unlike(records, others):
         return Redeal(reason=reason)
     values = [
         {rank: read_tensors(folder, rank) for rank in records} for folder in (first, dealt, ordered)
@@ -246,9 +544,11 @@ def compare_dealings(first: Path, dealt: Path, ordered: Path, allow: Sequence[st
     step = wrong[0].step
     most_change = max((each for each in wrong if each.step == step), key=lambda each: each.off)
     cause = _cause(records, values, step)
-    if cause is not None and {cause.name.partition("#")[0], cause.kind} & {*allow}:
-        return Redeal(allowed=cause.name.partition("#")[0], compared=len(changes))
-    return Redeal(findings=(_make_finding(records, most_change, cause),), compared=len(changes))
+    if cause is not None and {cause.name, cause.kind} & {*allow}:
+        return Redeal(allowed=cause.name, compared=len(changes))
+    return Redeal(
+        findings=(_make_finding(records, most_change, cause, kind),), compared=len(changes)
+    )
 
 
 def _why_order_matters(records: Mapping[int, ValueRecord]) -> str:
@@ -311,8 +611,8 @@ def _changes(
             others = arrays_by_name(dealt[rank], step, "gradient")
             third = arrays_by_name(ordered[rank], step, "gradient")
             for name, own in arrays_by_name(values, step, "gradient").items():
-                if name not in others or not own.size:
-                    continue
+                if name not in others or not own.size or others[name].shape != own.shape:
+                    continue  # a shard of half as many ranks is larger
                 size = max(_largest(own), largest) or 1.0
                 off = _apart(own, others[name]) / size
                 measured = _apart(own, third[name]) / size if name in third else 0.0
@@ -335,10 +635,13 @@ def _cause(
 ) -> _Cause | None:
     """Return the first module whose outputs, row by row, are others after the dealing."""
     rank, record = next(iter(records.items()))
+    seen = set()
     for event in record.of_kind("out"):
-        turn, name, kind, place = event.details
-        if turn != step:
+        turn, call, kind, place = event.details
+        name = call.partition("#")[0]
+        if turn != step or name in seen:
             continue
+        seen.add(name)
         sketches = [_sketches(side, step, name) for side in values[:2]]
         if sketches[0] is None or sketches[1] is None:
             continue
@@ -350,31 +653,33 @@ def _cause(
 
 
 def _sketches(side: Mapping[int, Values], step: int, name: str) -> Any:
-    """Return a number for each row of an output on all ranks, in order of size."""
+    """Return a number for each row of a module's outputs on all ranks, in order of size."""
     found = []
     for values in side.values():
-        own = arrays_by_name(values, step, "out").get(name)
-        if own is None or own.ndim < 1 or not own.size:
+        outputs = arrays_by_name(values, step, "out")
+        calls = [each for call, each in outputs.items() if call.partition("#")[0] == name]
+        if not calls or any(each.ndim < 1 or not each.size for each in calls):
             return None
-        rows = own.reshape(own.shape[0], -1).astype(float)
-        draw = np.random.default_rng(rows.shape[1]).normal(size=rows.shape[1])
-        found.append(rows @ draw)
+        for own in calls:
+            rows = own.reshape(own.shape[0], -1).astype(float)
+            draw = np.random.default_rng(rows.shape[1]).normal(size=rows.shape[1])
+            found.append(rows @ draw)
     return np.sort(np.concatenate(found))
 
 
 def _make_finding(
-    records: Mapping[int, ValueRecord], change: _Change, cause: _Cause | None
+    records: Mapping[int, ValueRecord], change: _Change, cause: _Cause | None, kind: str
 ) -> ValueFinding:
     changed = (
         f"the gradient of `{change.name}` changes by {change.off:.2g} of its largest element when "
-        f"the same batch is dealt to the ranks in another way ({change.off / change.bound:.2g} "
-        "times what rounding does)"
+        f"{DEALT[kind]} ({change.off / change.bound:.2g} times what rounding does)"
     )
     if cause is not None:
-        name, _, _ = cause.name.partition("#")
+        name = cause.name
+        shown = f"`{name}` ({cause.kind})" if name else f"the model ({cause.kind})"
         return ValueFinding(
             code="depends_on_dealing",
-            message=f"step {change.step}: {changed}: `{name}` ({cause.kind}) is the first module "
+            message=f"step {change.step}: {changed}: {shown} is the first module "
             "whose rows depend on which rows are on the same rank",
             ranks=tuple(records),
             rank=cause.rank,

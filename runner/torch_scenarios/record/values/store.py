@@ -1,7 +1,8 @@
 """Values of the first steps, kept in the user's process by the standard library alone.
 
 One file a step and rank: `values-RANK-step-K.safetensors` holds `before/NAME` (the weights at the
-first step, before it), `gradient/NAME` as the optimizer gets it, and `after/NAME`.
+first step, before it), `left/NAME` as backward leaves a gradient, `gradient/NAME` as the optimizer
+gets it, and `after/NAME`.
 """
 
 from __future__ import annotations
@@ -71,6 +72,15 @@ class ValueStore:
         if values and self.count < self._steps:
             self._witness.put(["loss", self._witness.turn, values])
 
+    def after_backward(self) -> None:
+        """Keep what a backward pass leaves in gradients: the last one before a step counts."""
+        if not self._outputs or self.count >= self._steps or self._witness.in_backward:
+            return
+        for known in self._witness.parameters.known.values():
+            tensor = known.tensor
+            if tensor is not None and tensor.requires_grad and tensor.grad is not None:
+                self._keep(f"left/{known.name}", tensor.grad)
+
     def before_clip(self, parameters: Any) -> None:
         """Keep nothing of what is clipped."""
 
@@ -111,7 +121,8 @@ class ValueStore:
         dtype = DTYPES.get(str(local.dtype)[6:])
         if dtype is None or local.is_meta:
             return
-        self._size += local.numel() * local.element_size()
+        if name not in self._kept:
+            self._size += local.numel() * local.element_size()
         if self._size <= self._most:
             self._kept[name] = local.clone()
 

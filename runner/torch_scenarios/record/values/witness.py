@@ -139,7 +139,7 @@ class ValueWitness:
 
             plan = settings.get("plan", "")
             self.dealing = Dealing(self, recorder.folder, recorder.about["rank"], plan)
-        if settings.get("stop"):
+        if settings.get("stop") or settings.get("scratch") or settings.get("aside"):
             self._keep_files()
         self._install()
 
@@ -149,11 +149,14 @@ class ValueWitness:
 
         folder = self.recorder.folder
         own = (os.getcwd(), os.path.dirname(os.path.abspath(sys.argv[0])))
-        Scratch(os.path.join(folder, "scratch"), free=(folder,), own=own).install()
+        copies = self.settings.get("scratch") or os.path.join(folder, "scratch")
+        Scratch(copies, free=(folder,), own=own).install()
 
     @property
     def is_past(self) -> bool:
-        """Whether the steps are over whose values are kept."""
+        """Whether the steps are over whose values are kept, or before which the run is to end."""
+        if until := self.settings.get("until"):
+            return self.turn + self._stepped >= int(until)
         return any(each.count >= self.settings["steps"] for each in self.listeners)
 
     def _stop(self) -> None:
@@ -242,6 +245,7 @@ class ValueWitness:
             self._watch_fsdp,
             self._watch_flat_fsdp,
             self._watch_loading,
+            self._watch_saving,
         ):
             with self.guard:
                 watch()
@@ -473,6 +477,9 @@ class ValueWitness:
             finally:
                 self.in_backward -= 1
                 self.carriage.forget_gradients()
+                with self.guard:
+                    for each in self.listeners:
+                        each.after_backward()
 
         graph._engine_run_backward = backward
         self.torch.autograd._engine_run_backward = backward
@@ -694,6 +701,19 @@ class ValueWitness:
             return found
 
         kind.load_state_dict = loading
+
+    def _watch_saving(self) -> None:
+        """See after which steps a checkpoint is written."""
+        save = self.torch.save
+
+        @functools.wraps(save)
+        def saving(*args: Any, **kwargs: Any) -> Any:
+            found = save(*args, **kwargs)
+            with self.guard:
+                self.put(["save", self.turn, self.place(sys._getframe(1))])
+            return found
+
+        self._replace(save, saving, self.torch, self.torch.serialization)
 
     # ------------------------------------------------------------------ clipping, scaling, dropout
 
