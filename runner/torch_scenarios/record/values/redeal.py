@@ -408,22 +408,23 @@ def _turn_after_save(record: ValueRecord) -> int:
 def compare_resumed(whole: Path, rest: Path) -> Redeal:
     """Compare a run that went on from a checkpoint with the one that was not stopped."""
     records, others = read_values(whole), read_values(rest)
+    counts = []
     for rank, record in others.items():
-        compared = 0
-        states = _states(records[rank])
         if not record.steps:
             return Redeal(reason="the run that goes on takes no step")
         begin = _states(record)[0]
-        at = next((n for n, each in enumerate(states) if _agree(each, begin)), None)
+        states = enumerate(_states(records[rank]))
+        at = next((n for n, each in states if _agree(each, begin)), None)
         if at == 0:
             return Redeal(reason="the script begins anew: it does not load its checkpoint")
         if at is None:
             return Redeal(findings=(_loads_otherwise(record),))
-        for mine, theirs in zip(record.steps, records[rank].steps[at:], strict=False):
-            compared += 1
+        pairs = [*zip(record.steps, records[rank].steps[at:], strict=False)]
+        counts.append(len(pairs))
+        for mine, theirs in pairs:
             if words := _difference_after_load(record, mine, records[rank], theirs):
                 return Redeal(findings=(_resumes_otherwise(record, mine, theirs, words),))
-    return Redeal(compared=compared, resumed=True)
+    return Redeal(compared=min(counts, default=0), resumed=True)
 
 
 def _states(record: ValueRecord) -> list[dict[str, str]]:
