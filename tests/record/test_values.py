@@ -104,6 +104,17 @@ def test_without_values_a_verdict_says_what_it_covers(recording: Recording) -> N
     ran = recording.of("values/wrong/inner_module.py", "-n", "2")
     assert ran.code == 0
     assert "values were not compared" in ran.output.splitlines()[0]
+    assert ran.result["verdict"] == "PASSED"
+    assert "values were not compared" in ran.result["notes"][-1]
+
+
+def test_a_verdict_on_values_says_which_were_judged(recording: Recording) -> None:
+    ran = recording.of("values/right/sampler.py", *VALUES)
+    assert "not judged, as nothing of the kind was seen: " in ran.output
+    assert "masks_differ" in ran.output
+    scope, rest = ran.result["notes"][-2:]
+    assert scope.startswith("communication: nothing wrong; values: ")
+    assert rest.startswith("not judged, ")
 
 
 @pytest.mark.nightly

@@ -313,7 +313,7 @@ def _record(order: Order, options: Mapping[str, Any]) -> NoReturn:
         lines = report_lines(found, time.monotonic() - began, values)
         for line in lines[:1] if options["quiet"] else lines:
             _show(line)
-    _write(found.judged, options)
+    _write(with_scope(found.judged, values), options)
     if found.ran.interrupted:
         sys.exit(130)
     if options["strict"] and found.judged.result.verdict.warnings:
@@ -324,6 +324,14 @@ def _record(order: Order, options: Mapping[str, Any]) -> NoReturn:
 def with_verdict(judged: Judged, verdict: Verdict) -> Judged:
     """Return what came of a record with another verdict."""
     return replace(judged, result=replace(judged.result, verdict=verdict))
+
+
+def with_scope(judged: Judged, values: ValueVerdict | None) -> Judged:
+    """Return what came of a record with what its verdict covers among the notes."""
+    verdict = judged.result.verdict
+    open_words = values.open_words if values is not None else ""
+    scope = [each for each in (scope_line(verdict, values), open_words) if each]
+    return with_verdict(judged, replace(verdict, notes=(*verdict.notes, *scope)))
 
 
 def write_scenario(path: Path, result: Judged) -> None:
@@ -556,7 +564,7 @@ def import_records(**options: Any) -> None:
         told += tell_result(_without_values(result, values), records, positions, _notes_of(records))
     for line in told if options["as_json"] != "-" else ():
         click.echo(clean(line))
-    _write(result, options)
+    _write(with_scope(result, values), options)
     sys.exit(exit_code(result, 0))
 
 

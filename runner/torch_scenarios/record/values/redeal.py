@@ -362,12 +362,12 @@ def _plan_of_halves(first: Path, folder: Path) -> Path | None:
 def _rows_of_steps(records: Mapping[int, ValueRecord]) -> list[set[str]]:
     """Return the rows that all ranks train on, step by step, as far as values are kept."""
     found: list[set[str]] = []
-    for record in records.values():
+    for own in records.values():
         began = -1
-        for at, step in enumerate(record.steps[: int(record.settings.get("steps", 0))]):
+        for at, step in enumerate(own.steps[: int(own.settings.get("steps", 0))]):
             found += [set()] * (at + 1 - len(found))
-            loaded = [e.rows for e in record.batches if began < e.at < step.at and e.trained]
-            called = [e.details[1] for e in record.of_kind("in") if began < e.at < step.at]
+            loaded = [e.rows for e in own.batches if began < e.at < step.at and e.trained]
+            called = [e.details[1] for e in own.of_kind("in") if began < e.at < step.at]
             found[at] = found[at] | {row for rows in loaded or called for row in rows}
             began = step.at
     return found
@@ -409,21 +409,21 @@ def compare_resumed(whole: Path, rest: Path) -> Redeal:
     """Compare a run that went on from a checkpoint with the one that was not stopped."""
     records, others = read_values(whole), read_values(rest)
     counts = []
-    for rank, record in others.items():
-        if not record.steps:
+    for rank, own in others.items():
+        if not own.steps:
             return Redeal(reason="the run that goes on takes no step")
-        begin = _states(record)[0]
+        begin = _states(own)[0]
         states = enumerate(_states(records[rank]))
         at = next((n for n, each in states if _agree(each, begin)), None)
         if at == 0:
             return Redeal(reason="the script begins anew: it does not load its checkpoint")
         if at is None:
-            return Redeal(findings=(_loads_otherwise(record),))
-        pairs = [*zip(record.steps, records[rank].steps[at:], strict=False)]
+            return Redeal(findings=(_loads_otherwise(own),))
+        pairs = [*zip(own.steps, records[rank].steps[at:], strict=False)]
         counts.append(len(pairs))
         for mine, theirs in pairs:
-            if words := _difference_after_load(record, mine, records[rank], theirs):
-                return Redeal(findings=(_resumes_otherwise(record, mine, theirs, words),))
+            if words := _difference_after_load(own, mine, records[rank], theirs):
+                return Redeal(findings=(_resumes_otherwise(own, mine, theirs, words),))
     return Redeal(compared=min(counts, default=0), resumed=True)
 
 

@@ -47,6 +47,12 @@ class ValueVerdict(Struct, frozen=True, kw_only=True):
         details += f"; {self.further}" if self.further else ""
         return details + ("; not all could be seen" if self.failures else "")
 
+    @property
+    def open_words(self) -> str:
+        """Which invariants could not be judged, in a line; nothing where all were."""
+        codes = ", ".join(dict.fromkeys(self.open))
+        return f"not judged, as nothing of the kind was seen: {codes}" if codes else ""
+
 
 def judge_folder(
     folder: Path,
@@ -108,7 +114,7 @@ def _join(
         errors=errors,
         warnings=warnings,
         judged=len(judgement.judged),
-        open=judgement.open,
+        open=tuple(each for each in judgement.open if each not in judgement.judged),
         failures=failures,
     )
 
@@ -194,4 +200,6 @@ def lines_of_values(values: ValueVerdict) -> list[str]:
         shown.append(
             f"  note: and {len(values.failures) - MOST_FAILURES} more failures of the witness"
         )
+    if values.open_words:
+        shown.append(f"  values: {values.open_words}")
     return [*found, *shown]
