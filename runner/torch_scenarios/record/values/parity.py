@@ -198,9 +198,12 @@ def _fail(found: list[ValueFinding], compared: int = 0, later: int = 0) -> Parit
 
 def _rows_before_step(record: ValueRecord) -> list[str]:
     """Return the rows that a rank trains on before its first step ends."""
-    loaded = [each for each in record.batches if each.trained]
     until = record.steps[0].at if record.steps else 0
-    rows = [row for batch in loaded if batch.at < until for row in batch.rows]
+    loaded = [each for each in record.batches if each.trained and each.at < until]
+    passes = sum(each.at < until for each in record.of_kind("bw"))
+    if 0 < passes < len(loaded):
+        loaded = loaded[:passes]  # those behind are read ahead
+    rows = [row for batch in loaded for row in batch.rows]
     if rows:
         return rows
     return [row for each in record.of_kind("in") if each.at < until for row in each.details[1]]
