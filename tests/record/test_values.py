@@ -109,9 +109,10 @@ def test_without_values_a_verdict_says_what_it_covers(recording: Recording) -> N
 
 
 def test_a_verdict_on_values_says_which_were_judged(recording: Recording) -> None:
-    ran = recording.of("values/right/sampler.py", *VALUES)
+    ran = recording.of("values/right/pipeline_by_hand.py", *VALUES)
     assert "not judged, as nothing of the kind was seen: " in ran.output
     assert "masks_differ" in ran.output
+    assert "not judged" not in recording.of("values/right/sampler.py", *VALUES).output
     scope, rest = ran.result["notes"][-2:]
     assert scope.startswith("communication: nothing wrong; values: ")
     assert rest.startswith("not judged, ")

@@ -469,7 +469,7 @@ def _difference_after_load(
     after = [_by_name(record, mine.after), _by_name(whole, theirs.after)]
     if after[0] != after[1]:
         return "the same gradients move the weights in another way", (
-            "save and load the state of the optimizer (momentum, second moments, its step)"
+            "save and load the state of the optimizer (momentum, averages of squares, its step)"
         )
     return None
 
