@@ -78,6 +78,56 @@ def test_what_torchrun_saw_of_a_rank_that_ended_is_told(
     assert "rank 0 dies" not in said.output  # torchrun ended it, or what it waited for raised
 
 
+PARTED = '''\
+"""What Python gives a script."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+import torch.distributed as dist
+
+print(__spec__, __package__, __name__, __doc__, sys.argv[1:], sys.path[0], flush=True)
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    patience = 2 if dist.get_rank() == 1 else 3
+    for turn in range(4):
+        if turn >= patience:
+            break
+        dist.all_reduce(torch.ones(1))
+    dist.barrier()
+
+
+main()
+'''
+
+
+def test_a_script_under_torchrun_notes_which_way_it_goes_and_is_run_as_ever(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "parted.py"
+    script.write_text(PARTED, encoding="utf-8")
+    said = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch_scenarios.cli", "record", "--"),
+            *(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"),
+            *(str(script), "a"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert said.returncode == 1, said.stdout + said.stderr
+    given = f"None None __main__ What Python gives a script. ['a'] {tmp_path}\n"
+    assert said.stdout.count(given) == 2, said.stdout
+    assert "rank 1 alone takes the `break`:18 under `if turn >= patience`" in said.stdout
+    assert "patience = 2 on rank 1" in said.stdout
+
+
 def test_a_launcher_of_the_users_own_is_named_and_ended_with_its_ranks(tmp_path: Path) -> None:
     folder = tmp_path / "record"
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]

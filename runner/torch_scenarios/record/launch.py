@@ -288,7 +288,7 @@ def _run(order: dict[str, Any], rank: int, port: int, board: Any, parent: int) -
 
     dist: Any = torch.distributed
     watch_claims(recorder, dist.distributed_c10d, dist, partial(_serve_itself, port))
-    recorder.decisions.install(_is_own(order))
+    recorder.decisions.install(_is_own(order), recorder.torch.compiler.is_compiling)
     code = _on_gpu(order, recorder) if order.get("gpu") else _script(order, recorder)
     import atexit
 

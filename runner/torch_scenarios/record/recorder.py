@@ -40,8 +40,8 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter, call
 from typing import Any
 
+from torch_scenarios.record.evidence import decision
 from torch_scenarios.record.evidence.claim import claim_of, watch_claims
-from torch_scenarios.record.evidence.decision import Decisions
 from torch_scenarios.record.mapped_file import MappedFile, is_written
 
 VERSION = 2
@@ -417,7 +417,9 @@ class Recorder:
         #: called before the end of a backward pass is written
         self.settle: Callable[[], None] = lambda: None
         #: which way the script goes; it is written before each call
-        self.decisions = Decisions(lambda error: (_words(error), _find_places(error)))
+        self.decisions = decision.of_script or decision.Decisions(describe_error)
+        if decision.of_script is not None:
+            decision.follow_tracing(self.torch.compiler.is_compiling)
         #: what the `init_process_group` that is made now says of this rank
         self.claim: dict[str, Any] | None = None
         self._libraries: list[Any] = []
@@ -980,6 +982,13 @@ def _words(error: BaseException) -> str:
 
 #: characters of the names of the parameters that a rank trains
 MOST_TRAINED = 2000
+
+
+def describe_error(error: BaseException) -> tuple[str, list[list[Any]]]:
+    """Return an error in words, and the places of the user's own files that it went through."""
+    return _words(error), _find_places(error)
+
+
 #: where DDP names parameters by their numbers
 _NUMBERED = re.compile(
     r"params\[(\d+)\]|Parameter at index (\d+)|did not receive grad for rank \d+: ([\d ]+)"

@@ -111,8 +111,11 @@ class Decisions:
         for each in caught:
             put(json.dumps(["y", *each]))
 
-    def compile(self, source: bytes, file: str) -> Any:
-        """Return the code of a file with notes; without any where they cannot be put in."""
+    def compile(self, source: bytes, file: str, *, is_main: bool = False) -> Any:
+        """Return the code of a file with notes; without any where they cannot be put in.
+
+        A script that is imported as `__main__` has no `__spec__`, as where Python itself runs it.
+        """
         if len(source) > MOST_SOURCE or os.environ.get(SWITCH) == "0":
             return compile(source, file, "exec", dont_inherit=True)
         before = len(self.places)
@@ -120,17 +123,20 @@ class Decisions:
             tree = ast.parse(source, file)
             lines = source.decode("utf-8", "replace").splitlines()
             tree = _Notes(self.places, file, lines).visit(tree)
+            if is_main:
+                _unset_spec(tree)
             return compile(ast.fix_missing_locations(tree), file, "exec", dont_inherit=True)
         except (RecursionError, MemoryError, TypeError, ValueError):
             del self.places[before:]
         return compile(source, file, "exec", dont_inherit=True)
 
-    def install(self, is_own: Callable[[str], bool]) -> None:
-        """Let the notes be known to all code, and files that are imported from now on have them."""
-        import torch
+    def install(self, is_own: Callable[[str], bool], is_tracing: Callable[[], bool]) -> None:
+        """Let the notes be known to all code, and files that are imported from now on have them.
 
+        `is_tracing` says whether torch compiles: nothing is noted then.
+        """
         named: dict[str, Any] = {
-            _TRACED: torch.compiler.is_compiling,
+            _TRACED: is_tracing,
             _DECIDE: self.decide,
             _CATCH: self.catch,
             _ATTRIBUTE: attribute,
@@ -147,6 +153,34 @@ class Decisions:
             return self.compile(own.get_data(path), path)
 
         loader.get_code = get_code  # type: ignore[method-assign, assignment]
+
+
+#: those of a script that a launcher of the user's own has started
+of_script: Decisions | None = None
+
+
+def follow_tracing(is_tracing: Callable[[], bool]) -> None:
+    """Let notes that were installed before torch know whether it compiles."""
+    setattr(builtins, _TRACED, is_tracing)
+
+
+def _unset_spec(tree: ast.Module) -> None:
+    """Let a script begin without a `__spec__`, behind its docstring and its future imports."""
+    at = next(
+        (
+            at
+            for at, each in enumerate(tree.body)
+            if not (isinstance(each, ast.ImportFrom) and each.module == "__future__")
+            and not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+        ),
+        None,
+    )
+    if at is None:
+        return
+    for name in ("__package__", "__spec__"):
+        unset = ast.Assign(targets=[ast.Name(name, ast.Store())], value=ast.Constant(None))
+        _place(unset, tree.body[at])
+        tree.body.insert(at, unset)
 
 
 def _small(value: Any) -> Any:

@@ -950,6 +950,10 @@ def _loops_of(frames: _Frames, others: Sequence[_Frames]) -> Iterator[tuple[str,
                     yield source.text(node.lineno), node.lineno, file
 
 
+#: a condition that asks which rank it is on
+_ASKS_RANK = re.compile(r"rank|main_process|master|leader|primary|(?:global|process)_zero")
+
+
 def _branch(
     parting: Parting, records: Mapping[int, RankRecord], folder: str
 ) -> tuple[Clause, str] | None:
@@ -988,8 +992,8 @@ def _branch_of(
             ]
             if apart:
                 tries = [each for each in apart if isinstance(each[0], ast.Try)]
-                asks_rank = "rank" in source.text(apart[-1][0].lineno)
-                chosen = tries[0] if tries and not asks_rank else apart[-1]
+                asking = [e for e in apart if _ASKS_RANK.search(source.text(e[0].lineno))]
+                chosen = tries[0] if tries and not asking else (asking or apart)[-1]
                 return _decision(*chosen, source, ranks, folder, sum(len(who) for who, _ in sides))
     return _jump(sides, folder)
 

@@ -79,6 +79,17 @@ def _recorder() -> Any:
     return torch_scenarios.record.recorder
 
 
+def _note_script() -> None:
+    """Let the script of this process note which way it goes, where it is one of the user's own."""
+    argv = sys.orig_argv
+    if not any(word.endswith(".py") or word == "-m" for word in argv[1:]):
+        return
+    _find_package()
+    import torch_scenarios.record.evidence.main_script
+
+    torch_scenarios.record.evidence.main_script.take_script(argv)
+
+
 def _find_package() -> None:
     """Let this environment import our package by its path, and nothing that lies beside it.
 
@@ -113,4 +124,6 @@ def _chain() -> None:
 
 if os.environ.get("SCENARIO_RECORD"):
     sys.meta_path.insert(0, _Waiting())
+    if os.environ.get("SCENARIO_RECORD_DECISIONS") != "0":
+        _note_script()
 _chain()
