@@ -34,6 +34,7 @@ ROOMS = {
     "creation": "Creating groups",
     "local": "Local steps",
     "compound": "Steps of several calls",
+    "procedure": "Functions that other ranks call",
 }
 
 NOT_MEASURED = "not measured"

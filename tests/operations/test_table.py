@@ -15,13 +15,14 @@ from torch_scenarios.operations.base import (
     GroupCreation,
     Local,
     PointToPoint,
+    RemoteCall,
     Waiting,
 )
 
 if TYPE_CHECKING:
     from torch_scenarios.operations.base import Operation
 
-SHAPES = (Collective, PointToPoint, Waiting, GroupCreation, Local, Compound)
+SHAPES = (Collective, PointToPoint, Waiting, GroupCreation, Local, Compound, RemoteCall)
 
 #: the communication functions of a scenario, by torch's names
 COMMUNICATION = (
@@ -65,15 +66,15 @@ every_operation = pytest.mark.parametrize(
 )
 
 
-#: torch's, known by name and UNSUPPORTED
-LEFT_OUT = ("rpc_sync", "rpc_async", "remote", "to_here")
+#: of torch.distributed.rpc
+REMOTE = ("rpc_sync", "rpc_async", "remote", "to_here")
 
 
 def test_the_table_holds_every_action_of_the_language() -> None:
     assert set(BY_NAME) == {
         *COMMUNICATION,
         *ON_MESHES,
-        *LEFT_OUT,
+        *REMOTE,
         "train",
         "join",
         "save",

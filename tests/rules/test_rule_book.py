@@ -11,7 +11,7 @@ from torch_scenarios.pipeline.attempts import analyse
 from torch_scenarios.reference.rules import RULES, Article, message, waiting
 from torch_scenarios.stages import load
 
-ROOMS = ("collective", "message", "waiting", "creation", "local", "compound", "call")
+ROOMS = ("collective", "message", "waiting", "creation", "local", "compound", "call", "procedure")
 for room in ROOMS:
     importlib.import_module(f"{NAME}.reference.rules.{room}")
 SHOWN = sorted({name for rule in RULES for name in rule.shown})

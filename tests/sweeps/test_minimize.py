@@ -266,10 +266,13 @@ def test_a_program_without_fault_is_told() -> None:
 
 def test_a_program_that_is_unsupported_is_told_with_the_reason() -> None:
     text = (
-        "world_size: 2\ntensors: {x: [1]}\nfunctions: {f: {returns: x}}\n"
-        "steps:\n  - {ranks: 0, rpc_sync: {to: 1, func: f}}\n"
+        "world_size: 2\ntensors: {x: [[1, 2]]}\n"
+        "models:\n  m:\n    layers: [{up: {Linear: {in_features: 2, out_features: 2}}}]\n"
+        "    loss: mse_loss\n    optimizer: {SGD: {lr: 0.1}}\n"
+        "    parallel: [DistributedDataParallel: {comm_hook: bf16_compress_hook}]\n"
+        "steps:\n  - train: {model: m, input: x, target: x}\n"
     )
-    with pytest.raises(NothingToMinimizeError, match="UNSUPPORTED: `rpc_sync` runs a function"):
+    with pytest.raises(NothingToMinimizeError, match=r"UNSUPPORTED: .*bf16_compress_hook"):
         minimized(text)
 
 

@@ -553,6 +553,11 @@ WALKED: dict[str, tuple[str, str, str]] = {
         "- {all_gather: {tensor_list: l, tensor: x}}",
         "the beginning",
     ),
+    "a call of a function on another rank": (
+        "functions: {f: {returns: ones(1)}}",
+        "- {rpc_sync: {to: 0, func: f}}",
+        "the beginning",
+    ),
     "objects": (
         "objects: {o: [null]}",
         "- {broadcast_object_list: {object_list: o, src: 0}}",

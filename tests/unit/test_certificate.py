@@ -49,7 +49,7 @@ def test_a_case_belongs_to_the_last_level_that_it_needs(tmp_path: Path, level: s
 def test_a_case_that_is_not_for_the_backend_has_no_place(tmp_path: Path, line: str) -> None:
     path = tmp_path / "it.yaml"
     if line == "rpc":
-        line = "functions: {f: {returns: x}}\n"
+        line = "functions: {f: {returns: x}}\n"  # a case for torch's RPC, and for no backend
         program = f"{X}{line}steps: [{{ranks: 0, rpc_sync: {{to: 1, func: f}}}}]\n"
     else:
         program = line + PROGRAMS["p2p"]

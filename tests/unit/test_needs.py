@@ -144,9 +144,15 @@ DERIVED = {
         "  - broadcast: {tensor: x, src: 0}\nobjects: {words: [1, two]}\n",
         "",
     ),
+    "rpc": (
+        "  - {ranks: 0, rpc_sync: {to: 1, func: f}}\nfunctions: {f: {returns: x}}\n",
+        "rpc",
+        "  - {ranks: 0, compute: {y: x}}\n",
+        "",
+    ),
 }
-#: the words that another test shows: of one dtype like another, and of no process group
-ELSEWHERE = {"float16", "rpc"}
+#: the word that another test shows: of one dtype like another
+ELSEWHERE = {"float16"}
 
 
 def found(folder: Path, program: str) -> Needs:

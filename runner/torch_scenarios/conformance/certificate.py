@@ -115,6 +115,8 @@ def places_of(
         if plan is None or predicted is None or analysis.verdict.status != "PASSED":
             continue
         needs = predicted.needs or derive(plan, predicted, limits)
+        if any(CAPABILITIES[word].level is None for word in needs.words):
+            continue  # torch's own: no backend has a part in it
         found[scenario.source.path, scenario.case] = CaseLevel(
             level=_level(needs.words, predicted), needs=needs.words
         )

@@ -404,6 +404,13 @@ DETAIL = (
     (r"Detected mismatch between collectives", "other"),
 )
 
+#: words of torch's RPC and of TensorPipe
+RPC = (
+    (r"RPC ran for more than set timeout|RRef creation via rpc\.remote timed out", "timeout"),
+    (r"could not find destination|Unknown destination worker", "invalid_argument"),
+    (r"originated at tensorpipe/.*|RPCErr:\d+:.*(EOF|eof|closed|reset)", "peer_lost"),
+)
+
 STORE = (
     (r"[Ww]ait timeout after|Timed out after|Socket Timeout", "timeout"),
     (r"Broken pipe|Connection reset|failed to (send|recv)|Connection refused", "peer_lost"),
@@ -455,7 +462,7 @@ MEMORY = (
 
 TABLE = tuple(
     (re.compile(pattern, re.DOTALL), kind)
-    for pattern, kind in (*DETAIL, *MEMORY, *NCCL, *ARGUMENTS, *GLOO, *STORE, *TORCH)
+    for pattern, kind in (*DETAIL, *MEMORY, *RPC, *NCCL, *ARGUMENTS, *GLOO, *STORE, *TORCH)
 )
 
 #: what a process says that a machine cannot start, and what that means
@@ -515,7 +522,7 @@ TYPES: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 #: raised by the scenario itself, not by a backend
-OWN = {"ProgramError", "ScenarioError", "Broken"}
+OWN = {"ProgramError", "ScenarioError", "Broken", "FunctionFailedError"}
 
 
 def kind_of(error: BaseException) -> str:

@@ -31,8 +31,7 @@ from msgspec import Meta, Struct
 
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.model.trace import Events
-from torch_scenarios.operations import BY_NAME
-from torch_scenarios.operations.base import Issued, Operation
+from torch_scenarios.operations.base import Issued, Operation, operation_named
 from torch_scenarios.strategies import Model
 from torch_scenarios.vocabulary import DTYPES
 
@@ -310,7 +309,7 @@ _MADE: dict[str, Callable[[list[Any]], Any]] = {
     "slice": lambda items: slice(*items),
     "int": lambda items: int(items[0], 16),
     "complex": lambda items: complex(*items),
-    "operation": lambda items: BY_NAME[items[0]],
+    "operation": lambda items: operation_named(items[0]),
     "events": Events,
     "issued": lambda items: Issued(*items),
     "model": lambda items: Model(**dict(zip(_OF_A_MODEL, items, strict=True))),

@@ -53,6 +53,7 @@ from torch_scenarios.limits import RAISING, session_left_s
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import Expectation, RaiseSpec, steps_of
 from torch_scenarios.model.trace import Event, RankTrace, Trace
+from torch_scenarios.operations.base import Departure
 
 # -------------------------------------------------------------------------------------------------
 # How one scenario is going, as far as its mail tells.
@@ -207,7 +208,7 @@ def _stops(plan: Plan, readings: tuple[Trace, ...]) -> dict[int, Stop]:
     found: dict[int, Stop] = {}
     for reading in readings:
         for rank in reading.ranks:
-            stop = _stop(rank, passing, reading)
+            stop = _stop(rank, passing, reading, plan)
             before = found.get(rank.rank, stop)
             found[rank.rank] = replace(
                 stop,
@@ -217,8 +218,8 @@ def _stops(plan: Plan, readings: tuple[Trace, ...]) -> dict[int, Stop]:
     return found
 
 
-def _stop(rank: RankTrace, passing: set[int], predicted: Trace) -> Stop:
-    positions = set(rank.may_block)
+def _stop(rank: RankTrace, passing: set[int], predicted: Trace, plan: Plan) -> Stop:
+    positions = {*rank.may_block, *_departures(plan)}
     if rank.ending in STANDING and rank.events:
         positions.add((rank.events[-1].index, rank.events[-1].iteration))
     return Stop(
@@ -226,6 +227,12 @@ def _stop(rank: RankTrace, passing: set[int], predicted: Trace) -> Stop:
         positions=frozenset(place for place in positions if place[0] not in passing),
         may_end=rank.ending != "blocked" or bool(predicted.open),
     )
+
+
+def _departures(plan: Plan) -> set[Position]:
+    """Return the step in which ranks that have come to their end serve the others, if any."""
+    steps = steps_of(plan.scenario.steps)
+    return {(step.index, ()) for step in steps if isinstance(step.operation, Departure)}
 
 
 def _of_a_timeout(expectation: Expectation | None) -> bool:
@@ -306,6 +313,8 @@ def observe(plan: Plan, findings: Findings, predicted: Trace) -> Trace:
             raise LaunchError(_explain_kill(rank, how, findings))
     late_s = _late(findings)
     ranks = [_rank(rank, findings) for rank in range(plan.world_size)]
+    departures = _departures(plan)
+    ranks = [_departed(rank) if _serves_in(rank, departures) else rank for rank in ranks]
     ranks = [replace(rank, late_s=late_s.get(rank.rank, 0.0)) for rank in ranks]
     ranks = _settle(plan, ranks, predicted)
     any_told = next(iter(findings.told.values()), None)
@@ -419,6 +428,16 @@ def _settle(plan: Plan, ranks: list[RankTrace], predicted: Trace) -> list[RankTr
     if not timed_out or others:
         return ranks
     return [_block(rank) if rank.rank in last else rank for rank in ranks]
+
+
+def _serves_in(rank: RankTrace, places: set[Position]) -> bool:
+    last = rank.events[-1] if rank.ending == "blocked" and len(rank.events) else None
+    return last is not None and (last.index, last.iteration) in places
+
+
+def _departed(rank: RankTrace) -> RankTrace:
+    """Let a rank that only serves others have ended: they do not come to their end."""
+    return replace(rank, ending="finished", events=tuple(rank.events)[:-1])
 
 
 def _find_kind(rank: RankTrace) -> str:

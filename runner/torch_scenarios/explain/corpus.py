@@ -21,6 +21,7 @@ SUBJECTS = {
     "objects": "Collectives of Python objects",
     "dtypes": "What each dtype can hold and each backend can reduce",
     "async": "Asynchronous work and its waits",
+    "rpc": "Functions that one rank calls on another",
     "compute": "Computing on tensors between two calls",
     "language": "The language of scenarios itself",
     "training": "Patterns of training: data, tensor, pipeline and expert parallel, sharding",

@@ -19,8 +19,9 @@ from torch_scenarios.language.context import Context, likely
 from torch_scenarios.language.keys import BESIDE_MESSAGE, ELSE, HANDLE, PEERS, PREMUL_SUM
 from torch_scenarios.language.names import INDEXED, police_new_name
 from torch_scenarios.language.values import FAILED, constant_value, expression, object_argument
-from torch_scenarios.operations.base import Operation, PremulSum
+from torch_scenarios.operations.base import Operation, PremulSum, Waiting
 from torch_scenarios.operations.compute import TIME, Compute
+from torch_scenarios.operations.wait import OUTPUT
 from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of, plain
 from torch_scenarios.vocabulary import REDUCE_OPS
 
@@ -106,7 +107,7 @@ def handles(node: Node, context: Context, param: Param) -> Form:
 
 def _future(node: Mapping, context: Context, param: Param) -> Form:
     """Return the handle of `{handle: f, output: x}`: only the work of `rpc_async` has an output."""
-    named, output = node.get(HANDLE), node.get("output")
+    named = node.get(HANDLE)
     assert named is not None
     name = named.text.partition("[")[0] if isinstance(named, Scalar) else None
     if name in context.names.handles and name not in context.names.futures:
@@ -117,9 +118,18 @@ def _future(node: Mapping, context: Context, param: Param) -> Form:
             f"wait for it alone: `wait: {name}`",
         )
         return FAILED
-    if isinstance(output, Scalar):
-        police_new_name(output, context, what="`output`")
     return handles(named, context, param)
+
+
+def waited_output(operation: Operation, value: Node, context: Context) -> Form | None:
+    """Return the name of what is waited for, of `wait: {handle: f, output: x}`."""
+    if not isinstance(operation, Waiting) or not isinstance(value, Mapping):
+        return None
+    named = next((each for each in operation.params if each.kind == "handles"), None)
+    if named is None or HANDLE not in value.words():
+        return None
+    output = value.get(OUTPUT)
+    return None if output is None else new_name(output, context, replace(named, name=OUTPUT))
 
 
 def reference(node: Node, context: Context, param: Param) -> Form:
@@ -413,8 +423,14 @@ def read_parts(operation: Operation, value: Node, context: Context) -> Record | 
         return None
     named = isinstance(value, Mapping) and _names_it(param, value, context)
     node = value.entries[0][1] if isinstance(value, Mapping) and named else value
-    found: dict[str, Form] = {}
-    for key, _ in node.entries if isinstance(node, Mapping) else ():
+    found = parts_in([key for key, _ in node.entries] if isinstance(node, Mapping) else [], context)
+    return Record(fields=dict(found), mark=node.mark) if found else None
+
+
+def parts_in(keys: Sequence_[Node], context: Context) -> dict[str, Expression]:
+    """Return the parts of tensors among keys of assignments; every problem is noted."""
+    found: dict[str, Expression] = {}
+    for key in keys:
         if isinstance(key, Scalar) and isinstance(key.value, str) and "[" in key.value:
             target = expression(key, context)
             unknown = isinstance(target, Expression) and target.roots - {*context.names.readable}
@@ -422,7 +438,7 @@ def read_parts(operation: Operation, value: Node, context: Context) -> Record | 
                 continue  # told already
             if isinstance(target, Expression) and _is_a_part(target, key, context):
                 found[_unique(key.value, found)] = target
-    return Record(fields=found, mark=node.mark) if found else None
+    return found
 
 
 def _is_a_part(target: Expression, key: Scalar, context: Context) -> bool:

@@ -35,6 +35,7 @@ from torch_scenarios.language.context import (
     unmade,
 )
 from torch_scenarios.language.expectations import final_expectation
+from torch_scenarios.language.functions import function_steps, functions_of
 from torch_scenarios.language.keys import VERSION
 from torch_scenarios.language.models import models, police_joins, strategy_lists, with_checkpoints
 from torch_scenarios.language.names import (
@@ -45,7 +46,6 @@ from torch_scenarios.language.names import (
     list_names,
     police_definitions,
     police_length,
-    police_name,
     refusal_of,
 )
 from torch_scenarios.language.steps import step_list
@@ -268,40 +268,6 @@ def needs_of(node: Node | None, context: Context) -> tuple[StatedNeed, ...]:
             context.problems.add("duplicate_name", f"`{word}` is given twice", item.mark)
         found[word] = StatedNeed(word=word, mark=item.mark)
     return tuple(found.values())
-
-
-def police_functions(node: Node | None, context: Context) -> None:
-    """Note what is wrong with an entry of `functions:`: its names, and what it computes.
-
-    It sees the tensors of the rank that is called, and its arguments; it calls no other one.
-    """
-    for key, entry in node.entries if isinstance(node, Mapping) else ():
-        assert isinstance(entry, Mapping)
-        police_name(context.problems, key_text(key), key.mark, what="this function")
-        listed = entry.get("arguments")
-        given: set[str] = set()
-        for item in listed.items if isinstance(listed, Sequence) else ():
-            name = key_text(item)
-            police_name(context.problems, name, item.mark, what="this argument")
-            if name in given:
-                context.problems.add("duplicate_name", f"`{name}` is given twice", item.mark)
-            given.add(name)
-        there = context.change(
-            names=replace(context.names, computed=context.names.computed | given)
-        )
-        sets = entry.get("sets")
-        for target, value in sets.entries if isinstance(sets, Mapping) else ():
-            name = key_text(target).partition("[")[0]
-            if name in given or name not in context.names.value_names:
-                what = "an argument" if name in given else "not a tensor that a rank holds"
-                message = f"`{name}` is {what}: a function sets tensors of the rank that is called"
-                context.problems.add("unknown_name", message, target.mark)
-            values.value(value, there)
-        returns, takes = entry.get("returns"), entry.get("takes")
-        if returns is not None:
-            values.value(returns, there)
-        if takes is not None:
-            values.read_seconds(takes, there, what="`takes`")
 
 
 def torch_of(node: Node | None, context: Context) -> VersionRange | None:
@@ -818,7 +784,7 @@ def _scenario(
     backends = backends_of(tree.get("backends"), context)
     context = context.change(distributed=find_distributed(tree.get("steps")))
     steps = step_list(tree.get("steps"), context)
-    police_functions(tree.get("functions"), context)
+    functions = functions_of(tree.get("functions"), context)
     scenario = Scenario(
         source=tree.mark.source,
         name=name,
@@ -836,7 +802,8 @@ def _scenario(
         objects=_values(tree, "objects", context, object_value, found),
         tensors=_values(tree, "tensors", context, values.value, found),
         models=with_checkpoints(made, police_joins(made, steps, context)),
-        steps=steps,
+        functions=functions,
+        steps=function_steps(steps, functions, context),
         truncated=read_truncated(tree.get("truncated"), world_size, context),
         expect=final_expectation(tree.get("expect"), context, backends or ()),
         mark=tree.mark,

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from torch_scenarios.expressions.values import Constant, Expression, Form, PerRank
 from torch_scenarios.language import values
-from torch_scenarios.language.arguments import arguments_of, read_parts
+from torch_scenarios.language.arguments import arguments_of, read_parts, waited_output
 from torch_scenarios.language.context import Context
 from torch_scenarios.language.expectations import expectation
 from torch_scenarios.language.keys import ACTIONS, BESIDE, BODY
@@ -20,6 +20,7 @@ from torch_scenarios.model.scenario import Step
 from torch_scenarios.operations import BY_NAME
 from torch_scenarios.operations.base import Operation
 from torch_scenarios.operations.compute import PARTS
+from torch_scenarios.operations.wait import OUTPUT
 from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
 
 
@@ -178,6 +179,9 @@ def _operation(
     parts = read_parts(operation, value, context)
     if parts is not None:
         arguments[PARTS] = parts
+    output = waited_output(operation, value, context)
+    if output is not None:
+        arguments[OUTPUT] = output
     return Step(operation=operation, arguments=arguments, **fields)
 
 

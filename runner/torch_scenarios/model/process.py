@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 from weakref import proxy
@@ -37,7 +37,7 @@ from torch_scenarios.expressions.values import (
     roots_of,
 )
 from torch_scenarios.model.plan import Plan, Prepared, prepare
-from torch_scenarios.model.scenario import Step, steps_of
+from torch_scenarios.model.scenario import Function, Step, steps_of
 from torch_scenarios.operations.base import (
     Compound,
     Entry,
@@ -237,6 +237,10 @@ class Call(Struct, frozen=True, kw_only=True):
         return self.operation.asynchronous or bool(self.entry.arguments.get("async_op"))
 
 
+class Upcoming(Call, frozen=True, kw_only=True):
+    """A step that its rank is about to take: nothing of it is evaluated yet."""
+
+
 # -------------------------------------------------------------------------------------------------
 # One rank's program: the plan projected onto a rank, step by step, arguments evaluated.
 #
@@ -333,6 +337,8 @@ class Process(Membership):
         self.said: tuple[Issued, ...] = ()
         #: what one of them brought is undefined, and with it what the whole leaves
         self.spoilt: Undefined | None = None
+        #: whether a rank stops before a step, so that functions of other ranks may run
+        self.pauses: Callable[[Step], bool] | None = None
         #: step index -> its call in the round before, where only other tensors would make another
         self._last: dict[int, Call] = {}
         self._ledger = ledger
@@ -521,6 +527,60 @@ class Process(Membership):
     def _as_array(self, value: Any) -> Any:
         return value if self.arrays.is_array(value) else self.arrays.array(value, DEFAULT_DTYPE)
 
+    # ------------------------------------------------------------------ what others ask of it
+
+    def perform(
+        self, function: Function, given: Sequence[Any], cause: Undefined | None = None
+    ) -> Any:
+        """Run a function that a rank calls here; return a copy of what it returns, or None.
+
+        `cause` says why an argument is undefined, if one is. Raises RefusedError where this rank
+        lacks a tensor that it touches, ScenarioError where something cannot be computed.
+        """
+        if len(given) != len(function.arguments):
+            takes = f"`{function.name}` takes {len(function.arguments)} arguments"
+            message = f"{takes}, and is given {len(given)}"
+            raise RefusedError(message)
+        self._require(function)
+        scope, undefined = self.scope, self.undefined
+        kept = {name: scope[name] for name in function.arguments if name in scope}
+        doubts = {name: undefined.pop(name) for name in function.arguments if name in undefined}
+        scope.update(zip(function.arguments, given, strict=True))
+        if cause is not None:
+            undefined.update(dict.fromkeys(function.arguments, cause))
+        try:
+            return self._perform(function)
+        finally:
+            for name in function.arguments:
+                scope.pop(name, None)
+                undefined.pop(name, None)
+            scope.update(kept)
+            undefined.update(doubts)
+
+    def _perform(self, function: Function) -> Any:
+        for name, form in function.sets.items():
+            if name in function.parts:
+                self.store(function.parts[name], form)
+            else:
+                self.compute(name, form)
+        if function.returns is None:
+            return None
+        noted = len(self.undefined_reads)
+        value = self._keep(self.tensor_value(function.returns, dtype=None))
+        return self.undefined_reads[-1][1] if len(self.undefined_reads) > noted else value
+
+    def _require(self, function: Function) -> None:
+        """Raise RefusedError where this rank holds nothing under a name that a function touches."""
+        forms = [*function.sets.values(), *function.parts.values(), function.returns]
+        chosen = (self.choose(form) if isinstance(form, PerRank) else form for form in forms)
+        names = frozenset().union(*map(names_of, filter(None, chosen)), function.writes)
+        scenario = self.plan.scenario
+        tensors = {*scenario.tensors, *scenario.objects, *self.plan.introduced}
+        for name in sorted(names & tensors - {*function.arguments}):
+            if self.scope.get(name) is None:
+                message = f"`{name}` has no value on rank {self.rank}, where `{function.name}` runs"
+                raise RefusedError(message)
+
     def roots(self, form: Form | None) -> frozenset[str]:
         """Return the names of the held tensors whose storage the form's value may share here."""
         chosen = self.choose(form) if isinstance(form, PerRank) else form
@@ -571,6 +631,9 @@ class Process(Membership):
     def _walk(self, steps: tuple[Step, ...], iteration: tuple[int, ...]) -> Iterator[Call]:
         ledger = self._ledger
         for step in steps:
+            if self.pauses is not None and self.pauses(step):
+                entry = self._entry({})
+                yield Upcoming(step=step, iteration=iteration, operation=None, entry=entry)
             if step.variable is not None:
                 yield from self._walk_turns(step, self.rounds(step), iteration)
                 self.forget(step)

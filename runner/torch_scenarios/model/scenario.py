@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from torch_scenarios.errors import Mark, Marked, Problem, Source
-from torch_scenarios.expressions.values import Expression, Form, PerRank, Selector
+from torch_scenarios.expressions.values import Expression, Form, PerRank, Selector, names_of
 from torch_scenarios.model.needs import StatedNeed
 from torch_scenarios.model.versions import VersionRange, release_of
 from torch_scenarios.operations.base import Issued, Operation
@@ -236,6 +236,34 @@ class Step(Marked, frozen=True, kw_only=True):
     whole: Mark | None = None
 
 
+class Function(Marked, frozen=True, kw_only=True):
+    """One entry of `functions:`: what one rank may ask of another.
+
+    It sets tensors of the rank that runs it, in order, and returns a copy of a value. `parts` has,
+    by the keys of `sets`, the parts of tensors that are stored into. `takes_s` seconds pass before.
+    """
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    sets: Mapping[str, Form] = field(default_factory=dict)
+    parts: Mapping[str, Expression] = field(default_factory=dict)
+    returns: Form | None = None
+    takes_s: float = 0.0
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The names of the rank that runs it which its expressions look at."""
+        forms = [*self.sets.values(), *self.parts.values(), self.returns]
+        found = (names_of(form) for form in forms if form is not None)
+        return frozenset().union(*found) - {*self.arguments}
+
+    @property
+    def writes(self) -> frozenset[str]:
+        """The names of the rank that runs it which it stores into, whole or in part."""
+        roots = {key: form.roots for key, form in self.parts.items()}
+        return frozenset().union(*(roots.get(key, {key}) for key in self.sets))
+
+
 class Scenario(Marked, frozen=True, kw_only=True):
     """One case: a file, one combination of its matrix, its parameters bound.
 
@@ -261,6 +289,7 @@ class Scenario(Marked, frozen=True, kw_only=True):
     tensors: Mapping[str, Form] = field(default_factory=dict)
     objects: Mapping[str, Form] = field(default_factory=dict)
     models: Mapping[str, Model] = field(default_factory=dict)
+    functions: Mapping[str, Function] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
     #: whether an expression reads `backend`: the value is that of the constant
     reads_backend: bool = False
@@ -278,10 +307,7 @@ class Scenario(Marked, frozen=True, kw_only=True):
     @property
     def lacking(self) -> str | None:
         """Why it is not analysed here although torch may know what it asks for, or None."""
-        models = (each.lacking for each in self.models.values())
-        operations = (each.operation for each in steps_of(self.steps))
-        steps = (each.lacking for each in operations if each is not None)
-        return next(filter(None, (*models, *steps)), None)
+        return next(filter(None, (each.lacking for each in self.models.values())), None)
 
     def not_for(self, torch: str) -> str | None:
         """Return why it has no meaning with a version of torch; None where it has."""

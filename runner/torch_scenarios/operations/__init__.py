@@ -38,7 +38,7 @@ from torch_scenarios.operations.redistribute import Redistribute
 from torch_scenarios.operations.reduce import Reduce
 from torch_scenarios.operations.reduce_scatter import ReduceScatter
 from torch_scenarios.operations.reduce_scatter_single import ReduceScatterSingle
-from torch_scenarios.operations.rpc import LeftOut, Remote, RpcAsync, RpcSync, ToHere
+from torch_scenarios.operations.rpc import Remote, RpcAsync, RpcSync, Shutdown, ToHere
 from torch_scenarios.operations.save import Save
 from torch_scenarios.operations.scatter import Scatter
 from torch_scenarios.operations.scatter_object_list import ScatterObjectList
@@ -85,6 +85,10 @@ OPERATIONS: tuple[Operation, ...] = (
     Join(),
     Save(),
     Load(),
+    RpcSync(),
+    RpcAsync(),
+    Remote(),
+    ToHere(),
     Wait(),
     Compute(),
     Let(),
@@ -92,12 +96,10 @@ OPERATIONS: tuple[Operation, ...] = (
     Fault(),
 )
 
-#: what torch has and no scenario: known, so that a file that asks for it is UNSUPPORTED
-LEFT_OUT: tuple[LeftOut, ...] = (RpcSync(), RpcAsync(), Remote(), ToHere())
+#: what a program does and no file writes, by name
+IMPLIED: dict[str, Operation] = {each.name: each for each in (Shutdown(),)}
 
 #: every name that a scenario may use, older and newer ones alike
 BY_NAME: dict[str, Operation] = {
-    name: operation
-    for operation in (*OPERATIONS, *LEFT_OUT)
-    for name in (operation.name, *operation.aliases)
+    name: operation for operation in OPERATIONS for name in (operation.name, *operation.aliases)
 }

@@ -13,6 +13,8 @@ know these shapes and no operation by name:
 * :class:`GroupCreation`  matched by its position among a rank's creations
 * :class:`Local`  needs no other rank: compute, sleep, destroy_process_group, fault
 * :class:`Compound`  several calls of other operations, one after the other: redistribute
+* :class:`RemoteCall`  asks another rank to run a function of the file
+* :class:`Departure`  the end of a program with such calls: torch leaves the RPC world there
 """
 
 from __future__ import annotations
@@ -455,11 +457,6 @@ class Operation(metaclass=_Class):
         """Return the names that the step gives to numbers: a rank does not hold them as tensors."""
         return ()
 
-    @property
-    def lacking(self) -> str | None:
-        """Why no scenario can have it although torch has it, or None."""
-        return None
-
     def concerns(self, caller: Caller, given: Mapping[str, Form]) -> bool:
         """Return whether a member that no `ranks:` selected takes the step."""
         return True
@@ -778,6 +775,22 @@ class Compound(Operation):
         """Let torch do it, in the worker. `mesh` returns torch's mesh of a name."""
 
 
+class RemoteCall(Operation):
+    """Asks another rank to run a function of the file."""
+
+    modules: ClassVar[tuple[str, ...]] = ("torch.distributed.rpc",)
+    #: whether what the function returns stays where it ran, until it is fetched
+    keeps_there: ClassVar[bool] = False
+
+    @abstractmethod
+    def asked(self, entry: Entry) -> tuple[int, str]:
+        """Return the rank that is called, and the name of the function."""
+
+
+class Departure(Operation):
+    """The end of a program with remote calls: each rank serves until all ranks have come here."""
+
+
 @cache
 def everyone(size: int) -> frozenset[int]:
     """Return the group ranks of all members: the same object for the same size."""
@@ -786,9 +799,9 @@ def everyone(size: int) -> frozenset[int]:
 
 def operation_named(name: str) -> Operation:
     """Return the operation of that name from the table."""
-    from torch_scenarios.operations import BY_NAME
+    from torch_scenarios.operations import BY_NAME, IMPLIED
 
-    return BY_NAME[name]
+    return BY_NAME[name] if name in BY_NAME else IMPLIED[name]
 
 
 def diagnosis_of(what: str) -> str:

@@ -1,22 +1,22 @@
-"""`torch.distributed.rpc`: read whole, and left out.
-
-A call runs a function of the file on another rank, at any point between its arrival and its return:
-which orders end differently is not explored here, and no process runs it.
-"""
+"""`torch.distributed.rpc`: a rank asks another one to run a function of the file."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from torch_scenarios.expressions.params import Param, tensors
-from torch_scenarios.operations.base import Operation
-
-#: why no scenario has it
-LACKING = (
-    "`{}` runs a function on the rank that it calls, next to that rank's own steps: which orders of"
-    " these end differently is not explored yet, and no process runs it; what it computes is a"
-    " `send` there, a `compute` and a `send` back"
+from torch_scenarios.expressions.values import Form
+from torch_scenarios.operations.base import (
+    Caller,
+    Departure,
+    Entry,
+    Refusal,
+    RemoteCall,
+    Waiting,
+    name_outsider,
 )
+from torch_scenarios.operations.wait import output_of, parts_of
 
 TO = Param(name="to", kind="rank", required=True, description="The rank that is called.")
 FUNC = Param(
@@ -25,50 +25,109 @@ FUNC = Param(
     required=True,
     description="The function of `functions:` that runs there.",
 )
-ARGS = tensors("args", "What it is given.", required=False)
-TIMEOUT = Param(name="timeout", kind="seconds", description="How long the call may take.")
+ARGS = tensors("args", "What it is given, in the order of its `arguments`.", required=False)
+TIMEOUT = Param(
+    name="timeout",
+    kind="seconds",
+    description="How long the call may take; the scenario's `timeout` if left out.",
+)
 OUTPUT = Param(name="output", kind="name", description="The name under which the result is held.")
 
-
-class LeftOut(Operation):
-    """What torch has, and no scenario: a case that has such a step is UNSUPPORTED."""
-
-    example = ""
-
-    @property
-    def lacking(self) -> str:
-        """Why not."""
-        return LACKING.format(self.name)
+_SERVER = """\
+world_size: 2
+tensors: {w: {0: [1, 2]}, g: [1, 1]}
+functions:
+  push: {arguments: [g], sets: {w: "w - g"}, returns: w}
+"""
 
 
-class RpcSync(LeftOut):
-    """Call a function on another rank, and wait for what it returns: left out, UNSUPPORTED."""
+class Asking(RemoteCall):
+    """What the three calls of a function have in common."""
+
+    params: ClassVar[tuple[Param, ...]] = (TO, FUNC, ARGS, TIMEOUT)
+
+    def label(self, entry: Entry) -> str:
+        """`rpc_sync push on 0`."""
+        return f"{self.name} {entry['func']} on {entry['to']}"
+
+    def refuse(self, entry: Entry) -> Refusal | None:
+        """Refuse a rank that the world lacks."""
+        to = entry["to"]
+        if 0 <= to < entry.size:
+            return None
+        return Refusal(kind="invalid_argument", message=name_outsider(entry, "to", to))
+
+    def asked(self, entry: Entry) -> tuple[int, str]:
+        """`to` and `func`."""
+        return int(entry["to"]), str(entry["func"])
+
+
+class RpcSync(Asking):
+    """Call a function on another rank, and wait until it has run there.
+
+    It runs at one time between the arrival of the call and its return, next to the steps of that
+    rank: see [functions](language.md#functions).
+    """
 
     name = "rpc_sync"
-    params = (TO, FUNC, ARGS, TIMEOUT, OUTPUT)
+    params = (*Asking.params, OUTPUT)
     source = "torch.distributed.rpc.rpc_sync"
+    example = f"""{_SERVER}\
+steps:
+  - ranks: 1
+    rpc_sync: {{to: 0, func: push, args: [g], output: fresh}}
+    expect:
+      fresh: [0, 1]
+expect:
+  w: {{0: [0, 1]}}
+"""
+
+    def introduces(self, given: Mapping[str, Form]) -> tuple[str, ...]:
+        """The output."""
+        return output_of(given)
 
 
-class RpcAsync(LeftOut):
-    """Call a function on another rank; its `wait` has the `output`: left out, UNSUPPORTED."""
+class RpcAsync(Asking):
+    """Call a function on another rank, and go on; a `wait` has its result as `output`."""
 
     name = "rpc_async"
-    params = (TO, FUNC, ARGS, TIMEOUT)
     source = "torch.distributed.rpc.rpc_async"
     asynchronous: ClassVar[bool] = True
+    example = f"""{_SERVER}\
+steps:
+  - ranks: 1
+    rpc_async: {{to: 0, func: push, args: [g]}}
+    as: pushed
+  - wait: {{handle: pushed, output: fresh}}
+    expect:
+      fresh: [0, 1]
+"""
 
 
-class Remote(LeftOut):
-    """Let another rank keep what a function returns there: left out, UNSUPPORTED."""
+class Remote(Asking):
+    """Call a function on another rank, which keeps the result; `to_here` fetches it.
+
+    Whether `to_here` raises where the function takes longer than the `timeout` is open: torch calls
+    its handling of such errors best effort.
+    """
 
     name = "remote"
-    params = (TO, FUNC, ARGS, TIMEOUT)
     source = "torch.distributed.rpc.remote"
     asynchronous: ClassVar[bool] = True
+    keeps_there: ClassVar[bool] = True
+    example = f"""{_SERVER}\
+steps:
+  - ranks: 1
+    remote: {{to: 0, func: push, args: [g]}}
+    as: kept
+  - to_here: {{rref: kept, output: fresh}}
+    expect:
+      fresh: [0, 1]
+"""
 
 
-class ToHere(LeftOut):
-    """Fetch what another rank keeps: left out, UNSUPPORTED."""
+class ToHere(Waiting):
+    """Fetch what another rank keeps, once its function has run; as often as one likes."""
 
     name = "to_here"
     params = (
@@ -77,3 +136,28 @@ class ToHere(LeftOut):
         OUTPUT,
     )
     source = "torch.distributed.rpc.RRef.to_here"
+    example = Remote.example
+
+    def label(self, entry: Entry) -> str:
+        """`to_here kept`."""
+        return "to_here " + ", ".join(self.handles(entry))
+
+    def concerns(self, caller: Caller, given: Mapping[str, Form]) -> bool:
+        """A rank that has no such reference skips the step."""
+        return not caller.handles.isdisjoint(parts_of(caller.evaluate(given["rref"])))
+
+    def handles(self, entry: Entry) -> tuple[str, ...]:
+        """Return the reference."""
+        return parts_of(entry["rref"])
+
+    def introduces(self, given: Mapping[str, Form]) -> tuple[str, ...]:
+        """The output."""
+        return output_of(given)
+
+
+class Shutdown(Departure):
+    """Serve until all ranks have come to their end, and leave the RPC world."""
+
+    name = "rpc.shutdown"
+    source = "torch.distributed.rpc.shutdown"
+    example = ""

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from torch_scenarios.expressions.evaluator import whole
 from torch_scenarios.expressions.params import Param
-from torch_scenarios.expressions.values import Form
+from torch_scenarios.expressions.values import Constant, Form
 from torch_scenarios.operations.base import Caller, Entry, Waiting
 
 T = TypeVar("T")
@@ -16,7 +16,8 @@ T = TypeVar("T")
 class Wait(Waiting):
     """Wait for the work behind one handle, or behind several, in order.
 
-    `up` waits for those of `up[0]`, `up[1]`, ... that were not waited for yet.
+    `up` waits for those of `up[0]`, `up[1]`, ... that were not waited for yet. `{handle: f, output:
+    x}` holds what the function of an `rpc_async` returned.
     """
 
     name = "wait"
@@ -49,11 +50,15 @@ steps:
     def concerns(self, caller: Caller, given: Mapping[str, Form]) -> bool:
         """A rank that started none of this work skips the step."""
         named = caller.evaluate(given["handles"])
-        return not caller.handles.isdisjoint(_names(named))
+        return not caller.handles.isdisjoint(parts_of(named))
+
+    def introduces(self, given: Mapping[str, Form]) -> tuple[str, ...]:
+        """The output."""
+        return output_of(given)
 
     def handles(self, entry: Entry) -> tuple[str, ...]:
         """Return the handles in the order in which they are waited for."""
-        return _names(entry["handles"])
+        return parts_of(entry["handles"])
 
 
 def find_work(name: str, kept: Mapping[str, T], waited: Callable[[T], bool]) -> list[T]:
@@ -67,7 +72,18 @@ def find_work(name: str, kept: Mapping[str, T], waited: Callable[[T], bool]) -> 
     return [work for work in found if not waited(work)] or found
 
 
-def _names(named: Any) -> tuple[str, ...]:
+#: the argument of a `wait` that names what a function returned
+OUTPUT = "output"
+
+
+def output_of(given: Mapping[str, Form]) -> tuple[str, ...]:
+    """Return the name under which a result is held; nothing where it is dropped."""
+    output = given.get(OUTPUT)
+    return (str(output.value),) if isinstance(output, Constant) and output.value else ()
+
+
+def parts_of(named: Any) -> tuple[str, ...]:
+    """Return the names of handles, of which some have an index."""
     if isinstance(named, str):
         return (named,)
     return tuple(

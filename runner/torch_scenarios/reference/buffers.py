@@ -151,6 +151,16 @@ def _uses(call: Call) -> Iterator[tuple[tuple[Any, ...], frozenset[str], bool, b
             )
 
 
+def uses(state: RankState, work: Work) -> Iterator[InFlightAccess]:
+    """Yield what a call in which its rank is blocked uses of the tensors that the rank holds."""
+    scope = state.process.scope
+    for memory, names, _, writes in _uses(work.call):
+        held = {name: arrays_of(scope.get(name)) for name in names}
+        touched = frozenset(name for name, arrays in held.items() if overlap(arrays, memory))
+        if touched:
+            yield InFlightAccess(work=work, memory=memory, names=touched, writes=writes, whole=True)
+
+
 def _with_itself(state: RankState, call: Call) -> bool:
     """Find messages of one call of which one is stored where another is sent, or stored."""
     assert isinstance(call.operation, PointToPoint)
@@ -237,8 +247,13 @@ def _race(state: RankState, call: Call, flight: InFlightAccess) -> None:
     it is not kept whom a message has met.
     """
     race(state, call, flight, "touches")
-    state.raced |= flight.names
-    for post in _find_touched_posts(flight):
+    spoil(state, flight)
+
+
+def spoil(state: RankState, access: InFlightAccess) -> None:
+    """Leave undefined what the touched tensor of a work brings, here and on other ranks."""
+    state.raced |= access.names
+    for post in _find_touched_posts(access):
         post.tainted = post.tainted or RACED
         post.outcome = [(argument, RACED, None) for argument, _, _ in post.outcome]
         if _has_brought(post):

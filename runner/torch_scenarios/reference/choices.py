@@ -13,9 +13,10 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from msgspec import Struct
 
-from torch_scenarios.model.scenario import steps_of
+from torch_scenarios.errors import Clause
+from torch_scenarios.model.scenario import Step, steps_of
 from torch_scenarios.operations.base import Collective, Local
-from torch_scenarios.reference.matching import Address, Joining, Posted
+from torch_scenarios.reference.matching import Address, FunctionCall, Joining, Posted
 from torch_scenarios.reference.rules.collective import needs
 from torch_scenarios.reference.state import RankState, Run
 
@@ -86,7 +87,7 @@ def _content(payload: Any) -> Hashable:
 class ChosenRun(Run, Protocol):
     """A run, and the choices that it made."""
 
-    choices: list[Choice]
+    choices: list[Any]
 
 
 #: a collective, by its group and position; None is the end
@@ -115,7 +116,7 @@ class Merged(Struct, frozen=True, kw_only=True):
     stops: frozenset[Stop] = frozenset()
 
     def is_doubted(
-        self, address: Address, named: Iterable[NamedReceive], left: Iterable[int]
+        self, address: Hashable, named: Iterable[NamedReceive], left: Iterable[int]
     ) -> bool:
         """Whether some order tells these senders apart.
 
@@ -232,3 +233,61 @@ def _joins(post: object) -> tuple[Stop] | None:
         return None
     whole = len(needs(post.call.operation, post.entry)) == post.meeting.group.size
     return ((post.meeting.group.key, post.meeting.position),) if whole else None
+
+
+# -------------------------------------------------------------------------------------------------
+# Whose turn it is on a rank that serves: its own next step, or a function that others call there.
+#
+# Nothing else moves when such a choice is made, so that every call that can have arrived by then is
+# among its options. Taking each in turn, depth first, visits every order that can be told apart; a
+# state that was gone through before ends an order.
+
+#: where turns are taken: a rank; or the address of a message
+TurnPlace: TypeAlias = Address | int
+
+
+class Turn(Struct, frozen=True, kw_only=True, eq=False):
+    """One option: a function runs on `rank`, its own step goes on, or a message is received.
+
+    Just one of `asked`, `step` and `pair` is not None.
+    """
+
+    rank: int
+    asked: FunctionCall | None = None
+    step: Step | None = None
+    pair: tuple[Posted, Posted] | None = None
+
+    def place(self, run: Run) -> TurnPlace:
+        """Return where the turn is taken."""
+        return self.rank if self.pair is None else run.mailbox.address(self.pair[1])
+
+    def clause(self) -> Clause:
+        """Say what happens."""
+        if self.asked is not None:
+            call = self.asked.call
+            return Clause(f"`{call.label}` of rank {self.asked.rank}", call.mark)
+        if self.pair is not None:
+            call = self.pair[0].call
+            return Clause(f"the message of rank {self.pair[0].rank} in `{call.label}`", call.mark)
+        assert self.step is not None
+        name = self.step.name or (self.step.operation.name if self.step.operation else "expect")
+        return Clause(f"its own step `{name}`", self.step.mark)
+
+
+class TurnChoice(Struct, frozen=True, kw_only=True, eq=False):
+    """One choice of a run: its options, and which was taken.
+
+    `mark` is the number of accesses that the run had noted before, `posted` that of its messages,
+    `asked` that of its calls of functions.
+    """
+
+    options: tuple[Turn, ...]
+    chosen: int
+    mark: int
+    posted: int
+    asked: int
+
+    @property
+    def turn(self) -> Turn:
+        """What was taken."""
+        return self.options[self.chosen]

@@ -32,6 +32,13 @@ class Begin(Struct, frozen=True):
     refusal: Refusal | None = None
 
 
+class Ask(Struct, frozen=True):
+    """The rank calls a function on another one."""
+
+    to: int
+    function: str
+
+
 class Await(Struct, frozen=True):
     """The rank waits for these works; for `twice` of them, it has waited before."""
 
@@ -137,6 +144,7 @@ class Open(Struct, frozen=True):
 
 Effect: TypeAlias = (
     Begin
+    | Ask
     | Await
     | Create
     | Deny

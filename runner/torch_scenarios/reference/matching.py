@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from torch_scenarios.expressions.values import DEPTHS, Undefined, roots_of
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.process import Call, Process
-from torch_scenarios.model.scenario import Step, find_stated
+from torch_scenarios.model.scenario import Function, Step, find_stated
 from torch_scenarios.model.traits import Counts
-from torch_scenarios.operations.base import Entry, Group, Message, Refusal
+from torch_scenarios.operations.base import Entry, Group, Message, Refusal, RemoteCall
 from torch_scenarios.reference.semantics import Reading
 
 # -------------------------------------------------------------------------------------------------
@@ -135,6 +135,35 @@ class Creating(Post, kw_only=True, eq=False):
     def link(self) -> str:
         """The creation's name, the same on every rank."""
         return f"new_group:{self.number}"
+
+
+class FunctionCall(Post, kw_only=True, eq=False):
+    """A call of a function on rank `to`; `given` are its arguments as they were at the call.
+
+    `order` numbers the calls of the run. Once it was `performed`, `value` is what it returned and
+    `failure` what it raised there; it may have been `late` for its caller. `raced`: it touches what
+    a step of that rank has in use.
+    """
+
+    to: int
+    function: Function
+    given: list[Any]
+    order: int
+    performed: bool = False
+    late: bool = False
+    raced: bool = False
+    value: Any = None
+    failure: str | None = None
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the value stays where the function ran, to be fetched as often as one likes."""
+        return isinstance(self.call.operation, RemoteCall) and self.call.operation.keeps_there
+
+    @property
+    def link(self) -> str:
+        """The call's name."""
+        return f"call:{self.rank}>{self.to}:{self.order}"
 
 
 class Work(Struct, kw_only=True, eq=False):

@@ -30,6 +30,7 @@ from torch_scenarios.operations.base import (
     GroupCreation,
     PointToPoint,
     PremulSum,
+    RemoteCall,
 )
 from torch_scenarios.reference.backends import hosts_of
 from torch_scenarios.reference.schedules import Rest, rest
@@ -100,6 +101,9 @@ def words_of(call: Call) -> Iterator[str]:
     """Yield the words of one call that starts work; one may come twice."""
     operation, entry = call.operation, call.entry
     assert operation is not None
+    if isinstance(operation, RemoteCall):
+        yield "rpc"  # no process group has a part in it
+        return
     if operation.name in WORDS:
         yield WORDS[operation.name]
     if operation.takes_objects:

@@ -27,14 +27,26 @@ from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import steps_of
 from torch_scenarios.model.trace import Event, Events, Orders, RankTrace, Trace
 from torch_scenarios.operations.base import Local, PointToPoint
+from torch_scenarios.reference.buffers import RACED
 from torch_scenarios.reference.choices import (
+    Choice,
     Merged,
     NamedReceive,
+    Turn,
+    TurnChoice,
+    TurnPlace,
     find_named_receives,
     merge_options,
 )
 from torch_scenarios.reference.diagnoses import faults
-from torch_scenarios.reference.matching import Address, Forgotten, Joining, Meeting, Posted, Work
+from torch_scenarios.reference.matching import (
+    Forgotten,
+    FunctionCall,
+    Joining,
+    Meeting,
+    Posted,
+    Work,
+)
 from torch_scenarios.reference.semantics import Buffer, Reading
 from torch_scenarios.reference.snapshots import Place as SnapshotsPlace
 from torch_scenarios.reference.snapshots import Reads, Snapshot, equal, snapshot_of
@@ -182,7 +194,7 @@ class _After(Struct, kw_only=True):
     """
 
     live: set[SnapshotsPlace] = field(default_factory=set)
-    coming: set[tuple[Address, int]] = field(default_factory=set)
+    coming: set[tuple[TurnPlace, int]] = field(default_factory=set)
     named: set[NamedReceive] = field(default_factory=set)
     left: set[int] = field(default_factory=set)
 
@@ -206,7 +218,7 @@ class _Node(Struct, kw_only=True, eq=False):
     snapshot: Snapshot | None
     options: list[int]
     elsewhere: list[int]
-    address: Address
+    address: TurnPlace
     here: frozenset[int]
     same: Merged | None = None
     after: _After = field(default_factory=_After)
@@ -253,7 +265,8 @@ class _Search:
         self.runs: list[Rest] = []
         self._asked = plan, arrays, reading
         self._limits, self._observed = limits, observed
-        self._reads = Reads(plan) if _from_anyone(plan) else None
+        chooses = _from_anyone(plan) or plan.scenario.functions
+        self._reads = Reads(plan) if chooses else None
         self._path: list[_Node] = []
         self._known: dict[Hashable, list[_Known]] = {}
         self._met: _Known | None = None
@@ -335,7 +348,7 @@ class _Search:
     def _choose(
         self,
         simulation: Simulation,
-        options: Sequence[tuple[Posted, Posted]],
+        options: Sequence[Any],
     ) -> Sequence[int]:
         """Return the options to try at a choice that is met for the first time in this run."""
         simulation.ledger.account.spend(OPTION_WORK * len(options))
@@ -343,11 +356,18 @@ class _Search:
         if self._observed is not None:
             if not _agrees(simulation, self._observed):
                 return ()
-            tried = [at for at in tried if _admits(simulation, self._observed, *options[at])]
+            pairs = [each.pair if isinstance(each, Turn) else each for each in options]
+            tried = [
+                at
+                for at in tried
+                if (pair := pairs[at]) is None or _admits(simulation, self._observed, *pair)
+            ]
         if len(tried) > 1:
             number = len(simulation.choices)
-            address = simulation.mailbox.address(options[0][1])
-            own = [at for at in tried if simulation.mailbox.address(options[at][1]) == address]
+            takes_turns = isinstance(options[0], Turn)
+            addresses = [_address(simulation, option) for option in options]
+            address = addresses[0]
+            own = [at for at in tried if addresses[at] == address]
             snapshot = None
             # with nothing left for another order no state is kept to compare with
             if self._observed is None and self._reads is not None and self._find_spent() is None:
@@ -363,7 +383,8 @@ class _Search:
                     options=own or tried,
                     elsewhere=[at for at in tried if at not in own] if own else [],
                     address=address,
-                    here=frozenset(options[at][0].rank for at in own),
+                    here=frozenset(sender for at in own for sender in _senders(options[at])),
+                    same=Merged() if takes_turns else None,
                 )
             )
         return tried
@@ -379,6 +400,7 @@ class _Search:
             after.live |= self._reads.at_end | _list_left(simulation)
             after.left |= {state.rank for state in simulation.ranks if state.state != "finished"}
         sends, named = _sends(simulation), sorted(find_named_receives(simulation), key=_first)
+        asked = _calls(simulation)
         accesses, at = simulation.accesses, len(simulation.accesses)
         for node in reversed(self._path):
             choice = simulation.choices[node.number]
@@ -389,6 +411,9 @@ class _Search:
             while sends and sends[-1].order > choice.posted:
                 send = sends.pop()
                 after.coming.add((simulation.mailbox.address(send), send.rank))
+            while isinstance(choice, TurnChoice) and asked and asked[-1].order > choice.asked:
+                call = asked.pop()
+                after.coming.add((call.to, call.rank))
             while named and named[-1][0] > choice.posted:
                 after.named.add(named.pop()[1])
             node.after.add(after)
@@ -412,6 +437,34 @@ class _Search:
 
 def _first(each: tuple[int, NamedReceive]) -> int:
     return each[0]
+
+
+def _address(simulation: Simulation, option: Any) -> TurnPlace:
+    """Return where an option of a choice is taken."""
+    if isinstance(option, Turn):
+        return option.place(simulation)
+    return simulation.mailbox.address(option[1])
+
+
+def _senders(option: Any) -> tuple[int, ...]:
+    """Return whose message an option takes; no rank where it is a turn of another kind.
+
+    A second call of the same rank may still come before a step that it was not tried before.
+    """
+    pair = option.pair if isinstance(option, Turn) else option
+    return () if pair is None else (pair[0].rank,)
+
+
+def _calls(simulation: Simulation) -> list[FunctionCall]:
+    """Return all calls of functions of a run, in order."""
+    posts = (
+        post
+        for state in simulation.ranks
+        for work in state.works
+        for post in work.posts
+        if isinstance(post, FunctionCall)
+    )
+    return sorted(posts, key=lambda post: post.order)
 
 
 def _sends(simulation: Simulation) -> list[Posted]:
@@ -490,9 +543,23 @@ def _follows(state: RankState, rank: RankTrace) -> bool:
 
 def _is_possible(value: Any, seen: Any, event: Event, name: str) -> bool:
     """Whether an observed value may be this one; what is undefined may be anything."""
-    if isinstance(value, Undefined) or isinstance(seen, Undefined) or name in event.slack:
+    if isinstance(value, Undefined) or isinstance(seen, Undefined):
         return True
-    return equal(value, seen)
+    return equal(value, seen) or (name in event.slack and _is_near(value, seen))
+
+
+#: how far a reduced value may be off for an order to be the one that was taken: it only tells
+#: orders apart, and what the value must be is judged elsewhere
+NEAR = 1e-2
+
+
+def _is_near(value: Any, seen: Any) -> bool:
+    arrays = isinstance(value, np.ndarray) and isinstance(seen, np.ndarray)
+    if not arrays or value.shape != seen.shape or value.dtype.kind not in "fc":
+        return True
+    wide = np.complex128 if value.dtype.kind == "c" else np.float64
+    one, two = value.astype(wide), seen.astype(wide)
+    return bool(np.allclose(one, two, rtol=NEAR, atol=NEAR, equal_nan=True))
 
 
 def _admits(simulation: Simulation, observed: Trace, send: Posted, receive: Posted) -> bool:
@@ -537,7 +604,10 @@ def race(runs: list[Rest]) -> Symptom | None:
     ]
     if not apart:
         return None
-    (receive, candidates), text = min(apart, key=lambda each: each[0][0].order)
+    (_, mine, theirs), text = min(apart, key=lambda each: each[0][0])
+    if isinstance(mine, TurnChoice) and isinstance(theirs, TurnChoice):
+        return _turned(mine, theirs, text)
+    receive, candidates = _received(first, mine, theirs)
     senders = dict.fromkeys(
         Clause(f"rank {send.rank} sends one in `{send.call.label}`", send.call.mark)
         for send in candidates
@@ -560,22 +630,47 @@ def race(runs: list[Rest]) -> Symptom | None:
     )
 
 
-def _find_parting(one: Rest, two: Rest) -> tuple[Posted, tuple[Posted, ...]]:
-    """Return the choice at which two orders part: both took the same ones before it."""
+def _turned(mine: TurnChoice, theirs: TurnChoice, text: str) -> Symptom:
+    """Say that what a rank holds depends on when functions of other ranks run on it."""
+    rank = mine.turn.rank
+    calls = [each.asked for each in (mine.turn, theirs.turn) if each.asked is not None]
+    calls += [each.asked for each in mine.options if each.asked is not None]
+    turns = list(dict.fromkeys(turn.clause() for turn in (mine.turn, theirs.turn)))
+    if len(turns) == 1:
+        turns += [each.clause() for each in mine.options if each.clause() not in turns][:1]
+    at = [replace(each, joint=" and " if place else ": ") for place, each in enumerate(turns)]
+    step = calls[0].call.step if calls else mine.turn.step
+    return Symptom(
+        name="message_race",
+        clauses=(Clause(f"rank {rank} takes these in either order"), *at, Clause(text)),
+        kind="message_race",
+        index=-1 if step is None else step.index,
+        iteration=calls[0].call.iteration if calls else (),
+        ranks=(rank,),
+    )
+
+
+def _find_parting(one: Rest, two: Rest) -> tuple[int, Any, Any]:
+    """Return the choice at which two orders part, by its number: both took the same before it."""
     mine, theirs = one.simulation.choices, two.simulation.choices
-    found = next(
+    number = next(
         (
-            choice
-            for choice, other in zip(mine, theirs, strict=False)
+            at
+            for at, (choice, other) in enumerate(zip(mine, theirs, strict=False))
             if choice.chosen != other.chosen
         ),
-        mine[-1],
+        min(len(mine), len(theirs)) - 1,
     )
-    mine_, theirs_ = found.options[found.chosen], found.receive
-    receive = mine_[1] if mine_[1].message.peer is None else theirs_
-    address = one.simulation.mailbox.address(receive)
+    return number, mine[number], theirs[number]
+
+
+def _received(first: Rest, mine: Choice, theirs: Choice) -> tuple[Posted, tuple[Posted, ...]]:
+    """Return the receive at which two orders take different messages, and who may send to it."""
+    receives = mine.options[mine.chosen][1], mine.receive
+    receive = receives[0] if receives[0].message.peer is None else receives[1]
+    address = first.simulation.mailbox.address(receive)
     return receive, tuple(
-        send for send, other in found.options if one.simulation.mailbox.address(other) == address
+        send for send, other in mine.options if first.simulation.mailbox.address(other) == address
     )
 
 
@@ -592,13 +687,19 @@ def _divergence(one: Rest, two: Rest) -> str | None:
     ignored = ignored - reads.at_end if reads is not None else set()
     for place_ in sorted(one.ends.keys() | two.ends.keys()):
         mine, theirs = one.ends.get(place_), two.ends.get(place_)
-        if place_ not in ignored and not equal(mine, theirs):
+        if place_ in ignored or any(_is_raced(each) for each in (mine, theirs)):
+            continue  # what is raced for is a finding already
+        if not equal(mine, theirs):
             rank, name = place_
             return (
                 f"{name} on rank {rank} is {_brief(mine)} in the end in one order and "
                 f"{_brief(theirs)} in another"
             )
     return None
+
+
+def _is_raced(value: Any) -> bool:
+    return isinstance(value, Undefined) and value == RACED
 
 
 def _brief(value: Any) -> str:
@@ -711,12 +812,21 @@ def _trace(run: Rest) -> Trace:
 def _sources(run: Rest) -> tuple[str, ...]:
     """Return in words whose messages the receives from anyone took, rank by rank."""
     senders: dict[int, list[int]] = {}
+    turns: dict[int, list[str]] = {}
     for choice in run.simulation.choices:
+        if isinstance(choice, TurnChoice):
+            turns.setdefault(choice.turn.rank, []).append(choice.turn.clause().words)
+            continue
         send, receive = choice.options[choice.chosen]
         senders.setdefault(receive.rank, []).append(send.rank)
-    return tuple(
+    served = [
+        f"rank {rank} takes {', then '.join(each[:SHOWN])}{', ...' if each[SHOWN:] else ''}"
+        for rank, each in sorted(turns.items())
+    ]
+    taken = [
         f"rank {rank} takes from {_in_turn(sources)}" for rank, sources in sorted(senders.items())
-    )
+    ]
+    return (*served, *taken)
 
 
 def _in_turn(ranks: list[int]) -> str:

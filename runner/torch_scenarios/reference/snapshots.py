@@ -18,6 +18,7 @@ from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import Expectation, Step, steps_of
 from torch_scenarios.model.tolerance import TOLERANCES
 from torch_scenarios.operations.base import PointToPoint
+from torch_scenarios.reference.matching import FunctionCall
 from torch_scenarios.reference.state import RankState, Run, frozen, size_of
 
 #: a name on a rank
@@ -101,6 +102,9 @@ def _rank(
             held[state.rank, name] = process.undefined.get(name) or frozen(value)
     works = []
     for work in state.works:
+        for post in work.posts:
+            if isinstance(post, FunctionCall):
+                _call(post, beside)
         if work.waited and work.done and not any(post.outcome for post in work.posts):
             continue
         works.append(
@@ -123,6 +127,17 @@ def _rank(
         tuple((name, group.ranks) for name, group in process.groups.items()),
         frozenset(process.destroyed),
     )
+
+
+def _call(asked: FunctionCall, beside: dict[Hashable, Any]) -> None:
+    """Note what a call of a function carries: its arguments, or what it returned."""
+    work = asked.work
+    assert work is not None
+    name = ("call", asked.rank, work.number)
+    if not asked.performed:
+        beside[name] = [asked.raced, [frozen(each) for each in asked.given]]
+    elif not work.waited or asked.keeps:
+        beside[name] = [asked.failure, frozen(asked.value)]
 
 
 def _messages(run: Run, beside: dict[Hashable, Any]) -> Iterator[Hashable]:

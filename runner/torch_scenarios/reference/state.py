@@ -17,7 +17,7 @@ from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.process import Call, Process
 from torch_scenarios.model.scenario import Step
 from torch_scenarios.model.trace import Event, Events
-from torch_scenarios.operations.base import Entry
+from torch_scenarios.operations.base import Entry, RemoteCall
 from torch_scenarios.reference.matching import Creating, Creations, Mailbox, Meetings, Streams, Work
 from torch_scenarios.reference.semantics import Reading
 from torch_scenarios.reference.symptoms import Symptom
@@ -486,10 +486,11 @@ def links_of(works: Sequence[Work]) -> dict[int, tuple[str, ...]]:
 class RankState(Struct, kw_only=True, eq=False):
     """One rank of a simulation; `clock_s` is virtual time since the scenario began.
 
-    `state` is `ready`, `blocked`, `finished`, `raised` or `died`. `flying` is what asynchronous
-    work still uses; `raced` the names of tensors that two operations had at once, and `racing`
-    whether the rank's call touches such a tensor. `misread` is what the call's arguments were
-    computed from although it is undefined.
+    `state` is `ready`, `blocked`, `finished`, `raised` or `died`; and where functions of other
+    ranks may run on it `paused` before a step, `lingering` in one that is done, or `departing`.
+    `flying` is what asynchronous work still uses; `raced` the names of tensors that two operations
+    had at once, and `racing` whether the rank's call touches such a tensor. `misread` is what the
+    call's arguments were computed from although it is undefined.
     """
 
     rank: int
@@ -508,6 +509,8 @@ class RankState(Struct, kw_only=True, eq=False):
     state: str = "ready"
     died: str | None = None
     call: Call | None = None
+    #: the step before which it stops, so that functions of other ranks may run
+    pausing: Step | None = None
     waiting: tuple[Work, ...] = ()
     handles: dict[str, Work] = field(default_factory=dict)
     works: list[Work] = field(default_factory=list)
@@ -529,6 +532,9 @@ class RankState(Struct, kw_only=True, eq=False):
         """
         if work.waited or not work.call.asynchronous:
             return False
+        operation = work.call.operation
+        if isinstance(operation, RemoteCall) and operation.keeps_there:
+            return False  # what another rank keeps need not be fetched
         kept = work.handle is not None and self.handles.get(work.handle) is work
         return not kept or (self.state == "finished" and not self.truncated)
 

@@ -21,7 +21,7 @@ from torch_scenarios.operations.base import (
     ProgramError,
     RefusedError,
 )
-from torch_scenarios.reference.matching import Creating, Joining, Post, Posted, Series
+from torch_scenarios.reference.matching import Creating, FunctionCall, Joining, Post, Posted, Series
 from torch_scenarios.reference.rules.collective import needs
 from torch_scenarios.reference.state import RankState, Run
 from torch_scenarios.reference.symptoms import PostEdge, Symptom
@@ -117,6 +117,8 @@ def _alone(run: Run, post: Post) -> Need:
             return Need(waiters=(post,), peers=(post.message.peer,), because=because)
         others = tuple(rank for rank in post.group.ranks if rank != post.rank)
         return Need(waiters=(post,), peers=others, because=because, anyone=True)
+    if isinstance(post, FunctionCall):
+        return Need(waiters=(post,), peers=(post.to,), because=f"to run `{post.function.name}`")
     assert isinstance(post, Creating)
     if run.reading.on(post.group).splits:
         split = run.creations.find_splitting(post)
@@ -234,6 +236,8 @@ class Futures:
             tags = self._run.reading.on(post.group).tags
             late = any(_answers(post, message, tags=tags) for message in wanted)
             return "late" if late else "never"
+        if isinstance(post, FunctionCall):
+            return "never"  # every rank serves for as long as its process lives
         assert isinstance(post, Creating)
         return self._creates(post, peer)
 

@@ -32,26 +32,32 @@ from torch_scenarios.expressions.arrays import Arrays
 from torch_scenarios.expressions.values import Undefined
 from torch_scenarios.limits import DEFAULT, Limits
 from torch_scenarios.model.plan import Plan
-from torch_scenarios.model.process import Call, Process
+from torch_scenarios.model.procedure import Procedures
+from torch_scenarios.model.process import Call, Process, Upcoming
+from torch_scenarios.model.scenario import Step
 from torch_scenarios.model.tolerance import move
 from torch_scenarios.model.trace import Event
 from torch_scenarios.model.traffic import Enter, Traffic
 from torch_scenarios.operations.base import (
     Collective,
     Compound,
+    Departure,
     Group,
     GroupCreation,
     Issued,
     Local,
     Operation,
     PointToPoint,
+    RemoteCall,
     Waiting,
 )
+from torch_scenarios.operations.wait import output_of
 from torch_scenarios.reference import buffers
 from torch_scenarios.reference.buffers import look
-from torch_scenarios.reference.choices import Choice, sender_of
+from torch_scenarios.reference.choices import Choice, Turn, TurnChoice, sender_of
 from torch_scenarios.reference.effects import (
     Abandon,
+    Ask,
     Await,
     Begin,
     Create,
@@ -72,6 +78,7 @@ from torch_scenarios.reference.matching import (
     Creating,
     Creations,
     Forgotten,
+    FunctionCall,
     Joining,
     Mailbox,
     Meetings,
@@ -87,8 +94,10 @@ from torch_scenarios.reference.rules import (
     creation,
     local,
     message,
+    procedure,
     waiting,
 )
+from torch_scenarios.reference.rules.words import name_failed, name_touch
 from torch_scenarios.reference.semantics import Reading
 from torch_scenarios.reference.snapshots import NOTHING, Access, Place, Reads
 from torch_scenarios.reference.state import (
@@ -103,8 +112,8 @@ from torch_scenarios.reference.state import (
 )
 from torch_scenarios.reference.symptoms import Symptom
 
-#: (the run, the options as send and receive) -> which of them to try, in order
-Choosing: TypeAlias = Callable[["Simulation", Sequence[tuple[Posted, Posted]]], Sequence[int]]
+#: (the run, the options: sends and receives, or turns) -> which of them to try, in order
+Choosing: TypeAlias = Callable[["Simulation", Sequence[Any]], Sequence[int]]
 
 
 class StartState(Before, Protocol):
@@ -160,7 +169,7 @@ class Simulation:
         self.reading = reading
         self.schedule = schedule
         #: what each receive from anyone could take, and what it took
-        self.choices: list[Choice] = []
+        self.choices: list[Choice | TurnChoice] = []
         self.cut = False
         self.reads = reads
         #: what ranks read and then write whole, in order; kept where `reads` is given
@@ -195,6 +204,11 @@ class Simulation:
         self.moved = self._trained
         #: the sends that a buffer took before their receive was posted
         self.early: list[Posted] = []
+        #: what functions share with the steps of the ranks that they run on
+        self.procedures = Procedures(plan.scenario)
+        #: calls of functions that have not run, in order, and how many there were
+        self.asked: list[FunctionCall] = []
+        self.calls = 0
         #: where a rank waits again for a message's work: its place
         self.again: list[tuple[int, tuple[int, tuple[int, ...]]]] = []
         #: messages that met although their tags differ: send and receive
@@ -223,6 +237,8 @@ class Simulation:
                 truncated=rank in plan.scenario.truncated,
             )
             state.initial = {name: snapshot(process, name) for name in sorted(process.held)}
+            if self.procedures:
+                process.pauses = partial(self._pauses, state)
             self.ranks.append(state)
             self._ready.append(state)
 
@@ -295,10 +311,14 @@ class Simulation:
                     self.apply(state, effects)
                     if not effects or effects[-1].__class__ not in _STOPS:
                         state.racing = buffers.check(state, call)
+                        if self.asked and not isinstance(operation, Local | Waiting):
+                            self._race_with_calls(state, call)
                         self.apply(state, _rule_of(operation.__class__)(self, state, call))
-            if self.streams.advance() or self._choose_message():
+            choose = self._choose_turn if self.procedures else self._choose_message
+            if self.streams.advance() or choose():
                 continue
             if self.cut or not self._give_up():
+                self._depart()
                 return self
 
     def _next(self, state: RankState) -> Call | None:
@@ -307,6 +327,10 @@ class Simulation:
             return None
         self.ledger.step(state.call.step.mark if state.call else None)
         call = next(state.walker, None)
+        if isinstance(call, Upcoming):
+            departs = isinstance(call.step.operation, Departure)
+            state.state, state.pausing = ("departing" if departs else "paused"), call.step
+            return None
         buffers.note_reads(state, call)
         state.call = call
         if call is None:
@@ -514,6 +538,131 @@ class Simulation:
             self.crossed.append((send, receive))
         self.apply(self.ranks[receive.rank], message.deliver(send, receive))
 
+    # ------------------------------------------------------------------ calls of functions
+
+    def _pauses(self, state: RankState, step: Step) -> bool:
+        """Whether it matters what functions of other ranks do before a step of a rank."""
+        if isinstance(step.operation, Departure) or self.procedures.is_open(state.rank, step):
+            return True
+        if not isinstance(step.operation, Waiting):
+            return False
+        written = self.procedures.written(state.rank)
+        return any(not written.isdisjoint(each.names) for each in state.flying)
+
+    def _lingers(self, state: RankState) -> bool:
+        """Whether functions may run after a step is done and before the rank looks at its result.
+
+        A rank whose tensor another one changes may not have returned yet when that goes on.
+        """
+        call = state.call
+        assert call is not None
+        return bool(self.procedures) and self.procedures.is_open(state.rank, call.step)
+
+    def _ask(self, state: RankState, effect: Ask) -> None:
+        """Let a call arrive; its function runs when its turn comes, at once where no step minds."""
+        call = state.call
+        assert call is not None
+        function = self.plan.scenario.functions[effect.function]
+        taint = buffers.RACED if state.racing else state.misread or find_taint(state.process, call)
+        work = self._work(state, call)
+        work.begun = True
+        self.calls += 1
+        asked = FunctionCall(
+            rank=state.rank,
+            call=call,
+            time_s=state.clock_s,
+            to=effect.to,
+            function=function,
+            given=frozen(call.entry.arguments.get("args") or []),
+            order=self.calls,
+            tainted=taint,
+        )
+        work.hold([asked])
+        self.asked.append(asked)
+        asked.late = procedure.is_late(asked)
+        if asked.late:
+            asked.done_s = state.clock_s + function.takes_s
+        if asked.keeps:
+            self.apply(state, procedure.doubt(asked))
+        if call.asynchronous:
+            self._return(state, work)
+        self._race_with_steps(asked)
+        if not self.procedures.clashes(asked.to, function):
+            self._perform(asked)
+        self._go_on(state)
+
+    def _perform(self, asked: FunctionCall) -> None:
+        """Run a function on its rank."""
+        state = self.ranks[asked.to]
+        self.asked.remove(asked)
+        if state.state == "died":
+            return
+        asked.performed = True
+        result = procedure.perform(state, asked)
+        asked.value, asked.failure = result.value, result.failure
+        if result.refused and result.failure is not None:
+            self.findings.append(name_failed(asked, result.failure))
+        for name, cause in state.process.undefined_reads:
+            buffers.note_undefined_read(state, asked.call, name, cause)
+        state.process.undefined_reads.clear()
+        if asked.raced:
+            for name in asked.function.writes & state.process.held:
+                state.process.undefined[name] = buffers.RACED
+        if self.reads is not None:
+            whole = frozenset(asked.function.sets) - asked.function.parts.keys()
+            reads, writes = (
+                frozenset((asked.to, name) for name in names)
+                for names in (asked.function.reads, whole)
+            )
+            self.accesses.append((reads, writes))
+        if asked.done_s is None:
+            asked.done_s = asked.time_s + asked.function.takes_s
+            self._wake(self.ranks[asked.rank])
+
+    def _race_with_steps(self, asked: FunctionCall) -> None:
+        """Find steps of the called rank that have in use what a function touches."""
+        state = self.ranks[asked.to]
+        for access in list(procedure.collide(state, asked)):
+            asked.raced = True
+            self.findings.append(name_touch(state, asked, access))
+            buffers.spoil(state, access)
+
+    def _race_with_calls(self, state: RankState, call: Call) -> None:
+        """Find calls that have arrived and whose functions touch what a step is about to use."""
+        work = Work(rank=state.rank, call=call, start_s=state.clock_s, at=-1, number=-1)
+        for asked in [each for each in self.asked if each.to == state.rank]:
+            for access in list(procedure.touches(state, asked, buffers.uses(state, work))):
+                asked.raced = state.racing = True
+                self.findings.append(name_touch(state, asked, access))
+                state.raced |= access.names
+
+    def _give_results(self, state: RankState, call: Call, works: tuple[Work, ...]) -> None:
+        """Hold what the function of a call returned, where a step names it."""
+        for name in output_of(call.step.arguments):
+            asked = works[0].posts[0] if works and works[0].posts else None
+            if not isinstance(asked, FunctionCall) or asked.value is None:
+                continue
+            if isinstance(asked.value, Undefined):
+                state.process.scope.setdefault(name, None)
+                state.process.undefined[name] = asked.value
+            else:
+                state.process.hold(name, frozen(asked.value))
+            place = (state.rank, name)
+            self.brought.add(place)
+            if self.reads is not None:
+                self.accesses.append((NOTHING, frozenset({place})))
+
+    def _depart(self) -> None:
+        """Let the ranks that have come to their end leave the RPC world, where none is blocked."""
+        departing = [state for state in self.ranks if state.state == "departing"]
+        stays = self.cut or any(state.state == "blocked" for state in self.ranks)
+        for state in departing:
+            state.state = "finished"
+            if not stays:
+                call = next(state.walker)
+                state.call = call
+                self.record(state, call, start_s=state.clock_s)
+
     def _wait(self, state: RankState, effect: Await) -> None:
         call = state.call
         assert call is not None
@@ -661,6 +810,7 @@ class Simulation:
 
     _ways: ClassVar[Mapping[type[Any], Callable[[Simulation, RankState, Any], None]]] = {
         Abandon: _abandon,
+        Ask: _ask,
         Begin: _begin,
         Create: _create,
         Deny: _deny,
@@ -688,6 +838,9 @@ class Simulation:
         """Complete the call that the rank is in, if nothing blocks it; whether it goes on."""
         if state.state != "blocked" or not all(work.done for work in state.waiting):
             return False
+        if self._lingers(state):
+            state.state = "lingering"
+            return False
         state.state = "ready"
         return self._complete(state)
 
@@ -697,7 +850,7 @@ class Simulation:
         assert call is not None
         works, state.waiting = state.waiting, ()
         start_s = state.clock_s
-        late = waiting.exceed(works)
+        late = waiting.exceed(works) or self._fail(call, works, start_s)
         if late is not None:
             self._raise(state, late)
             return state.state == "ready"
@@ -713,8 +866,20 @@ class Simulation:
             if len(stored) == 1
             else tuple(sorted({name for _, names in stored for name in names}))
         )
+        if self.calls:
+            self._give_results(state, call, works)
+            written = tuple(sorted({*written, *output_of(call.step.arguments)}))
         self.record(state, call, start_s=start_s, written=written, slack=slack)
         return True
+
+    def _fail(self, call: Call, works: tuple[Work, ...], start_s: float) -> Raise | None:
+        """Return what a rank raises that waits for calls of functions, or None."""
+        for work in works if self.calls else ():
+            if work.posts and isinstance(work.posts[0], FunctionCall):
+                found = procedure.overdue(work, call, start_s)
+                if found is not None:
+                    return found
+        return None
 
     def _store(self, state: RankState, work: Work, names: tuple[str, ...]) -> dict[str, Any]:
         """Store what a work brought into the names that it may write; returns bounds."""
@@ -790,18 +955,79 @@ class Simulation:
         raced = look(state, call, observed)
         if self.reads is not None and call.step.expect is not None:
             self.accesses.append(self.reads.find_stated(state.rank, call.step))
+        if written is None:
+            written = call.targets
+        if self.procedures:
+            written = self._shown(state, call, written)
         state.add_event(
             call,
             start_s,
             end_s=state.clock_s,
-            written=call.targets if written is None else written,
+            written=written,
             slack=slack or {},
             said=said,
             observed=observed,
             raced=raced,
         )
 
+    def _shown(self, state: RankState, call: Call, written: tuple[str, ...]) -> tuple[str, ...]:
+        """Return what a step may have stored into, and what functions may have by its end."""
+        departs = isinstance(call.step.operation, Departure)
+        procedures, rank = self.procedures, state.rank
+        shown = procedures.written(rank) if departs else procedures.shown(rank, call.step)
+        return tuple(sorted({*written, *(shown & state.process.held)}))
+
     # ------------------------------------------------------------------ what is left open
+
+    def _choose_turn(self) -> bool:
+        """Let a function run, a rank take its next step, or a receive take a message.
+
+        What it is follows from the order that is tried.
+        """
+        options = [
+            Turn(rank=asked.to, asked=asked)
+            for asked in self.asked
+            if self.ranks[asked.to].state != "died"
+        ]
+        options += [
+            Turn(rank=state.rank, step=state.pausing if state.state == "paused" else _step(state))
+            for state in self.ranks
+            if state.state in {"paused", "lingering"}
+        ]
+        options += [
+            Turn(rank=receive.rank, pair=pair)
+            for receive, candidates in self.mailbox.open()
+            for pair in self._pairs(receive, candidates)
+        ]
+        if not options:
+            return self._meet_held_back()
+        chosen = self._choose(options)
+        if chosen is None:
+            self.cut = True
+            return False
+        self.choices.append(
+            TurnChoice(
+                options=tuple(options),
+                chosen=chosen,
+                mark=len(self.accesses),
+                posted=self.mailbox.count,
+                asked=self.calls,
+            )
+        )
+        self._take(options[chosen])
+        return True
+
+    def _take(self, turn: Turn) -> None:
+        """Let one thing happen."""
+        if turn.pair is not None:
+            self.pass_on(*turn.pair)
+        elif turn.asked is not None:
+            self._perform(turn.asked)
+        else:
+            state = self.ranks[turn.rank]
+            lingers, state.state = state.state == "lingering", "ready"
+            if not lingers or self._complete(state):
+                self._ready.append(state)
 
     def _choose_message(self) -> bool:
         """Let the next receive from anyone take one of the messages that can really reach it.
@@ -830,7 +1056,10 @@ class Simulation:
             )
             self.pass_on(*options[chosen])
             return True
-        # a specific receive that an earlier receive from anyone had held back
+        return self._meet_held_back()
+
+    def _meet_held_back(self) -> bool:
+        """Let a receive that names its sender take what an earlier one from anyone held back."""
         for receive in self.mailbox.receives:
             partner = self.mailbox.partner_of(receive)
             if partner is not None:
@@ -846,7 +1075,7 @@ class Simulation:
             if named is not None:
                 yield send, named
 
-    def _choose(self, options: list[tuple[Posted, Posted]]) -> int | None:
+    def _choose(self, options: Sequence[Any]) -> int | None:
         at = len(self.choices)
         if at < len(self.schedule):
             return self.schedule[at]
@@ -873,6 +1102,11 @@ class Simulation:
                 post.work = None
                 if isinstance(post, Posted) and post.message.sends:
                     post.partner = None
+
+
+def _step(state: RankState) -> Step:
+    assert state.call is not None
+    return state.call.step
 
 
 def _any(bound: Any) -> bool:
@@ -902,6 +1136,11 @@ def _send(_: Simulation, __: RankState, call: Call) -> Sequence[Effect]:
     return message.post(call, call.operation)
 
 
+def _call_on(_: Simulation, __: RankState, call: Call) -> Sequence[Effect]:
+    assert isinstance(call.operation, RemoteCall)
+    return procedure.ask(call, call.operation)
+
+
 def _await(_: Simulation, state: RankState, call: Call) -> Sequence[Effect]:
     assert isinstance(call.operation, Waiting)
     return waiting.wait(state, call, call.operation)
@@ -923,6 +1162,7 @@ _SHAPES: tuple[tuple[type[Operation], Rule], ...] = (
     (Waiting, _await),
     (GroupCreation, _make),
     (Compound, _act),
+    (RemoteCall, _call_on),
 )
 
 #: with one of these as the last effect, a call that was checked does nothing else

@@ -14,6 +14,7 @@ from torch_scenarios.operations.base import (
     Local,
     Operation,
     PointToPoint,
+    RemoteCall,
     Waiting,
 )
 
@@ -21,6 +22,7 @@ SHAPES: tuple[tuple[type[Operation], str], ...] = (
     (Collective, "Collectives: every member of the group takes part"),
     (PointToPoint, "Messages between two ranks"),
     (Waiting, "Waiting for asynchronous work"),
+    (RemoteCall, "Calls of functions on another rank"),
     (GroupCreation, "Groups"),
     (Compound, "Several calls in one: tensors on device meshes"),
     (Local, "Local steps: no other rank is concerned"),

@@ -27,20 +27,23 @@ from torch_scenarios.model.scenario import RaiseSpec, Step
 from torch_scenarios.model.trace import Failure
 from torch_scenarios.operations.base import (
     Compound,
+    Departure,
     Ending,
     GroupCreation,
     Issued,
     Local,
     Operation,
     PremulSum,
+    RemoteCall,
     Waiting,
 )
-from torch_scenarios.operations.wait import find_work
+from torch_scenarios.operations.wait import find_work, output_of
 from torch_scenarios.strategies import Model
 from torch_scenarios.strategies.real import Real, recorder
 from torch_scenarios.vocabulary import WORLD
 from torch_scenarios.worker import device
 from torch_scenarios.worker.board import Board, Copies, Site, TakenStep, is_large
+from torch_scenarios.worker.calls import Service
 from torch_scenarios.worker.device import Completion
 from torch_scenarios.worker.world import UNCONNECTED, World
 
@@ -231,7 +234,10 @@ Act: TypeAlias = Callable[[], tuple[str, ...]]
 @cache
 def shape_of(operation: type[Operation]) -> type[Operation]:
     """Return which of the shapes an operation has that are not taken alike."""
-    shapes: tuple[type[Operation], ...] = (Local, Waiting, GroupCreation, Compound)
+    shapes: tuple[type[Operation], ...] = (
+        *(Local, Waiting, GroupCreation, Compound),
+        *(RemoteCall, Departure),
+    )
     return next((shape for shape in shapes if issubclass(operation, shape)), Operation)
 
 
@@ -274,13 +280,33 @@ class Acts:
         if shape is Local:
             return self._locally(call, operation)
         if shape is Waiting:
-            return self._make_wait(operation.handles(call.entry))
+            return self._make_wait(call, operation.handles(call.entry))
+        if shape is RemoteCall:
+            return self._asking(call, operation)
+        if shape is Departure:
+            return self._departing
         if shape is GroupCreation:
             return lambda: self._create(call, operation)
         if shape is Compound:
             return lambda: self._together(call, operation)
         made = self._bound(call, late)
-        return self._make_start(call, made) if call.asynchronous else _doing(made, call.targets)
+        if call.asynchronous:
+            return self._make_start(call, made)
+        if self._world.calls is not None:
+            made = self._letting(made)
+        return _doing(made, call.targets)
+
+    @property
+    def service(self) -> Service | None:
+        """The rank's part in the RPC world, where its scenario has one."""
+        return self._world.calls
+
+    def showing(self, call: Call, late: Mapping[str, str]) -> Act:
+        """Return what a call does, which also names what functions may have stored meanwhile."""
+        act, service = self.act(call, late), self.service
+        if service is None:
+            return act
+        return lambda: tuple(sorted({*act(), *service.shown(call)}))
 
     def stores(self, call: Call) -> tuple[str, ...]:
         """Return what a call, or the work it awaits, may have stored into before it raised."""
@@ -334,7 +360,7 @@ class Acts:
 
         def act() -> tuple[str, ...]:
             if duration_s > 0:
-                time.sleep(duration_s)
+                self._world.letting(lambda: time.sleep(duration_s))
             if operation.calls_torch:
                 operation.execute(self._world.dist, convert(self._world, call))
             operation.run(process, entry)
@@ -355,16 +381,51 @@ class Acts:
 
         return act
 
-    def _make_wait(self, handles: tuple[str, ...]) -> Act:
+    def _make_wait(self, call: Call, handles: tuple[str, ...]) -> Act:
+        timeout_s = call.entry.arguments.get("timeout")
+        limit = () if timeout_s is None else (float(timeout_s),)
+
         def act() -> tuple[str, ...]:
             awaited = self._find_named(handles)
+            value = None
             for pending in awaited:
                 for work in pending.work if isinstance(pending.work, list) else (pending.work,):
-                    work.wait()
+                    value = self._world.letting(partial(work.wait, *limit))
                 pending.waited = True
-            return awaited[0].written if len(awaited) == 1 else _list_written(awaited)
+            written = awaited[0].written if len(awaited) == 1 else _list_written(awaited)
+            return (*written, *self._result(call, value))
 
         return act
+
+    def _asking(self, call: Call, operation: RemoteCall) -> Act:
+        """Call a function on another rank, and hold what it returns unless it is waited for."""
+        service = self._world.calls
+        assert service is not None
+        to, name = operation.asked(call.entry)
+        given = call.entry.arguments.get("args") or []
+        timeout_s = call.entry.arguments.get("timeout")
+        start = partial(service.ask, to, name, given, timeout_s, keeps=operation.keeps_there)
+        if call.asynchronous:
+            return self._make_start(call, start)
+        return lambda: self._result(call, service.letting(start().wait))
+
+    def _result(self, call: Call, value: Any) -> tuple[str, ...]:
+        """Hold what a function returned, where the step names it."""
+        names = output_of(call.step.arguments)
+        for name in names if value is not None else ():
+            self._process.assign(name, value)
+        return names
+
+    def _departing(self) -> tuple[str, ...]:
+        service = self._world.calls
+        assert service is not None
+        self._pending.clear()  # torch waits for references that a name keeps
+        service.letting(service.leave)
+        return ()
+
+    def _letting(self, made: Callable[[], Any]) -> Callable[[], Any]:
+        """Let functions of other ranks run while a call of torch's is under way."""
+        return lambda: self._world.letting(made)
 
     def _together(self, call: Call, operation: Compound) -> tuple[str, ...]:
         world = self._world
@@ -389,7 +450,8 @@ class Acts:
         group = operation.group(call.entry, world.plan.scenario.timeout_s)
         group = replace(group, key=f"{group.name}#{self._creations}")
         self._creations += 1
-        world.adopt(group, operation.execute(world.dist, convert(world, call)))
+        given = convert(world, call)
+        world.adopt(group, world.letting(lambda: operation.execute(world.dist, given)))
         self._process.join(group)
         return ()
 
@@ -584,7 +646,7 @@ class Stepping:
             goes_on = True
             try:
                 if act is None:
-                    act = acts.act(call, late)
+                    act = acts.showing(call, late)
                 written = act()
             except Ending:
                 raise
@@ -787,8 +849,24 @@ class Program:
         process, copies, initial = self._ready
         self._completion.begin()
         self._board.begin(initial)
-        ending = self._take_all(process, copies)
+        ending = self._serve_and_take(process, copies)
         return drain(self._board, self._world, self._failures) or ending
+
+    def _serve_and_take(self, process: Process, copies: Copies) -> str:
+        """Take every step, while others may call functions here; returns how the rank ended."""
+        service = self._world.calls
+        if service is None:
+            return self._take_all(process, copies)
+        service.broken = self._failures.broken
+        ending = ""
+        with service.turn:
+            service.serve(process)
+            try:
+                ending = self._take_all(process, copies)
+            finally:
+                if ending != "finished":
+                    service.arrive(early=True)
+        return ending
 
     def _create(self, creation: Creation) -> bool:
         """Create the groups of one entry of `groups:`; False where torch refuses."""

@@ -32,7 +32,7 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed
 
-from torch_scenarios.errors import LaunchError
+from torch_scenarios.errors import LaunchError, UnsupportedError
 from torch_scenarios.execution import backends
 from torch_scenarios.execution.backends import (
     carrier,
@@ -72,6 +72,7 @@ from torch_scenarios.execution.protocol import (
 from torch_scenarios.expressions.functions import TorchArrays
 from torch_scenarios.operations.base import Ending
 from torch_scenarios.worker.board import Board, Converter, FromDevice
+from torch_scenarios.worker.calls import Service
 from torch_scenarios.worker.device import completion_on
 from torch_scenarios.worker.frontend import BYE, BYE_S, INCONCLUSIVE, CommandLine, Frontend
 from torch_scenarios.worker.program import Broken, Pending, Program, plain_only
@@ -125,6 +126,8 @@ class Worker:
         self._watcher = Watcher(self._beside, rank, lifeline=lifeline, alone=alone, told=told)
         self._running: Running | None = None
         self._world: World | None = None
+        #: the part in the RPC world of the scenario before: it serves until the next one begins
+        self._calls: Service | None = None
         #: the work that names of the scenario keep
         self._pending: dict[str, Pending] = {}
         self._stderr = StandardError()
@@ -185,7 +188,9 @@ class Worker:
                     return
             except Exception as error:  # noqa: BLE001 -- whatever it is, the supervisor must know
                 if last or order.proof or not is_unconnected(error):
-                    mail.post(Unable(rank=self.rank, reason=self._reason(error)))
+                    lacks = isinstance(error, UnsupportedError)
+                    reason = self._reason(error)
+                    mail.post(Unable(rank=self.rank, reason=reason, unsupported=lacks))
                     return
                 start.meet(failed=True)
                 continue
@@ -292,7 +297,10 @@ class Worker:
         device = self._device(order)
         self._world = world = World(torch, order.plan, self.rank, device)
         world.folder = order.folder.path if order.folder else None
+        if self._calls is not None:
+            self._calls.drop()
         world.start(dist.PrefixStore(prefix, self._line.groups), order.backend)
+        self._calls = world.calls
         return world
 
     def _device(self, order: Assignment) -> torch.device:
@@ -317,7 +325,7 @@ class Worker:
             world.drop(self._reaper, works, poison=poison)
 
     def _reason(self, error: Exception) -> str:
-        if isinstance(error, LaunchError):
+        if isinstance(error, LaunchError | UnsupportedError):
             return str(error)
         words = lack_of(str(error)) if isinstance(error, OSError | RuntimeError) else None
         return f"rank {self.rank} could not run it: {words or f'{type(error).__name__}: {error}'}"

@@ -6,13 +6,14 @@ import queue
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
-from torch_scenarios.errors import LaunchError
+from torch_scenarios.errors import LaunchError, UnsupportedError
 from torch_scenarios.execution import backends, flight_recorder
 from torch_scenarios.execution.backends import kind_of
 from torch_scenarios.execution.protocol import BEGUN, Store, await_key
@@ -20,6 +21,9 @@ from torch_scenarios.model.plan import Creation, Plan
 from torch_scenarios.operations.base import Group
 from torch_scenarios.vocabulary import WORLD
 from torch_scenarios.worker import device
+from torch_scenarios.worker.calls import Service, calls_functions
+
+T = TypeVar("T")
 
 # -------------------------------------------------------------------------------------------------
 # What a call that torch refused leaves open in NCCL, and how it is closed.
@@ -142,6 +146,8 @@ class World:
         #: device meshes, by the names that an author uses
         self._meshes: dict[str, Any] = {}
         self._aborted = False
+        #: this rank's part in the RPC world, where functions are called
+        self.calls: Service | None = None
         #: a call failed in NCCL itself, and what that leaves in torch cannot be told
         self.spoilt = False
         #: seconds that it took to make the world's own group
@@ -169,6 +175,16 @@ class World:
         self.made_s = time.monotonic() - began_s
         self._keep(WORLD, dist.group.WORLD)
         self._tell_ranks(dist.group.WORLD)
+        if calls_functions(self.plan):
+            if self.device.type != "cpu":
+                message = "functions are called on tensors of the CPU alone: run it on gloo"
+                raise UnsupportedError(message)
+            self.calls = Service(self.torch, self.plan, self.rank, store)
+            self.calls.start()
+
+    def letting(self, call: Callable[[], T]) -> T:
+        """Make a call that waits for others, or sleeps; functions of theirs may run meanwhile."""
+        return call() if self.calls is None else self.calls.letting(call)
 
     def take_device(self) -> None:
         """Make the world's device the current one of the thread that calls."""

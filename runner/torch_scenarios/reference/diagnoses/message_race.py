@@ -1,4 +1,4 @@
-"""`message_race`: a receive from anyone whose orders of arrival end differently.
+"""`message_race`: a receive from anyone, or calls of functions, whose orders end differently.
 
 Found by :mod:`torch_scenarios.reference.schedules`, which tries every order.
 """
@@ -10,12 +10,16 @@ from torch_scenarios.errors import diagnosis
 EXPLANATIONS = (
     diagnosis(
         "message_race",
-        "After a receive from anyone two orders of arrival end differently.",
+        "Two orders in which messages or calls arrive end differently.",
         "A `recv` without `src` takes the message that is there first; two senders may win on "
         "different days. It is a race where the outcome, or a value at the end, depends on that. "
         "What the last message leaves in the buffer of such a receive is not a race where nothing "
-        "reads or states it afterwards; and values within the tolerance of their dtype are equal.",
-        "name the source, or make the result independent of the order of arrival.",
+        "reads or states it afterwards; and values within the tolerance of their dtype are equal. "
+        "A function that another rank calls runs next to the steps of its rank, at any time from "
+        "the arrival of the call on: it is a race where its order with a step, or with another "
+        "function, shows in the end.",
+        "name the source, let a barrier order calls and steps, or make the result independent of "
+        "the order of arrival.",
         """\
 world_size: 3
 tensors:

@@ -11,7 +11,7 @@ from torch_scenarios.model.trace import Failure
 from torch_scenarios.operations.base import PointToPoint, Waiting
 from torch_scenarios.operations.wait import find_work
 from torch_scenarios.reference.effects import Abandon, Await, Effect, Open, Raise
-from torch_scenarios.reference.matching import Creating, Joining, Post, Posted, Work
+from torch_scenarios.reference.matching import Creating, FunctionCall, Joining, Post, Posted, Work
 from torch_scenarios.reference.rules import rule
 from torch_scenarios.reference.rules.call import LOST_KINDS, STUCK_KINDS, WAITING_KINDS, expect
 from torch_scenarios.reference.rules.words import name_second_wait
@@ -85,6 +85,8 @@ def exceed(works: Sequence[Work]) -> Raise | None:
         if work.refusal is not None:
             failure = Failure(kinds=(work.refusal.kind,), message=work.refusal.message)
             return Raise(failure, work.start_s)
+        if work.posts and isinstance(work.posts[0], FunctionCall):
+            continue  # of calls of functions the rules are their own
         timeout_s = timeout_of(work.call)
         for post in work.posts:
             if isinstance(post, Creating):

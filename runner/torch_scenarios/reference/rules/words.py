@@ -11,7 +11,8 @@ from torch_scenarios.expressions.values import Expression, children
 from torch_scenarios.model.process import Call
 from torch_scenarios.model.scenario import steps_of
 from torch_scenarios.operations.base import Collective, Compound, Disagreement, Refusal
-from torch_scenarios.reference.matching import Joining, Meeting, Posted, Work
+from torch_scenarios.reference.matching import FunctionCall, Joining, Meeting, Posted, Work
+from torch_scenarios.reference.state import InFlightAccess as Access
 from torch_scenarios.reference.state import RankState, Run
 from torch_scenarios.reference.symptoms import Symptom, clip, odd_first, several
 
@@ -112,6 +113,38 @@ def name_unequal(state: RankState, call: Call, operation: Compound) -> Symptom |
     )
     kind = f"not_equivalent:{unequal.model}"
     return _of_call("not_equivalent", state, call, clause, kind=kind)
+
+
+def name_touch(state: RankState, asked: FunctionCall, access: Access) -> Symptom:
+    """Say that a function may touch a tensor while a step of its rank has it in use."""
+    call, user = asked.call, access.work.call
+    names = ", ".join(sorted(access.names)) or "a tensor"
+    touches = f", and `{asked.function.name}` touches {names} on rank {state.rank}"
+    return Symptom(
+        name="buffer_race",
+        clauses=(
+            Clause(f"rank {asked.rank} calls `{call.label}`", call.mark, touches),
+            Clause(f"`{user.label}`", user.mark, " may still use it", joint=" while "),
+        ),
+        index=min(call.step.index, user.step.index),
+        iteration=call.iteration,
+        ranks=tuple(sorted({asked.rank, state.rank})),
+        kind=f"race:{user.step.index}",
+    )
+
+
+def name_failed(asked: FunctionCall, message: str) -> Symptom:
+    """Say why torch refuses what a function does."""
+    call = asked.call
+    where = f"rank {asked.rank} in `{call.label}`"
+    return Symptom(
+        name="invalid_argument",
+        clauses=(Clause(where, call.mark, f": {message}"),),
+        kind=f"invalid_argument:{call.step.index}",
+        index=call.step.index,
+        iteration=call.iteration,
+        ranks=(asked.rank,),
+    )
 
 
 def name_refusal(run: Run, state: RankState, call: Call, refusal: Refusal) -> Symptom:

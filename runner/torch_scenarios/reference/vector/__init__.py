@@ -29,7 +29,7 @@ from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import steps_of
 from torch_scenarios.model.trace import Trace
 from torch_scenarios.model.traits import Traits
-from torch_scenarios.operations.base import Collective
+from torch_scenarios.operations.base import Collective, RemoteCall
 from torch_scenarios.reference.backends import Made
 from torch_scenarios.reference.vector.cohort import Beyond, leave
 from torch_scenarios.reference.vector.engine import Sweep, Turns
@@ -121,8 +121,9 @@ def police(plan: Plan) -> None:
     scenario = plan.scenario
     if scenario.objects or any(creation.refused is not None for creation in plan.creations):
         leave("objects, or a group that is refused")
-    if scenario.models:
-        leave("models")
+    calls = any(isinstance(step.operation, RemoteCall) for step in steps_of(scenario.steps))
+    if scenario.models or calls:
+        leave("models, or calls of functions on other ranks")
     steps = steps_of(scenario.steps)
     variables = [step.variable for step in steps if step.variable is not None]
     names = {*scenario.tensors, *plan.introduced}
