@@ -231,11 +231,11 @@ def _collide(state: RankState, call: Call, memory: tuple[Any, ...], *, writes: b
     raced = False
     near = state.flying.near(memory)
     state.ledger.account.spend(LOOK_WORK * len(near), call.step.mark)
-    for flight in near:
-        if clash(writes, flight.writes) and overlap(flight.memory, memory):
+    for access in near:
+        if clash(writes, access.writes) and overlap(access.memory, memory):
             raced = True
             state.ledger.account.spend(RACE_WORK, call.step.mark)
-            _race(state, call, flight)
+            _race(state, call, access)
     return raced
 
 
