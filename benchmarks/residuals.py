@@ -59,17 +59,17 @@ def _rows() -> Iterator[tuple[str, str, int, int, str, str]]:
             if not sets[name].get("waited"):
                 found = max(found, times.launch)  # calls in a row
             text = f"{log(time / found):.4f}"
-            yield machine.kind, collective, nodes, size, text, _source(sets[name])
+            yield machine.kind, collective, nodes, size, text, project_of(sets[name])
     for (name, collective, nodes), rows in tables.items():
         if len(rows) < LONG:
             continue
         table = Table.of(rows[::2], "every other row")
         for wide, time in rows[1:-1:2]:
             ratio = f"{log(time / float(np.asarray(table.at(wide)))):.4f}"
-            yield "table", collective, nodes, int(wide), ratio, _source(sets[name])
+            yield "table", collective, nodes, int(wide), ratio, project_of(sets[name])
 
 
-def _source(text: dict[str, str]) -> str:
+def project_of(text: dict[str, str]) -> str:
     """Return who published a set: what one project measured errs together."""
     return text["source"].partition(",")[0].partition(" ")[0]
 

@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import csv
-from math import exp
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from benchmarks import residuals as written
+from benchmarks.folds import coverage, fitted, folds, measured_rows
 from torch_scenarios.cost.collectives import CollectiveTimes, hops
 from torch_scenarios.cost.forecast import forecast, forecast_lines
-from torch_scenarios.cost.intervals import COMPARED, TABLE, among, interval, residuals
+from torch_scenarios.cost.intervals import COMPARED, TABLE, interval
 from torch_scenarios.cost.topology import presets, read_topology, topology
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.model.traffic import Enter, Traffic
 
 
-def test_80_percent_of_the_rows_of_a_set_left_out_are_in_the_interval_of_the_others() -> None:
-    rows = residuals()
-    inside = asked = 0
-    for group in {row.group for row in rows}:
-        others = [row for row in rows if row.group != group]
-        for row in (each for each in rows if each.group == group):
-            found = among(others, row.kind, row.collective, row.nodes, row.size)
-            if found is not None:
-                asked += 1
-                inside += found.low <= exp(row.log_ratio) <= found.high
-    assert asked > 1000
-    assert 0.8 <= inside / asked <= 0.97  # nor so wide that it says nothing
+@pytest.mark.parametrize("alike", [True, False])
+def test_80_percent_of_the_rows_of_projects_left_out_of_every_fit_are_in_their_interval(
+    *, alike: bool
+) -> None:
+    inside, asked = coverage(folds(), alike=alike)
+    assert asked > 400
+    assert 0.77 <= inside / asked <= 0.89  # nor so wide that it says nothing
+
+
+def test_a_fold_fits_without_the_rows_of_its_project() -> None:
+    rows = [row for row in measured_rows() if row.compared.kind == "h100-8x400g"]
+    others = [row for row in rows if row.compared.group != rows[0].compared.group]
+    slower = [replace(row, measured=3 * row.measured) for row in others]
+    one, two = fitted(others), fitted(slower)
+    assert one.factors["nvls"] == pytest.approx(1.15, abs=0.15)
+    assert two.factors["nvls"] > 2 * one.factors["nvls"]
 
 
 def test_intervals_are_narrow_where_machines_agree() -> None:

@@ -4,8 +4,8 @@
 (what one project published; `compared/sets.yaml` has the logs, and where they are from). Of a case
 those rows count that are of the same kind of machine, the nearer the more: in bytes, in nodes, by
 the collective. Rows of one set err together, so that sets are compared and not rows: their means
-have a mean and a spread, and a next set is expected within both. At least 80 % of the rows of a set
-that was left out fall into the interval that the other sets give (tests/unit/test_intervals.py).
+have a mean and a spread, and a next set is expected within both. About 80 % of the rows of a
+project that took part in no constant fall into it (benchmarks/folds.py).
 """
 
 from __future__ import annotations
@@ -26,9 +26,6 @@ OCTAVES, DOUBLINGS = 3.0, 1.5
 OTHER, FARTHEST = 0.8, 2.2
 #: distance of a row of another kind of machine, which is asked where no row is of the kind itself
 OTHER_KIND = 1.0
-#: spreads of logarithms that are expected before any set is seen: of sets below 64 MiB and from
-#: there on, of rows within one
-OF_SMALL, OF_LARGE, OF_ROWS = 0.30, 0.14, 0.08
 LARGE = 2.0**26
 #: the kind of rows that a table of the same log is asked for
 TABLE = "table"
@@ -36,6 +33,8 @@ TABLE = "table"
 EXPECTED = 2.0
 #: half the width of 80 % of a normal distribution, in standard deviations
 WIDTH = 1.2816
+#: the same of tables, whose few outliers make a deviation that most rows are well within
+WIDTH_OF_TABLES = 0.6
 
 
 class ComparedRow(Struct, frozen=True):
@@ -47,6 +46,23 @@ class ComparedRow(Struct, frozen=True):
     size: float
     log_ratio: float
     group: str
+
+
+class Spread(Struct, frozen=True):
+    """What is expected of logarithms before any set is seen: how far sets, and rows, are apart.
+
+    `width` is half of what 80 % of them are within, in standard deviations.
+    """
+
+    sets: float
+    rows: float
+    width: float = WIDTH
+
+
+#: below 64 MiB, and from there on, of the kind of machine itself; of other kinds; of tables
+SMALL, LARGE_ONES = Spread(0.30, 0.08), Spread(0.14, 0.08)
+SMALL_OF_OTHERS, LARGE_OF_OTHERS = Spread(0.60, 0.08), Spread(0.28, 0.08)
+OF_TABLES = Spread(0.05, 0.03, WIDTH_OF_TABLES)
 
 
 class Interval(Struct, frozen=True):
@@ -90,15 +106,24 @@ def among(
 ) -> Interval | None:
     """Return the interval that some rows give for a case; None where none of them is like it."""
     own = [row for row in rows if row.kind == kind]
-    found = _of(own, collective, nodes, size, 0.0)
-    if found is not None or kind == TABLE:
+    if kind == TABLE:
+        return _of(own, collective, nodes, size, OF_TABLES)
+    is_large = size >= LARGE
+    found = _of(own, collective, nodes, size, LARGE_ONES if is_large else SMALL)
+    if found is not None:
         return found
     others = [row for row in rows if row.kind not in {kind, TABLE}]
-    return _of(others, collective, nodes, size, OTHER_KIND)
+    expected = LARGE_OF_OTHERS if is_large else SMALL_OF_OTHERS
+    return _of(others, collective, nodes, size, expected, OTHER_KIND)
 
 
 def _of(
-    rows: Iterable[ComparedRow], collective: str, nodes: int, size: float, begin: float
+    rows: Iterable[ComparedRow],
+    collective: str,
+    nodes: int,
+    size: float,
+    expected: Spread,
+    begin: float = 0.0,
 ) -> Interval | None:
     sets: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
@@ -117,18 +142,17 @@ def _of(
     nearest, total = max(weights), sum(weights)
     middle = sum(w * mean for w, mean in zip(weights, means, strict=True)) / total
     apart = sum(w * (mean - middle) ** 2 for w, mean in zip(weights, means, strict=True))
-    expected = OF_LARGE if size >= LARGE else OF_SMALL
-    of_sets = (EXPECTED * expected**2 + apart) / (EXPECTED + total - nearest)
+    of_sets = (EXPECTED * expected.sets**2 + apart) / (EXPECTED + total - nearest)
     inside = [
         weight * (value - mean) ** 2
         for mean, each in zip(means, sets.values(), strict=True)
         for weight, value in each
     ]
     weighed = sum(weight for each in sets.values() for weight, _ in each)
-    of_rows = (OF_ROWS**2 + sum(inside)) / (1 + weighed)
+    of_rows = (expected.rows**2 + sum(inside)) / (1 + weighed)
     effective = total * total / sum(w * w for w in weights)
     unseen = 0.3 * sqrt(max(0.0, -log(nearest)))
-    half = WIDTH * sqrt(of_sets * (1 + 1 / effective) + of_rows + unseen**2)
+    half = expected.width * sqrt(of_sets * (1 + 1 / effective) + of_rows + unseen**2)
     count = sum(map(len, sets.values()))
     return Interval(exp(middle - half), exp(middle + half), count, len(sets), begin == 0)
 

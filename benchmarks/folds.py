@@ -1,0 +1,261 @@
+"""The intervals of forecasts on projects whose rows took no part in any constant.
+
+`python -m benchmarks.folds` leaves each project out in turn, with all of its sets: the constants
+that presets are fitted by (a factor by algorithm, what a hop between nodes and a peer take) are
+fitted anew to the rows of the others, and a kind of machine that no other project has measured gets
+the median of the other kinds' constants. It prints, for each project, how many of its rows are in
+the 80 % interval that the others give.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import product
+from math import exp, log
+
+import numpy as np
+import yaml
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from benchmarks.residuals import MOST_PEERS, project_of
+from torch_scenarios.cost.collectives import CollectiveTimes
+from torch_scenarios.cost.intervals import COMPARED, TABLE, ComparedRow, among, residuals
+from torch_scenarios.cost.topology import topology
+from torch_scenarios.model.traffic import Enter
+
+#: microseconds that a hop, and a peer, may take
+HOPS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 100.0)
+PEERS = (0.0, 1.0, 2.0, 3.0, 5.0, 7.0, 10.0)
+#: factors of an algorithm
+FACTORS = np.exp(np.arange(-0.3, 1.4, 0.02))
+
+
+class MeasuredRow(Struct, frozen=True, kw_only=True):
+    """A measured row, and what its forecast is made of: `base` times a factor, hops, and peers."""
+
+    compared: ComparedRow
+    algorithm: str
+    measured: float
+    least: float
+    base: float
+    hops: float
+    peers: float
+
+
+class Constants(Struct, frozen=True, kw_only=True):
+    """What is fitted of a kind of machine."""
+
+    factors: dict[str, float]
+    factor: float
+    hop: float
+    peer: float
+
+    def residual(self, row: MeasuredRow) -> float:
+        """Return the logarithm of what was measured over what these constants forecast."""
+        factor = self.factors.get(row.algorithm, self.factor)
+        time = factor * row.base + self.hop * row.hops + self.peer * row.peers
+        return log(row.measured / max(time, row.least))
+
+
+class Fold(Struct, frozen=True, kw_only=True):
+    """A project that is left out: its rows, and for each whether the kind was measured by others.
+
+    `inside` says for each whether it is in the interval of the others; those without one are not
+    among them.
+    """
+
+    project: str
+    rows: tuple[ComparedRow, ...]
+    alike: tuple[bool, ...]
+    inside: tuple[bool, ...]
+
+
+@cache
+def measured_rows() -> tuple[MeasuredRow, ...]:
+    """Return the rows of measured.csv with what their forecasts are made of."""
+    return tuple(_rows())
+
+
+def _rows() -> Iterator[MeasuredRow]:
+    sets = yaml.safe_load((COMPARED / "sets.yaml").read_text(encoding="utf-8"))
+    with (COMPARED / "measured.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            about, collective = sets[row["set"]], row["collective"]
+            ranks, size = int(row["ranks"]), float(row["bytes"])
+            if collective == "all_to_all" and ranks > MOST_PEERS:
+                continue
+            machine = topology(about["preset"])
+            plain = replace(machine, factor=1.0, factors={}, hop=0.0, peer=0.0)
+            called = {"all_to_all": "all_to_all_single"}.get(collective, collective)
+            entry = Enter(0, None, 0.0, called, "", size, tuple(range(ranks)))
+            base, hop, peer = (
+                CollectiveTimes(each, ranks).of(entry)
+                for each in (plain, replace(plain, hop=1.0), replace(plain, peer=1.0))
+            )
+            launch = CollectiveTimes(machine, ranks).launch
+            time = float(row["us"])
+            yield MeasuredRow(
+                compared=ComparedRow(
+                    machine.kind, collective, int(row["nodes"]), size, 0.0, project_of(about)
+                ),
+                algorithm=base.algorithm.partition(", ")[0],
+                measured=time,
+                least=0.0 if about.get("waited") else launch,
+                base=base.time,
+                hops=hop.time - base.time,
+                peers=peer.time - base.time,
+            )
+
+
+def fitted(rows: Sequence[MeasuredRow]) -> Constants:
+    """Return the constants that fit rows of one kind of machine best, by their logarithms.
+
+    Each project counts alike. No call takes less than `least`, which is what its host takes.
+    """
+    counts: dict[str, int] = {}
+    for row in rows:
+        counts[row.compared.group] = counts.get(row.compared.group, 0) + 1
+    weights = np.array([1 / counts[row.compared.group] for row in rows])
+    base, hops, peers, least, wanted = (
+        np.array([getattr(row, name) for row in rows])
+        for name in ("base", "hops", "peers", "least", "measured")
+    )
+    names = np.array([row.algorithm for row in rows])
+    best: tuple[float, Constants] | None = None
+    for hop, peer in product(HOPS if hops.any() else (0.0,), PEERS if peers.any() else (0.0,)):
+        added = hop * hops + peer * peers
+        total, factors = 0.0, {}
+        for name in dict.fromkeys(names.tolist()):
+            own = names == name
+            wrong = _errors(base[own], added[own], least[own], wanted[own], weights[own])
+            at = int(wrong.argmin())
+            total += float(wrong[at])
+            factors[str(name)] = float(FACTORS[at])
+        if best is None or total < best[0]:
+            middle = float(np.median(list(factors.values())))
+            best = total, Constants(factors=factors, factor=middle, hop=hop, peer=peer)
+    assert best is not None
+    return best[1]
+
+
+def _errors(
+    base: NDArray[np.float64],
+    added: NDArray[np.float64],
+    least: NDArray[np.float64],
+    wanted: NDArray[np.float64],
+    weights: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return how wrong each factor is on some rows."""
+    times = np.maximum(FACTORS[:, None] * base + added, least)
+    found: NDArray[np.float64] = (weights * np.log(wanted / times) ** 2).sum(axis=1)
+    return found
+
+
+@cache
+def folds() -> tuple[Fold, ...]:
+    """Return each project left out in turn."""
+    tables = [row for row in residuals() if row.kind == TABLE]
+    rows = measured_rows()
+    projects = sorted({row.compared.group for row in rows})
+    return tuple(_fold(project, rows, tables) for project in projects)
+
+
+def _fold(project: str, rows: Sequence[MeasuredRow], tables: Sequence[ComparedRow]) -> Fold:
+    others = [row for row in rows if row.compared.group != project]
+    by_kind: dict[str, list[MeasuredRow]] = {}
+    for row in others:
+        by_kind.setdefault(row.compared.kind, []).append(row)
+    known = {kind: fitted(each) for kind, each in by_kind.items()}
+    unseen = _median(list(known.values()))
+    seen = [
+        replace(row.compared, log_ratio=known[row.compared.kind].residual(row)) for row in others
+    ]
+    left = [
+        replace(row.compared, log_ratio=known.get(row.compared.kind, unseen).residual(row))
+        for row in rows
+        if row.compared.group == project
+    ]
+    left += [row for row in tables if row.group == project]
+    seen += [row for row in tables if row.group != project]
+    told: list[tuple[ComparedRow, bool, bool]] = []
+    for each in left:
+        found = among(seen, each.kind, each.collective, each.nodes, each.size)
+        if found is not None:
+            told.append((each, found.alike, found.low <= exp(each.log_ratio) <= found.high))
+    asked, alike, inside = zip(*told, strict=True)
+    return Fold(project=project, rows=asked, alike=alike, inside=inside)
+
+
+def _median(known: Sequence[Constants]) -> Constants:
+    """Return the constants of a kind that no one else has measured: what others have."""
+    names = dict.fromkeys(name for each in known for name in each.factors)
+    return Constants(
+        factors={
+            name: float(np.median([each.factors[name] for each in known if name in each.factors]))
+            for name in names
+        },
+        factor=float(np.median([each.factor for each in known])),
+        hop=float(np.median([each.hop for each in known])),
+        peer=float(np.median([each.peer for each in known])),
+    )
+
+
+def coverage(found: Sequence[Fold], *, alike: bool) -> tuple[int, int]:
+    """Return how many rows are inside, and of how many: of kinds others measured if `alike`."""
+    told = [
+        one
+        for fold in found
+        for one, same in zip(fold.inside, fold.alike, strict=True)
+        if same == alike
+    ]
+    return sum(told), len(told)
+
+
+#: bytes below which rows are of a size
+SIZES = (("below 64 KiB", 2.0**16), ("below 64 MiB", 2.0**26), ("from 64 MiB up", float("inf")))
+
+
+def table() -> Iterator[str]:
+    """Yield the table of cost.md: how far off rows are, and how many are in the interval."""
+    by_row: dict[tuple[str, str, int], list[bool]] = {}
+    for fold in folds():
+        for row, inside in zip(fold.rows, fold.inside, strict=True):
+            by_row.setdefault((row.kind, row.collective, _size(row)), []).append(inside)
+    fits: dict[tuple[str, str, int], list[ComparedRow]] = {}
+    for row in residuals():
+        fits.setdefault((row.kind, row.collective, _size(row)), []).append(row)
+    for key, rows in sorted(fits.items()):
+        logs = [row.log_ratio for row in rows]
+        mean = exp(sum(map(abs, logs)) / len(logs))
+        worst = exp(max(logs, key=abs))
+        projects = len({row.group for row in rows})
+        held = by_row.get(key, [])
+        told = f"{sum(held)} of {len(held)}" if held else "not asked"
+        yield (
+            f"| `{key[0]}` | {key[1]} | {SIZES[key[2]][0]} | {len(rows)}, {projects} "
+            f"| {mean:.2f} | {worst:.2f} | {told} |"
+        )
+
+
+def _size(row: ComparedRow) -> int:
+    return next(at for at, (_, most) in enumerate(SIZES) if row.size < most)
+
+
+def main() -> None:
+    """Print the table of the page, a line for each project, and the sums."""
+    print(*table(), sep="\n")
+    for fold in folds():
+        print(f"{fold.project}: {sum(fold.inside)} of {len(fold.inside)}")
+    for alike in (True, False):
+        inside, asked = coverage(folds(), alike=alike)
+        print(
+            f"{'alike' if alike else 'of other kinds'}: {inside} of {asked}, {inside / asked:.0%}"
+        )
+
+
+if __name__ == "__main__":
+    main()
