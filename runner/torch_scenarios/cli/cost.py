@@ -993,8 +993,8 @@ def _bench_lines(
         if "forecast" in row:
             told = row["forecast"]
             lines.append(
-                f"  forecast {microseconds(told['time_us'])}, {told['ratio']:.3g} of the minimum; "
-                f"{told['origin']}; known error: {told['error']}"
+                f"  forecast {microseconds(told['time_us'])}, {told['ratio']:.3g} of the "
+                f"minimum; {told['origin']}; known error: {told['error']}"
             )
     return lines
 

@@ -535,8 +535,8 @@ class _Watch:
             for rank in outside[:4]
         ]
         self._notice(
-            f"nothing has moved for {OUTSIDE_S:.0f} s: {'; '.join(told)}; the others wait in calls "
-            "(Ctrl-C ends the run with its verdict)"
+            f"nothing has moved for {OUTSIDE_S:.0f} s: {'; '.join(told)}; the others wait in "
+            "calls (Ctrl-C ends the run with its verdict)"
         )
 
     def _stacks(self, started: Mapping[int, int]) -> dict[int, str]:
