@@ -53,12 +53,12 @@ class Compared(Struct, frozen=True, eq=False):
 
     def __repr__(self) -> str:
         """Return the class and what is compared, by name."""
-        told = (
+        fields = (
             f"{name}={getattr(self, name)!r}"
             for name in self.__struct_fields__
             if name not in self.apart
         )
-        return f"{self.__class__.__qualname__}({', '.join(told)})"
+        return f"{self.__class__.__qualname__}({', '.join(fields)})"
 
 
 @cache

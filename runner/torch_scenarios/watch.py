@@ -358,9 +358,9 @@ class Changes:
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until something may have changed since the last call; False once time is over."""
-        told = self._event.wait(timeout_s)
+        changed = self._event.wait(timeout_s)
         self._event.clear()
-        return told
+        return changed
 
     def _tell(self, folders: Iterable[Path], recursive: bool, stop: threading.Event) -> None:  # noqa: FBT001 -- of a thread
         try:

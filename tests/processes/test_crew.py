@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from torch_scenarios.pipeline.parallel import EACH, WORTHWHILE, Crew
+from torch_scenarios.pipeline.parallel import EACH, WORTHWHILE, ProcessPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -37,10 +37,10 @@ MANY = range(5 * WORTHWHILE + 3)
 WORKERS = min(len(os.sched_getaffinity(0)), len(MANY) // EACH)
 
 
-def crew(
+def pool(
     *known: Callable[[int], object], most_s: float = MOST_S, ends_s: float | None = None
-) -> Crew:
-    return Crew(*known, most_s=most_s, ends_s=ends_s)
+) -> ProcessPool:
+    return ProcessPool(*known, most_s=most_s, ends_s=ends_s)
 
 
 def itself(order: int) -> Hashable:
@@ -48,7 +48,7 @@ def itself(order: int) -> Hashable:
 
 
 def given(
-    several: Crew,
+    several: ProcessPool,
     do: Callable[[int], R],
     orders: Sequence[int] = MANY,
     near: Callable[[int], Hashable] = itself,
@@ -79,7 +79,7 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 def test_results_come_in_the_order_of_the_orders() -> None:
-    with crew(square) as several:
+    with pool(square) as several:
         assert list(given(several, square)) == [square(order) for order in MANY]
 
 
@@ -87,7 +87,7 @@ def test_orders_of_a_second_kind_are_done_by_the_same_processes(forked: list[int
     def process(_: int) -> int:
         return os.getpid()
 
-    with crew(square, process) as several:
+    with pool(square, process) as several:
         assert list(given(several, square)) == [square(order) for order in MANY]
         assert set(given(several, process)) <= set(forked)
     assert len(forked) == WORKERS
@@ -103,7 +103,7 @@ def test_what_a_worker_has_read_is_asked_of_it() -> None:
     def is_known(order: int) -> bool:
         return order in known
 
-    with crew(read, is_known) as several:
+    with pool(read, is_known) as several:
         assert len(set(given(several, read))) == WORKERS
         found = list(given(several, is_known))
     # a worker that has nothing left takes what is another one's, from the end
@@ -114,7 +114,7 @@ def test_a_worker_without_work_takes_that_of_another() -> None:
     def process(_: int) -> int:
         return os.getpid()
 
-    with crew(process) as several:
+    with pool(process) as several:
         list(given(several, process, near=lambda _: None))  # all near to the one that was last
         found = Counter(given(several, process, near=lambda _: None))
     assert len(found) == WORKERS
@@ -126,13 +126,13 @@ def test_a_result_may_be_larger_than_a_pipe() -> None:
     def enlarged(order: int) -> bytes:
         return bytes([order]) * large
 
-    with crew(enlarged) as several:
+    with pool(enlarged) as several:
         assert list(given(several, enlarged)) == [bytes([order]) * large for order in MANY]
 
 
 def test_few_orders_stay_in_this_process(forked: list[int]) -> None:
     few = MANY[: WORTHWHILE - 1]
-    with crew(square) as several:
+    with pool(square) as several:
         assert list(given(several, square, few)) == [square(order) for order in few]
     assert forked == []
 
@@ -143,7 +143,7 @@ def test_few_orders_and_then_many_are_shared_with_what_is_known(forked: list[int
     def sum_of_known(order: int) -> int:
         return order + sum(known)
 
-    with crew(known.append, sum_of_known) as several:
+    with pool(known.append, sum_of_known) as several:
         list(given(several, known.append, [5, 7]))
         assert list(given(several, sum_of_known)) == [order + 12 for order in MANY]
     assert forked
@@ -153,7 +153,7 @@ def test_there_are_no_more_processes_than_there_is_to_do(
     forked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
-    with crew(square) as several:
+    with pool(square) as several:
         few = MANY[:WORTHWHILE]
         assert list(given(several, square, few)) == [square(order) for order in few]
         assert len(forked) == WORTHWHILE // EACH
@@ -166,7 +166,7 @@ def test_a_process_with_threads_is_not_forked(forked: list[int]) -> None:
     thread = threading.Thread(target=over.wait)
     thread.start()
     try:
-        with crew(square) as several:
+        with pool(square) as several:
             assert list(given(several, square)) == [square(order) for order in MANY]
     finally:
         over.set()
@@ -178,7 +178,7 @@ def test_an_exception_in_a_worker_is_the_caller_s() -> None:
     def divided(order: int) -> int:
         return 1 // (order - 30)
 
-    with pytest.raises(ZeroDivisionError), crew(divided) as several:
+    with pytest.raises(ZeroDivisionError), pool(divided) as several:
         list(given(several, divided))
 
 
@@ -188,7 +188,7 @@ def test_an_order_whose_worker_is_killed_is_lost_and_no_other_one() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return square(order)
 
-    with crew(die, square) as several:
+    with pool(die, square) as several:
         found = list(given(several, die))
         assert found == [LOST if order == 30 else square(order) for order in MANY]
         assert list(given(several, square)) == [square(order) for order in MANY]
@@ -199,7 +199,7 @@ def test_what_all_workers_leave_behind_is_lost() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         return 0
 
-    with crew(die) as several:
+    with pool(die) as several:
         assert list(given(several, die)) == [LOST] * len(MANY)
 
 
@@ -210,7 +210,7 @@ def test_leaving_early_ends_the_workers(tmp_path: Path) -> None:
             signal.pause()
         return 0
 
-    with crew(endless) as several:
+    with pool(endless) as several:
         assert next(given(several, endless)) == 0
     assert list(tmp_path.iterdir())
 
@@ -221,7 +221,7 @@ def test_a_worker_that_computes_without_an_end_is_ended_from_outside() -> None:
             hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)  # no line of Python meanwhile
         return square(order)
 
-    with crew(stuck, most_s=1.0) as several:
+    with pool(stuck, most_s=1.0) as several:
         found = list(given(several, stuck))
     assert found == [*(square(order) for order in MANY[:-1]), LATE]
 
@@ -232,7 +232,7 @@ def test_a_worker_that_waits_for_others_is_not_late() -> None:
             time.sleep(2.0)  # as a process does that gets no core
         return square(order)
 
-    with crew(patient, most_s=0.5) as several:
+    with pool(patient, most_s=0.5) as several:
         assert list(given(several, patient)) == [square(order) for order in MANY]
 
 
@@ -242,6 +242,6 @@ def test_no_worker_goes_on_once_there_is_no_time_left() -> None:
             threading.Event().wait()
         return square(order)
 
-    with crew(stuck, ends_s=time.monotonic() + 2.0) as several:
+    with pool(stuck, ends_s=time.monotonic() + 2.0) as several:
         found = list(given(several, stuck))
     assert found[-1] == LATE

@@ -13,7 +13,7 @@ import torch_scenarios
 from torch_scenarios.expressions.functions import numpy_arrays
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.reference.schedules import explore
-from torch_scenarios.reference.semantics import Reading
+from torch_scenarios.reference.semantics import Semantics
 from torch_scenarios.reference.state import stands_at
 from torch_scenarios.reference.walk import Simulation
 
@@ -29,7 +29,7 @@ def every_end(plan: Plan) -> set[str]:
     found: set[str] = set()
     schedule: tuple[int, ...] | None = ()
     while schedule is not None:
-        run = Simulation(plan, numpy_arrays(), reading=Reading(), schedule=schedule).run()
+        run = Simulation(plan, numpy_arrays(), semantics=Semantics(), schedule=schedule).run()
         found.add(end_of(run, ends_of(run)))
         schedule = None
         for at in reversed(range(len(run.choices))):
@@ -106,8 +106,8 @@ def test_what_is_merged_hides_no_end(tmp_path: Path, block: int) -> None:
         path.write_text(random_program(seed), encoding="utf-8")
         (scenario,) = torch_scenarios.load(path)
         plan = torch_scenarios.plan(scenario)
-        runs, bounded = explore(plan, numpy_arrays(), Reading(), limits=DEFAULT)
-        only = ends_of(Simulation(plan, numpy_arrays(), reading=Reading()).run())
+        runs, bounded = explore(plan, numpy_arrays(), Semantics(), limits=DEFAULT)
+        only = ends_of(Simulation(plan, numpy_arrays(), semantics=Semantics()).run())
         seen = {end_of(run.simulation, run.ends or only) for run in runs if not run.simulation.cut}
         assert not bounded
         assert seen == every_end(plan), random_program(seed)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from torch_scenarios.errors import LaunchError
-from torch_scenarios.execution.protocol import Told, Unable
+from torch_scenarios.execution.protocol import RankReport, Unable
 from torch_scenarios.execution.supervisor import (
     BETWEEN_HOSTS_S,
     Findings,
@@ -36,17 +36,17 @@ def planned(text: str, folder: Path) -> Plan:
     return plan(scenario)
 
 
-def raised(rank: int, kind: str) -> Told:
+def raised(rank: int, kind: str) -> RankReport:
     event = Event(index=0, label="recv", state="raised", end_s=1.0, failure=Failure(kinds=(kind,)))
     trace = RankTrace(rank=rank, events=(event,), ending="raised")
-    return Told(rank=rank, trace=trace, backend="gloo")
+    return RankReport(rank=rank, trace=trace, backend="gloo")
 
 
-def ended(rank: int, ending: str = "finished") -> Told:
-    return Told(rank=rank, trace=RankTrace(rank=rank, ending=ending), backend="gloo")
+def ended(rank: int, ending: str = "finished") -> RankReport:
+    return RankReport(rank=rank, trace=RankTrace(rank=rank, ending=ending), backend="gloo")
 
 
-def findings(*told: Told, died: dict[int, str] | None = None) -> Findings:
+def findings(*told: RankReport, died: dict[int, str] | None = None) -> Findings:
     return Findings(
         told={each.rank: each for each in told}, stuck={}, unable={}, died=died or {}, usable=True
     )
@@ -54,7 +54,7 @@ def findings(*told: Told, died: dict[int, str] | None = None) -> Findings:
 
 def outcome(
     plan_: Plan,
-    *told: Told,
+    *told: RankReport,
     died: dict[int, str] | None = None,
     predicted: Trace | None = None,
 ) -> str:
@@ -92,7 +92,7 @@ def test_a_death_is_a_crash_whatever_the_others_say(tmp_path: Path) -> None:
 
 def test_a_death_that_its_rank_announced_is_a_step_of_its_own(tmp_path: Path) -> None:
     program = planned(PAIR + "  - {ranks: 1, fault: kill}\n", tmp_path)
-    own = Told(rank=1, trace=RankTrace(rank=1, ending="died", died="SIGKILL"), backend="gloo")
+    own = RankReport(rank=1, trace=RankTrace(rank=1, ending="died", died="SIGKILL"), backend="gloo")
     assert outcome(program, ended(0), own, died={1: "SIGKILL"}) == "crash"
 
 

@@ -10,7 +10,7 @@ import torch_scenarios
 from torch_scenarios.expressions.functions import numpy_arrays
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.reference.schedules import explore, rest, synchronises
-from torch_scenarios.reference.semantics import Reading
+from torch_scenarios.reference.semantics import Semantics
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,8 +70,8 @@ def test_what_may_rely_on_leaving_early_is_told(steps: str, strictly: str, tmp_p
     (tmp_path / "early.yaml").write_text(HEAD + steps)
     planned = torch_scenarios.plan(torch_scenarios.load(tmp_path / "early.yaml")[0])
     arrays = numpy_arrays(DEFAULT)
-    (main, *_), _ = explore(planned, arrays, Reading(), limits=DEFAULT)
-    strict = rest(planned, arrays, Reading(strict=True), limits=DEFAULT)
+    (main, *_), _ = explore(planned, arrays, Semantics(), limits=DEFAULT)
+    strict = rest(planned, arrays, Semantics(strict=True), limits=DEFAULT)
     assert main.simulation.hurried
     assert main.outcome == "completes"
     assert synchronises(main) is (strictly == "completes")

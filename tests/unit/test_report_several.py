@@ -222,10 +222,10 @@ def test_a_device_is_written_in_place() -> None:
 
 
 def test_an_open_pipe_is_written_to() -> None:
-    reading, writing = os.pipe()
+    semantics, writing = os.pipe()
     told(Reports().open([(kind(Said), f"/dev/fd/{writing}")]))
     os.close(writing)
-    with os.fdopen(reading) as pipe:
+    with os.fdopen(semantics) as pipe:
         assert pipe.read() == "a\nend 0\n"
 
 

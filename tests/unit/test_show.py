@@ -138,7 +138,7 @@ def test_every_step_has_a_node_and_every_message_an_arrow(text: str, tmp_path: P
     ink = cells(found, PictureView(steps=(1, None), width=200))
     nodes = sum(ink.count(each) for each in "●•○◌!✗")
     assert nodes == sum(len(lane.spans) for lane in found.lanes)
-    arrived = [m for m in found.meetings if m.kind == "message" and m.complete]
+    arrived = [m for m in found.matches if m.kind == "message" and m.complete]
     assert ink.count("▶") + ink.count("◀") == len(arrived)
 
 

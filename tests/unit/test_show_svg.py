@@ -37,7 +37,7 @@ def test_each_rank_has_a_lane_and_each_step_a_node(name: str) -> None:
     text = svg(found, PictureView())
     assert len(parts(text, "lane")) == len(found.lanes)
     nodes = len(parts(text, "node")) + len(parts(text, "ring")) + len(parts(text, "ring gap"))
-    missing = sum(len(meeting.missing) for meeting in found.meetings)
+    missing = sum(len(match.missing) for match in found.matches)
     assert nodes == sum(len(lane.spans) for lane in found.lanes) + missing
     assert {span.label for lane in found.lanes for span in lane.spans if span.kind == "local"} <= {
         line.strip() for line in words(text).splitlines()

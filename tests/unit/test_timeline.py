@@ -63,8 +63,8 @@ def column(found: Timeline, at: tuple[int, int]) -> int:
     return found.lanes[at[0]].spans[at[1]].column
 
 
-def meeting(found: Timeline, label: str) -> Match:
-    (one,) = [each for each in found.meetings if each.label == label]
+def match(found: Timeline, label: str) -> Match:
+    (one,) = [each for each in found.matches if each.label == label]
     return one
 
 
@@ -77,7 +77,7 @@ def test_the_members_of_a_collective_share_a_column(tmp_path: Path) -> None:
         "- {ranks: 2, compute: {x: x + 1}}\n- {all_reduce: {tensor: x, group: pair}}\n"
     )
     found = predicted(text, tmp_path)
-    one = meeting(found, "all_reduce on pair")
+    one = match(found, "all_reduce on pair")
     assert one.spans == one.completed == ((0, 0), (2, 1))
     assert (one.complete, one.missing) == (True, ())
     assert [column(found, at) for at in one.spans] == [1, 1]
@@ -87,13 +87,13 @@ def test_the_members_of_a_collective_share_a_column(tmp_path: Path) -> None:
 
 def test_a_member_that_never_comes_is_missing() -> None:
     found = of_file(CORPUS / "reported/early_return.yaml")
-    one = meeting(found, "its last line")
+    one = match(found, "its last line")
     assert (one.complete, one.missing) == (False, (2,))
 
 
 def test_different_operations_at_one_position_are_one_meeting_that_is_not_complete() -> None:
     found = of_file(CORPUS / "wrong/call_mismatch/reduce_meets_broadcast.yaml")
-    one = meeting(found, "all_reduce ≠ broadcast")
+    one = match(found, "all_reduce ≠ broadcast")
     assert (one.complete, one.missing, len(one.spans)) == (False, (), 2)
 
 
@@ -104,19 +104,19 @@ def test_a_blocking_message_stands_in_one_column_sender_first(tmp_path: Path) ->
         "- {ranks: 0, recv: {tensor: y, src: 1, tag: 3}}\n"
     )
     found = predicted(text, tmp_path)
-    one = meeting(found, "1 → 0 tag 3")
+    one = match(found, "1 → 0 tag 3")
     assert one.spans == ((1, 1), (0, 0))
     assert {column(found, at) for at in one.spans} == {1}
 
 
 def test_an_asynchronous_receive_is_complete_where_it_is_waited_for() -> None:
     found = of_file(CORPUS / "p2p/halo_exchange.yaml")
-    assert len(found.meetings) == 6
-    for one in found.meetings:
+    assert len(found.matches) == 6
+    for one in found.matches:
         sender, receiver = one.spans[0], one.completed[1]
         assert found.lanes[receiver[0]].spans[receiver[1]].kind == "wait"
         assert column(found, sender) <= column(found, receiver)
-        assert one.name in found.lanes[receiver[0]].spans[receiver[1]].meetings
+        assert one.name in found.lanes[receiver[0]].spans[receiver[1]].matches
 
 
 def test_a_handle_that_differs_by_rank_completes_the_right_call(tmp_path: Path) -> None:
@@ -126,12 +126,12 @@ def test_a_handle_that_differs_by_rank_completes_the_right_call(tmp_path: Path) 
         "- {ranks: 1, irecv: {tensor: y, src: 0}, as: b}\n- wait: {0: a, 1: b}\n"
     )
     found = predicted(text, tmp_path)
-    assert meeting(found, "0 → 1").completed == ((0, 1), (1, 1))
+    assert match(found, "0 → 1").completed == ((0, 1), (1, 1))
 
 
 def test_a_stuck_send_is_a_message_whose_receiver_is_missing() -> None:
     found = of_file(CORPUS / "p2p/both_send_first.yaml")
-    told = {m.label: (m.spans, m.missing, m.complete) for m in found.meetings}
+    told = {m.label: (m.spans, m.missing, m.complete) for m in found.matches}
     assert told == {"0 → 1": (((0, 0),), (1,), False), "1 → 0": (((1, 0),), (0,), False)}
     assert all(span.stuck for lane in found.lanes for span in lane.spans)
 
@@ -155,7 +155,7 @@ def test_asynchronous_calls_in_crossed_groups_still_have_columns(tmp_path: Path)
     )
     found = predicted(text, tmp_path)
     assert found.outcome == "completes"
-    columns = {one.label: [column(found, at) for at in one.spans] for one in found.meetings}
+    columns = {one.label: [column(found, at) for at in one.spans] for one in found.matches}
     assert columns == {"all_reduce on a": [0, 2], "all_reduce on b": [1, 1]}
 
 
@@ -176,13 +176,13 @@ def test_columns_grow_and_meetings_stand_together(text: str, tmp_path: Path) -> 
         columns = [span.column for span in lane.spans]
         assert columns == sorted(set(columns))
         assert all(0 <= each < found.columns for each in columns)
-    for one in found.meetings:
+    for one in found.matches:
         if one.kind == "message" and one.complete:
             assert column(found, one.spans[0]) <= column(found, one.completed[1])
         ranks = [found.lanes[lane].rank for lane, _ in one.spans]
         assert not set(ranks) & set(one.missing)
         for at, position in (*one.spans, *one.completed):
-            assert one.name in found.lanes[at].spans[position].meetings
+            assert one.name in found.lanes[at].spans[position].matches
 
 
 # ---------------------------------------------------------------------------- who waits for whom
@@ -231,7 +231,7 @@ def test_an_observed_event_meets_as_the_same_occurrence_was_predicted_to(tmp_pat
     )
     found = observed(tmp_path, {0: again, 1: again})
     assert (found.witness, found.backend) == ("observed", "gloo")
-    assert [[s.meetings for s in lane.spans] for lane in found.lanes] == [
+    assert [[s.matches for s in lane.spans] for lane in found.lanes] == [
         [("world:0",), ("world:1",)]
     ] * 2
     assert found.lanes[0].initial == {"x": "[1]"}  # of the prediction, where the run does not say
@@ -241,7 +241,7 @@ def test_a_rank_that_told_nothing_is_named_by_what_it_stands_in(tmp_path: Path) 
     stuck = (Event(index=2, label="step 2", state="blocked"),)
     found = observed(tmp_path, {0: stuck, 1: ()})
     assert spans(found, 0)[0].label == "barrier"
-    assert meeting(found, "barrier").missing == (1,)
+    assert match(found, "barrier").missing == (1,)
 
 
 def test_no_one_waits_in_a_run_that_went_on_where_the_prediction_stands(tmp_path: Path) -> None:

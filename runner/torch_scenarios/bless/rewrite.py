@@ -323,9 +323,9 @@ def prove(path: Path, text: str, limits: Limits) -> tuple[Analysis, ...]:
         if verdict.status == "INCONCLUSIVE":
             refuse("left_open", verdict.reason or "the analysis left it open")
         if verdict.status != "PASSED":
-            told = [_tell_finding(finding) for finding in verdict.findings]
-            told += [problem.message for problem in verdict.problems]
-            refuse("not_proved", f"what would be written does not hold: {told[0]}")
+            lines = [_tell_finding(finding) for finding in verdict.findings]
+            lines += [problem.message for problem in verdict.problems]
+            refuse("not_proved", f"what would be written does not hold: {lines[0]}")
     return found
 
 
@@ -344,16 +344,16 @@ def confirm(proposal: Proposal, executor: Executor, *, runs: int = 2) -> None:
 
 def _refuse(analysis: Analysis, verdicts: list[Verdict], failed: Verdict) -> NoReturn:
     case = analysis.scenario.case
-    told = _describe_run(failed)
+    run = _describe_run(failed)
     line = next((each.mark.line for each in failed.findings if each.mark is not None), None)
     if failed.status == "UNSUPPORTED":
-        refuse("cannot_run", f"{case} cannot run here: {told}")
+        refuse("cannot_run", f"{case} cannot run here: {run}")
     if failed.status == "INCONCLUSIVE":
-        refuse("left_open", f"{case}: {told}")
+        refuse("left_open", f"{case}: {run}")
     if any(verdict.status == "PASSED" for verdict in verdicts):
-        message = f"{case} passes in one run and fails in another: {told}"
+        message = f"{case} passes in one run and fails in another: {run}"
         refuse("runs_differ", message, line)
-    refuse("reference_disagrees", f"{case}: {told}", line)
+    refuse("reference_disagrees", f"{case}: {run}", line)
 
 
 def _describe_run(verdict: Verdict) -> str:

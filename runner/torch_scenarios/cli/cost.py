@@ -285,13 +285,13 @@ def _cost_case(
         points = list(_points(scenario, analysis, topology, options))
     except ScenarioError as error:
         shown = [each for problem in error.problems for each in problem_lines(problem)]
-        told = "\n".join(str(problem) for problem in error.problems)
+        words = "\n".join(str(problem) for problem in error.problems)
         lines += [f"  no forecast: {each.printable.strip()}" for each in shown[:1]]
         lines += [f"  {each.printable}" for each in shown[1:]]
-        return [{**entry, "no_forecast": told}], lines, 2, []
+        return [{**entry, "no_forecast": words}], lines, 2, []
     if analysis.footprint is not None:
-        told, memory = _memory(analysis.footprint.bytes_held, topology)
-        lines.append(f"  {told}")
+        words, memory = _memory(analysis.footprint.bytes_held, topology)
+        lines.append(f"  {words}")
         entry |= memory
     if len(points) == 1:
         lines += [f"  {line}" for line in points[0].lines]
@@ -312,13 +312,13 @@ def _memory(held: float, topology: Topology) -> tuple[str, dict[str, Any]]:
     """Return what a rank holds in the program's tensors, and whether the machine has as much."""
     from torch_scenarios.cost.structure import amount
 
-    told = f"memory    {amount(held)} in the program's tensors on each rank"
+    words = f"memory    {amount(held)} in the program's tensors on each rank"
     found: dict[str, Any] = {"held_bytes": held}
     if topology.memory:
         fits = held <= topology.memory
         found |= {"memory_bytes": topology.memory, "fits": fits}
-        told += f", of {amount(topology.memory)}: {'fits' if fits else 'does not fit'}"
-    return told, found
+        words += f", of {amount(topology.memory)}: {'fits' if fits else 'does not fit'}"
+    return words, found
 
 
 def _scale(structure: Structure, scales: str | None) -> Structure:
@@ -520,12 +520,12 @@ def _against(
         ratio = point.forecast.time / row["min_us"] if row["min_us"] else float("inf")
         entry["measured"] = {"min_us": row["min_us"], "median_us": row["median_us"], "ratio": ratio}
         if not quiet:
-            told = (
+            words = (
                 f"{microseconds(row['min_us'])} at least, {microseconds(row['median_us'])} median"
             )
             click.echo(
                 f"{point.case} {row['bytes']:.12g} bytes: forecast "
-                f"{microseconds(point.forecast.time)}, measured {told}: "
+                f"{microseconds(point.forecast.time)}, measured {words}: "
                 f"forecast / minimum {ratio:.3g}"
             )
     if not compared:
@@ -791,8 +791,8 @@ def bench(**options: Any) -> None:
     ranks = max((row.ranks for row in found.rows), default=0)
     where = measure.environment(found.facts, load)
     notes = measure.noise(ranks, where["backend"], content, load) if found.rows else []
-    told = [*notes, *measure.changes(old.get("environment"), where)]
-    lines = _bench_lines(found.rows, content, told, nccl=options["nccl_tests"])
+    notices = [*notes, *measure.changes(old.get("environment"), where)]
+    lines = _bench_lines(found.rows, content, notices, nccl=options["nccl_tests"])
     verdicts = []
     for row in content if options["compare"] is not None else []:
         compared = _against_old(row, old["rows"], options["fail_above"], noisy=bool(notes))
@@ -806,7 +806,7 @@ def bench(**options: Any) -> None:
     if options["json_file"] is not None:
         for row, entry in zip(found.rows, content if options["raw"] else [], strict=False):
             entry["samples_us"] = [list(block) for block in row.blocks]
-        whole = {"version": 1, "environment": where, "notes": told, "rows": content}
+        whole = {"version": 1, "environment": where, "notes": notices, "rows": content}
         write_text("--json", options["json_file"], json.dumps(whole, indent=2) + "\n")
     sys.exit(_bench_code(options, found.rows, verdicts, found.code))
 
@@ -991,10 +991,10 @@ def _bench_lines(
             f"(n={row['n']}), {speed}"
         )
         if "forecast" in row:
-            told = row["forecast"]
+            stated = row["forecast"]
             lines.append(
-                f"  forecast {microseconds(told['time_us'])}, {told['ratio']:.3g} of the "
-                f"minimum; {told['origin']}; known error: {told['error']}"
+                f"  forecast {microseconds(stated['time_us'])}, {stated['ratio']:.3g} of the "
+                f"minimum; {stated['origin']}; known error: {stated['error']}"
             )
     return lines
 

@@ -616,8 +616,8 @@ class _Blessing:
                 else:
                     if not going_on:
                         break
-        told = [f"{count} {word}" for word, count in self.counts.items() if count]
-        click.echo(", ".join(told) or "nothing to bless")
+        lines = [f"{count} {word}" for word, count in self.counts.items() if count]
+        click.echo(", ".join(lines) or "nothing to bless")
 
     def _launch(self, stack: ExitStack) -> Executor:
         from torch_scenarios.execution import Launcher

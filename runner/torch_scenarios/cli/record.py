@@ -260,9 +260,9 @@ def _warn_of_spawn(order: Order) -> None:
         return
     text = Path(order.command[0]).read_text(encoding="utf-8", errors="replace")
     if STARTS_RANKS.search(text):
-        told = f"{order.command[0]} calls `mp.spawn`: where it starts all ranks itself, write"
+        words = f"{order.command[0]} calls `mp.spawn`: where it starts all ranks itself, write"
         command = shlex.join(("scenario", "record", "--", "python", *order.command))
-        click.echo(clean(f"scenario: {told} `{command}`"), err=True)
+        click.echo(clean(f"scenario: {words} `{command}`"), err=True)
 
 
 def _parse_ranks(text: str, world: int) -> tuple[int, ...]:
@@ -388,7 +388,7 @@ def report_lines(found: Recorded, seconds: float, values: ValueVerdict | None = 
     scope = scope_line(verdict, values)
     head = f"{verdict.status:12} {result.result.file}  {who}, {how}, {seconds:.1f} s"
     lines = lines_of_values(values) if values is not None else []
-    told = [f"{head}; {scope}" if scope else head, *lines]
+    parts = [f"{head}; {scope}" if scope else head, *lines]
     positions: list[str] = []
     if result.found or ran.stuck or ran.timed_out or ran.interrupted:
         positions = tell_positions(records, home, ran.launch)
@@ -397,12 +397,12 @@ def report_lines(found: Recorded, seconds: float, values: ValueVerdict | None = 
             head = f"  rank {rank} is outside of any call; its Python stack, innermost first:"
             stack = [f"    {line}" for line in stack_of(ran.stacks[rank], MOST_LINES)]
             positions += [head, *stack]
-    told += tell_result(_without_values(result, values), records, positions, found.notes)
+    parts += tell_result(_without_values(result, values), records, positions, found.notes)
     if scope and values is None:
-        told.append("  values: `scenario record --values` compares what the ranks hold")
+        parts.append("  values: `scenario record --values` compares what the ranks hold")
     steps = result.program.steps
-    told.append(f"  scenario: {found.path} ({steps} step{'s' * (steps != 1)})")
-    return told
+    parts.append(f"  scenario: {found.path} ({steps} step{'s' * (steps != 1)})")
+    return parts
 
 
 def _without_values(result: Judged, values: ValueVerdict | None) -> Judged:
@@ -426,8 +426,8 @@ def tell_result(
     if result.result.verdict.reason:
         why.append(f"  {result.result.verdict.reason}")
     is_hang = all(each.truncated and each.error is None for each in records.values())
-    told = [*positions, *why] if is_hang else [*why, *positions]
-    return [*told, *(f"  note: {note}" for note in notes)]
+    lines = [*positions, *why] if is_hang else [*why, *positions]
+    return [*lines, *(f"  note: {note}" for note in notes)]
 
 
 def tell_positions(records: Mapping[int, RankRecord], home: str, launch: LaunchRecord) -> list[str]:
@@ -553,7 +553,7 @@ def import_records(**options: Any) -> None:
     scope = scope_line(verdict, values)
     head = clean_line(f"{verdict.status:12} {script}  {len(records)} ranks, recorded")
     shown = values if not options["quiet"] else None
-    told = [
+    lines = [
         f"{head}; {scope}" if scope else head,
         *(lines_of_values(shown) if shown is not None else ()),
     ]
@@ -561,8 +561,10 @@ def import_records(**options: Any) -> None:
         positions: list[str] = []
         if result.found or verdict.status != "PASSED":
             positions = tell_positions(records, home, launch)
-        told += tell_result(_without_values(result, values), records, positions, _notes_of(records))
-    for line in told if options["as_json"] != "-" else ():
+        lines += tell_result(
+            _without_values(result, values), records, positions, _notes_of(records)
+        )
+    for line in lines if options["as_json"] != "-" else ():
         click.echo(clean(line))
     _write(with_scope(result, values), options)
     sys.exit(exit_code(result, 0))

@@ -640,7 +640,7 @@ def _write_list(path: str, entries: list[dict[str, Any]]) -> None:
 
 def _entry(scenario: Scenario, needs: Needed) -> dict[str, Any]:
     found = needs.get((scenario.source.path, scenario.case))
-    told = {} if found is None else {"needs": None if isinstance(found, str) else list(found)}
+    need = {} if found is None else {"needs": None if isinstance(found, str) else list(found)}
     return {
         "file": scenario.source.path,
         "case": scenario.case,
@@ -648,7 +648,7 @@ def _entry(scenario: Scenario, needs: Needed) -> dict[str, Any]:
         "tags": list(scenario.tags),
         "backends": None if scenario.backends is None else list(scenario.backends),
         "description": scenario.description,
-        **told,
+        **need,
     }
 
 
@@ -661,8 +661,8 @@ def _lines(
     lines = [f"{scenario.source.path}::{scenario.case}"]
     found = needs.get((scenario.source.path, scenario.case))
     if found is not None:
-        told = found if isinstance(found, str) else f"needs {', '.join(found) or 'nothing'}"
-        lines[0] += f"  {told}"
+        words = found if isinstance(found, str) else f"needs {', '.join(found) or 'nothing'}"
+        lines[0] += f"  {words}"
     if verbose:
         tags = f"  [{', '.join(scenario.tags)}]" if scenario.tags else ""
         lines.append(f"    {scenario.world_size} ranks{tags}")

@@ -363,8 +363,8 @@ def _also(names: Sequence[str]) -> list[Line]:
     if not names:
         return []
     more = [f"  and {len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
-    told = [*(f"  {name}" for name in names[:MOST_NAMES]), *more]
-    return [[], [Piece("also there:", "dim")], *([Piece(text, "dim")] for text in told)]
+    lines = [*(f"  {name}" for name in names[:MOST_NAMES]), *more]
+    return [[], [Piece("also there:", "dim")], *([Piece(text, "dim")] for text in lines)]
 
 
 # -------------------------------------------------------------------------------------------------

@@ -199,8 +199,8 @@ def lines_of(found: Certificate) -> list[str]:
 def summary_of(found: Certificate) -> str:
     """Return in a line what the backend passes."""
     passed, levels = found.levels_passed, len(found.levels)
-    told = ", ".join(passed) or "no level"
-    return f"{found.backend} passes {len(passed)} of {levels} levels: {told}"
+    words = ", ".join(passed) or "no level"
+    return f"{found.backend} passes {len(passed)} of {levels} levels: {words}"
 
 
 def _row(level: str, tally: LevelCount) -> tuple[str, ...]:
@@ -229,8 +229,8 @@ def page_of(found: Certificate) -> str:
     ]
     for level, tally in found.levels.items():
         words = ", ".join(f"`{word}`" for word in tally.words)
-        told = f"{tally.run} | {tally.passed} | {tally.lacking} | {len(tally.failed)} | {words}"
-        lines.append(f"| {level} | {told} |")
+        text = f"{tally.run} | {tally.passed} | {tally.lacking} | {len(tally.failed)} | {words}"
+        lines.append(f"| {level} | {text} |")
     for level, tally in found.levels.items():
         if tally.failed:
             names = (name.replace("`", "") for name in tally.failed)

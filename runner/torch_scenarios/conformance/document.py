@@ -297,8 +297,8 @@ def _facts(columns: Mapping[str, Conformance]) -> Iterator[str]:
         yield f"| {fact} | {' | '.join(c.machine.get(fact, '') for c in columns.values())} |"
     verdicts = dict.fromkeys(name for column in columns.values() for name in column.counts)
     for verdict in verdicts:
-        told = (str(column.counts.get(verdict, 0)) for column in columns.values())
-        yield f"| cases {verdict} | {' | '.join(told)} |"
+        counts = (str(column.counts.get(verdict, 0)) for column in columns.values())
+        yield f"| cases {verdict} | {' | '.join(counts)} |"
 
 
 def _calls_of(columns: Mapping[str, Conformance]) -> Iterator[str]:
@@ -310,10 +310,10 @@ def _calls_of(columns: Mapping[str, Conformance]) -> Iterator[str]:
             row.setdefault(name, {})[cell.dtype] = seen.outcome
     alike: dict[tuple[str, ...], list[str]] = {}
     for (op, operation), row in rows.items():
-        told = (op, *(_summary(row.get(name, {})) for name in columns))
-        alike.setdefault(told, []).append(operation)
-    for told, operations in alike.items():
-        yield f"| {', '.join(operations)} | {' | '.join(told)} |"
+        cells = (op, *(_summary(row.get(name, {})) for name in columns))
+        alike.setdefault(cells, []).append(operation)
+    for cells, operations in alike.items():
+        yield f"| {', '.join(operations)} | {' | '.join(cells)} |"
 
 
 def _summary(outcomes: Mapping[str, str]) -> str:
@@ -338,7 +338,7 @@ def _summary(outcomes: Mapping[str, str]) -> str:
 def _cases_that_differ(columns: Mapping[str, Conformance]) -> list[str]:
     found = []
     for case in sorted({case for column in columns.values() for case in column.cases}):
-        told = [str(c.cases[case]) if case in c.cases else "" for c in columns.values()]
-        if len(set(filter(None, told))) > 1:
-            found.append(f"| `{case}` | {' | '.join(told)} |")
+        cells = [str(c.cases[case]) if case in c.cases else "" for c in columns.values()]
+        if len(set(filter(None, cells))) > 1:
+            found.append(f"| `{case}` | {' | '.join(cells)} |")
     return found

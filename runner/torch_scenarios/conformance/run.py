@@ -140,12 +140,12 @@ def _results(path: Path) -> tuple[list[dict[str, Any]], bool]:
     whole = False
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
-            told = json.loads(line)
+            entry = json.loads(line)
         except ValueError:
             break  # it was killed while it wrote
-        whole = told["kind"] == "end"
-        if told["kind"] == "result" and not _never_began(told["result"]):
-            found.append(told["result"])
+        whole = entry["kind"] == "end"
+        if entry["kind"] == "result" and not _never_began(entry["result"]):
+            found.append(entry["result"])
     return found, whole
 
 

@@ -251,8 +251,8 @@ def _of_all(made: Forecast, traffic: Traffic, fewer: Reduced, scale: float) -> F
         elif isinstance(each, EnterGroups):
             calls = ranks / len(each.members[0])
         group = "" if isinstance(each, Pause) else each.group
-        for told in (steps.setdefault(each.step, [0.0, 0.0]), groups.setdefault(group, [0.0, 0.0])):
-            told[0], told[1] = told[0] + calls, told[1] + size
+        for sums in (steps.setdefault(each.step, [0.0, 0.0]), groups.setdefault(group, [0.0, 0.0])):
+            sums[0], sums[1] = sums[0] + calls, sums[1] + size
 
     def count(part: PartCost, told: Mapping[Any, list[float]]) -> PartCost:
         calls, size = told[part.part]
@@ -284,12 +284,12 @@ def _some_takes(
     if algorithm in named or not entered or (algorithm == "best" and named):
         return
     known = {name: collectives.algorithms_of(entry) for name, entry in entered.items()}
-    told = "; ".join(
+    words = "; ".join(
         f"{name} has {', '.join(each)}" for name, each in sorted(known.items()) if each
     )
     by_what = f"by `{collectives.model}` on topology {collectives.topology.name}"
     message = f"no collective of this program takes `--algo {algorithm}` {by_what}"
-    hint = told or "measured times, and torch's model, have no algorithm to choose"
+    hint = words or "measured times, and torch's model, have no algorithm to choose"
     raise ScenarioError([Problem(code="no_forecast", message=message, hint=hint)])
 
 
@@ -367,20 +367,20 @@ def _compare(
     if not time:
         return 0.0, 0.0, 0.0, "none: it takes no time"
     if not seen and uncompared:
-        told = "never compared with a measurement"
+        words = "never compared with a measurement"
     elif not seen:
-        told = "what is stated of pauses and calls"
+        words = "what is stated of pauses and calls"
     else:
         least = min(seen, key=lambda each: (each.alike, each.rows))
         rows = f"{least.rows} row{'' if least.rows == 1 else 's'}"
         whose = "like it" if least.alike else "of machines of other kinds"
-        told = (
+        words = (
             f"80 % of such calls took {microseconds(time + low)} to {microseconds(time + high)}: "
             f"{rows} {whose}, published by {least.sets}"
         )
         if uncompared > 0.005 * time:
-            told += f"; {uncompared / time:.0%} of the time was never compared with a measurement"
-    return time + low, time + high, uncompared, told
+            words += f"; {uncompared / time:.0%} of the time was never compared with a measurement"
+    return time + low, time + high, uncompared, words
 
 
 def _path(found: Replay, network: Network) -> tuple[Hop, ...]:
@@ -668,8 +668,8 @@ def forecast_lines(found: Forecast, labels: Mapping[int, str], by: str = "step")
             ("collectives, pauses", found.alone),
             ("calls of the host", found.host),
         )
-        told = ", ".join(f"{name} {part / found.time:.0%}" for name, part in shares if part > 0)
-        lines.append(f"of that   {told}")
+        words = ", ".join(f"{name} {part / found.time:.0%}" for name, part in shares if part > 0)
+        lines.append(f"of that   {words}")
     lines += _step_lines(found, labels)
     shown = {
         "step": lambda: _part_lines(found, found.steps, labels),
@@ -732,8 +732,8 @@ def _call_lines(found: Forecast) -> list[str]:
     if not found.host:
         return [f"          {pace} is what nccl-tests prints, too: no launch is known here"]
     launch = microseconds(found.host)
-    told = f"launch {launch} + t; nccl-tests, which makes calls in a row, prints t: {pace}"
-    return [f"          {told}"]
+    words = f"launch {launch} + t; nccl-tests, which makes calls in a row, prints t: {pace}"
+    return [f"          {words}"]
 
 
 def _part_lines(found: Forecast, parts: Sequence[PartCost], labels: Mapping[int, str]) -> list[str]:
@@ -746,8 +746,8 @@ def _part_lines(found: Forecast, parts: Sequence[PartCost], labels: Mapping[int,
         link = f", busiest {part.link} {microseconds(part.held)}" if part.link else ""
         calls = f"{part.calls} call{'' if part.calls == 1 else 's'}"
         sent = f", {amount(part.size)} ({amount(part.busiest_rank)} by one rank)"
-        told = sent if part.size else ""  # a collective in one call sends no message
-        lines.append(f"{label}: {calls}{told}{link}, {share:.0%} of the path")
+        words = sent if part.size else ""  # a collective in one call sends no message
+        lines.append(f"{label}: {calls}{words}{link}, {share:.0%} of the path")
     return lines
 
 

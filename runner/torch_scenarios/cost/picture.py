@@ -84,13 +84,13 @@ def _curve(points: Sequence[Point]) -> str:
     rows = []
     for x, y, where, point in zip(across, up, along, points, strict=True):
         named = amount(where) if sized else f"{where:.0f} ranks"
-        told = microseconds(point.forecast.time)
+        time = microseconds(point.forecast.time)
         parts.append(f"<circle class='dot' cx='{x:.1f}' cy='{y:.1f}' r='3.5'>")
-        parts.append(f"<title>{html.escape(f'{named}: {told}')}</title></circle>")
+        parts.append(f"<title>{html.escape(f'{named}: {time}')}</title></circle>")
         parts.append(
             f"<text x='{x:.1f}' y='{_HEIGHT - 12:.0f}' text-anchor='middle'>{named}</text>"
         )
-        rows.append(f"<tr><td>{html.escape(named)}<td>{told}")
+        rows.append(f"<tr><td>{html.escape(named)}<td>{time}")
     parts.append(f"<text x='4' y='14'>{microseconds(max(times))}</text>")
     parts.append(f"<text x='4' y='{_HEIGHT - 40:.0f}'>{microseconds(min(times))}</text></svg>")
     head = "<tr><th>size<th>time" if sized else "<tr><th>ranks<th>time"
@@ -140,11 +140,11 @@ def picture(found: Forecast, ranks: int) -> str:
             name = html.escape(event.name)
             parts.append(f"<rect class='box{red}' {box} height='12'><title>{name}</title></rect>")
             continue
-        told = f"rank {source} to rank {target}, {amount(event.size)}"
+        words = f"rank {source} to rank {target}, {amount(event.size)}"
         parts.append(
             f"<line class='message bytes{red}' x1='{x(began):.1f}' x2='{x(sent):.1f}' y1='{y}' "
             f"y2='{y}'/><line class='message{red}' x1='{x(sent):.1f}' x2='{x(ended):.1f}' "
-            f"y1='{y}' y2='{20 + 26 * target}'><title>{told}</title></line>"
+            f"y1='{y}' y2='{20 + 26 * target}'><title>{words}</title></line>"
         )
     parts.append("</svg>")
     if len(order) > MOST:

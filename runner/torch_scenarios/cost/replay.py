@@ -633,10 +633,10 @@ def replay_together(
 
     `scale` multiplies all bytes; `launch` is what a call takes its host, in microseconds.
     """
-    return _Sweep(traffic, network, timed, scale, launch).run()
+    return _StrokeReplay(traffic, network, timed, scale, launch).run()
 
 
-class _Sweep:
+class _StrokeReplay:
     """The state of one sweep over the strokes of a program."""
 
     def __init__(

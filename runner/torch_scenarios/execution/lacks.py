@@ -93,5 +93,5 @@ def _capabilities(module: str, place: str, value: ast.expr) -> tuple[str, ...]:
 
 def word_lacks(backend: str, lacked: Sequence[str]) -> str:
     """Say what a case needs and a backend, or the plugin of one, lacks."""
-    told = ", ".join(f"`{word}` ({CAPABILITIES[word].means})" for word in lacked)
-    return f"it needs {told}, which {backend} lacks"
+    words = ", ".join(f"`{word}` ({CAPABILITIES[word].means})" for word in lacked)
+    return f"it needs {words}, which {backend} lacks"

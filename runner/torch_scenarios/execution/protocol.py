@@ -162,7 +162,7 @@ class Moved(Struct, frozen=True, kw_only=True):
     rank: int
 
 
-class Told(Struct, frozen=True, kw_only=True):
+class RankReport(Struct, frozen=True, kw_only=True):
     """What a rank has to tell, once a scenario: everything that it saw.
 
     `world_s` is how long it took to make the world, in seconds, before the scenario began, and
@@ -204,7 +204,7 @@ class Leaving(Struct, frozen=True, kw_only=True):
     rank: int
 
 
-Message: TypeAlias = Hello | Alive | Begun | Stuck | Moved | Told | Free | Unable | Leaving
+Message: TypeAlias = Hello | Alive | Begun | Stuck | Moved | RankReport | Free | Unable | Leaving
 
 
 # -------------------------------------------------------------------------------------------------

@@ -36,11 +36,11 @@ from torch_scenarios.execution.protocol import (
     Message,
     Moved,
     Position,
+    RankReport,
     Stop,
     Store,
     Stuck,
     Supervision,
-    Told,
     Unable,
     fetch,
     holds,
@@ -63,13 +63,13 @@ from torch_scenarios.operations.base import Departure
 SILENT_S = 6.0
 
 
-class Course(Struct):
+class RunState(Struct):
     """What is known of the ranks of one scenario while it runs."""
 
     begun: set[int] = field(default_factory=set)
     #: ranks on a device, by when they last showed that they are alive
     alive_s: dict[int, float] = field(default_factory=dict)
-    told: dict[int, Told] = field(default_factory=dict)
+    told: dict[int, RankReport] = field(default_factory=dict)
     stuck: dict[int, Position] = field(default_factory=dict)
     unable: dict[int, Unable] = field(default_factory=dict)
     #: ranks whose processes were told to end, and when the first of them was
@@ -99,44 +99,44 @@ class Course(Struct):
         return found - self.told.keys()
 
 
-def at_its_stop(course: Course, rank: int, watch: Supervision) -> bool:
+def at_its_stop(run_state: RunState, rank: int, watch: Supervision) -> bool:
     """Return whether a rank is where it was predicted to be in the end."""
     stop = watch.stops[rank]
-    told = course.told.get(rank)
-    if told is not None:
-        return stop.may_end or told.trace.ending == stop.ending
-    return course.stuck.get(rank) in stop.positions or rank in course.silent
+    report = run_state.told.get(rank)
+    if report is not None:
+        return stop.may_end or report.trace.ending == stop.ending
+    return run_state.stuck.get(rank) in stop.positions or rank in run_state.silent
 
 
-def note(course: Course, message: Message) -> None:
+def note(run_state: RunState, message: Message) -> None:
     """Take in one message. A sign of life is no move."""
     now_s = time.monotonic()
     if isinstance(message, Begun):
-        course.begun.add(message.rank)
-        course.alive_s[message.rank] = now_s
-    elif message.rank in course.alive_s:
-        course.alive_s[message.rank] = now_s
+        run_state.begun.add(message.rank)
+        run_state.alive_s[message.rank] = now_s
+    elif message.rank in run_state.alive_s:
+        run_state.alive_s[message.rank] = now_s
     if not isinstance(message, Alive):
-        course.moved_s = now_s
-        _take(course, message)
+        run_state.moved_s = now_s
+        _take(run_state, message)
 
 
-def _take(course: Course, message: Message) -> None:
+def _take(run_state: RunState, message: Message) -> None:
     match message:
-        case Told():
-            course.told[message.rank] = message
-            course.stuck.pop(message.rank, None)
+        case RankReport():
+            run_state.told[message.rank] = message
+            run_state.stuck.pop(message.rank, None)
         case Stuck():
-            course.stuck[message.rank] = message.position
+            run_state.stuck[message.rank] = message.position
         case Moved():
-            course.stuck.pop(message.rank, None)
+            run_state.stuck.pop(message.rank, None)
         case Unable():
-            course.unable[message.rank] = message
+            run_state.unable[message.rank] = message
         case Free():
-            course.free.add(message.rank)
+            run_state.free.add(message.rank)
         case Leaving():
-            course.left_s = course.left_s if course.leaving else time.monotonic()
-            course.leaving.add(message.rank)
+            run_state.left_s = run_state.left_s if run_state.leaving else time.monotonic()
+            run_state.leaving.add(message.rank)
         case _:
             pass  # that it came is all
 
@@ -180,20 +180,20 @@ def watch_for(
     if ends:
         most_s = left_s
     forecast = predicted.on(backend)
-    readings = (predicted,) if forecast is predicted else (predicted, forecast)
+    every_semantics = (predicted,) if forecast is predicted else (predicted, forecast)
     halts = forecast.outcome == "deadlock"
-    breaks = any("deadlock" in (each.outcome, *each.open) for each in readings)
+    breaks = any("deadlock" in (each.outcome, *each.open) for each in every_semantics)
     breaks = breaks and confirm != "timeout" and not _of_a_timeout(plan.scenario.expect.at_end)
     return Supervision(
         world_size=plan.world_size,
         patience_s=longest_timeout(plan),
         settle_s=SETTLE_S if predicted.outcome == "deadlock" else DOUBT_S,
-        anywhere_s=ANYWHERE_S if breaks and readings[1:] and halts else None,
+        anywhere_s=ANYWHERE_S if breaks and every_semantics[1:] and halts else None,
         stopped_s=heartbeat.STOPPED_S,
         silent_s=heartbeat.SILENT_S,
         most_s=most_s,
         bound=RAISING["max_total_seconds" if ends else "max_seconds"],
-        stops=_stops(plan, readings) if breaks else {},
+        stops=_stops(plan, every_semantics) if breaks else {},
     )
 
 
@@ -202,13 +202,13 @@ def _sum_stated_s(plan: Plan, predicted: Trace) -> float:
     return PATIENT * (longest_timeout(plan) + min(predicted.duration_s, LONGEST_S))
 
 
-def _stops(plan: Plan, readings: tuple[Trace, ...]) -> dict[int, Stop]:
+def _stops(plan: Plan, every_semantics: tuple[Trace, ...]) -> dict[int, Stop]:
     """Return where each rank may be for good; where a step expects a timeout, no rank is."""
     passing = {step.index for step in steps_of(plan.scenario.steps) if _of_a_timeout(step.expect)}
     found: dict[int, Stop] = {}
-    for reading in readings:
-        for rank in reading.ranks:
-            stop = _stop(rank, passing, reading, plan)
+    for semantics in every_semantics:
+        for rank in semantics.ranks:
+            stop = _stop(rank, passing, semantics, plan)
             before = found.get(rank.rank, stop)
             found[rank.rank] = replace(
                 stop,
@@ -318,7 +318,7 @@ def observe(plan: Plan, findings: Findings, predicted: Trace) -> Trace:
     ranks = [replace(rank, late_s=late_s.get(rank.rank, 0.0)) for rank in ranks]
     ranks = _settle(plan, ranks, predicted)
     any_told = next(iter(findings.told.values()), None)
-    notes = [*findings.notes, *(note for told in findings.told.values() for note in told.notes)]
+    notes = [*findings.notes, *(note for report in findings.told.values() for note in report.notes)]
     if findings.hung:
         notes.append("the backend's own timeout did not end it")
     return Trace(
@@ -337,8 +337,8 @@ def _from_outside(rank: int, how: str, findings: Findings) -> bool:
 
     A rank whose step ends it says so before; a backend ends it by a signal of its own, or exits.
     """
-    told = findings.told.get(rank)
-    if told is not None and told.trace.ending == "died":
+    report = findings.told.get(rank)
+    if report is not None and report.trace.ending == "died":
         return False
     return how not in CRASHES and not how.startswith("exit ")
 
@@ -354,7 +354,7 @@ def _explain_kill(rank: int, how: str, findings: Findings) -> str:
 
 def _environment(findings: Findings) -> dict[str, str]:
     """Return what the run was on; `world_s` is the seconds that its world took to be made."""
-    made_s = max((told.world_s for told in findings.told.values()), default=0.0)
+    made_s = max((report.world_s for report in findings.told.values()), default=0.0)
     found = dict(findings.environment)
     if made_s:
         found["world_s"] = f"{made_s:.4f}"
@@ -367,18 +367,19 @@ def _environment(findings: Findings) -> dict[str, str]:
 
 def _hosts(findings: Findings) -> dict[int, str]:
     """Return the host of each rank; nothing where there is one host."""
-    found = {rank: told.host for rank, told in sorted(findings.told.items())}
+    found = {rank: report.host for rank, report in sorted(findings.told.items())}
     return found if len(set(found.values())) > 1 else {}
 
 
 def _late(findings: Findings) -> dict[int, float]:
     """Return how many seconds after the first rank each began, as far as their clocks tell."""
     first_s: dict[str, float] = {}
-    for told in findings.told.values():
-        first_s[told.host] = min(told.began_s, first_s.get(told.host, told.began_s))
+    for report in findings.told.values():
+        first_s[report.host] = min(report.began_s, first_s.get(report.host, report.began_s))
     between_s = BETWEEN_HOSTS_S if len(first_s) > 1 else 0.0
     return {
-        rank: told.began_s - first_s[told.host] + between_s for rank, told in findings.told.items()
+        rank: report.began_s - first_s[report.host] + between_s
+        for rank, report in findings.told.items()
     }
 
 
@@ -390,10 +391,10 @@ def unable(findings: Findings) -> Exception:
 
 
 def _rank(rank: int, findings: Findings) -> RankTrace:
-    told = findings.told.get(rank)
+    report = findings.told.get(rank)
     died = findings.died.get(rank)
-    if told is not None:
-        trace = replace(told.trace, events=tuple(told.trace.events))
+    if report is not None:
+        trace = replace(report.trace, events=tuple(report.trace.events))
         if died is not None and trace.ending in {"finished", "blocked"}:
             return replace(trace, ending="died", died=died)
         return trace
@@ -518,7 +519,7 @@ class Findings(Struct, frozen=True, kw_only=True):
     and they were up. `environment` is what the backend was chosen by; `notes` is for the report.
     """
 
-    told: Mapping[int, Told]
+    told: Mapping[int, RankReport]
     stuck: Mapping[int, Position]
     unable: Mapping[int, Unable]
     died: Mapping[int, str]
@@ -555,7 +556,7 @@ class Supervisor:
         self._suspects = suspects
         self._turns: dict[int, int] = {}
         self._pids: dict[int, int] = {}
-        self._unsettled: tuple[Course, Inbox, Assignment] | None = None
+        self._unsettled: tuple[RunState, Inbox, Assignment] | None = None
         #: the mail of the last scenario, and its number: both are still in the store
         self._read: tuple[Inbox, int] | None = None
 
@@ -616,44 +617,44 @@ class Supervisor:
         name = order.place
         began_s = time.monotonic()
         inbox = self._give(order)
-        course = Course()
+        run_state = RunState()
         if device_type(order.backend) != "cpu":
             # a backend's call may keep Python's lock there for as long as it waits
             silent_s = max(watch.silent_s, watch.patience_s + GRACE_S)
             watch = replace(watch, silent_s=silent_s)
         pause_s = LOOK_S
-        while not self._over(course, watch, inbox):
-            came = _take_in(course, inbox, pause_s)
-            pause_s = LOOK_S if came or course.unsettled else min(2 * pause_s, LONGEST_LOOK_S)
-            self._look_for_losses(course, inbox, watch, name)
+        while not self._over(run_state, watch, inbox):
+            came = _take_in(run_state, inbox, pause_s)
+            pause_s = LOOK_S if came or run_state.unsettled else min(2 * pause_s, LONGEST_LOOK_S)
+            self._look_for_losses(run_state, inbox, watch, name)
             if watch.most_s is not None and time.monotonic() - began_s > watch.most_s:
-                _give_up(course, watch)
+                _give_up(run_state, watch)
             if device_type(order.backend) != "cpu" and time.monotonic() - began_s > WORLD_S:
-                _give_up_worlds(course, watch.world_size)
-            if not course.broken and self._for_good(course, watch):
-                course.broken = True
-                course.moved_s = time.monotonic()
+                _give_up_worlds(run_state, watch.world_size)
+            if not run_state.broken and self._for_good(run_state, watch):
+                run_state.broken = True
+                run_state.moved_s = time.monotonic()
                 self._store.set(f"{name}/break", b"1")
         self._store.set(f"{name}/over", b"1")
         self._read = inbox, order.number
-        usable = not (course.died or course.lost or course.leaving or course.unable)
-        usable = usable and len(course.told) == watch.world_size
+        usable = not (run_state.died or run_state.lost or run_state.leaving or run_state.unable)
+        usable = usable and len(run_state.told) == watch.world_size
         usable = usable and not any(
-            told.spoilt or told.trace.ending == "died" for told in course.told.values()
+            report.spoilt or report.trace.ending == "died" for report in run_state.told.values()
         )
-        if usable and course.broken:
-            self._unsettled = (course, inbox, order)
+        if usable and run_state.broken:
+            self._unsettled = (run_state, inbox, order)
         return Findings(
-            told=course.told,
-            stuck=course.stuck,
-            unable=course.unable,
-            died=course.died,
-            lost=course.lost,
-            unbegun=course.unbegun,
+            told=run_state.told,
+            stuck=run_state.stuck,
+            unable=run_state.unable,
+            died=run_state.died,
+            lost=run_state.lost,
+            unbegun=run_state.unbegun,
             pids=self._pids,
             usable=usable,
-            hung=course.hung,
-            notes=tuple(SILENT.format(rank=rank) for rank in sorted(course.silent)),
+            hung=run_state.hung,
+            notes=tuple(SILENT.format(rank=rank) for rank in sorted(run_state.silent)),
             duration_s=time.monotonic() - began_s,
         )
 
@@ -664,70 +665,74 @@ class Supervisor:
             self._turn(rank, order.number)
         return Inbox(self._store, f"{order.place}/mail")
 
-    def _look_for_losses(self, course: Course, inbox: Inbox, watch: Supervision, name: str) -> None:
+    def _look_for_losses(
+        self, run_state: RunState, inbox: Inbox, watch: Supervision, name: str
+    ) -> None:
         """Note whose process ended, or does not run: before its account, and before the start.
 
         A rank that ends as its scenario says gives its account first: the mail is read once more.
         """
-        course.died.update(self._deaths())
+        run_state.died.update(self._deaths())
         found = dict(self._lost(watch))
         if found:
-            _take_in(course, inbox, 0.0)
-        if (course.died or found) and not holds(self._store, f"{name}/{BEGUN}"):
-            course.unbegun = True
-            for rank, how in course.died.items():
+            _take_in(run_state, inbox, 0.0)
+        if (run_state.died or found) and not holds(self._store, f"{name}/{BEGUN}"):
+            run_state.unbegun = True
+            for rank, how in run_state.died.items():
                 found[rank] = f"its process ended ({how}) before the scenario began"
-        found = found or self._find_stopped(course)
-        course.lost.update({rank: how for rank, how in found.items() if rank not in course.told})
+        found = found or self._find_stopped(run_state)
+        run_state.lost.update(
+            {rank: how for rank, how in found.items() if rank not in run_state.told}
+        )
 
-    def _find_stopped(self, course: Course) -> dict[int, str]:
+    def _find_stopped(self, run_state: RunState) -> dict[int, str]:
         """Return the ranks that were told to end, where nothing that happened accounts for it.
 
         torchrun's agent tells the others to end when a process has, which a scenario may want: then
         they go on until every mistake is reported.
         """
-        if not course.leaving or time.monotonic() - course.left_s < LEAVE_S:
+        if not run_state.leaving or time.monotonic() - run_state.left_s < LEAVE_S:
             return {}
-        ended = any(told.trace.ending == "died" for told in course.told.values())
-        if ended or course.died or self._suspects():
+        ended = any(report.trace.ending == "died" for report in run_state.told.values())
+        if ended or run_state.died or self._suspects():
             return {}
-        return dict.fromkeys(course.leaving, nodes.TOLD_TO_END)
+        return dict.fromkeys(run_state.leaving, nodes.TOLD_TO_END)
 
-    def _over(self, course: Course, watch: Supervision, inbox: Inbox) -> bool:
+    def _over(self, run_state: RunState, watch: Supervision, inbox: Inbox) -> bool:
         """Return whether nothing more is to be learnt."""
-        missing = set(range(watch.world_size)) - course.told.keys() - course.unable.keys()
-        if not missing or course.lost:
+        missing = set(range(watch.world_size)) - run_state.told.keys() - run_state.unable.keys()
+        if not missing or run_state.lost:
             return True
-        still_s = time.monotonic() - course.moved_s
-        if course.unable:
+        still_s = time.monotonic() - run_state.moved_s
+        if run_state.unable:
             return still_s > UNABLE_S
-        if missing <= course.died.keys():
+        if missing <= run_state.died.keys():
             return still_s > LOSS_SETTLE_S and not inbox.expects()
-        if course.broken and missing <= course.silent:
+        if run_state.broken and missing <= run_state.silent:
             return still_s > LOSS_SETTLE_S  # they cannot tell
-        return course.broken and still_s > TELL_S
+        return run_state.broken and still_s > TELL_S
 
-    def _for_good(self, course: Course, watch: Supervision) -> bool:
+    def _for_good(self, run_state: RunState, watch: Supervision) -> bool:
         """Return whether no rank moves any more: as predicted, because of a death, or for too long.
 
         Every rank stands in a communication call or has ended; a rank that computes or sleeps is
         neither, and is always waited for.
         """
-        still_s = time.monotonic() - course.moved_s
-        running = set(range(watch.world_size)) - course.told.keys() - course.died.keys()
-        standing = course.stuck.keys() | course.silent
-        if course.unable or still_s < LOSS_SETTLE_S or not running <= standing:
+        still_s = time.monotonic() - run_state.moved_s
+        running = set(range(watch.world_size)) - run_state.told.keys() - run_state.died.keys()
+        standing = run_state.stuck.keys() | run_state.silent
+        if run_state.unable or still_s < LOSS_SETTLE_S or not running <= standing:
             return False
-        if course.died or course.leaving:
+        if run_state.died or run_state.leaving:
             return still_s > QUIET_S
         if still_s >= watch.settle_s and running and watch.stops:
-            at_stop = (at_its_stop(course, rank, watch) for rank in range(watch.world_size))
+            at_stop = (at_its_stop(run_state, rank, watch) for rank in range(watch.world_size))
             if all(at_stop):
                 return True
         if running and watch.anywhere_s is not None and still_s >= watch.anywhere_s:
             return True
-        course.hung = still_s > watch.patience_s + GRACE_S
-        return course.hung
+        run_state.hung = still_s > watch.patience_s + GRACE_S
+        return run_state.hung
 
     def settle(self, within_s: float = FREE_S) -> bool:
         """Wait until every call that was broken came back; False where one did not.
@@ -743,61 +748,67 @@ class Supervisor:
             fetch(self._store, f"order/{number}")
         if self._unsettled is None:
             return True
-        (course, inbox, order), self._unsettled = self._unsettled, None
+        (run_state, inbox, order), self._unsettled = self._unsettled, None
         on_device = device_type(order.backend) != "cpu"
-        held = {rank for rank, told in course.told.items() if told.trace.ending == "blocked"}
-        came_back = self._come_free(course, inbox, held, FREE_DEVICE_S if on_device else within_s)
+        held = {rank for rank, report in run_state.told.items() if report.trace.ending == "blocked"}
+        came_back = self._come_free(
+            run_state, inbox, held, FREE_DEVICE_S if on_device else within_s
+        )
         return came_back and (not on_device or self.proven(order))
 
-    def _come_free(self, course: Course, inbox: Inbox, ranks: set[int], within_s: float) -> bool:
+    def _come_free(
+        self, run_state: RunState, inbox: Inbox, ranks: set[int], within_s: float
+    ) -> bool:
         deadline_s = time.monotonic() + within_s
-        while not ranks <= course.free:
+        while not ranks <= run_state.free:
             parts = inbox.take(LOOK_S)
             if parts is not None:
-                note(course, open_parts(parts, Message))
-            elif time.monotonic() > deadline_s or course.unable or self._deaths():
+                note(run_state, open_parts(parts, Message))
+            elif time.monotonic() > deadline_s or run_state.unable or self._deaths():
                 return False
-        return not course.unable
+        return not run_state.unable
 
     def lack(self, look: Assignment) -> str | None:
         """Return why a rank cannot use the folder of an order that looks; None if all can."""
         look = look.renew()
-        course, inbox = Course(), self._give(look)
-        self._come_free(course, inbox, set(range(look.plan.world_size)), PROOF_S)
+        run_state, inbox = RunState(), self._give(look)
+        self._come_free(run_state, inbox, set(range(look.plan.world_size)), PROOF_S)
         inbox.clear()
         fetch(self._store, f"order/{look.number}")
-        return course.unable[min(course.unable)].reason if course.unable else None
+        return run_state.unable[min(run_state.unable)].reason if run_state.unable else None
 
     def proven(self, order: Assignment) -> bool:
         """Let the ranks of an order make a fresh world of its kind and use it once."""
         proof = replace(order, number=STOP - order.number, proof=True).renew()
         inbox = self._give(proof)
-        proves = self._come_free(Course(), inbox, set(range(order.plan.world_size)), PROOF_S)
+        proves = self._come_free(RunState(), inbox, set(range(order.plan.world_size)), PROOF_S)
         fetch(self._store, f"order/{proof.number}")
         return proves
 
 
-def _take_in(course: Course, inbox: Inbox, timeout_s: float) -> bool:
+def _take_in(run_state: RunState, inbox: Inbox, timeout_s: float) -> bool:
     """Take in all mail that is there, waiting a while for the first message; whether any came."""
     first = parts = inbox.take(timeout_s)
     while parts is not None:
-        note(course, open_parts(parts, Message))
+        note(run_state, open_parts(parts, Message))
         parts = inbox.take(0.0)
     return first is not None
 
 
-def _give_up(course: Course, watch: Supervision) -> None:
+def _give_up(run_state: RunState, watch: Supervision) -> None:
     """Give up the ranks of a scenario that takes too long: their launch ends with it."""
     how = f"the scenario takes longer than {watch.most_s:.3g} s ({watch.bound} raises it)"
-    for rank in set(range(watch.world_size)) - course.told.keys():
-        course.lost.setdefault(rank, how)
+    for rank in set(range(watch.world_size)) - run_state.told.keys():
+        run_state.lost.setdefault(rank, how)
 
 
-def _give_up_worlds(course: Course, world_size: int) -> None:
+def _give_up_worlds(run_state: RunState, world_size: int) -> None:
     """Call ranks unable whose world is still being made: NCCL waits for ever for an absent one."""
-    for rank in set(range(world_size)) - course.begun - course.told.keys() - course.unable.keys():
+    for rank in (
+        set(range(world_size)) - run_state.begun - run_state.told.keys() - run_state.unable.keys()
+    ):
         reason = f"rank {rank} could not make its world within {WORLD_S:g} s: NCCL still waits"
-        note(course, Unable(rank=rank, reason=reason))
+        note(run_state, Unable(rank=rank, reason=reason))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -810,10 +821,10 @@ def _give_up_worlds(course: Course, world_size: int) -> None:
 #: seconds that the other ranks get to come up
 START_S = 300.0
 #: seconds that a call which was broken gets to come back: there are no processes to replace it by
-CONDUCTOR_FREE_S = 5.0
+PLAN_RUNNER_FREE_S = 5.0
 
 
-class Conductor:
+class PlanRunner:
     """Runs plans on the ranks of the launch that this process is in."""
 
     def __init__(
@@ -907,7 +918,7 @@ class Conductor:
                 order = replace(order, folder=folder)
                 self._require_shared(order)
                 findings = self._supervisor.run(self._give_number(order), watch)
-            usable = findings.usable and self._supervisor.settle(CONDUCTOR_FREE_S)
+            usable = findings.usable and self._supervisor.settle(PLAN_RUNNER_FREE_S)
         except RuntimeError as error:
             # the store is gone, or was given up; what a scenario does, the ranks tell in their mail
             self._lost = self._why_ended()

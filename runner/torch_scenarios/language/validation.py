@@ -366,7 +366,7 @@ _NODE_WORK = 2_500
 
 def findings(root: Node, part: str | None = None, whole: str = "") -> Iterator[Misfit]:
     """Yield what jsonschema finds wrong with a file, or with a node for one of `$defs`."""
-    told: set[tuple[int, int, str]] = set()
+    seen: set[tuple[int, int, str]] = set()
     nodes: dict[int, Node] = {}
     plain = _plain(root, nodes)
     schema = law().schema
@@ -377,8 +377,8 @@ def findings(root: Node, part: str | None = None, whole: str = "") -> Iterator[M
     for error in judge.iter_errors(plain):
         way = _way(root, schema, list(error.absolute_path), list(error.absolute_schema_path))
         about = (id(way[-1].node), id(error.schema), str(error.validator))
-        if about not in told:  # jsonschema says `required` once for each key
-            told.add(about)
+        if about not in seen:  # jsonschema says `required` once for each key
+            seen.add(about)
             found = error.schema if isinstance(error.schema, dict) else {}
             yield Misfit(way=way, keyword=str(error.validator), part=found, whole=whole)
 

@@ -563,10 +563,10 @@ class _Going(Struct, kw_only=True):
             return self._renumber_written(span)
         if key not in PROSE:
             said = self.text[span.start : span.end]
-            told = _COMPARED.sub(self._compare, said)
-            told = _RANGE.sub(self._lower_range, told) if key in _LISTS else told
-            if told != said:
-                self._replace(span, told)
+            lower = _COMPARED.sub(self._compare, said)
+            lower = _RANGE.sub(self._lower_range, lower) if key in _LISTS else lower
+            if lower != said:
+                self._replace(span, lower)
         return False
 
     def _compare(self, found: re.Match[str]) -> str:

@@ -89,12 +89,12 @@ def _findings(scenario: Scenario, verdict: Verdict) -> Iterator[tuple[str, str, 
 
     What is computed from a wrong value is wrong for the same reason.
     """
-    told: set[tuple[str, str]] = set()
+    seen: set[tuple[str, str]] = set()
     # what stands at the end is a consequence of a step, where one is found as well
     for finding in sorted(verdict.findings, key=lambda each: (each.index < 0, each.index)):
         kind = (finding.code, finding.witness)
-        if kind not in told:
-            told.add(kind)
+        if kind not in seen:
+            seen.add(kind)
             yield (*kind, _operation(scenario, finding))
 
 

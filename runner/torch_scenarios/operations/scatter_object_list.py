@@ -86,7 +86,7 @@ steps:
         if sizes is None:
             return ()
         last = (root - 1) % n
-        told = tuple(LENGTH * (at != last) for at in range(n))
+        lengths = tuple(LENGTH * (at != last) for at in range(n))
         scattered = (
             TensorCall(
                 name="scatter",
@@ -95,7 +95,7 @@ steps:
             )
             for own in (max(sizes), LENGTH)
         )
-        return TensorCall(name="broadcast", size=LENGTH, sent=told), *scattered
+        return TensorCall(name="broadcast", size=LENGTH, sent=lengths), *scattered
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """As `scatter` of one object each; places after the first keep what they have."""

@@ -134,7 +134,7 @@ steps:
 # What a strategy says, call by call, for who wants the calls as steps of their own.
 
 
-class CallTold(Struct, frozen=True, kw_only=True):
+class StrategyCall(Struct, frozen=True, kw_only=True):
     """One call on one rank: what it carried, before and after.
 
     `tensors` are the arrays themselves: those of a call that returns at once change later. `more`
@@ -164,24 +164,24 @@ class CallTold(Struct, frozen=True, kw_only=True):
         return "src" in self.more
 
 
-_LISTENER: ContextVar[list[CallTold] | None] = ContextVar("calls of strategies", default=None)
+_LISTENER: ContextVar[list[StrategyCall] | None] = ContextVar("calls of strategies", default=None)
 
 
 @contextmanager
-def listen() -> Iterator[list[CallTold]]:
+def listen() -> Iterator[list[StrategyCall]]:
     """Return the list of the calls that strategies make meanwhile, rank by rank in their order."""
-    told: list[CallTold] = []
-    token = _LISTENER.set(told)
+    calls: list[StrategyCall] = []
+    token = _LISTENER.set(calls)
     try:
-        yield told
+        yield calls
     finally:
         _LISTENER.reset(token)
 
 
 def heard(made: Any, caller: Caller) -> Any:
     """Pass a strategy's calls on; where a listener is set, note each with what it carries."""
-    told = _LISTENER.get()
-    if told is None:
+    calls = _LISTENER.get()
+    if calls is None:
         return (yield from made)
     try:
         part: Part = next(made)
@@ -198,8 +198,8 @@ def heard(made: Any, caller: Caller) -> Any:
                     more["op"] = value
                 elif value is not None:
                     more[name.removeprefix("group_")] = part.group.ranks[value]
-            told.append(
-                CallTold(
+            calls.append(
+                StrategyCall(
                     caller=caller,
                     rank=caller.rank,
                     name=part.operation.name,

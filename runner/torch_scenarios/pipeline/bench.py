@@ -298,8 +298,8 @@ def facts_of(observed: Trace | None) -> dict[str, str]:
     """Return the backend of a run, and what torch says of itself and of its GPUs."""
     if observed is None:
         return {"backend": "gloo"}
-    told = {name: observed.environment[name] for name in _FACTS & observed.environment.keys()}
-    return {"backend": observed.backend, **dict(sorted(told.items()))}
+    facts = {name: observed.environment[name] for name in _FACTS & observed.environment.keys()}
+    return {"backend": observed.backend, **dict(sorted(facts.items()))}
 
 
 #: what a run tells of torch: its version, CUDA's, NCCL's, and how many GPUs there are
@@ -319,13 +319,13 @@ def environment(facts: Mapping[str, str], load: float) -> dict[str, Any]:
 
 def changes(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> list[str]:
     """Return what is not as it was where the old times were measured; the load is noise."""
-    told = []
+    lines = []
     before = {} if old is None else old
     for name in sorted(before.keys() & new.keys() - {"load"}):
         if before[name] != new[name]:
             was = f"{name} was {before[name]} when the old times were measured"
-            told.append(f"{was}, and is {new[name]}")
-    return told
+            lines.append(f"{was}, and is {new[name]}")
+    return lines
 
 
 #: resamples of a bootstrap, and the share that its interval holds
@@ -435,8 +435,8 @@ def _nccl_tests_table(rows: Sequence[BenchRow]) -> list[str]:
         time = sum(times) / len(times)
         speed = row.bytes / time / 1e3 if time > 0 else 0.0
         buses.append(speed * bus_factor(row.collective or "", row.ranks))
-        told = _half((_fit_number(time, 7), _fit_number(speed, 6), _fit_number(buses[-1], 6), "0"))
-        lines.append(f"{_preamble(row)}{told}{told}")
+        half = _half((_fit_number(time, 7), _fit_number(speed, 6), _fit_number(buses[-1], 6), "0"))
+        lines.append(f"{_preamble(row)}{half}{half}")
     average = sum(buses) / len(buses)
     return [
         *lines,
@@ -479,7 +479,7 @@ def _preamble(row: BenchRow) -> str:
 def _fit_number(value: float, width: int) -> str:
     """Return a number with as many decimals, of two at most, as fit into so many columns."""
     for decimals in (2, 1, 0):
-        told = f"{value:.{decimals}f}"
-        if len(told) <= width:
-            return told
+        text = f"{value:.{decimals}f}"
+        if len(text) <= width:
+            return text
     return f"{value:.{1 if width >= 7 else 0}e}"

@@ -94,11 +94,11 @@ def _shards(outcomes: Mapping[str, Outcome]) -> list[Problem]:
     parts = {shard.of for shard in shards.values()}
     counts = {outcome.selected for outcome in outcomes.values()}
     if len(parts) > 1 or len(counts) > 1:
-        told = ", ".join(
+        words = ", ".join(
             f"{path} is {shard} of {outcomes[path].selected} cases"
             for path, shard in shards.items()
         )
-        return [_unlike(f"these are shards of different runs: {told}")]
+        return [_unlike(f"these are shards of different runs: {words}")]
     numbers = [shard.number for shard in shards.values()]
     of = parts.pop()
     missing = [f"{number}/{of}" for number in range(1, of + 1) if number not in numbers]

@@ -58,7 +58,7 @@ _LENGTH = struct.Struct("=Q")
 _CHUNK = 1 << 16
 
 
-class Crew:
+class ProcessPool:
     """Does what is ordered; a context manager, which ends the workers.
 
     What it does must depend on nothing but the order and what was known when the first orders

@@ -30,7 +30,7 @@ from torch_scenarios.limits import (
 from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.pipeline.attempts import analyse, execute, repeat, result_of, runnable
 from torch_scenarios.pipeline.interruption import hold_back, interruptible
-from torch_scenarios.pipeline.parallel import Crew, SideBySide
+from torch_scenarios.pipeline.parallel import ProcessPool, SideBySide
 from torch_scenarios.pipeline.results import (
     FAILED,
     INCONCLUSIVE,
@@ -120,14 +120,16 @@ def check(
         with interruptible():
             files = files_of(selection)
             desk = _Desk(selection, files, asked)
-            crew = stack.enter_context(Crew(desk.read, desk.judge, most_s=most_s, ends_s=ends_s))
+            pool = stack.enter_context(
+                ProcessPool(desk.read, desk.judge, most_s=most_s, ends_s=ends_s)
+            )
             numbers = range(len(files.found))
-            cases = crew.results(desk.read, numbers, lost=desk.unread, near=int)
+            cases = pool.results(desk.read, numbers, lost=desk.unread, near=int)
             loaded = gather(files, cases, selection)
         try:
             with interruptible(), freeze_objects():
                 orders = [outline.at for outline in loaded.scenarios]
-                judged = crew.results(desk.judge, orders, lost=_report_unjudged, near=itemgetter(0))
+                judged = pool.results(desk.judge, orders, lost=_report_unjudged, near=itemgetter(0))
                 listener.begin(len(loaded.scenarios) + len(loaded.invalid))
                 for result in loaded.invalid:
                     _keep(results, result, listener, costs=costs)

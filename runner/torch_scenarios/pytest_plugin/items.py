@@ -366,14 +366,14 @@ class _Item(pytest.Item):
         failure = excinfo.value
         if not isinstance(failure, ScenarioFailure):
             return super().repr_failure(excinfo, style=style)
-        told = excinfo.getrepr(style="value")
-        if told.reprcrash is not None:
-            told.reprcrash.path = str(failure.mark.source.path if failure.mark else self.path)
-            told.reprcrash.lineno = failure.mark.line if failure.mark else self.line
-            told.reprcrash.message = failure.summary
+        shown = excinfo.getrepr(style="value")
+        if shown.reprcrash is not None:
+            shown.reprcrash.path = str(failure.mark.source.path if failure.mark else self.path)
+            shown.reprcrash.lineno = failure.mark.line if failure.mark else self.line
+            shown.reprcrash.message = failure.summary
         if self.config.getoption("tbstyle") == "line":
-            told.reprtraceback.reprentries = []  # pytest prints the line of the summary itself
-        return told
+            shown.reprtraceback.reprentries = []  # pytest prints the line of the summary itself
+        return shown
 
     def reportinfo(self) -> tuple[Path, int, str]:
         """Return the file, its line counted from 0, and the headline of a failure.

@@ -148,12 +148,12 @@ def record(
             notes = (*notes, outside)
     if ran.stuck and not order.own_launcher and not order.fake:
         if order.join:
-            result, told = _complete(order, records, result, start, limits)
+            result, lines = _complete(order, records, result, start, limits)
         else:
-            told = [
+            lines = [
                 "`--join` runs it again with fake ranks, and tells what the ranks would do next"
             ]
-        notes = (*notes, *told)
+        notes = (*notes, *lines)
     result, weighed = _on_gpu(order, result, records)
     notes = (*notes, *weighed)
     path.write_text(result.program.text, encoding="utf-8")
@@ -169,8 +169,8 @@ def _on_gpu(
     script, home = script_of(order, records)
     program = timed_program(records, script=script, folder=home)
     path = order.folder / "scenario.yaml"
-    told = f"`scenario cost {path} --topology {order.gpu['machine']}` weighs the step"
-    return replace(result, program=program), (*program.notes, told)
+    words = f"`scenario cost {path} --topology {order.gpu['machine']}` weighs the step"
+    return replace(result, program=program), (*program.notes, words)
 
 
 def timed_program(
@@ -267,12 +267,12 @@ def _outside(ran: Ran, records: Mapping[int, RankRecord]) -> str:
     alike: dict[str, list[int]] = {}
     for rank in sorted(ranks):
         alike.setdefault(place_of(ran.stacks.get(rank, "")), []).append(rank)
-    told = [
+    lines = [
         f"{_several(who)} {'is' if len(who) == 1 else 'are'} outside of any call"
         + (f", at {place}" if place else "")
         for place, who in [*alike.items()][:MOST_OUTSIDE]
     ]
-    return "; ".join([*told, why]) if told else ""
+    return "; ".join([*lines, why]) if lines else ""
 
 
 def _with_reasons(result: Judged, records: Mapping[int, RankRecord], home: str) -> Judged:
@@ -325,8 +325,8 @@ def _complete(
         own, all_of_it = record.calls, whole[rank].calls if rank in whole else []
         for at, call in enumerate(own):
             if at >= len(all_of_it) or _same_call(call) != _same_call(all_of_it[at]):
-                told = f"{call.operation} ({call.place.short(home)})"
-                words = f"fake ranks go another way than the run: rank {rank} at {told}"
+                text = f"{call.operation} ({call.place.short(home)})"
+                words = f"fake ranks go another way than the run: rank {rank} at {text}"
                 return result, [f"{words}; see {folder / 'output.log'}"]
     observed = result.result.verdict.observed
     path = order.folder / "scenario.yaml"
@@ -355,9 +355,9 @@ def _same_call(call: RecordedCall) -> tuple[Any, ...]:
 def _rest(calls: Sequence[RecordedCall], home: str) -> str:
     if not calls:
         return "no other call"
-    told = [f"{call.operation} ({call.place.short(home)})" for call in calls[:MOST_NEXT]]
-    more = len(calls) - len(told)
-    return ", ".join(told) + (f", and {more} more call{'s' * (more > 1)}" if more else "")
+    lines = [f"{call.operation} ({call.place.short(home)})" for call in calls[:MOST_NEXT]]
+    more = len(calls) - len(lines)
+    return ", ".join(lines) + (f", and {more} more call{'s' * (more > 1)}" if more else "")
 
 
 class NothingRecordedError(Exception):
@@ -454,7 +454,7 @@ def with_stand_ins(records: Mapping[int, RankRecord]) -> dict[int, RankRecord]:
         return found
     ended = {rank: list(_list_completed(record)) for rank, record in records.items()}
     known = {
-        rank: [(gid, told, frozenset(told[1])) for gid, told in record.groups.items()]
+        rank: [(gid, about, frozenset(about[1])) for gid, about in record.groups.items()]
         for rank, record in records.items()
     }
     items: dict[tuple[int, tuple[int, ...]], list[Any]] = {}
@@ -480,7 +480,7 @@ def with_stand_ins(records: Mapping[int, RankRecord]) -> dict[int, RankRecord]:
             rank=rank,
             world_size=world,
             items=kept,
-            groups={gid: told for gid, told, members in known[source] if rank in members},
+            groups={gid: about for gid, about, members in known[source] if rank in members},
             about={"mode": "assumed"},
         )
     return found

@@ -64,7 +64,7 @@ def verdict_on_records(
         for each in verdict.findings
         if each.code != "diagnosis_undeclared" and each.code not in _ENDINGS
     ]
-    told = []
+    lines = []
     apart = _of_one_line(_of_one_mistake(_in_step(findings, records, folder)))
     for finding in (*apart, *rest):
         prose, more = finding.prose, finding.help
@@ -77,16 +77,16 @@ def verdict_on_records(
             more = (*filter(None, (fix,)), *more[:1])
         elif finding.code in _ENDINGS:
             prose = prose.partition("; you expect")[0]
-        told.append(replace(finding, witness="program", prose=prose, help=more, fix=fix))
-    causes, results = _endings(records, told, folder)
+        lines.append(replace(finding, witness="program", prose=prose, help=more, fix=fix))
+    causes, results = _endings(records, lines, folder)
     if causes or results:
-        told = [*causes, *(each for each in told if each.code != "outcome_differs"), *results]
+        lines = [*causes, *(each for each in lines if each.code != "outcome_differs"), *results]
         verdict = replace(verdict, status="FAILED")
     warnings = tuple(
         each for each in verdict.warnings if each.code not in {"truncated", "outcome_open"}
     )
-    verdict = replace(verdict, findings=tuple(told), warnings=warnings)
-    return _with_diagnoses(verdict, {each.diagnosis for each in findings}, told)
+    verdict = replace(verdict, findings=tuple(lines), warnings=warnings)
+    return _with_diagnoses(verdict, {each.diagnosis for each in findings}, lines)
 
 
 def _with_diagnoses(verdict: Verdict, before: set[str | None], told: Sequence[Finding]) -> Verdict:
@@ -187,9 +187,9 @@ def _find_parting(
     marked = {each.mark.at for each in finding.notes if each.mark is not None and each.mark.at}
     if len(marked) < 2:
         return None
-    for meetings in _meetings(finding.ranks, records):
+    for matches in _matches(finding.ranks, records):
         together: set[frozenset[str]] = set()
-        for calls in meetings:
+        for calls in matches:
             places = {rank: call.place.short(folder) for rank, call in calls.items()}
             at = frozenset(places.values())
             if not marked <= at or len(set(map(_list_passed, calls.values()))) == 1:
@@ -202,7 +202,7 @@ def _find_parting(
     return None
 
 
-def _meetings(
+def _matches(
     ranks: Sequence[int], records: Mapping[int, RankRecord]
 ) -> Iterator[Iterator[_Meeting]]:
     """Yield the calls of ranks that meet in their groups, group by group, in order."""
@@ -537,12 +537,12 @@ def _fix_model(error: str) -> str:
 
 def position(record: RankRecord, folder: str = "") -> str:
     """Return where a rank is, with the error that it handles: `in all_reduce (train.py:19)`."""
-    told = f"{'in' if record.inside else 'after'} {tell_position(record, folder)}"
+    words = f"{'in' if record.inside else 'after'} {tell_position(record, folder)}"
     if record.handled is None:
-        return told
+        return words
     error, place = record.handled
     where = place.short(folder)
-    return f"{told}, while it handles {error[:160]}" + (f" ({where})" if where else "")
+    return f"{words}, while it handles {error[:160]}" + (f" ({where})" if where else "")
 
 
 def tell_position(record: RankRecord, folder: str = "") -> str:

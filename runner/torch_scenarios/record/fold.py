@@ -451,9 +451,9 @@ def number(
     found = expression(values, world_size, coordinates)
     if found is not None:
         return f'"{found}"'
-    told = _rows(values, world_size, coordinates)
-    told = told or [f"{rank}: {value}" for rank, value in sorted(values.items())]
-    return f"{{{', '.join(told)}}}"
+    rows_ = _rows(values, world_size, coordinates)
+    rows_ = rows_ or [f"{rank}: {value}" for rank, value in sorted(values.items())]
+    return f"{{{', '.join(rows_)}}}"
 
 
 def _rows(

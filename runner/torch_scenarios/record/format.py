@@ -174,17 +174,17 @@ class ScriptPlace(Struct, frozen=True, kw_only=True):
         if not self.frames:
             return ""
         file, line, _ = self.frames[0]
-        told = f"{_relative(file, folder)}:{line}"
+        words = f"{_relative(file, folder)}:{line}"
         if "object" in self.api or "batch" in self.api:
-            told += f" in {self.api}"
+            words += f" in {self.api}"
         if self.via:
-            told += f" in {self.via}"
+            words += f" in {self.via}"
         callers = [
             f":{at}" if each == file else f"{_relative(each, folder)}:{at}"
             for each, at, _ in self.frames[1:]
             if (each, at) != (file, line)
         ]
-        return f"{told} called from {', '.join(dict.fromkeys(callers))}" if callers else told
+        return f"{words} called from {', '.join(dict.fromkeys(callers))}" if callers else words
 
 
 def _relative(file: str, folder: str) -> str:

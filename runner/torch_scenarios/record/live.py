@@ -202,7 +202,7 @@ def start_ranks(order: Order) -> subprocess.Popen[bytes]:
         except OSError as error:
             message = f"`{order.command[0]}` cannot be started: {error.strerror or error}"
             raise LaunchError(message) from error
-    told = _write_order(order)
+    sent = _write_order(order)
     output = _output(order)
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "torch_scenarios.record.launch"],
@@ -216,7 +216,7 @@ def start_ranks(order: Order) -> subprocess.Popen[bytes]:
         os.close(output)
     assert process.stdin is not None
     with suppress(BrokenPipeError):
-        process.stdin.write(json.dumps(told).encode() + b"\n")
+        process.stdin.write(json.dumps(sent).encode() + b"\n")
         process.stdin.close()
     return process
 
@@ -266,7 +266,7 @@ class WarmLaunch:
                 start_new_session=True,
             )
             os.close(given)
-        told = {
+        sent = {
             **_write_order(order),
             "cwd": str(Path.cwd()),
             "path": [each or str(Path.cwd()) for each in sys.path],
@@ -275,7 +275,7 @@ class WarmLaunch:
         }
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(told).encode() + b"\n")
+            self._process.stdin.write(json.dumps(sent).encode() + b"\n")
             self._process.stdin.flush()
         except OSError as error:
             message = f"the process that imports torch has ended: {error}"
@@ -507,9 +507,9 @@ class _Watch:
         if len(outside) == len(live) or not self._asked.blocks(records):
             return "going"
         if outside:
-            told = ", ".join(map(str, outside[:4]))
+            words = ", ".join(map(str, outside[:4]))
             return (
-                f"a rank is surely blocked already; rank {told} is not inside of a call and goes "
+                f"a rank is surely blocked already; rank {words} is not inside of a call and goes "
                 "on until it is"
             )
         return "stuck"
@@ -529,13 +529,13 @@ class _Watch:
         if not outside or len(outside) == len(pids):
             return
         stacks = self._stacks({names[rank]: rank for rank in self._live()})
-        told = [
+        lines = [
             f"rank {rank} is outside of any call"
             + (f", at {place}" if (place := place_of(stacks.get(rank, ""))) else "")
             for rank in outside[:4]
         ]
         self._notice(
-            f"nothing has moved for {OUTSIDE_S:.0f} s: {'; '.join(told)}; the others wait in "
+            f"nothing has moved for {OUTSIDE_S:.0f} s: {'; '.join(lines)}; the others wait in "
             "calls (Ctrl-C ends the run with its verdict)"
         )
 
@@ -652,9 +652,9 @@ def place_of(stack: str) -> str:
     frames = [found.groups() for each in stack_of(stack, 100) if (found := _FRAME.match(each))]
     for at, (file, line, _) in enumerate(frames):
         if not is_foreign(file):
-            told = f"{Path(file).name}:{line}"
+            words = f"{Path(file).name}:{line}"
             called, place, name = frames[at - 1]
-            return f"{told} (in `{name}`, {Path(called).name}:{place})" if at else told
+            return f"{words} (in `{name}`, {Path(called).name}:{place})" if at else words
     return ""
 
 

@@ -99,8 +99,8 @@ def add_times(
 
 def _read_start_s(record: RankRecord) -> float:
     """Return when a record was begun, in seconds of its host's clock; 0 where it does not say."""
-    told = record.about.get("time")
-    return float(told) if isinstance(told, int | float) else 0.0
+    time = record.about.get("time")
+    return float(time) if isinstance(time, int | float) else 0.0
 
 
 def _add_times(

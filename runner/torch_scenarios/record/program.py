@@ -584,8 +584,8 @@ class _ProgramWriter:
         key = id(place), is_named
         found = self._places_told.get(key)
         if found is None:
-            told = place if is_named else replace(place, api="")
-            found = self._places_told[key] = told.short(self._folder)
+            brief = place if is_named else replace(place, api="")
+            found = self._places_told[key] = brief.short(self._folder)
         return found
 
     def _items(self, record: RankRecord) -> Iterable[Item]:
@@ -979,8 +979,8 @@ class _ProgramWriter:
         writes: bool,
     ) -> str:
         """Return the first name that no work in flight uses for other memory."""
-        flying = [each for _, held in busy.values() for each in held]
-        for each in flying:
+        open_accesses = [each for _, held in busy.values() for each in held]
+        for each in open_accesses:
             if each.name in self._ahead and _overlap(tensor, each.tensor):
                 raise _TouchedEarlyError
             if _overlap(tensor, each.tensor) and self._tensors.get(each.name) == _value(
@@ -989,7 +989,7 @@ class _ProgramWriter:
                 used.append(TensorInUse(name=each.name, tensor=tensor, writes=writes))
                 return each.name
         # many may read one tensor at once
-        taken = {each.name for each in flying if writes or each.writes}
+        taken = {each.name for each in open_accesses if writes or each.writes}
         taken |= {each.name for each in used}
         count = 1
         while True:
@@ -1031,8 +1031,8 @@ class _ProgramWriter:
         lines.append("steps:")
         lines += steps or ["  - sleep: 0s"]
         if truncated:
-            told = "all" if len(truncated) == self._world else ranks_text(truncated)
-            lines.append(f"truncated: {told}")
+            which = "all" if len(truncated) == self._world else ranks_text(truncated)
+            lines.append(f"truncated: {which}")
         return lines
 
     def _held(self) -> dict[str, str]:
@@ -1049,13 +1049,13 @@ class _ProgramWriter:
     def _group_lines(self) -> list[str]:
         lines = []
         dims = {id(each): mesh for mesh, found in self._meshes.items() for each in found}
-        told: set[str] = set()
+        written: set[str] = set()
         for family in self._families:
             mesh = dims.get(id(family))
             if mesh is None:
                 lines.append(f"  {family.name}: {self._group_text(sorted(family.parts))}")
-            elif mesh not in told:
-                told.add(mesh)
+            elif mesh not in written:
+                written.add(mesh)
                 shape = [len(each.parts[0]) for each in self._meshes[mesh]]
                 names = [each.name.removeprefix(f"{mesh}.") for each in self._meshes[mesh]]
                 lines.append(f"  {mesh}: {{shape: {shape}, dims: {_flow(names)}}}")
@@ -1107,26 +1107,26 @@ class _ProgramWriter:
         members = self._members(step.group) if step.kind == "call" else None
         everyone = inside if members is None else [rank for rank in inside if rank in members]
         chosen = selector(ranks, everyone, self._world, self._coordinates)
-        told = [self._action(step, node.ranks) if step.kind != "await" else self._wait(node)]
+        lines = [self._action(step, node.ranks) if step.kind != "await" else self._wait(node)]
         if step.kind == "call" and step.words:
-            told.insert(0, f"name: {step.words}")
+            lines.insert(0, f"name: {step.words}")
         if chosen is not None:
-            told.insert(0, f"ranks: {chosen}")
+            lines.insert(0, f"ranks: {chosen}")
         if step.handle is not None:
             is_named = step.handle not in {TOGETHER, IN_ORDER}
             handle = step.handle if is_named else self._names[id(node)][0]
-            told.append(f"as: {handle}")
+            lines.append(f"as: {handle}")
         places = {rank: str(place) for rank, (place, _) in node.ranks.items() if place}
         if places:
-            told.append(f"at: {self._places(places)}")
-        line = f"{indent}- {{{', '.join(told)}}}"
+            lines.append(f"at: {self._places(places)}")
+        line = f"{indent}- {{{', '.join(lines)}}}"
         if len(line) <= WIDTH:
             return [line]
         if step.operation == BATCH:
             listed = [f"    - {each}" for each in self._write_batch(step, node.ranks)]
-            at = next(at for at, part in enumerate(told) if part.startswith(BATCH))
-            told[at : at + 1] = [f"{BATCH}:", "  p2p_op_list:", *listed]
-        return [f"{indent}{'- ' if at == 0 else '  '}{part}" for at, part in enumerate(told)]
+            at = next(at for at, part in enumerate(lines) if part.startswith(BATCH))
+            lines[at : at + 1] = [f"{BATCH}:", "  p2p_op_list:", *listed]
+        return [f"{indent}{'- ' if at == 0 else '  '}{part}" for at, part in enumerate(lines)]
 
     def _places(self, places: Mapping[int, str]) -> str:
         """Return where a step stands: on each rank at its own place, or everywhere at one."""
@@ -1137,12 +1137,12 @@ class _ProgramWriter:
             return quote(next(iter(by_place)))
         last = max(by_place, key=lambda place: len(by_place[place]))
         everyone = sorted(places)
-        told = []
+        lines = []
         for place, ranks in by_place.items():
             if place != last:
                 chosen = selector(ranks, everyone, self._world, self._coordinates)
-                told.append(f"{as_key(str(chosen))}: {quote(place)}")
-        return f"{{{', '.join([*told, f'else: {quote(last)}'])}}}"
+                lines.append(f"{as_key(str(chosen))}: {quote(place)}")
+        return f"{{{', '.join([*lines, f'else: {quote(last)}'])}}}"
 
     def _members(self, group: str) -> set[int] | None:
         family = next((each for each in self._families if each.name == group), None)
@@ -1169,7 +1169,7 @@ class _ProgramWriter:
             given.append(f"output_split_sizes: {list(step.splits[0])}")
         if step.splits[1]:
             given.append(f"input_split_sizes: {list(step.splits[1])}")
-        given += self._whom(step, own)
+        given += self._number_peers(step, own)
         if step.op is not None and step.op != "sum":
             given.append(f"op: {step.op}")
         if step.group != WORLD:
@@ -1225,7 +1225,7 @@ class _ProgramWriter:
         dtype = value.partition("dtype: ")[2].partition(",")[0]
         return f'compute: {{{name}: "astype({inner}, {dtype})"}}'
 
-    def _whom(self, step: ProgramStep, placed: Mapping[int, tuple[Any, Any]]) -> list[str]:
+    def _number_peers(self, step: ProgramStep, placed: Mapping[int, tuple[Any, Any]]) -> list[str]:
         """Return the arguments that name another rank."""
         if step.root is not None:
             word = "group_src" if ROOTED[step.operation] else "group_dst"
@@ -1238,8 +1238,8 @@ class _ProgramWriter:
         given = []
         if step.has_peer:
             peers = {rank: (rank + each[0]) % self._world for rank, each in own.items()}
-            told = number(peers, self._world, self._coordinates)
-            given.append(f"{MESSAGES[step.operation]}: {told}")
+            numbers = number(peers, self._world, self._coordinates)
+            given.append(f"{MESSAGES[step.operation]}: {numbers}")
         tags = {rank: each[1] for rank, each in own.items()}
         if any(tags.values()):
             given.append(f"tag: {number(tags, self._world, self._coordinates)}")
@@ -1332,19 +1332,19 @@ class _UnnamedWork:
                 yield from self._walk(node.body, rank, (*turns, turn))
 
     def _follow(self, rank: int) -> None:
-        flying: dict[int, int] = {}
+        open_accesses: dict[int, int] = {}
         steps = self._walk(self._nodes, rank)
         for (at, _), numbers in zip(steps, self._links[rank], strict=True):
             site = self._sites.get(at)
             if site is None:
-                self._waits[at] |= {flying.pop(each) for each in numbers}
+                self._waits[at] |= {open_accesses.pop(each) for each in numbers}
                 continue
-            others = set(flying.values())
+            others = set(open_accesses.values())
             site.is_indexed |= at in others
             for other in others:
                 site.beside.add(other)
                 self._sites[other].beside.add(at)
-            flying[numbers[0]] = at
+            open_accesses[numbers[0]] = at
 
     def _in_pools(self) -> dict[int, tuple[str, int | None]]:
         """Return names as :meth:`_give_names`; much work that one step waits for has one name."""
@@ -1406,19 +1406,19 @@ class _UnnamedWork:
         found: Mapping[int, Sequence[str]],
     ) -> bool:
         """Whether a rank waits for what its record waits for, and for nothing twice."""
-        flying: dict[str, dict[int, int]] = {}  # name -> turn -> number
+        open_accesses: dict[str, dict[int, int]] = {}  # name -> turn -> number
         steps = self._walk(self._nodes, rank)
         for (at, turns), numbers in zip(steps, self._links[rank], strict=True):
             site = self._sites.get(at)
             if site is not None:
                 name, first = given[at]
-                own = flying.setdefault(name, {})
+                own = open_accesses.setdefault(name, {})
                 index = (first or 0) + (turns[-1] if site.is_indexed and turns else 0)
                 if index in own:
                     return False
                 own[index] = numbers[0]
                 continue
-            awaited = [flying[name] for name in found[at] if name in flying]
+            awaited = [open_accesses[name] for name in found[at] if name in open_accesses]
             if not all(awaited):
                 return False
             if {each for own in awaited for each in own.values()} != set(numbers):

@@ -958,8 +958,8 @@ class _Blocking:
         self._number = next(recorder.numbers)
         site = recorder.sites.of(sys._getframe(2)).number
         more = {**self._more, **_find_handled(), "thread": threading.get_native_id()}
-        told = ["b", self._number, self._what, site, recorder.sink.now_us(), more]
-        recorder.sink.put(json.dumps(told))
+        row = ["b", self._number, self._what, site, recorder.sink.now_us(), more]
+        recorder.sink.put(json.dumps(row))
         return self._done
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -1011,8 +1011,8 @@ def _name_parameters(words: str) -> str:
             if not numbers:
                 return f" [of the model it trains {', '.join(names)[:MOST_TRAINED]}]"
             known = {at: names[at] for at in numbers if at < len(names)}
-            told = ", ".join(f"{at} is {name}" for at, name in known.items())
-            return f" [of the model's parameters, {told}]" if told else ""
+            text = ", ".join(f"{at} is {name}" for at, name in known.items())
+            return f" [of the model's parameters, {text}]" if text else ""
     return ""
 
 
@@ -1049,17 +1049,17 @@ _MOST_SHAPES = 4096
 def _tensor(tensor: Any) -> str:
     dtype = _DTYPES.get(tensor.dtype) or _DTYPES.setdefault(tensor.dtype, str(tensor.dtype)[6:])
     shape = tensor.shape
-    told = _SHAPES.get(shape)
-    if told is None:
+    text = _SHAPES.get(shape)
+    if text is None:
         if len(_SHAPES) >= _MOST_SHAPES:
             _SHAPES.clear()
-        told = _SHAPES[shape] = f"{list(shape)}"
+        text = _SHAPES[shape] = f"{list(shape)}"
     try:
         place = 0 if isinstance(tensor, PLACELESS) else tensor.data_ptr()
         size = tensor.nbytes
     except RuntimeError:  # a sparse tensor is several, and has neither
         place, size = 0, tensor.numel() * tensor.element_size()
-    return f'["{dtype}",{told},{place},{size}]'
+    return f'["{dtype}",{text},{place},{size}]'
 
 
 def _tensors(tensors: Any) -> str:

@@ -30,7 +30,7 @@ from torch_scenarios.operations.base import (
 from torch_scenarios.reference.diagnoses import diagnose
 from torch_scenarios.reference.matching import Creating, Posted, Work
 from torch_scenarios.reference.schedules import Rest, disputes, may_stand, rank_trace, rest, same
-from torch_scenarios.reference.semantics import Buffer, Reading, find_semantics
+from torch_scenarios.reference.semantics import Buffer, Semantics, find_semantics
 from torch_scenarios.reference.symptoms import odd_first, place, several
 from torch_scenarios.reference.waits import messages_of
 from torch_scenarios.vocabulary import OUTCOMES
@@ -68,7 +68,7 @@ def tell_facts(main: Rest, others: Sequence[Rest], hosts: Hosts | None) -> tuple
 
 def _split(main: Rest) -> Iterator[str]:
     simulation = main.simulation
-    if not simulation.reading.splits:
+    if not simulation.semantics.splits:
         return
     for post in simulation.creating.values():
         yield (
@@ -90,7 +90,7 @@ def _tell_counted(main: Rest) -> Iterator[str]:
     """Tell of groups that their members look for under different names."""
     simulation = main.simulation
     together: dict[tuple[int, ...], list[Creating]] = defaultdict(list)
-    if simulation.reading.counts:
+    if simulation.semantics.counts:
         for post in simulation.creating.values():
             together[post.series[0]].append(post)
     for posts in together.values():
@@ -98,13 +98,13 @@ def _tell_counted(main: Rest) -> Iterator[str]:
         for post in sorted(posts, key=lambda post: post.rank):
             counts[str(post.series[1])].append(post.rank)
         if len(counts) > 1:
-            calls = simulation.reading.counts == "calls"
+            calls = simulation.semantics.counts == "calls"
             parts = odd_first(counts, partial(_has_made if calls else _in_groups, counts))
-            told = sentence_of(parts)
+            sentence = sentence_of(parts)
             number = "calls that each has made to create groups" if calls else _GROUPS
             yield (
                 f"the members of `{posts[0].call.label}`{place(posts[0])} look for each other "
-                f"under the number of {number}: {told}"
+                f"under the number of {number}: {sentence}"
             )
 
 
@@ -141,7 +141,7 @@ def _by_step(calls: Iterable[Call]) -> list[tuple[str, list[int]]]:
     for call in calls:
         mark = f" ({call.step.mark.short})" if call.step.mark else ""
         found[f"`{call.label}`{mark}"].add(call.entry.rank)
-    return [(told, sorted(ranks)) for told, ranks in found.items()]
+    return [(sentence, sorted(ranks)) for sentence, ranks in found.items()]
 
 
 def _tell_connections(hosts: Hosts | None) -> Iterator[str]:
@@ -175,7 +175,7 @@ def _tell_crossed(main: Rest) -> Iterator[str]:
 
 
 def _early(main: Rest) -> Iterator[str]:
-    buffer = main.simulation.reading.buffer
+    buffer = main.simulation.semantics.buffer
     for send in sorted(main.simulation.early, key=lambda send: send.call.asynchronous):
         yield f"`{send.call.label}`{place(send)} leaves rank {send.rank} early{_bounds(buffer)}"
 
@@ -189,7 +189,7 @@ def _bounds(buffer: Buffer | None) -> str:
 def _otherwise(main: Rest, other: Rest) -> Iterator[str]:
     """Tell of what a backend may do and need not."""
     here, there = main.simulation, other.simulation
-    if there.reading.order != here.reading.order:
+    if there.semantics.order != here.semantics.order:
         for work, first in there.streams.behind():
             if not first.done:
                 yield _tell_launch(work, first)
@@ -199,7 +199,7 @@ def _otherwise(main: Rest, other: Rest) -> Iterator[str]:
         if _instance(send) not in taken:
             yield (
                 f"`{send.call.label}`{place(send)} of rank {send.rank} may leave early, and need "
-                f"not{_bounds(here.reading.buffer)} for sure"
+                f"not{_bounds(here.semantics.buffer)} for sure"
             )
 
 
@@ -267,7 +267,7 @@ def hosts_of(run: Rest, traits: Traits) -> Hosts:
     """Return where the hosts of a run stand that connect late."""
     ranks = range(len(run.simulation.ranks))
     return _Connecting(
-        {rank: _list_starts(run, rank) for rank in ranks}, run.simulation.reading, traits
+        {rank: _list_starts(run, rank) for rank in ranks}, run.simulation.semantics, traits
     ).hosts()
 
 
@@ -298,9 +298,9 @@ class _Connecting:
     """The hosts of all ranks, each before the first call whose connections are not complete."""
 
     def __init__(
-        self, calls: Mapping[int, Iterator[Made]], reading: Reading, traits: Traits
+        self, calls: Mapping[int, Iterator[Made]], semantics: Semantics, traits: Traits
     ) -> None:
-        self._reading = reading
+        self._semantics = semantics
         self._traits = traits
         self._groups: dict[str, Group] = {}
         self._coming = {rank: self._places(rank, made) for rank, made in calls.items()}
@@ -315,7 +315,7 @@ class _Connecting:
         joined: Counter[str] = Counter()
         for number, call in enumerate(calls):
             group = call.group
-            if self._reading.on(group) is not self._reading:
+            if self._semantics.on(group) is not self._semantics:
                 continue
             self._groups[group.key] = group
             needed: set[Place] = set(self._connections(rank, call))
@@ -379,17 +379,17 @@ class _Connecting:
         if rank in here:
             return []
         here.add(rank)
-        whom = self._whom(place)
-        return [other for other in whom if other != rank] if len(here) == len(whom) else []
+        peers = self._find_peers(place)
+        return [other for other in peers if other != rank] if len(here) == len(peers) else []
 
-    def _whom(self, place: Place) -> tuple[int, ...]:
+    def _find_peers(self, place: Place) -> tuple[int, ...]:
         """Return the ranks whose hosts meet there."""
         key, *ends = place
         return tuple(ends) if len(ends) > 1 else self._groups[key].ranks
 
     def _find_missing(self, call: tuple[int, set[Place]]) -> list[Place]:
         """Return where a host stands before a call and others have not come."""
-        return [each for each in call[1] if len(self._arrived[each]) < len(self._whom(each))]
+        return [each for each in call[1] if len(self._arrived[each]) < len(self._find_peers(each))]
 
     def _at_rest(self) -> Hosts:
         calls = {rank: call for rank, call in self._calls.items() if call is not None}
@@ -543,7 +543,7 @@ def _forecast(
     return None if _alike(predicted, found) else replace(found, backend=backend)
 
 
-def _otherwise_read(plan: Plan, main: Rest, traits: Traits) -> Iterator[Reading]:
+def _otherwise_read(plan: Plan, main: Rest, traits: Traits) -> Iterator[Semantics]:
     """Yield what else a backend may do, and need not.
 
     Messages up to the size that can be held at all may leave early, which blocks no rank; the
@@ -551,7 +551,7 @@ def _otherwise_read(plan: Plan, main: Rest, traits: Traits) -> Iterator[Reading]
     which the host did; and who makes a group under a name that it used before may find those who
     made that one.
     """
-    sure = main.simulation.reading
+    sure = main.simulation.semantics
     if traits.held_bytes and main.outcome == "deadlock":
         yield replace(sure, buffer=Buffer(size_bytes=traits.held_bytes))
     if traits.enqueues and _several_groups(plan):

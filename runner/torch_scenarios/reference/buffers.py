@@ -23,7 +23,7 @@ from torch_scenarios.expressions.values import (
 from torch_scenarios.model.process import Call
 from torch_scenarios.model.scenario import ValueExpectation
 from torch_scenarios.operations.base import Local, PointToPoint
-from torch_scenarios.reference.matching import Forgotten, Joining, Posted, Work
+from torch_scenarios.reference.matching import CollectivePost, Forgotten, Posted, Work
 from torch_scenarios.reference.rules.waiting import clash
 from torch_scenarios.reference.state import (
     InFlightAccess,
@@ -108,7 +108,7 @@ def check(state: RankState, call: Call) -> bool:
     operation = call.operation
     assert operation is not None
     raced = isinstance(operation, PointToPoint) and _with_itself(state, call)
-    if not state.flying and not state.process.undefined:
+    if not state.open_accesses and not state.process.undefined:
         return raced
     for memory, names, reads, writes in _uses(call):
         # what a local step reads, its expressions have noted
@@ -117,9 +117,9 @@ def check(state: RankState, call: Call) -> bool:
                 value = find_undefined(state.process, call, name)
                 if value is not None and value.diagnosis != "buffer_race":
                     note_undefined_read(state, call, name, value)
-        if state.flying:
+        if state.open_accesses:
             raced |= _collide(state, call, memory, writes=writes)
-    if state.flying:
+    if state.open_accesses:
         for name in operation.introduces(call.step.arguments):
             memory = arrays_of(state.process.scope.get(name))
             raced |= _collide(state, call, memory, writes=True)
@@ -180,8 +180,8 @@ def _with_itself(state: RankState, call: Call) -> bool:
     held = {name: arrays_of(state.process.scope.get(name)) for name in roots}
     names = {name for name, arrays in held.items() if overlap(arrays, clashing)}
     state.raced |= names
-    told = ", ".join(sorted(names)) or "a tensor"
-    _note_race(state, call, f"uses {told} twice at once", call)
+    words = ", ".join(sorted(names)) or "a tensor"
+    _note_race(state, call, f"uses {words} twice at once", call)
     return True
 
 
@@ -200,7 +200,7 @@ def note_store(
     """
     process = state.process
     if not done:
-        if state.flying:
+        if state.open_accesses:
             _collide(state, call, arrays_of(part), writes=True)
     elif cause is not None:
         process.undefined[name] = leave_undefined(process, name, part, cause)
@@ -229,7 +229,7 @@ def _low(entry: tuple[int, int, NDArray[Any], bool]) -> int:
 
 def _collide(state: RankState, call: Call, memory: tuple[Any, ...], *, writes: bool) -> bool:
     raced = False
-    near = state.flying.near(memory)
+    near = state.open_accesses.near(memory)
     state.ledger.account.spend(LOOK_WORK * len(near), call.step.mark)
     for access in near:
         if clash(writes, access.writes) and overlap(access.memory, memory):
@@ -262,10 +262,10 @@ def spoil(state: RankState, access: InFlightAccess) -> None:
             state.touched.add((post.link, state.rank))
 
 
-def _find_touched_posts(flight: InFlightAccess) -> Iterator[Joining | Posted]:
+def _find_touched_posts(flight: InFlightAccess) -> Iterator[CollectivePost | Posted]:
     """Yield what the work of a flight is made of; of messages those that the flight carries."""
     for post in flight.work.posts:
-        if isinstance(post, Joining):
+        if isinstance(post, CollectivePost):
             yield post
         elif isinstance(post, Posted) and post.message.sends is not flight.writes:
             message = post.message
@@ -274,11 +274,11 @@ def _find_touched_posts(flight: InFlightAccess) -> Iterator[Joining | Posted]:
                 yield post
 
 
-def _has_brought(post: Joining | Posted) -> bool:
+def _has_brought(post: CollectivePost | Posted) -> bool:
     """Whether another rank may have got something of what a rank entered or sent."""
     if isinstance(post, Posted):
         return post.message.sends and (post.past or post.partner is not None)
-    others = (other for other in post.meeting.joined.values() if other is not post)
+    others = (other for other in post.match.joined.values() if other is not post)
     return post.past or any(other.done_s is not None for other in others)
 
 
@@ -343,7 +343,7 @@ def _fly(state: RankState, call: Call, work: Work, given: Any, *, writes: bool) 
     flight = InFlightAccess(
         work=work, memory=memory, names=names, writes=writes, whole=whole, span=span_of(memory)
     )
-    state.flying.add(flight)
+    state.open_accesses.add(flight)
     if writes and whole:
         for name in names:
             state.process.undefined[name] = read_running(flight)
@@ -367,9 +367,9 @@ def read_running(flight: InFlightAccess) -> Undefined:
 
 def _note_busy(state: RankState) -> None:
     """Let the rank's expressions know of which names running work writes a part."""
-    state.ledger.account.spend(FLIGHT_WORK * len(state.flying))
+    state.ledger.account.spend(FLIGHT_WORK * len(state.open_accesses))
     busy: dict[str, list[Undefined]] = {}
-    for flight in state.flying:
+    for flight in state.open_accesses:
         for name in flight.names if flight.writes and not flight.whole else ():
             busy.setdefault(name, []).append(read_running(flight))
     state.process.busy = {name: tuple(parts) for name, parts in busy.items()}
@@ -381,8 +381,8 @@ def _size(memory: tuple[Any, ...]) -> int:
 
 def give_back(state: RankState, work: Work) -> None:
     """Take the tensors of a work that was waited for back."""
-    ended = state.flying.of(work)
-    state.flying.end(work)
+    ended = state.open_accesses.of(work)
+    state.open_accesses.end(work)
     for flight in ended:
         if flight.writes and flight.whole:
             for name in flight.names:
@@ -395,8 +395,8 @@ def spoil_raced(state: RankState) -> None:
     """Leave undefined, on this rank, what two of its operations had at once."""
     if not state.raced:
         return
-    flying = {name for flight in state.flying for name in flight.names}
-    for name in state.raced - flying:
+    open_accesses = {name for flight in state.open_accesses for name in flight.names}
+    for name in state.raced - open_accesses:
         state.process.undefined[name] = RACED
 
 
@@ -415,7 +415,7 @@ def look(state: RankState, call: Call, observed: dict[str, Any]) -> dict[str, Un
     """
     stated = call.step.expect.values if call.step.expect is not None else ()
     raced: dict[str, Undefined] = {}
-    if not (state.flying or state.process.undefined):
+    if not (state.open_accesses or state.process.undefined):
         return raced
     for expectation in stated:
         wanted = _choose(state, expectation)
@@ -423,7 +423,7 @@ def look(state: RankState, call: Call, observed: dict[str, Any]) -> dict[str, Un
             continue
         seen = frozenset() if _measures(wanted) else expectation.key.reads
         key = expectation.key.text
-        for flight in (flight for flight in state.flying if flight.writes):
+        for flight in (flight for flight in state.open_accesses if flight.writes):
             names = _find_touched(state, flight, seen, expectation.key)
             if names and key in observed:
                 observed[key] = _read_running(flight)

@@ -16,7 +16,7 @@ from msgspec import Struct
 from torch_scenarios.errors import Clause
 from torch_scenarios.model.scenario import Step, steps_of
 from torch_scenarios.operations.base import Collective, Local
-from torch_scenarios.reference.matching import Address, FunctionCall, Joining, Posted
+from torch_scenarios.reference.matching import Address, CollectivePost, FunctionCall, Posted
 from torch_scenarios.reference.rules.collective import needs
 from torch_scenarios.reference.state import RankState, Run
 
@@ -165,8 +165,8 @@ def find_named_receives(run: Run) -> list[tuple[int, NamedReceive]]:
         passed: dict[str, int] = {}
         for work in state.works:
             for post in work.posts:
-                if isinstance(post, Joining):
-                    passed[post.meeting.group.key] = post.meeting.position + 1
+                if isinstance(post, CollectivePost):
+                    passed[post.match.group.key] = post.match.position + 1
                 elif isinstance(post, Posted) and not post.message.sends:
                     address, sender = run.mailbox.address(post), post.message.peer
                     if sender is not None:
@@ -229,10 +229,10 @@ def _stands(state: RankState) -> tuple[Stop] | None:
 
 
 def _joins(post: object) -> tuple[Stop] | None:
-    if not isinstance(post, Joining) or not isinstance(post.call.operation, Collective):
+    if not isinstance(post, CollectivePost) or not isinstance(post.call.operation, Collective):
         return None
-    whole = len(needs(post.call.operation, post.entry)) == post.meeting.group.size
-    return ((post.meeting.group.key, post.meeting.position),) if whole else None
+    whole = len(needs(post.call.operation, post.entry)) == post.match.group.size
+    return ((post.match.group.key, post.match.position),) if whole else None
 
 
 # -------------------------------------------------------------------------------------------------

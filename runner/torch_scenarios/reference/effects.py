@@ -15,7 +15,14 @@ from msgspec import Struct, field
 from torch_scenarios.expressions.values import Undefined
 from torch_scenarios.model.trace import Failure
 from torch_scenarios.operations.base import Group, Message, Refusal
-from torch_scenarios.reference.matching import Creating, Joining, Meeting, Post, Series, Work
+from torch_scenarios.reference.matching import (
+    CollectiveMatch,
+    CollectivePost,
+    Creating,
+    Post,
+    Series,
+    Work,
+)
 from torch_scenarios.reference.symptoms import Symptom
 
 #: (argument, what it holds afterwards, slack); the argument is None for the buffer of a message
@@ -118,7 +125,7 @@ class Leave(Struct, frozen=True):
     """
 
     outcomes: Sequence[tuple[Post, Outcome]]
-    settles: Meeting | None = None
+    settles: CollectiveMatch | None = None
 
 
 class Keep(Struct, frozen=True):
@@ -130,8 +137,8 @@ class Keep(Struct, frozen=True):
 class Spoil(Struct, frozen=True):
     """The members of a collective disagree: its result is undefined, and `opened` may happen."""
 
-    meeting: Meeting
-    members: Sequence[Joining]
+    match: CollectiveMatch
+    members: Sequence[CollectivePost]
     symptom: Symptom
     opened: frozenset[str]
 

@@ -15,7 +15,7 @@ from torch_scenarios.model.process import Call, Process
 from torch_scenarios.model.scenario import Function, Step, find_stated
 from torch_scenarios.model.traits import Counts
 from torch_scenarios.operations.base import Entry, Group, Message, Refusal, RemoteCall
-from torch_scenarios.reference.semantics import Reading
+from torch_scenarios.reference.semantics import Semantics
 
 # -------------------------------------------------------------------------------------------------
 # What a rank waits for: its part in a collective, a message, the creation of a group.
@@ -53,13 +53,13 @@ class Post(Struct, kw_only=True, eq=False):
         raise NotImplementedError
 
 
-class Joining(Post, kw_only=True, eq=False):
+class CollectivePost(Post, kw_only=True, eq=False):
     """A rank that entered a collective.
 
     `entry` is the call's own; a copy once the rank has gone on without the others.
     """
 
-    meeting: Meeting
+    match: CollectiveMatch
     entry: Entry
     #: which of the strokes of the run it is
     number: int = -1
@@ -67,7 +67,7 @@ class Joining(Post, kw_only=True, eq=False):
     @property
     def link(self) -> str:
         """Group and position, the same for every member."""
-        return f"{self.meeting.group.key}:{self.meeting.position}"
+        return f"{self.match.group.key}:{self.match.position}"
 
 
 class Posted(Post, kw_only=True, eq=False):
@@ -214,7 +214,7 @@ class Work(Struct, kw_only=True, eq=False):
 # Pure bookkeeping: nothing here knows what an operation computes, or when a rank may go on.
 
 
-class Meeting(Struct, kw_only=True, eq=False):
+class CollectiveMatch(Struct, kw_only=True, eq=False):
     """The n-th collective of a group: who entered it, with which operation.
 
     In a correct program all members enter the same operation. `settled` tells that the result was
@@ -226,9 +226,9 @@ class Meeting(Struct, kw_only=True, eq=False):
 
     group: Group
     position: int
-    joined: dict[int, Joining] = field(default_factory=dict)  # by group rank
-    entered: dict[str, dict[int, Joining]] = field(default_factory=dict)  # by operation
-    hopeful: dict[tuple[str, int], list[tuple[Joining, Iterator[int]]]] = field(
+    joined: dict[int, CollectivePost] = field(default_factory=dict)  # by group rank
+    entered: dict[str, dict[int, CollectivePost]] = field(default_factory=dict)  # by operation
+    hopeful: dict[tuple[str, int], list[tuple[CollectivePost, Iterator[int]]]] = field(
         default_factory=dict
     )
     early: dict[tuple[str, int], Any] = field(default_factory=dict)
@@ -236,13 +236,15 @@ class Meeting(Struct, kw_only=True, eq=False):
     settled: bool = False
     spoiled: str | None = None
 
-    def add(self, group_rank: int, joining: Joining, name: str) -> None:
+    def add(self, group_rank: int, collective_post: CollectivePost, name: str) -> None:
         """Let a member enter the operation `name`."""
-        self.first_s = min(self.first_s, joining.time_s) if self.joined else joining.time_s
-        self.joined[group_rank] = joining
-        self.entered.setdefault(name, {})[group_rank] = joining
+        self.first_s = (
+            min(self.first_s, collective_post.time_s) if self.joined else collective_post.time_s
+        )
+        self.joined[group_rank] = collective_post
+        self.entered.setdefault(name, {})[group_rank] = collective_post
 
-    def of(self, name: str) -> dict[int, Joining]:
+    def of(self, name: str) -> dict[int, CollectivePost]:
         """Return those who entered that operation and have not given up, by group rank."""
         return self.entered.get(name, {})
 
@@ -256,8 +258,8 @@ class Meeting(Struct, kw_only=True, eq=False):
         return found
 
     def free(
-        self, member: Joining, name: str, needs: Callable[[Joining], frozenset[int]]
-    ) -> Iterator[Joining]:
+        self, member: CollectivePost, name: str, needs: Callable[[CollectivePost], frozenset[int]]
+    ) -> Iterator[CollectivePost]:
         """Yield who misses no other member, now that one has come; `needs` says whom one needs."""
         waiting = self.hopeful.pop((name, member.entry.group_rank), [])
         needed, here = needs(member), self.of(name)
@@ -275,10 +277,10 @@ class Meeting(Struct, kw_only=True, eq=False):
             else:
                 self.hopeful.setdefault((name, missing), []).append((other, coming))
 
-    def withdraw(self, joining: Joining) -> None:
+    def withdraw(self, collective_post: CollectivePost) -> None:
         """Let a member give up: it no longer counts as having entered."""
         for members in self.entered.values():
-            for group_rank in [at for at, other in members.items() if other is joining]:
+            for group_rank in [at for at, other in members.items() if other is collective_post]:
                 del members[group_rank]
 
     @property
@@ -315,30 +317,32 @@ class Before(Protocol):
         """Yield the collectives that a rank has behind it on a group."""
 
 
-class Meetings:
+class CollectiveMatches:
     """All collectives of a run, by group and position; `before` has those that are over."""
 
     def __init__(self, before: Before | None = None) -> None:
         self._before = before
-        self._at: dict[tuple[str, int], Meeting] = {}
+        self._at: dict[tuple[str, int], CollectiveMatch] = {}
         self._next: dict[tuple[str, int], int] = {}
-        self._of: dict[str, list[Meeting]] = {}
+        self._of: dict[str, list[CollectiveMatch]] = {}
 
-    def join(self, call: Call, time_s: float, *, position: int | None = None) -> Joining:
+    def join(self, call: Call, time_s: float, *, position: int | None = None) -> CollectivePost:
         """Enter the rank's next collective on its group, or the one of a position."""
         entry: Entry = call.entry
         group = entry.group
         if position is None:
             position = self.position(group.key, entry.rank)
         self._next[group.key, entry.rank] = position + 1
-        meeting = self._at.get((group.key, position))
-        if meeting is None:
-            meeting = self._at[group.key, position] = Meeting(group=group, position=position)
-            self._of.setdefault(group.key, []).append(meeting)
-        joining = Joining(rank=entry.rank, call=call, time_s=time_s, meeting=meeting, entry=entry)
+        match = self._at.get((group.key, position))
+        if match is None:
+            match = self._at[group.key, position] = CollectiveMatch(group=group, position=position)
+            self._of.setdefault(group.key, []).append(match)
+        collective_post = CollectivePost(
+            rank=entry.rank, call=call, time_s=time_s, match=match, entry=entry
+        )
         assert call.operation is not None
-        meeting.add(entry.group_rank, joining, call.operation.name)
-        return joining
+        match.add(entry.group_rank, collective_post, call.operation.name)
+        return collective_post
 
     def position(self, group_key: str, rank: int) -> int:
         """Return how many collectives the rank has entered on the group."""
@@ -352,21 +356,21 @@ class Meetings:
         """Yield the collectives that a rank has entered on a group, in order."""
         if self._before is not None:
             yield from self._before.find_entered(group_key, rank)
-        for meeting in self._of.get(group_key, ()):
-            at = meeting.group.group_rank(rank)
-            if at in meeting.joined:
-                yield meeting.joined[at].call
+        for match in self._of.get(group_key, ()):
+            at = match.group.group_rank(rank)
+            if at in match.joined:
+                yield match.joined[at].call
 
-    def all(self) -> list[Meeting]:
+    def all(self) -> list[CollectiveMatch]:
         """Return each one, in the order in which the first member came."""
         return list(self._at.values())
 
     def dissolve(self) -> None:
         """Forget who entered what."""
-        for meeting in self._at.values():
-            meeting.joined.clear()
-            meeting.entered.clear()
-            meeting.hopeful.clear()
+        for match in self._at.values():
+            match.joined.clear()
+            match.entered.clear()
+            match.hopeful.clear()
 
 
 def apart(plan: Plan, one: Step, other: Step) -> bool:
@@ -403,8 +407,8 @@ class Mailbox:
     does not look at tags, all have the same.
     """
 
-    def __init__(self, reading: Reading, before: Before | None = None) -> None:
-        self._reading = reading
+    def __init__(self, semantics: Semantics, before: Before | None = None) -> None:
+        self._semantics = semantics
         self._before = None if before is None else before.count_posted
         self._sends: dict[Address, dict[int, deque[Posted]]] = {}
         self._receives: dict[Address, dict[int | None, deque[Posted]]] = {}
@@ -483,7 +487,7 @@ class Mailbox:
     def _address(self, posted: Posted) -> Address:
         message, group = posted.message, posted.group
         receiver = (message.peer or 0) if message.sends else posted.rank
-        return group.key, receiver, message.tag if self._reading.on(group).tags else 0
+        return group.key, receiver, message.tag if self._semantics.on(group).tags else 0
 
     def _queue(self, posted: Posted) -> deque[Posted]:
         address, message = self._address(posted), posted.message
@@ -720,10 +724,10 @@ class Creations:
 class Streams:
     """The works of all ranks that are enqueued and not done, by the stream they are on."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, semantics: Semantics) -> None:
         """Begin with nothing enqueued."""
-        self._reading = reading
-        self._free = reading.order == "free"
+        self._semantics = semantics
+        self._free = semantics.order == "free"
         self._queues: dict[tuple[int, str], deque[Work]] = {}
         self._begin: dict[int, Callable[[], None]] = {}
         self._over: deque[Work] = deque()
@@ -743,14 +747,14 @@ class Streams:
 
     def holds(self, work: Work) -> bool:
         """Whether the rank's host never returns from the call: it enqueues nothing."""
-        standing = self._reading.standing
+        standing = self._semantics.standing
         return bool(standing) and standing.get(work.rank) == work.number
 
     def _stream(self, work: Work) -> tuple[int, str] | None:
         if self._free:
             return None
         group = work.call.entry.group
-        order = self._reading.on(group).order
+        order = self._semantics.on(group).order
         return None if order == "free" else (work.rank, group.key if order == "group" else "")
 
     def _start(self, work: Work) -> None:

@@ -34,7 +34,7 @@ from torch_scenarios.operations.base import (
 )
 from torch_scenarios.reference.backends import hosts_of
 from torch_scenarios.reference.schedules import Rest, rest
-from torch_scenarios.reference.semantics import Reading
+from torch_scenarios.reference.semantics import Semantics
 from torch_scenarios.vocabulary import WORLD
 
 #: what a call raises that waited in vain
@@ -61,7 +61,7 @@ def derive(plan: Plan, predicted: Trace, limits: Limits = DEFAULT) -> Needs:
     found: dict[str, set[int]] = defaultdict(set)
     scenario = plan.scenario
     with open_account(limits):
-        run = rest(plan, numpy_arrays(limits), Reading(), limits=limits)
+        run = rest(plan, numpy_arrays(limits), Semantics(), limits=limits)
         for state in run.simulation.ranks:
             for call in (work.call for work in state.works):
                 for word in words_of(call):

@@ -40,14 +40,14 @@ from torch_scenarios.reference.choices import (
 )
 from torch_scenarios.reference.diagnoses import faults
 from torch_scenarios.reference.matching import (
+    CollectiveMatch,
+    CollectivePost,
     Forgotten,
     FunctionCall,
-    Joining,
-    Meeting,
     Posted,
     Work,
 )
-from torch_scenarios.reference.semantics import Buffer, Reading
+from torch_scenarios.reference.semantics import Buffer, Semantics
 from torch_scenarios.reference.snapshots import Place as SnapshotsPlace
 from torch_scenarios.reference.snapshots import Reads, Snapshot, equal, snapshot_of
 from torch_scenarios.reference.state import Place, RankState, Touched, frozen, measure, stands_at
@@ -140,7 +140,7 @@ class Rest(Struct, frozen=True, kw_only=True):
 def rest(
     plan: Plan,
     arrays: Arrays,
-    reading: Reading,
+    semantics: Semantics,
     *,
     limits: Limits,
     start: StartState | None = None,
@@ -149,7 +149,7 @@ def rest(
     touched: frozenset[Touched] = frozenset()
     for _ in range(PASSES):
         simulation = Simulation(
-            plan, arrays, reading=reading, limits=limits, start=start, touched=touched
+            plan, arrays, semantics=semantics, limits=limits, start=start, touched=touched
         ).run()
         if simulation.touched <= touched:
             break
@@ -175,13 +175,18 @@ def _rest(simulation: Simulation) -> Rest:
 
 
 def explore(
-    plan: Plan, arrays: Arrays, reading: Reading, *, limits: Limits, start: StartState | None = None
+    plan: Plan,
+    arrays: Arrays,
+    semantics: Semantics,
+    *,
+    limits: Limits,
+    start: StartState | None = None,
 ) -> tuple[list[Rest], str | None]:
     """Return the runs of all orders, the default one first, and the bound that was hit, if any.
 
     An order that leads to a state which another was in before is `cut` there.
     """
-    search = _Search(plan, arrays, reading, limits, start=start)
+    search = _Search(plan, arrays, semantics, limits, start=start)
     return search.runs, search.run()
 
 
@@ -255,7 +260,7 @@ class _Search:
         self,
         plan: Plan,
         arrays: Arrays,
-        reading: Reading,
+        semantics: Semantics,
         limits: Limits,
         *,
         observed: Trace | None = None,
@@ -263,7 +268,7 @@ class _Search:
     ) -> None:
         self._start = start
         self.runs: list[Rest] = []
-        self._asked = plan, arrays, reading
+        self._asked = plan, arrays, semantics
         self._limits, self._observed = limits, observed
         chooses = _from_anyone(plan) or plan.scenario.functions
         self._reads = Reads(plan) if chooses else None
@@ -282,7 +287,7 @@ class _Search:
         Orders other than the first take a part of the work and of the bytes of a case, and leave it
         the rest.
         """
-        plan, arrays, reading = self._asked
+        plan, arrays, semantics = self._asked
         schedule: tuple[int, ...] | None = ()
         while schedule is not None:
             bound = self._bound()
@@ -292,7 +297,7 @@ class _Search:
             simulation = Simulation(
                 plan,
                 arrays,
-                reading=reading,
+                semantics=semantics,
                 schedule=schedule,
                 limits=self._limits,
                 choosing=self._choose,
@@ -795,7 +800,7 @@ class Explored(Orders):
         """Follow the choices that a run can have made, by what its ranks held."""
         plan, limits = self._asked
         search = _Search(
-            plan, numpy_arrays(limits), Reading(), limits, observed=observed, start=self._start
+            plan, numpy_arrays(limits), Semantics(), limits, observed=observed, start=self._start
         )
         whole = search.run() is None
         run = search.runs[-1]
@@ -852,7 +857,7 @@ def find_unbuffered_rings(
     rings = [finding for finding in main.findings if finding.name == "circular_wait"]
     if not rings or not main.simulation.mailbox.sends:
         return []
-    buffered = rest(plan, arrays, Reading(buffer=Buffer()), limits=limits, start=start)
+    buffered = rest(plan, arrays, Semantics(buffer=Buffer()), limits=limits, start=start)
     stuck = {state.rank for state in buffered.simulation.ranks if state.state == "blocked"}
     buffered.simulation.dissolve()
     return [
@@ -877,11 +882,11 @@ def synchronises(main: Rest) -> bool:
     timeless = not any(state.clock_s for state in run.ranks)
     if run.mailbox.from_anyone or run.creations.all() or not timeless:
         return False
-    if not all(meeting.complete and not meeting.spoiled for meeting in run.meetings.all()):
+    if not all(match.complete and not match.spoiled for match in run.matches.all()):
         return False
     left = {state.rank: deque(_entries(state)) for state in run.ranks}
-    entered: Counter[Meeting | Posted] = Counter()
-    waiting: dict[Meeting | Posted, list[int]] = {}
+    entered: Counter[CollectiveMatch | Posted] = Counter()
+    waiting: dict[CollectiveMatch | Posted, list[int]] = {}
     ready = deque(left)
     while ready:
         rank = ready.popleft()
@@ -898,7 +903,7 @@ def synchronises(main: Rest) -> bool:
     return not any(left.values())
 
 
-def _entries(state: RankState) -> Iterator[tuple[Meeting | Posted, int, bool]]:
+def _entries(state: RankState) -> Iterator[tuple[CollectiveMatch | Posted, int, bool]]:
     """Yield what a rank enters (True) and waits for (False), in order, with how many take part."""
     waits: dict[int, list[Work]] = {}
     for work in state.works:
@@ -912,12 +917,12 @@ def _entries(state: RankState) -> Iterator[tuple[Meeting | Posted, int, bool]]:
                 yield exchange, size, False
 
 
-def _exchanges(work: Work) -> dict[Meeting | Posted, int]:
+def _exchanges(work: Work) -> dict[CollectiveMatch | Posted, int]:
     """Return what a call takes part in, each with how many do; a message is its earlier side."""
-    found: dict[Meeting | Posted, int] = {}
+    found: dict[CollectiveMatch | Posted, int] = {}
     for post in work.posts:
-        if isinstance(post, Joining):
-            found[post.meeting] = post.meeting.group.size
+        if isinstance(post, CollectivePost):
+            found[post.match] = post.match.group.size
         elif isinstance(post, Posted):
             found[min(post, post.partner or post, key=lambda side: side.order)] = 2
     return found
@@ -1011,14 +1016,14 @@ def _order(
 
 
 def _open_places(main: Rest) -> Iterator[tuple[int, Place]]:
-    for meeting in main.simulation.meetings.all():
-        if meeting.complete and not meeting.spoiled:
+    for match in main.simulation.matches.all():
+        if match.complete and not match.spoiled:
             continue
-        for joining in meeting.joined.values():
-            call = joining.call
-            yield joining.rank, (call.step.index, call.iteration)
-            if joining.work is not None and joining.work.waited_at is not None:
-                yield joining.rank, joining.work.waited_at
+        for collective_post in match.joined.values():
+            call = collective_post.call
+            yield collective_post.rank, (call.step.index, call.iteration)
+            if collective_post.work is not None and collective_post.work.waited_at is not None:
+                yield collective_post.rank, collective_post.work.waited_at
     yield from _find_cancelled(main)
     yield from main.simulation.again
     for here in main.simulation.creations.all():

@@ -36,7 +36,7 @@ class Buffer(Struct, frozen=True, kw_only=True):
         return small and (self.messages is None or under_way < self.messages)
 
 
-class Reading(Struct, frozen=True, kw_only=True):
+class Semantics(Struct, frozen=True, kw_only=True):
     """How much an implementation lets pass; by default what each correct one does.
 
     `strict`: a rank leaves a collective only once every member has entered, even those that it
@@ -62,17 +62,17 @@ class Reading(Struct, frozen=True, kw_only=True):
     counts: Counts = None
     found: bool = False
 
-    def on(self, group: Group) -> Reading:
+    def on(self, group: Group) -> Semantics:
         """Return the reading that holds for a group's calls."""
         if group.backend is None or self.backend is None or group.backend == self.backend:
             return self
-        return Reading(strict=self.strict)
+        return Semantics(strict=self.strict)
 
 
-def find_semantics(backend: str, traits: Traits) -> Reading:
+def find_semantics(backend: str, traits: Traits) -> Semantics:
     """Return how a backend takes a program for sure."""
     early = Buffer(size_bytes=traits.early_bytes, messages=traits.early_messages)
-    return Reading(
+    return Semantics(
         buffer=early if traits.early_bytes else None,
         tags=traits.tags,
         order="group" if traits.enqueues else "free",

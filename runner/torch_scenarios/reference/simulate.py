@@ -47,7 +47,7 @@ from torch_scenarios.reference.schedules import (
     rest,
     synchronises,
 )
-from torch_scenarios.reference.semantics import Reading
+from torch_scenarios.reference.semantics import Semantics
 from torch_scenarios.reference.state import RankState
 from torch_scenarios.reference.symptoms import Symptom, place, several
 from torch_scenarios.reference.walk import Simulation, StartState
@@ -97,7 +97,7 @@ def walk(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace:
     With a `start` the ranks go on from there.
     """
     arrays = numpy_arrays(limits)
-    orders, bounded = explore(plan, arrays, Reading(), limits=limits, start=start)
+    orders, bounded = explore(plan, arrays, Semantics(), limits=limits, start=start)
     runs = [run for run in orders if not run.simulation.cut]
     main = runs[0]
     raced = race(runs)
@@ -107,11 +107,11 @@ def walk(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace:
     )
     disputed: list[Rest] = []
     if disputes(main):
-        disputed = [rest(plan, arrays, Reading(disputed=True), limits=limits, start=start)]
+        disputed = [rest(plan, arrays, Semantics(disputed=True), limits=limits, start=start)]
     strict = None
     early = [run for run in orders if run.simulation.hurried]
     if opened - {main.outcome} or not all(start is None and synchronises(run) for run in early):
-        strict = rest(plan, arrays, Reading(strict=True), limits=limits, start=start)
+        strict = rest(plan, arrays, Semantics(strict=True), limits=limits, start=start)
     findings += find_unbuffered_rings(plan, arrays, main, limits, start)
     if strict is not None and main.outcome == "completes":
         findings += early_leavers(strict)
@@ -238,7 +238,7 @@ class Drifts:
                     Simulation(
                         plan,
                         numpy_arrays(limits),
-                        reading=Reading(),
+                        semantics=Semantics(),
                         limits=limits,
                         way=way,
                         trained=self._wrong,

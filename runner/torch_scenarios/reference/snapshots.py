@@ -67,7 +67,7 @@ def snapshot_of(run: Run) -> Snapshot:
     control = [
         tuple(_rank(run, state, held, beside) for state in run.ranks),
         frozenset(_messages(run, beside)),
-        frozenset(_meetings(run, beside)),
+        frozenset(_matches(run, beside)),
         frozenset(
             (each.rank, each.series, each.ordinal, each.group.ranks)
             for each in run.creating.values()
@@ -150,19 +150,19 @@ def _messages(run: Run, beside: dict[Hashable, Any]) -> Iterator[Hashable]:
         yield (*name, posted.nth, posted.done_s, posted.tainted)
 
 
-def _meetings(run: Run, beside: dict[Hashable, Any]) -> Iterator[Hashable]:
-    for meeting in run.meetings.all():
-        if meeting.complete:
+def _matches(run: Run, beside: dict[Hashable, Any]) -> Iterator[Hashable]:
+    for match in run.matches.all():
+        if match.complete:
             continue
-        key = meeting.group.key, meeting.position
-        for joining in meeting.joined.values():
-            for name, value in joining.entry.arguments.items():
-                beside["joined", *key, joining.rank, name] = frozen(value)
+        key = match.group.key, match.position
+        for collective_post in match.joined.values():
+            for name, value in collective_post.entry.arguments.items():
+                beside["joined", *key, collective_post.rank, name] = frozen(value)
         yield (
             *key,
-            meeting.spoiled,
-            frozenset((at, each.call.label, each.done_s) for at, each in meeting.joined.items()),
-            frozenset((name, frozenset(members)) for name, members in meeting.entered.items()),
+            match.spoiled,
+            frozenset((at, each.call.label, each.done_s) for at, each in match.joined.items()),
+            frozenset((name, frozenset(members)) for name, members in match.entered.items()),
         )
 
 

@@ -18,8 +18,15 @@ from torch_scenarios.model.process import Call, Process
 from torch_scenarios.model.scenario import Step
 from torch_scenarios.model.trace import Event, Events
 from torch_scenarios.operations.base import Entry, RemoteCall
-from torch_scenarios.reference.matching import Creating, Creations, Mailbox, Meetings, Streams, Work
-from torch_scenarios.reference.semantics import Reading
+from torch_scenarios.reference.matching import (
+    CollectiveMatches,
+    Creating,
+    Creations,
+    Mailbox,
+    Streams,
+    Work,
+)
+from torch_scenarios.reference.semantics import Semantics
 from torch_scenarios.reference.symptoms import Symptom
 
 # -------------------------------------------------------------------------------------------------
@@ -520,7 +527,7 @@ class RankState(Struct, kw_only=True, eq=False):
     touched: set[Touched] = field(default_factory=set)
     racing: bool = False
     misread: Undefined | None = None
-    flying: Accesses = field(default_factory=Accesses)
+    open_accesses: Accesses = field(default_factory=Accesses)
     #: whether its program goes on beyond what is written
     truncated: bool = False
 
@@ -592,11 +599,11 @@ class Run(Protocol):
     """One run of all ranks, as those look at it who find out what came of it."""
 
     plan: Plan
-    reading: Reading
+    semantics: Semantics
     ledger: Ledger
     ranks: list[RankState]
     mailbox: Mailbox
-    meetings: Meetings
+    matches: CollectiveMatches
     streams: Streams
     creations: Creations
     #: rank -> the creation that it waits in

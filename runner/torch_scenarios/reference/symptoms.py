@@ -110,11 +110,11 @@ def odd_first(
     words, without its ranks, and says where the first of them has it.
     """
     ordered = sorted(parts, key=lambda value: len(parts[value]))
-    told = []
+    clauses = []
     for value in ordered[:PARTS]:
         words, mark = tell(value)
-        told.append(Clause(f"{several(parts[value])} {words}", mark))
+        clauses.append(Clause(f"{several(parts[value])} {words}", mark))
     if len(ordered) > PARTS:
         more = sum(len(parts[value]) for value in ordered[PARTS:])
-        told.append(Clause(f"and other values on {more} more ranks"))
-    return [replace(told[0], joint=": "), *told[1:]]
+        clauses.append(Clause(f"and other values on {more} more ranks"))
+    return [replace(clauses[0], joint=": "), *clauses[1:]]

@@ -21,7 +21,14 @@ from torch_scenarios.operations.base import (
     ProgramError,
     RefusedError,
 )
-from torch_scenarios.reference.matching import Creating, FunctionCall, Joining, Post, Posted, Series
+from torch_scenarios.reference.matching import (
+    CollectivePost,
+    Creating,
+    FunctionCall,
+    Post,
+    Posted,
+    Series,
+)
 from torch_scenarios.reference.rules.collective import needs
 from torch_scenarios.reference.state import RankState, Run
 from torch_scenarios.reference.symptoms import PostEdge, Symptom
@@ -64,49 +71,49 @@ class Need(Struct, frozen=True, kw_only=True, eq=False):
 
 def needs_of(run: Run, states: Iterable[RankState]) -> list[Need]:
     """Return what blocked ranks wait for, those in one meeting together."""
-    together: dict[tuple[int, str, frozenset[int]], list[Joining]] = {}
+    together: dict[tuple[int, str, frozenset[int]], list[CollectivePost]] = {}
     found: list[Need] = []
     for state in states:
         for work in map(run.streams.first, state.waiting):
             for post in work.posts:
                 if post.done_s is not None:
                     continue
-                if isinstance(post, Joining):
+                if isinstance(post, CollectivePost):
                     operation = _collective(post)
-                    key = (id(post.meeting), operation.name, needs(operation, post.entry))
+                    key = (id(post.match), operation.name, needs(operation, post.entry))
                     together.setdefault(key, []).append(post)
                 else:
                     found.append(_alone(run, post))
     return [*(_find_collective_need(run, posts) for posts in together.values()), *found]
 
 
-def _collective(post: Joining) -> Collective:
+def _collective(post: CollectivePost) -> Collective:
     assert isinstance(post.call.operation, Collective)
     return post.call.operation
 
 
-def _find_collective_need(run: Run, posts: list[Joining]) -> Need:
+def _find_collective_need(run: Run, posts: list[CollectivePost]) -> Need:
     first = posts[0]
-    operation, group = _collective(first), first.meeting.group
-    joined = first.meeting.of(operation.name)
+    operation, group = _collective(first), first.match.group
+    joined = first.match.of(operation.name)
     missed = needs(operation, first.entry)
     absent = [
         rank
         for at, rank in enumerate(group.ranks)
-        if at not in joined and (run.reading.strict or at in missed)
+        if at not in joined and (run.semantics.strict or at in missed)
     ]
     because = f"to enter `{operation.label(first.entry)}`"
     if any(_was_there(run, first, rank) for rank in absent[:SHOWN]):
-        because = f"to make operation {first.meeting.position + 1} on {group.name}"
+        because = f"to make operation {first.match.position + 1} on {group.name}"
     return Need(waiters=tuple(posts), peers=tuple(absent), because=because)
 
 
-def _was_there(run: Run, post: Joining, rank: int) -> bool:
+def _was_there(run: Run, post: CollectivePost, rank: int) -> bool:
     """Whether a rank took the step in which `post` waits, as an earlier operation on the group."""
-    meeting, call = post.meeting, post.call
+    match, call = post.match, post.call
     return any(
         (each.step.index, each.iteration) == (call.step.index, call.iteration)
-        for each in run.meetings.calls(meeting.group.key, rank)
+        for each in run.matches.calls(match.group.key, rank)
     )
 
 
@@ -120,7 +127,7 @@ def _alone(run: Run, post: Post) -> Need:
     if isinstance(post, FunctionCall):
         return Need(waiters=(post,), peers=(post.to,), because=f"to run `{post.function.name}`")
     assert isinstance(post, Creating)
-    if run.reading.on(post.group).splits:
+    if run.semantics.on(post.group).splits:
         split = run.creations.find_splitting(post)
         absent = tuple(peer for peer in range(len(run.ranks)) if peer not in split)
         return Need(waiters=(post,), peers=absent, because="to split the world as well")
@@ -183,7 +190,7 @@ class Futures:
         assert isinstance(call.operation, GroupCreation)
         creations = self._run.creations
         group = call.operation.group(call.entry, self._run.plan.scenario.timeout_s)
-        counts = self._run.reading.on(group).counts
+        counts = self._run.semantics.on(group).counts
         local = call.operation.local(call.entry)
         coming = sum(created[each] for each in created if not each[0] or state.rank in each[0])
         series = creations.series(group, state.process, counts, local=local, coming=coming)
@@ -229,11 +236,11 @@ class Futures:
         )
 
     def _brings(self, post: Post, peer: int) -> str:
-        if isinstance(post, Joining):
+        if isinstance(post, CollectivePost):
             return self._joins(post, peer)
         if isinstance(post, Posted):
             wanted = [message for call in self.of(peer) for message in messages_of(call)]
-            tags = self._run.reading.on(post.group).tags
+            tags = self._run.semantics.on(post.group).tags
             late = any(_answers(post, message, tags=tags) for message in wanted)
             return "late" if late else "never"
         if isinstance(post, FunctionCall):
@@ -241,9 +248,9 @@ class Futures:
         assert isinstance(post, Creating)
         return self._creates(post, peer)
 
-    def _joins(self, post: Joining, peer: int) -> str:
-        key = post.meeting.group.key
-        ahead = post.meeting.position - self._run.meetings.position(key, peer)
+    def _joins(self, post: CollectivePost, peer: int) -> str:
+        key = post.match.group.key
+        ahead = post.match.position - self._run.matches.position(key, peer)
         if ahead < 0:
             return "other"
         coming = [

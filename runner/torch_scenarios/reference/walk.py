@@ -75,13 +75,13 @@ from torch_scenarios.reference.effects import (
 )
 from torch_scenarios.reference.matching import (
     Before,
+    CollectiveMatches,
+    CollectivePost,
     Creating,
     Creations,
     Forgotten,
     FunctionCall,
-    Joining,
     Mailbox,
-    Meetings,
     Post,
     Posted,
     Streams,
@@ -98,7 +98,7 @@ from torch_scenarios.reference.rules import (
     waiting,
 )
 from torch_scenarios.reference.rules.words import name_failed, name_touch
-from torch_scenarios.reference.semantics import Reading
+from torch_scenarios.reference.semantics import Semantics
 from torch_scenarios.reference.snapshots import NOTHING, Access, Place, Reads
 from torch_scenarios.reference.state import (
     Ledger,
@@ -132,8 +132,8 @@ class StartState(Before, Protocol):
         """Yield the creations that a rank has behind it, each with the group."""
 
     def enter(
-        self, state: RankState, meetings: Meetings, mailbox: Mailbox, /
-    ) -> list[Joining | Posted]:
+        self, state: RankState, matches: CollectiveMatches, mailbox: Mailbox, /
+    ) -> list[CollectivePost | Posted]:
         """Let a rank have under way what it has; returns what waits for others."""
 
 
@@ -145,7 +145,7 @@ class Simulation:
         plan: Plan,
         arrays: Arrays,
         *,
-        reading: Reading,
+        semantics: Semantics,
         schedule: tuple[int, ...] = (),
         limits: Limits = DEFAULT,
         way: int | None = None,
@@ -166,7 +166,7 @@ class Simulation:
         to bring to other ranks: it is undefined.
         """
         self.plan = plan
-        self.reading = reading
+        self.semantics = semantics
         self.schedule = schedule
         #: what each receive from anyone could take, and what it took
         self.choices: list[Choice | TurnChoice] = []
@@ -177,17 +177,17 @@ class Simulation:
         #: the names that hold what a receive from anyone brought last
         self.brought: set[Place] = set()
         self._choosing = choosing
-        self.meetings = Meetings(start)
-        self.mailbox = Mailbox(reading, start)
+        self.matches = CollectiveMatches(start)
+        self.mailbox = Mailbox(semantics, start)
         self.traffic = Traffic(plan.world_size) if start is None else start.traffic()
-        self.streams = Streams(reading)
+        self.streams = Streams(semantics)
         self.creations = Creations()
         #: rank -> the creation that it waits in
         self.creating: dict[int, Creating] = {}
         #: step -> the calls of a collective on ranks that are not in its group, by rank
         self.outside: dict[int, dict[int, Call]] = {}
         #: the indexes of two steps that met in a collective -> a call of each
-        self.together: dict[tuple[int, int], tuple[Joining, Joining]] = {}
+        self.together: dict[tuple[int, int], tuple[CollectivePost, CollectivePost]] = {}
         self.findings: list[Symptom] = []
         #: what a case should know of its values and need not care for, each once
         self.notes: dict[str, None] = {}
@@ -197,7 +197,7 @@ class Simulation:
         #: whether a rank left a collective before every member had entered
         self.hurried = False
         #: the collectives that ranks waited in before they went on by themselves
-        self.entered: set[Joining] = set()
+        self.entered: set[CollectivePost] = set()
         self.way = way
         self._trained = trained and bool(plan.scenario.models)
         #: whether some result was off by its slack
@@ -252,20 +252,20 @@ class Simulation:
         self._ready.extend(state for state in self.ranks if state.state == "ready")
         for state in self.ranks:
             for call, group in start.find_created(state.rank):
-                counts = self.reading.counts
+                counts = self.semantics.counts
                 series = self.creations.series(group, state.process, counts, local=False)
                 made = self.creations.create(call, 0.0, group, series, splits=False)
                 made.done_s, made.past = 0.0, True
                 self.creations.enter(made)
         waiting = [
-            post for state in self.ranks for post in start.enter(state, self.meetings, self.mailbox)
+            post for state in self.ranks for post in start.enter(state, self.matches, self.mailbox)
         ]
-        self.entered = {post for post in waiting if isinstance(post, Joining)}
+        self.entered = {post for post in waiting if isinstance(post, CollectivePost)}
         if self.touched:
             self._spoil_past()
         self.mailbox.count_anew()
         for post in waiting:
-            if isinstance(post, Joining) or post.message.sends:
+            if isinstance(post, CollectivePost) or post.message.sends:
                 post.tainted = post.tainted or self.touch(post)
             if isinstance(post, Posted):
                 if post.partner is None:
@@ -279,17 +279,17 @@ class Simulation:
         Raises Forgotten where a member has waited for it before: what it did then is not undone.
         """
         links = {link for link, _ in self.touched}
-        found: dict[str, list[Joining]] = {}
+        found: dict[str, list[CollectivePost]] = {}
         for post in (post for state in self.ranks for work in state.works for post in work.posts):
-            if isinstance(post, Joining) and post.past and post.link in links:
+            if isinstance(post, CollectivePost) and post.past and post.link in links:
                 found.setdefault(post.link, []).append(post)
         for posts in found.values():
-            if len(posts) < posts[0].meeting.group.size:
+            if len(posts) < posts[0].match.group.size:
                 raise Forgotten
             for post in posts:
                 post.outcome = collective.spoil(post, buffers.RACED)
 
-    def touch(self, post: Joining | Posted) -> Undefined | None:
+    def touch(self, post: CollectivePost | Posted) -> Undefined | None:
         """Return what others get of a tensor that is known to be touched meanwhile, or None."""
         known = bool(self.touched) and (post.link, post.rank) in self.touched
         return buffers.RACED if known else None
@@ -428,7 +428,7 @@ class Simulation:
         call = work.call
         operation, group = call.operation, call.entry.group
         assert isinstance(operation, Collective)
-        member = self.meetings.join(call, work.start_s)
+        member = self.matches.join(call, work.start_s)
         member.tainted = taint or self.touch(member)
         volume = operation.volume(call.entry)
         member.number = self.traffic.stroke()
@@ -448,28 +448,26 @@ class Simulation:
         work.hold([member])
         self.meet(member)
 
-    def meet(self, member: Joining) -> None:
+    def meet(self, member: CollectivePost) -> None:
         """Let those pass who miss no other now, and leave them what they hold afterwards."""
-        meeting, operation = member.meeting, collective.operation_of(member)
-        state, entered = self.ranks[member.rank], meeting.of(operation.name)
-        if collective.is_whole(len(entered), meeting.group.size):
+        match, operation = member.match, collective.operation_of(member)
+        state, entered = self.ranks[member.rank], match.of(operation.name)
+        if collective.is_whole(len(entered), match.group.size):
             if operation.takes_objects:
                 self._weigh(operation, entered)
-            strict = self.reading.strict
-            effects = collective.complete(
-                meeting, member, entered, strict=strict, ledger=self.ledger
-            )
+            strict = self.semantics.strict
+            effects = collective.complete(match, member, entered, strict=strict, ledger=self.ledger)
             self.apply(state, effects)
-            if not (strict and meeting.spoiled):
+            if not (strict and match.spoiled):
                 self._note_steps(entered)
-        elif not self.reading.strict:
-            for other in meeting.free(member, operation.name, _needs):
+        elif not self.semantics.strict:
+            for other in match.free(member, operation.name, _needs):
                 self.hurried = True
                 self.apply(state, collective.pass_early(other, entered, self.ledger))
 
-    def _note_steps(self, entered: Mapping[int, Joining]) -> None:
+    def _note_steps(self, entered: Mapping[int, CollectivePost]) -> None:
         """Note the steps that met, each by its lowest rank, whichever member came last."""
-        first: dict[int, Joining] = {}
+        first: dict[int, CollectivePost] = {}
         for at in sorted(entered):
             first.setdefault(entered[at].call.step.index, entered[at])
         if len(first) < 2:
@@ -481,7 +479,7 @@ class Simulation:
             if known is None or one.rank < known[0].rank:
                 self.together[indexes] = (one, other)
 
-    def _weigh(self, operation: Collective, entered: Mapping[int, Joining]) -> None:
+    def _weigh(self, operation: Collective, entered: Mapping[int, CollectivePost]) -> None:
         """Note the bytes of a collective of objects, all of whose members are there.
 
         Those that disagree on the root may pass no object at all.
@@ -527,7 +525,7 @@ class Simulation:
         if partner is not None:
             self.pass_on(*((post, partner) if post.message.sends else (partner, post)))
             return
-        effects = message.buffer(post, self.reading, self.mailbox.under_way)
+        effects = message.buffer(post, self.semantics, self.mailbox.under_way)
         self.apply(self.ranks[post.rank], effects)
 
     def pass_on(self, send: Posted, receive: Posted) -> None:
@@ -547,7 +545,7 @@ class Simulation:
         if not isinstance(step.operation, Waiting):
             return False
         written = self.procedures.written(state.rank)
-        return any(not written.isdisjoint(each.names) for each in state.flying)
+        return any(not written.isdisjoint(each.names) for each in state.open_accesses)
 
     def _lingers(self, state: RankState) -> bool:
         """Whether functions may run after a step is done and before the rank looks at its result.
@@ -705,7 +703,7 @@ class Simulation:
 
     def _keep(self, _: RankState, effect: Keep) -> None:
         post = effect.post
-        if isinstance(post, Joining):
+        if isinstance(post, CollectivePost):
             post.entry = replace(post.entry, arguments=frozen_arguments(post.entry))
         elif isinstance(post, Posted):
             post.payload = frozen(post.payload)
@@ -719,7 +717,7 @@ class Simulation:
         """
         if any(each in self.entered and each.done_s is not None for each in effect.members):
             raise Forgotten
-        effect.meeting.spoiled = effect.meeting.spoiled or effect.symptom.name
+        effect.match.spoiled = effect.match.spoiled or effect.symptom.name
         self.opened |= effect.opened
         self.findings.append(effect.symptom)
 
@@ -742,8 +740,8 @@ class Simulation:
         for work in effect.works:
             state.broken.add(work.call.entry.group.key)
             for post in work.posts:
-                if isinstance(post, Joining) and post.done_s is None:
-                    post.meeting.withdraw(post)
+                if isinstance(post, CollectivePost) and post.done_s is None:
+                    post.match.withdraw(post)
                 if isinstance(post, Posted):
                     self.mailbox.withdraw(post)
 
@@ -936,7 +934,7 @@ class Simulation:
             for post in work.posts:
                 if isinstance(post, Posted):
                     self.traffic.finish(state.rank, post.number, post.row)
-                elif isinstance(post, Joining) and post.number >= 0:
+                elif isinstance(post, CollectivePost) and post.number >= 0:
                     self.traffic.finish(state.rank, post.number, None)
 
     def record(
@@ -1094,7 +1092,7 @@ class Simulation:
 
         A trace still names what works met, when it is asked.
         """
-        self.meetings.dissolve()
+        self.matches.dissolve()
         self._choosing = None
         for state in self.ranks:
             state.process.storing = None
@@ -1113,7 +1111,7 @@ def _any(bound: Any) -> bool:
     return any(map(_any, bound)) if isinstance(bound, list) else bool(np.any(bound))
 
 
-def _needs(member: Joining) -> frozenset[int]:
+def _needs(member: CollectivePost) -> frozenset[int]:
     return collective.needs(collective.operation_of(member), member.entry)
 
 

@@ -86,8 +86,8 @@ def events_of(timeline: Timeline, numbers: Numbers, pid: int) -> Iterator[Event]
     for number, (lane, tid) in enumerate(zip(timeline.lanes, tids, strict=True)):
         for position, span in enumerate(lane.spans):
             yield _complete(span, slices[number, position], {"pid": pid, "tid": tid})
-    for meeting in timeline.meetings:
-        yield from _flow(meeting, slices, numbers, pid, tids)
+    for match in timeline.matches:
+        yield from _flow(match, slices, numbers, pid, tids)
     for at, (name, end) in sorted(waits.items()):
         start = slices[at].start
         where = {"pid": pid, "tid": tids[at[0]]}
@@ -166,10 +166,10 @@ def _complete(span: StepSpan, when: _Slice, where: dict[str, int]) -> Event:
 def _waits(timeline: Timeline, slices: dict[At, _Slice]) -> dict[At, tuple[str, float]]:
     """Return, by span, the ranks that a rank waited for there, and until when."""
     found: dict[At, tuple[str, float]] = {}
-    for meeting in timeline.meetings:
-        starts = {at: slices[at].start for at in meeting.spans}
+    for match in timeline.matches:
+        starts = {at: slices[at].start for at in match.spans}
         late = max(starts, key=starts.__getitem__)
-        for at in meeting.completed:
+        for at in match.completed:
             end = min(starts[late], slices[at].end - LEAST_US)
             if at[0] != late[0] and end > slices[at].start and end > found.get(at, ("", 0.0))[1]:
                 found[at] = (f"waits for rank {timeline.lanes[late[0]].rank}", end)
@@ -177,20 +177,20 @@ def _waits(timeline: Timeline, slices: dict[At, _Slice]) -> dict[At, tuple[str, 
         edges = [edge for edge in timeline.edges if edge.waiter == lane.rank]
         if edges and lane.spans and lane.spans[-1].stuck:
             at = (number, len(lane.spans) - 1)
-            whom = ", ".join(str(edge.peer) for edge in edges)
+            peers = ", ".join(str(edge.peer) for edge in edges)
             word = "rank" if len(edges) == 1 else "ranks"
-            found[at] = (f"waits for {word} {whom} {edges[0].because}", slices[at].end)
+            found[at] = (f"waits for {word} {peers} {edges[0].because}", slices[at].end)
     return found
 
 
 def _flow(
-    meeting: Match, slices: dict[At, _Slice], numbers: Numbers, pid: int, tids: list[int]
+    match: Match, slices: dict[At, _Slice], numbers: Numbers, pid: int, tids: list[int]
 ) -> Iterator[Event]:
     """Yield the start, the steps and the end of a flow; none where only one came."""
-    points = _points(meeting, slices)
+    points = _points(match, slices)
     if len(points) <= 1:
         return
-    common = {"name": meeting.label, "cat": meeting.kind, "id": numbers.next("id"), "pid": pid}
+    common = {"name": match.label, "cat": match.kind, "id": numbers.next("id"), "pid": pid}
     last = len(points) - 1
     for number, ((lane, _), when) in enumerate(points):
         event: Event = {**common, "ph": "t", "ts": when, "tid": tids[lane]}
@@ -201,13 +201,13 @@ def _flow(
         yield event
 
 
-def _points(meeting: Match, slices: dict[At, _Slice]) -> list[tuple[At, float]]:
+def _points(match: Match, slices: dict[At, _Slice]) -> list[tuple[At, float]]:
     """Return where a flow passes, and when: never backwards in time."""
-    if meeting.kind != "message":
-        return sorted(((at, slices[at].start) for at in meeting.spans), key=lambda point: point[1])
-    if not meeting.complete:
+    if match.kind != "message":
+        return sorted(((at, slices[at].start) for at in match.spans), key=lambda point: point[1])
+    if not match.complete:
         return []
-    sent, received = meeting.spans[0], meeting.completed[1]
+    sent, received = match.spans[0], match.completed[1]
     start, end = slices[sent].start, slices[received].end - _BEFORE_END_US
     # the clocks of two ranks may differ by more than a short message lasts
     return [(sent, start), (received, end)] if start <= end else []

@@ -195,11 +195,11 @@ def _explanations(diagnoses: Sequence[Diagnosis]) -> list[dict[str, Any]]:
     alike: dict[tuple[str, int], list[Diagnosis]] = {}
     for diagnosis in diagnoses:
         alike.setdefault((diagnosis.name, diagnosis.index), []).append(diagnosis)
-    told: dict[tuple[str, int, int], list[Diagnosis]] = {}
+    by_place: dict[tuple[str, int, int], list[Diagnosis]] = {}
     for diagnosis in diagnoses:
         same = alike[diagnosis.name, diagnosis.index]
-        number = 0 if len(same) > EXPLAINED else len(told)
-        told.setdefault((diagnosis.name, diagnosis.index, number), []).append(diagnosis)
+        number = 0 if len(same) > EXPLAINED else len(by_place)
+        by_place.setdefault((diagnosis.name, diagnosis.index, number), []).append(diagnosis)
     return [
         {
             "diagnosis": same[0].name,
@@ -208,7 +208,7 @@ def _explanations(diagnoses: Sequence[Diagnosis]) -> list[dict[str, Any]]:
             "odd": ranges(_of_all([each.odd for each in same])),
             "times": len(same),
         }
-        for same in told.values()
+        for same in by_place.values()
     ]
 
 
@@ -569,8 +569,8 @@ def _of_ranks(told: Mapping[str, T]) -> dict[int, T]:
 def _read_cost(entry: Json | None) -> Traffic | None:
     if entry is None:
         return None
-    told: dict[int, float | None] = _of_ranks(entry["sent"])
-    sent = {rank: nan if size is None else size for rank, size in told.items()}
+    sizes: dict[int, float | None] = _of_ranks(entry["sent"])
+    sent = {rank: nan if size is None else size for rank, size in sizes.items()}
     structure = Structure(
         rounds=entry["rounds"],
         messages=entry["messages"],

@@ -16,7 +16,7 @@ from torch_scenarios.limits import Limits
 from torch_scenarios.model.groups import plan
 from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.operations.base import Caller
-from torch_scenarios.operations.train import CallTold, listen
+from torch_scenarios.operations.train import StrategyCall, listen
 from torch_scenarios.reference import simulate
 
 #: arguments that are tensors of a call, in the order in which they are written
@@ -30,22 +30,22 @@ def lower(scenario: Scenario, limits: Limits) -> str | None:
 
     Raises ScenarioError where the case has no prediction, ValueError where it does not complete.
     """
-    with listen() as told:
+    with listen() as calls:
         predicted = simulate(plan(scenario, limits=limits), limits=limits)
     if predicted.outcome != "completes":
         message = f"{scenario.case} is predicted as {predicted.outcome}: only what ends is lowered"
         raise ValueError(message)
-    if not told:
+    if not calls:
         return None
     writer = _Writer(scenario.world_size)
-    for members in _together(told, scenario.world_size):
+    for members in _together(calls, scenario.world_size):
         writer.add(members)
     return writer.text(scenario)
 
 
-def _together(told: Iterable[CallTold], world_size: int) -> Iterator[dict[int, CallTold]]:
+def _together(told: Iterable[StrategyCall], world_size: int) -> Iterator[dict[int, StrategyCall]]:
     """Yield the calls of the first run in an order that every rank has, a group's together."""
-    left: dict[int, deque[CallTold]] = defaultdict(deque)
+    left: dict[int, deque[StrategyCall]] = defaultdict(deque)
     first: dict[int, Caller] = {}
     for each in told:
         if first.setdefault(each.rank, each.caller) is each.caller:
@@ -57,7 +57,7 @@ def _together(told: Iterable[CallTold], world_size: int) -> Iterator[dict[int, C
         yield {member: left[member].popleft() for member in ranks}
 
 
-def _has_met(left: Mapping[int, deque[CallTold]], rank: int) -> bool:
+def _has_met(left: Mapping[int, deque[StrategyCall]], rank: int) -> bool:
     each = left[rank][0]
     if not each.collective:
         return True
@@ -77,10 +77,10 @@ class _Writer:
         self._groups: dict[tuple[int, ...], str] = {}
         self._tensors: list[str] = []
         self._steps: list[str] = []
-        self._buffers: dict[tuple[int, str], tuple[str, CallTold]] = {}
+        self._buffers: dict[tuple[int, str], tuple[str, StrategyCall]] = {}
         self._handles: dict[tuple[int, str], str] = {}
 
-    def add(self, members: Mapping[int, CallTold]) -> None:
+    def add(self, members: Mapping[int, StrategyCall]) -> None:
         """Add one step that these ranks take."""
         first = next(iter(members.values()))
         ranks = tuple(members)
@@ -104,7 +104,7 @@ class _Writer:
         self._steps.append("\n".join(step))
 
     def _write_carried(
-        self, members: Mapping[int, CallTold], number: int
+        self, members: Mapping[int, StrategyCall], number: int
     ) -> tuple[list[str], list[str]]:
         """Return the tensors that a call takes, and what it gives, as they are written."""
         first = next(iter(members.values()))
@@ -122,7 +122,7 @@ class _Writer:
                 self._buffers[first.rank, first.handle] = (name, first)
         return arguments, expected
 
-    def _wait(self, rank: int, told: CallTold) -> None:
+    def _wait(self, rank: int, told: StrategyCall) -> None:
         handles = told.waits
         names = [self._handles.pop((rank, each)) for each in handles]
         step = [f"ranks: {rank}", f"wait: [{', '.join(names)}]"]

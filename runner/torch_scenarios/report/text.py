@@ -577,12 +577,12 @@ def _values(result: Result, scenario: Scenario, step: Step) -> list[Line]:
     if should is None:
         should = _find_held(scenario, verdict.predicted, verdict.predicted, step)
     place = f"{step.mark.short}" if step.mark is not None else scenario.case
-    told = "held" if verdict.observed is not None else "must hold, by the analysis"
+    verb = "held" if verdict.observed is not None else "must hold, by the analysis"
     passes = sorted({iteration for iteration, _ in should} | {iteration for iteration, _ in held})
     lines: list[Line] = []
     for iteration in passes[:MOST_PASSES]:
         turn = f", iteration {', '.join(map(str, iteration))}" if iteration else ""
-        lines.append(Line(f"    after {place}{turn} each rank {told}:", "dim"))
+        lines.append(Line(f"    after {place}{turn} each rank {verb}:", "dim"))
         ranks = sorted({rank for at, rank in (*held, *should) if at == iteration})
         for rank in ranks:
             key = iteration, rank

@@ -152,7 +152,7 @@ class DistributedDataParallel(Strategy, frozen=True, kw_only=True):
             self.comm_hook.register(real, wrapped, given["process_group"])
         real.forward = wrapped
         if self.join is not None:
-            real.joining = RealJoin(real, wrapped, asdict(self.join))
+            real.collective_post = RealJoin(real, wrapped, asdict(self.join))
         real.without_sync = wrapped.no_sync
 
 

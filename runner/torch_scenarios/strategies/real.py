@@ -51,7 +51,7 @@ class Real:
         self.set_sync: Callable[[bool], None] = lambda _: None
         self.device = device
         #: the context of ranks with uneven inputs, where the strategy has one
-        self.joining: Any = None
+        self.collective_post: Any = None
         #: the optimizer's state where each rank has some of it
         self.state_of_all: Any = None
         #: what follows a step of the optimizer
@@ -112,13 +112,13 @@ class Real:
         """Take one step; return what the rank holds afterwards."""
         order = TrainStep.of(given)
         x, y = order.local(self.caller.group, self.caller.rank)
-        if self.joining is not None:
-            self.joining.enter()
+        if self.collective_post is not None:
+            self.collective_post.enter()
         try:
             return self._train(order, x, y)
         except Exception:
-            if self.joining is not None:
-                self.joining.break_off()
+            if self.collective_post is not None:
+                self.collective_post.break_off()
             raise
 
     def _train(self, order: TrainStep, x: Any, y: Any) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class Real:
 
     def leave(self) -> dict[str, Any]:
         """Leave the context of ranks with uneven inputs; return what the rank holds then."""
-        self.joining.leave()
+        self.collective_post.leave()
         return {name: value.clone() for name, value in self.read_held().items()}
 
     # ------------------------------------------------------------------ checkpoints

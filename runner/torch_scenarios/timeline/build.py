@@ -307,7 +307,7 @@ def edges_of(trace: Trace, predicted: Trace | None) -> Iterator[Edge]:
         return
     foreseen = {rank.rank: _stands(rank) for rank in predicted.ranks}
     standing = {r.rank for r in trace.ranks if _stands(r) and _stands(r) == foreseen.get(r.rank)}
-    told = {
+    edges = {
         (wait.waiter, wait.peer, wait.index)
         for diagnosis in predicted.diagnoses
         for wait in diagnosis.waits
@@ -318,7 +318,7 @@ def edges_of(trace: Trace, predicted: Trace | None) -> Iterator[Edge]:
                 waiter=wait.waiter,
                 peer=wait.peer,
                 because=wait.because,
-                cycle=(wait.waiter, wait.peer, wait.index) in told,
+                cycle=(wait.waiter, wait.peer, wait.index) in edges,
                 sure=wait.sure,
             )
 
@@ -557,8 +557,8 @@ def timeline(scenario: Scenario, trace: Trace, predicted: Trace | None) -> Timel
     places = Places(scenario)
     rows = rows_of(trace, predicted)
     completed = completions(resolved, places, rows)
-    meetings = _meetings(resolved, places, rows, completed)
-    columns = columns_of([len(row.links) for row in rows], *_constraints(meetings))
+    matches = _matches(resolved, places, rows, completed)
+    columns = columns_of([len(row.links) for row in rows], *_constraints(matches))
     texts = Texts()
     lanes = tuple(
         _lane(row, places, texts, own, trace.hosts.get(row.trace.rank, ""))
@@ -571,7 +571,7 @@ def timeline(scenario: Scenario, trace: Trace, predicted: Trace | None) -> Timel
         backend=trace.backend,
         outcome=trace.outcome,
         lanes=lanes,
-        meetings=tuple(meetings),
+        matches=tuple(matches),
         edges=tuple(edges_of(trace, predicted)),
         faults=tuple(faults_of(predicted, places.lines())),
         columns=max((own[-1] + 1 for own in columns if own), default=0),
@@ -582,7 +582,7 @@ def timeline(scenario: Scenario, trace: Trace, predicted: Trace | None) -> Timel
 # ---------------------------------------------------------------------------- who met whom
 
 
-def _meetings(
+def _matches(
     resolved: Plan, places: Places, rows: list[LaneRow], completed: Mapping[At, At]
 ) -> list[Match]:
     drafts: dict[str, GrowingMatch] = {}
@@ -614,14 +614,14 @@ def _members(resolved: Plan) -> dict[str, tuple[int, ...]]:
     return {**found, resolved.world.key: resolved.world.ranks}
 
 
-def _constraints(meetings: list[Match]) -> tuple[list[tuple[At, ...]], list[tuple[At, At]]]:
+def _constraints(matches: list[Match]) -> tuple[list[tuple[At, ...]], list[tuple[At, At]]]:
     """Return which spans share a column, and which may not stand before which."""
     together, ordered = [], []
-    for meeting in meetings:
-        if meeting.kind != "message" or (meeting.complete and meeting.completed == meeting.spans):
-            together.append(meeting.spans)
-        elif meeting.complete:
-            ordered.append((meeting.spans[0], meeting.completed[1]))
+    for match in matches:
+        if match.kind != "message" or (match.complete and match.completed == match.spans):
+            together.append(match.spans)
+        elif match.complete:
+            ordered.append((match.spans[0], match.completed[1]))
     return together, ordered
 
 
@@ -660,7 +660,7 @@ def _span(row: LaneRow, position: int, place: StepPlace, texts: Texts, column: i
         complete_s=_round(event.complete_s),
         line=place.line,
         place=place.place,
-        meetings=(*links, *row.waits[position]) if position in row.waits else links,
+        matches=(*links, *row.waits[position]) if position in row.waits else links,
         values=texts.all_of(event.writes),
         raised=_tell_raised(event.failure),
     )

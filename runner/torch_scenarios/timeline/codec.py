@@ -46,11 +46,11 @@ class _Tables:
 
     def __init__(self, timeline: Timeline) -> None:
         self.steps, self.iterations, self.texts = _Table(), _Table(), _Table()
-        self.meetings = {meeting.name: at for at, meeting in enumerate(timeline.meetings)}
+        self.matches = {match.name: at for at, match in enumerate(timeline.matches)}
         self.calls: dict[At, set[str]] = {}
-        for meeting in timeline.meetings:
-            for at in meeting.spans:
-                self.calls.setdefault(at, set()).add(meeting.name)
+        for match in timeline.matches:
+            for at in match.spans:
+                self.calls.setdefault(at, set()).add(match.name)
 
     def values(self, values: Mapping[str, str]) -> list[int]:
         at = self.texts.at
@@ -84,7 +84,7 @@ def pack(timeline: Timeline) -> dict[str, Any]:
         "steps": tables.steps.list_rows(),
         "iterations": tables.iterations.list_rows(),
         "texts": tables.texts.list_rows(),
-        "meetings": [_pack_match(meeting) for meeting in timeline.meetings],
+        "meetings": [_pack_match(match) for match in timeline.matches],
         "lanes": lanes,
         "edges": [[e.waiter, e.peer, e.because, e.cycle, e.sure] for e in timeline.edges],
         "faults": [[f.name, f.prose, list(f.ranks), f.line, list(f.odd)] for f in timeline.faults],
@@ -94,7 +94,7 @@ def pack(timeline: Timeline) -> dict[str, Any]:
 def _span(tables: _Tables, span: StepSpan, at: At) -> list[Any]:
     step = (span.index, span.label, span.kind, span.operation, span.group, span.line, span.place)
     calls = tables.calls.get(at, ())
-    completes = [tables.meetings[name] for name in span.meetings if name not in calls]
+    completes = [tables.matches[name] for name in span.matches if name not in calls]
     row: list[Any] = [
         tables.steps.at(step),
         tables.iterations.at(span.iteration),
@@ -112,16 +112,16 @@ def _span(tables: _Tables, span: StepSpan, at: At) -> list[Any]:
     return row
 
 
-def _pack_match(meeting: Match) -> list[Any]:
-    apart = meeting.completed != meeting.spans
+def _pack_match(match: Match) -> list[Any]:
+    apart = match.completed != match.spans
     return [
-        meeting.name,
-        meeting.kind,
-        meeting.label,
-        list(meeting.missing),
-        meeting.complete,
-        [number for at in meeting.spans for number in at],
-        [number for at in meeting.completed for number in at] if apart else None,
+        match.name,
+        match.kind,
+        match.label,
+        list(match.missing),
+        match.complete,
+        [number for at in match.spans for number in at],
+        [number for at in match.completed for number in at] if apart else None,
     ]
 
 
@@ -155,13 +155,13 @@ def unpack(found: object) -> Timeline:
 
 
 def _unpack(found: Mapping[str, Any]) -> Timeline:
-    meetings = tuple(_read_meeting(row) for row in found["meetings"])
+    matches = tuple(_read_meeting(row) for row in found["meetings"])
     calls: dict[At, list[str]] = {}
-    for meeting in meetings:
-        for at in meeting.spans:
-            calls.setdefault(at, []).append(meeting.name)
+    for match in matches:
+        for at in match.spans:
+            calls.setdefault(at, []).append(match.name)
     iterations = [tuple(row) for row in found["iterations"]]
-    names = [meeting.name for meeting in meetings]
+    names = [match.name for match in matches]
     lanes = tuple(
         Lane(
             rank=lane["rank"],
@@ -184,7 +184,7 @@ def _unpack(found: Mapping[str, Any]) -> Timeline:
         outcome=found["outcome"],
         columns=found["columns"],
         duration_s=found["duration_us"] / 1e6,
-        meetings=meetings,
+        matches=matches,
         lanes=lanes,
         edges=tuple(
             Edge(waiter=waiter, peer=peer, because=because, cycle=cycle, sure=sure)
@@ -222,7 +222,7 @@ def _read_span(
         complete_s=None if complete is None else complete / 1e6,
         line=line,
         place=place,
-        meetings=(*calls, *(names[at] for at in completes or ())),
+        matches=(*calls, *(names[at] for at in completes or ())),
         values=_read_values(texts, values or ()),
         raised=None if raised is None else texts[raised],
     )

@@ -48,7 +48,7 @@ class StepSpan(Struct, frozen=True, kw_only=True):
     complete_s: float | None = None
     line: int | None = None
     place: str | None = None
-    meetings: tuple[str, ...] = ()
+    matches: tuple[str, ...] = ()
     values: Mapping[str, str] = field(default_factory=dict)
     raised: str | None = None
 
@@ -127,7 +127,7 @@ class Timeline(Struct, frozen=True, kw_only=True):
     backend: str
     outcome: str
     lanes: tuple[Lane, ...]
-    meetings: tuple[Match, ...]
+    matches: tuple[Match, ...]
     edges: tuple[Edge, ...]
     faults: tuple[DrawnDiagnosis, ...]
     columns: int

@@ -823,23 +823,23 @@ def _outcome(case: Case) -> list[Finding]:
         if not case.reference or allowed.intersection(stated) or case.own_outcome:
             return []
         where = "" if case.prediction is case.general else f" on {case.prediction.backend}"
-        told = f"the program's outcome{where} is {predicted}"
+        words = f"the program's outcome{where} is {predicted}"
         if predicted in {"crash", "error"}:
-            told += _because(case.prediction)
-        return [_outcome_finding(case, "expectation", told)]
+            words += _because(case.prediction)
+        return [_outcome_finding(case, "expectation", words)]
     if observed in stated:
         if observed in allowed or not case.reference or case.own_outcome:
             return []
         text = f"the reference says {predicted}, the run agrees with you: {observed}"
         return [_outcome_finding(case, "reference", text)]
     meant = {case.general.outcome, *case.general.open}
-    told = f"the run's outcome is {observed}{_because(case.run) if case.run else ''}"
+    words = f"the run's outcome is {observed}{_because(case.run) if case.run else ''}"
     if case.reference and observed != predicted and {*stated, observed} <= meant:
-        told = f"the semantics leave the outcome open ({' or '.join(sorted(allowed))}); {told}"
+        words = f"the semantics leave the outcome open ({' or '.join(sorted(allowed))}); {words}"
     if case.own_section and case.reference and observed == case.general.outcome:
-        return [_report_outdated(case, told)]
+        return [_report_outdated(case, words)]
     alone: Witness = "expectation" if observed in meant else "backend"
-    return [_outcome_finding(case, alone, told)]
+    return [_outcome_finding(case, alone, words)]
 
 
 def _report_outdated(case: Case, what: str) -> Finding:
@@ -873,10 +873,10 @@ def warn_of_open(case: Case) -> None:
     if case.final.outcomes or not case.reference or not others or case.scenario.truncated:
         return
     listed = ", ".join(["completes", *others])
-    told = " or ".join(filter(None, (", ".join(others[:-1]), others[-1])))
+    words = " or ".join(filter(None, (", ".join(others[:-1]), others[-1])))
     case.warn(
         "outcome_open",
-        f"no outcome is stated, and {told} stays possible",
+        f"no outcome is stated, and {words} stays possible",
         case.final.mark or case.scenario.mark,
         f"state `outcome: completes`, or `outcome: [{listed}]` where each of them will do",
     )

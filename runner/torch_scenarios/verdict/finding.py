@@ -29,11 +29,11 @@ def prose_of(name: str, found: list[Difference]) -> str:
     for difference in found:
         item = "".join(f"[{position}]" for position in difference.item)
         by_message.setdefault(f"{name}{item} {difference.message}", []).append(difference.rank)
-    told = [f"{text} on {ranks_text(ranks)}" for text, ranks in by_message.items()]
-    if len(told) > MOST:
+    lines = [f"{text} on {ranks_text(ranks)}" for text, ranks in by_message.items()]
+    if len(lines) > MOST:
         left = {rank for ranks in list(by_message.values())[MOST:] for rank in ranks}
-        told = [*told[:MOST], f"and otherwise on {ranks_text(sorted(left))}"]
-    return "; ".join(told)
+        lines = [*lines[:MOST], f"and otherwise on {ranks_text(sorted(left))}"]
+    return "; ".join(lines)
 
 
 #: verbs of one rank -> of several

@@ -16,7 +16,7 @@ from torch_scenarios.execution import LaunchOptions
 from torch_scenarios.execution.launcher import keep_to_loopback
 from torch_scenarios.execution.letters import Secret
 from torch_scenarios.execution.nodes import placement
-from torch_scenarios.execution.supervisor import Conductor
+from torch_scenarios.execution.supervisor import PlanRunner
 from torch_scenarios.execution.token import UNPROTECTED, secret_of
 from torch_scenarios.worker.frontend import CommandLine
 
@@ -43,7 +43,7 @@ def main() -> None:
     serve.main(place, command_line, secret)
 
 
-def _run(arguments: Sequence[str], conduct: Callable[[LaunchOptions], Conductor]) -> None:
+def _run(arguments: Sequence[str], conduct: Callable[[LaunchOptions], PlanRunner]) -> None:
     spmd.main(args=arguments, prog_name="python -m torch_scenarios.worker", obj=conduct)
 
 

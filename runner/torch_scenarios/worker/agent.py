@@ -56,7 +56,7 @@ from torch_scenarios.execution.rendezvous import (
     StartRanks,
     Talk,
 )
-from torch_scenarios.execution.supervisor import Conductor, Supervisor
+from torch_scenarios.execution.supervisor import PlanRunner, Supervisor
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.trace import Trace
 from torch_scenarios.worker.frontend import INCONCLUSIVE, CommandLine
@@ -256,7 +256,7 @@ class NodesLaunch(Struct, kw_only=True):
     leader: Leader
     lines: list[TorchLine | Connection]
     supervisor: Supervisor
-    conductor: Conductor
+    plan_runner: PlanRunner
     failure: list[str] = field(default_factory=list)
 
 
@@ -319,9 +319,9 @@ class Cluster:
             raise LaunchError(self._unable)
         launch = self._launch or self._begin()
         try:
-            trace = launch.conductor.run(plan, predicted)
+            trace = launch.plan_runner.run(plan, predicted)
         finally:
-            if self._options.isolate or launch.conductor.end_reason is not None:
+            if self._options.isolate or launch.plan_runner.end_reason is not None:
                 self._finish()
         return trace
 
@@ -359,12 +359,12 @@ class Cluster:
             }
 
         supervisor = Supervisor(orders.store, dict, find_lost)
-        conductor = Conductor(torch, supervisor, world, self._options, lost=find_lost)
+        plan_runner = PlanRunner(torch, supervisor, world, self._options, lost=find_lost)
         launch = NodesLaunch(
             leader=leader,
             lines=lines,
             supervisor=supervisor,
-            conductor=conductor,
+            plan_runner=plan_runner,
             failure=failure,
         )
         self._launch = launch
@@ -378,9 +378,9 @@ class Cluster:
                 port=self._store.port,
             )
             self._tell(node, order)
-        conductor.__enter__()
-        if conductor.end_reason is not None:  # it did not come up, or the nodes differ
-            self._unable = conductor.end_reason
+        plan_runner.__enter__()
+        if plan_runner.end_reason is not None:  # it did not come up, or the nodes differ
+            self._unable = plan_runner.end_reason
         return launch
 
     def _meet(self) -> None:

@@ -378,10 +378,10 @@ class Board:
         """
         records, done = tuple(self.records), self._done
         undone = done < len(records) and records[done].event is not None
-        told = records[: done + 1] if undone else records
+        account_ = records[: done + 1] if undone else records
         columns = Columns()
         values: list[Any] = []
-        for place, record in enumerate(told):
+        for place, record in enumerate(account_):
             finished = not undone or place < done
             written = record.written if finished else ()
             values += record.kept[: len(written)]

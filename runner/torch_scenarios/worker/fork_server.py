@@ -179,8 +179,8 @@ class Launch:
             if code:
                 found[rank] = signal.Signals(-code).name if code < 0 else f"exit {code}"
         # torchrun's agent tells all others to end where one has ended: they are no deaths beside it
-        told = f"exit {TERMINATED}"
-        causes = {rank: how for rank, how in found.items() if how != told}
+        words = f"exit {TERMINATED}"
+        causes = {rank: how for rank, how in found.items() if how != words}
         return causes or dict.fromkeys(found, "SIGTERM")
 
     def has_stopped(self) -> bool:

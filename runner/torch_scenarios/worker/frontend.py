@@ -17,7 +17,7 @@ from torch_scenarios.execution import LaunchOptions
 from torch_scenarios.execution.heartbeat import SILENT_S
 from torch_scenarios.execution.nodes import SILENCE_S, TOLD_TO_END, Leader, end_agent
 from torch_scenarios.execution.protocol import Store, Supervision
-from torch_scenarios.execution.supervisor import LEAVE_S, Conductor, Supervisor
+from torch_scenarios.execution.supervisor import LEAVE_S, PlanRunner, Supervisor
 
 INCONCLUSIVE = 3
 #: seconds that the other ranks get to end before the store ends with rank 0
@@ -38,7 +38,7 @@ class CommandLine(Struct, frozen=True, kw_only=True):
 
     read: Callable[[Sequence[str]], Mapping[str, str]]
     plugins: Callable[[Sequence[str]], Sequence[str]]
-    run: Callable[[Sequence[str], Callable[[LaunchOptions], Conductor]], None]
+    run: Callable[[Sequence[str], Callable[[LaunchOptions], PlanRunner]], None]
 
 
 class Frontend:
@@ -88,8 +88,8 @@ class Frontend:
         found = self._leader.nodes.find_lost(more_s)
         if watch is not None:
             found = {rank: how for rank, how in found.items() if rank < watch.world_size}
-        told = found and all(how.startswith(TOLD_TO_END) for how in found.values())
-        return {} if told and self.suspects() else found
+        is_end = found and all(how.startswith(TOLD_TO_END) for how in found.values())
+        return {} if is_end and self.suspects() else found
 
     def suspects(self) -> bool:
         """Whether another node may be about to be lost: agents end ranks because of such a loss."""
@@ -104,8 +104,8 @@ class Frontend:
         """Do what the command line says, and end the process with its exit code."""
         supervisor = Supervisor(self._store, dict, self.find_lost, self.suspects)
 
-        def conduct(options: LaunchOptions) -> Conductor:
-            return Conductor(self._torch, supervisor, self._size, options, lost=self.find_lost)
+        def conduct(options: LaunchOptions) -> PlanRunner:
+            return PlanRunner(self._torch, supervisor, self._size, options, lost=self.find_lost)
 
         try:
             self._command_line.run(sys.argv[1:], conduct)

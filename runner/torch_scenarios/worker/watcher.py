@@ -27,10 +27,10 @@ from torch_scenarios.execution.protocol import (
     Leaving,
     Moved,
     Outbox,
+    RankReport,
     SealedStore,
     Store,
     Stuck,
-    Told,
     holds,
 )
 from torch_scenarios.worker.board import Board, TakenStep
@@ -397,10 +397,10 @@ class Running:
         if message is not None:
             (via or self.outbox).post(message)
 
-    def _report(self, ending: str, died: str | None, notes: tuple[str, ...]) -> Told:
+    def _report(self, ending: str, died: str | None, notes: tuple[str, ...]) -> RankReport:
         if ending == "blocked":
             notes = (*notes, *self._world.witness())
-        return Told(
+        return RankReport(
             rank=self._board.rank,
             trace=self._board.account(ending, died),
             backend=self._backend,

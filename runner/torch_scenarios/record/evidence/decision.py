@@ -101,8 +101,8 @@ class Decisions:
             if number not in self._written:
                 self._written.add(number)
                 at = self.places[number]
-                told = ["v", number, at.kind, at.file, at.line, at.text, list(at.names)]
-                put(json.dumps(told))
+                row = ["v", number, at.kind, at.file, at.line, at.text, list(at.names)]
+                put(json.dumps(row))
         words = ",".join(
             f"[{number},{yes},{no}{',' + json.dumps(values) if values else ''}]"
             for number, (yes, no, values) in decided

@@ -229,9 +229,9 @@ def _record(
     record = RankRecord(rank=rank, world_size=world, about={"mode": "flight recorder"})
     numbers: dict[str, int] = {}
     for entry in sorted(dump.entries, key=attrgetter("record_id")):
-        told = _NAME.match(entry.profiling_name)
-        operation = NAMES.get(told["name"]) if told else None
-        if told is None or operation is None:
+        parts = _NAME.match(entry.profiling_name)
+        operation = NAMES.get(parts["name"]) if parts else None
+        if parts is None or operation is None:
             record.notes.append(f"`{entry.profiling_name[:60]}` is not read")
             continue
         name, described = entry.process_group or ("0", "")
@@ -239,7 +239,7 @@ def _record(
         number = numbers.setdefault(name, len(numbers))
         described = "default_pg" if ranks == whole else described
         record.groups[number] = (name, ranks, described)
-        record.items.append(_call(entry, operation, told, ranks, number))
+        record.items.append(_call(entry, operation, parts, ranks, number))
     last = record.calls[-1] if record.calls else None
     record.inside = last is not None and not last.completes
     if not dump.entries:

@@ -135,8 +135,8 @@ def _read_watchdog(lines: Sequence[str], found: JobLog) -> None:
             continue
         group = _GROUP.search(line)
         world = _WORLD_RANK.search(line)
-        told = world[1] if world is not None else group["rank"] if group is not None else None
-        rank = None if told is None else _rank_of(told)
+        rank_of = world[1] if world is not None else group["rank"] if group is not None else None
+        rank = None if rank_of is None else _rank_of(rank_of)
         if rank is None:
             continue
         if done is not None and group is not None:

@@ -66,15 +66,19 @@ def find_ranks(proc: Path = Path("/proc")) -> list[RunningRank]:
     found: dict[tuple[str, int], RunningRank] = {}
     for folder in sorted(proc.glob("[0-9]*"), key=lambda each: int(each.name)):
         environment = _environment(folder)
-        told = _rank(environment)
-        if told is None or not _is_python(folder) or int(folder.name) == os.getpid():
+        about = _rank(environment)
+        if about is None or not _is_python(folder) or int(folder.name) == os.getpid():
             continue
         job = " ".join(f"{key}={environment[key]}" for key in _JOB if key in environment)
         rank = RunningRank(
-            rank=told[0], world_size=told[1], pid=int(folder.name), job=job, environment=environment
+            rank=about[0],
+            world_size=about[1],
+            pid=int(folder.name),
+            job=job,
+            environment=environment,
         )
-        if not _is_child_of_rank(folder, proc, told[0], job):
-            found.setdefault((job, told[0]), rank)
+        if not _is_child_of_rank(folder, proc, about[0], job):
+            found.setdefault((job, about[0]), rank)
     return sorted(found.values(), key=lambda each: (each.job, each.rank))
 
 
@@ -113,9 +117,9 @@ def _is_child_of_rank(folder: Path, proc: Path, rank: int, job: str) -> bool:
     except (OSError, IndexError):
         return False
     environment = _environment(parent)
-    told = _rank(environment)
+    about = _rank(environment)
     same = " ".join(f"{key}={environment[key]}" for key in _JOB if key in environment) == job
-    return told is not None and told[0] == rank and same and _is_python(parent)
+    return about is not None and about[0] == rank and same and _is_python(parent)
 
 
 def py_spy() -> str | None:

@@ -86,22 +86,22 @@ def add_reasons(
     findings: Sequence[Finding], records: Mapping[int, RankRecord], folder: str
 ) -> tuple[Finding, ...]:
     """Return the findings; the first of ranks that part with where they do, and why."""
-    told = list(findings)
-    if told and told[0].code == "outcome_differs":
-        told[0] = explain_error(told[0], records, folder)
-    at = next((at for at, each in enumerate(told) if each.diagnosis in PARTED), None)
-    if at is None or (told[at].fix or "").startswith("two threads"):
-        return tuple(told)
-    finding = told[at]
+    lines = list(findings)
+    if lines and lines[0].code == "outcome_differs":
+        lines[0] = explain_error(lines[0], records, folder)
+    at = next((at for at, each in enumerate(lines) if each.diagnosis in PARTED), None)
+    if at is None or (lines[at].fix or "").startswith("two threads"):
+        return tuple(lines)
+    finding = lines[at]
     parting = _parting_of(finding, records, folder)
     if parting is None:
-        return tuple(told)
+        return tuple(lines)
     clauses, fix = explain_parting(parting, records, folder)
     if not clauses:
-        return tuple(told)
+        return tuple(lines)
     kept = (finding.fix or "").startswith("rank ")
-    told[at] = with_reason(finding, clauses, "" if kept else fix)
-    return tuple(told)
+    lines[at] = with_reason(finding, clauses, "" if kept else fix)
+    return tuple(lines)
 
 
 def with_reason(finding: Finding, clauses: Sequence[Clause], fix: str) -> Finding:
@@ -454,13 +454,13 @@ def _other_group(parting: Parting, records: Mapping[int, RankRecord], folder: st
     if len(alike) < 2:
         return None
     place = _short(next(iter(parting.calls.values())).place.frames, folder)
-    told = "; ".join(
+    words = "; ".join(
         f"{ranks_text(ranks)} {'passes' if len(ranks) == 1 else 'pass'} {made}"
         + (f" of ranks {members[ranks[0]]}" if len(ranks) == 1 else "")
         for made, ranks in sorted(alike.items(), key=lambda each: len(each[1]))
     )
     fix = f"pass the same group, by its role, on every rank at {place}."
-    return Clause(f"the ranks pass groups of different kinds at {place}: {told}"), fix
+    return Clause(f"the ranks pass groups of different kinds at {place}: {words}"), fix
 
 
 def _list_ranks(ranks: Sequence[int]) -> str:
@@ -505,9 +505,11 @@ def find_caught(parted: Parted, *, whole: bool) -> Reason | None:
         caught = next(iter(own.values()))
         who, place = ranks_text([*own]), parted.place(decision)
         raised = caught.raised_at.short(parted.folder)
-        told = f"{words} ({raised})" if raised else words
+        sentence = f"{words} ({raised})" if raised else words
         verb = "catches" if len(own) == 1 else "catch"
-        clause = Clause(f"{who} {verb} {told} in `{decision.text}` ({place}), and {_goes_on(own)}")
+        clause = Clause(
+            f"{who} {verb} {sentence} in `{decision.text}` ({place}), and {_goes_on(own)}"
+        )
         fix = (
             f"let no error be caught at {place} on one rank alone: agree on it (an `all_reduce` of "
             "a flag) before the ranks go on, or raise it."
@@ -581,22 +583,22 @@ def list_values(decision: Decision, tallies: Mapping[int, Tally]) -> str:
     """Return what a condition read last on each rank: `loss = 4.0 on rank 0`."""
     alike: dict[str, list[int]] = {}
     for rank, tally in sorted(tallies.items()):
-        told = ", ".join(
+        words = ", ".join(
             f"{name} has {value}"
             if value.startswith("shape") or "item" in value
             else f"{name} = {value}"
             for name, value in zip(decision.names, tally.values, strict=False)
             if value is not None and not (name.endswith("rank") and value == str(rank))
         )
-        if told:
-            alike.setdefault(told, []).append(rank)
+        if words:
+            alike.setdefault(words, []).append(rank)
     if len(alike) > MOST_TOLD or not alike:
         return ""
     source = script_at(decision.file)
     assigned = ""
     if source is not None and len(decision.names) == 1 and decision.text.split()[-1].isidentifier():
         assigned = source.assigned(decision.names[0], decision.line)
-    shown = "; ".join(f"{told} on {ranks_text(ranks)}" for told, ranks in alike.items())
+    shown = "; ".join(f"{words} on {ranks_text(ranks)}" for words, ranks in alike.items())
     return f"{shown} (`{assigned}`)" if assigned else shown
 
 
@@ -754,10 +756,10 @@ def count_turns(parted: Parted, decision: Decision, own: Mapping[int, Tally]) ->
     alike: dict[tuple[int, int], list[int]] = {}
     for rank, each in sorted(own.items()):
         alike.setdefault((each.yes, each.no), []).append(rank)
-    told = ", ".join(
+    words = ", ".join(
         f"{ranks_text(ranks)} {times(yes)} of {yes + no}" for (yes, no), ranks in alike.items()
     )
-    return f"{where} is not true as often on all ranks: {told}"
+    return f"{where} is not true as often on all ranks: {words}"
 
 
 def _explain_leaving(parted: Parted) -> Reason | None:
@@ -776,13 +778,13 @@ def _explain_leaving(parted: Parted) -> Reason | None:
             ended.setdefault(f"`{last.what}` ({where})", []).append(rank)
     if not ended:
         return None
-    told = "; ".join(
+    words = "; ".join(
         f"{ranks_text(ranks)} {'has' if len(ranks) == 1 else 'have'} left by {how}"
         for how, ranks in ended.items()
     )
     how = next(iter(ended))
     fix = f"let no rank leave by {how} while others still communicate with it."
-    return Clause(told), fix
+    return Clause(words), fix
 
 
 def _find_loop(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from torch_scenarios.errors import Clause, Mark, diagnosis
-from torch_scenarios.reference.matching import Joining, Meeting
+from torch_scenarios.reference.matching import CollectiveMatch, CollectivePost
 from torch_scenarios.reference.state import ALL_OUTCOMES
 from torch_scenarios.reference.symptoms import Symptom, odd_first, several
 from torch_scenarios.reference.waits import (
@@ -49,16 +49,16 @@ def find(rest: AtRest) -> list[Symptom]:
     run, futures = rest.run, rest.futures
     found = []
     seen: set[tuple[str, int]] = set()
-    for meeting in run.meetings.all():
-        if len(meeting.kinds) > 1:
+    for match in run.matches.all():
+        if len(match.kinds) > 1:
             run.opened |= ALL_OUTCOMES
-            seen.add((meeting.group.key, meeting.position))
-            found.append(_call_mismatch(meeting))
+            seen.add((match.group.key, match.position))
+            found.append(_call_mismatch(match))
     for need in rest.needs:
         post = need.waiters[0]
-        if not isinstance(post, Joining):
+        if not isinstance(post, CollectivePost):
             continue
-        key = (post.meeting.group.key, post.meeting.position)
+        key = (post.match.group.key, post.match.position)
         other = [peer for peer in need.peers if futures.brings(post, peer) == "other"]
         if other and key not in seen:
             seen.add(key)
@@ -66,52 +66,50 @@ def find(rest: AtRest) -> list[Symptom]:
     return found
 
 
-def _call_mismatch(meeting: Meeting) -> Symptom:
+def _call_mismatch(match: CollectiveMatch) -> Symptom:
     names = {
-        at: joining.call.operation.name  # type: ignore[union-attr]
-        for at, joining in meeting.joined.items()
+        at: collective_post.call.operation.name  # type: ignore[union-attr]
+        for at, collective_post in match.joined.items()
     }
     usual = Counter(names[at] for at in sorted(names)).most_common(1)[0][0]
     parts: dict[str, list[int]] = {}
     for at in sorted(names):
-        parts.setdefault(names[at], []).append(meeting.group.ranks[at])
-    told = odd_first(parts, lambda name: (f"in `{name}`", _first_place(meeting, names, name)))
-    first = min(meeting.joined.values(), key=lambda joining: joining.call.step.index)
+        parts.setdefault(names[at], []).append(match.group.ranks[at])
+    clauses = odd_first(parts, lambda name: (f"in `{name}`", _first_place(match, names, name)))
+    first = min(match.joined.values(), key=lambda collective_post: collective_post.call.step.index)
     return Symptom(
         name="call_mismatch",
         clauses=(
-            Clause(
-                f"operation {meeting.position + 1} on {meeting.group.name} is not the same for all"
-            ),
-            *told,
+            Clause(f"operation {match.position + 1} on {match.group.name} is not the same for all"),
+            *clauses,
         ),
-        kind=f"call_mismatch:{meeting.group.key}:{meeting.position}",
+        kind=f"call_mismatch:{match.group.key}:{match.position}",
         index=first.call.step.index,
         iteration=first.call.iteration,
-        ranks=tuple(sorted(joining.rank for joining in meeting.joined.values())),
-        odd=tuple(meeting.group.ranks[at] for at in sorted(names) if names[at] != usual),
+        ranks=tuple(sorted(collective_post.rank for collective_post in match.joined.values())),
+        odd=tuple(match.group.ranks[at] for at in sorted(names) if names[at] != usual),
         also=("circular_wait",),
     )
 
 
-def _first_place(meeting: Meeting, names: dict[int, str], name: str) -> Mark | None:
+def _first_place(match: CollectiveMatch, names: dict[int, str], name: str) -> Mark | None:
     at = min(at for at in names if names[at] == name)
-    return meeting.joined[at].call.mark
+    return match.joined[at].call.mark
 
 
-def _later_mismatch(post: Joining, others: tuple[int, ...]) -> Symptom:
+def _later_mismatch(post: CollectivePost, others: tuple[int, ...]) -> Symptom:
     call = post.call
     return Symptom(
         name="call_mismatch",
         clauses=(
             Clause(
-                f"operation {post.meeting.position + 1} on {post.meeting.group.name} is "
+                f"operation {post.match.position + 1} on {post.match.group.name} is "
                 f"`{call.label}` for rank {post.rank}",
                 call.mark,
                 f", and something else for {several(others)}",
             ),
         ),
-        kind=f"call_mismatch:{post.meeting.group.key}:{post.meeting.position}",
+        kind=f"call_mismatch:{post.match.group.key}:{post.match.position}",
         index=call.step.index,
         iteration=call.iteration,
         ranks=tuple(sorted({post.rank, *others})),

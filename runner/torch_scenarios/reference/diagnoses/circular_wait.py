@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 from torch_scenarios.errors import Clause, diagnosis
-from torch_scenarios.reference.matching import Creating, Joining, Post
+from torch_scenarios.reference.matching import CollectivePost, Creating, Post
 from torch_scenarios.reference.symptoms import PostEdge, Symptom, several
 from torch_scenarios.reference.waits import (
     AtRest,
@@ -229,9 +229,9 @@ def _edge(need: Need, waiter: int, peer: int) -> PostEdge:
 def _make_symptom(needs: list[Need], path: list[PostEdge], members: set[int]) -> Symptom:
     posts = [post for need in needs for post in need.waiters if post.rank in members]
     ranks = tuple(sorted(node for node in members if node >= 0))
-    told = [tell(edge) for edge in path[:TOLD]]
+    clauses = [tell(edge) for edge in path[:TOLD]]
     if len(path) > TOLD:
-        told.append(Clause(f"and so on over {len(path)} ranks"))
+        clauses.append(Clause(f"and so on over {len(path)} ranks"))
     others = sorted(set(ranks) - {edge.post.rank for edge in path})
     beside = f", and {several(others)} with them" if others else ""
     end = "neither can move" if len(path) == 2 else "none can move"
@@ -239,7 +239,7 @@ def _make_symptom(needs: list[Need], path: list[PostEdge], members: set[int]) ->
     name, also = _name_posts(posts)
     return Symptom(
         name=name,
-        clauses=(*told, Clause(f"{end}{beside}")),
+        clauses=(*clauses, Clause(f"{end}{beside}")),
         kind=f"ring:{ranks[0]}:{first.step.index}",
         index=first.step.index,
         iteration=first.iteration,
@@ -250,8 +250,8 @@ def _make_symptom(needs: list[Need], path: list[PostEdge], members: set[int]) ->
 
 
 def _name_posts(posts: list[Post]) -> tuple[str, tuple[str, ...]]:
-    groups = {post.meeting.group.key for post in posts if isinstance(post, Joining)}
-    if all(isinstance(post, Joining) for post in posts) and len(groups) > 1:
+    groups = {post.match.group.key for post in posts if isinstance(post, CollectivePost)}
+    if all(isinstance(post, CollectivePost) for post in posts) and len(groups) > 1:
         return "group_order", ("circular_wait",)
     if all(isinstance(post, Creating) for post in posts):
         return "group_creation", ("circular_wait",)

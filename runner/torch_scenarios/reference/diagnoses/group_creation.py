@@ -79,13 +79,13 @@ def _report_difference(here: dict[int, Creating]) -> Symptom:
         verb = "creates" if len(parts[lists]) == 1 else "create"
         return f"{verb} {list_numbers(first.group.ranks)}", first.call.mark
 
-    told = odd_first(parts, creates)
+    clauses = odd_first(parts, creates)
     usual = Counter(here[rank].group.ranks for rank in sorted(here)).most_common(1)[0][0]
     ordinal = here[min(here)].ordinal
     first = here[min(here)].call
     return Symptom(
         name="group_creation",
-        clauses=(Clause(f"the ranks disagree on group {ordinal + 1} that they create"), *told),
+        clauses=(Clause(f"the ranks disagree on group {ordinal + 1} that they create"), *clauses),
         kind=f"group_creation:{ordinal}",
         index=min(creating.call.step.index for creating in here.values()),
         iteration=first.iteration,

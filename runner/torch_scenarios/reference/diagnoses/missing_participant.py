@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause, diagnosis
 from torch_scenarios.model.process import Call
-from torch_scenarios.reference.matching import Joining, Meeting
+from torch_scenarios.reference.matching import CollectiveMatch, CollectivePost
 from torch_scenarios.reference.state import Run
 from torch_scenarios.reference.symptoms import Symptom, several
 from torch_scenarios.reference.waits import (
@@ -50,17 +50,18 @@ def find(rest: AtRest) -> list[Symptom]:
     """Find collectives that a member never reaches, whether or not someone is stuck for it."""
     run, futures = rest.run, rest.futures
     found = []
-    for meeting in run.meetings.all():
-        if len(meeting.kinds) != 1 or len(meeting.joined) == meeting.group.size:
+    for match in run.matches.all():
+        if len(match.kinds) != 1 or len(match.joined) == match.group.size:
             continue
-        joining = meeting.joined[min(meeting.joined)]
-        absent = [rank for at, rank in enumerate(meeting.group.ranks) if at not in meeting.joined]
-        never = [rank for rank in absent if futures.brings(joining, rank) == "never"]
+        collective_post = match.joined[min(match.joined)]
+        absent = [rank for at, rank in enumerate(match.group.ranks) if at not in match.joined]
+        never = [rank for rank in absent if futures.brings(collective_post, rank) == "never"]
         if never:
             excused = all(is_gone(run, rank) for rank in never)
             found.append(
                 replace(
-                    _report_missing(run, futures, meeting, joining, tuple(never)), optional=excused
+                    _report_missing(run, futures, match, collective_post, tuple(never)),
+                    optional=excused,
                 )
             )
     return found
@@ -69,22 +70,22 @@ def find(rest: AtRest) -> list[Symptom]:
 def _report_missing(
     run: Run,
     futures: Futures,
-    meeting: Meeting,
-    joining: Joining,
+    match: CollectiveMatch,
+    collective_post: CollectivePost,
     never: tuple[int, ...],
 ) -> Symptom:
-    present = sorted(other.rank for other in meeting.joined.values())
+    present = sorted(other.rank for other in match.joined.values())
     alone = len(never) == 1
-    skipped = _find_skipped(run, futures, joining, never[0])
+    skipped = _find_skipped(run, futures, collective_post, never[0])
     waiting = f"{several(present)} {'waits' if len(present) == 1 else 'wait'}"
-    call = joining.call
+    call = collective_post.call
     if skipped is None:
         words = f"{several(never)} never enter{'s' if alone else ''} `{call.label}`"
         clauses = [Clause(words, call.mark, f", where {waiting}")]
     else:
         missed = (
-            f", and so never make{'s' if alone else ''} operation {meeting.position + 1} on "
-            f"{meeting.group.name}"
+            f", and so never make{'s' if alone else ''} operation {match.position + 1} on "
+            f"{match.group.name}"
         )
         skips = f"{several(never)} skip{'s' if alone else ''} `{skipped.label}`"
         clauses = [
@@ -94,25 +95,27 @@ def _report_missing(
     return Symptom(
         name="missing_participant",
         clauses=tuple(clauses),
-        kind=f"missing:{meeting.group.key}:{joining.call.step.index}:{never}",
-        index=joining.call.step.index,
-        iteration=joining.call.iteration,
+        kind=f"missing:{match.group.key}:{collective_post.call.step.index}:{never}",
+        index=collective_post.call.step.index,
+        iteration=collective_post.call.iteration,
         ranks=tuple(sorted({*present, *never})),
         odd=never,
     )
 
 
-def _find_skipped(run: Run, futures: Futures, joining: Joining, absent: int) -> Call | None:
+def _find_skipped(
+    run: Run, futures: Futures, collective_post: CollectivePost, absent: int
+) -> Call | None:
     """Return the first call on the group that `absent` skips, if it takes the one waited in.
 
     Collectives meet by their number on the group: a rank that leaves one out is in each later one
     too early, and what it lacks in the end is not one of the steps that it skipped.
     """
-    key = joining.meeting.group.key
-    taken = list(run.meetings.calls(key, absent))
+    key = collective_post.match.group.key
+    taken = list(run.matches.calls(key, absent))
     taken += [call for call in futures.of(absent) if call.entry.group.key == key]
     instances = {(call.step.index, call.iteration) for call in taken}
-    if (joining.call.step.index, joining.call.iteration) not in instances:
+    if (collective_post.call.step.index, collective_post.call.iteration) not in instances:
         return None
-    mine = run.meetings.calls(key, joining.rank)
+    mine = run.matches.calls(key, collective_post.rank)
     return next((own for own in mine if (own.step.index, own.iteration) not in instances), None)

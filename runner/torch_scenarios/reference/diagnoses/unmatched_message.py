@@ -203,12 +203,12 @@ def _report_unmatched(run: Run, futures: Futures, post: Posted) -> Symptom:
         peer, tag, where = other
         first, second = (post.rank, peer) if sends else (peer, post.rank)
         mine, theirs = ("sends", "receives") if sends else ("receives", "sends")
-        whom = " from anyone" if post.message.peer is None else ""
+        other_end = " from anyone" if post.message.peer is None else ""
         return Symptom(
             name="tag_mismatch",
             clauses=(
                 Clause(
-                    f"rank {post.rank} {mine}{whom} with tag {post.message.tag} in "
+                    f"rank {post.rank} {mine}{other_end} with tag {post.message.tag} in "
                     f"`{post.call.label}`",
                     post.call.mark,
                 ),
@@ -224,15 +224,15 @@ def _report_unmatched(run: Run, futures: Futures, post: Posted) -> Symptom:
     here = on(run, post)
     if elsewhere is not None:
         here, (there, where) = f" on {post.group.name}", elsewhere
-    whom = "anyone" if post.message.peer is None else f"rank {post.message.peer}"
+    other_end = "anyone" if post.message.peer is None else f"rank {post.message.peer}"
     mine, lacks = ("sends to", "receives it") if sends else ("receives from", "sends")
-    words = f"rank {post.rank} {mine} {whom}{here} in `{post.call.label}`"
-    clauses = [Clause(words, post.call.mark, f", and {whom} never {lacks}")]
+    words = f"rank {post.rank} {mine} {other_end}{here} in `{post.call.label}`"
+    clauses = [Clause(words, post.call.mark, f", and {other_end} never {lacks}")]
     if elsewhere is not None:
         does = f"receives from rank {post.rank}" if sends else f"sends to rank {post.rank}"
         clauses = [
             Clause(words, post.call.mark),
-            Clause(f"{whom} {does}{there} only", where, joint=", and "),
+            Clause(f"{other_end} {does}{there} only", where, joint=", and "),
             Clause("messages of two groups never meet"),
         ]
     name = "unmatched_send" if sends else "unmatched_recv"

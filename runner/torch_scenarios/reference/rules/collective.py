@@ -18,7 +18,7 @@ from torch_scenarios.expressions.values import Undefined
 from torch_scenarios.model.tolerance import common_slack, slack_of
 from torch_scenarios.operations.base import Collective, Disagreement, Entry
 from torch_scenarios.reference.effects import Begin, Effect, Keep, Leave, Outcome, Pass, Spoil
-from torch_scenarios.reference.matching import Joining, Meeting
+from torch_scenarios.reference.matching import CollectiveMatch, CollectivePost
 from torch_scenarios.reference.rules import rule
 from torch_scenarios.reference.rules.words import name_disagreement
 from torch_scenarios.reference.state import ALL_OUTCOMES, Ledger, Run, arrays_of, frozen
@@ -118,8 +118,8 @@ def disagree(operation: Collective, entries: Sequence[Entry]) -> list[Disagreeme
 
 
 def judge(
-    meeting: Meeting,
-    members: Mapping[int, Joining],
+    match: CollectiveMatch,
+    members: Mapping[int, CollectivePost],
     opened: frozenset[str] = ALL_OUTCOMES,
 ) -> list[Spoil]:
     """Return what members disagree on: it spoils the result, and `opened` may happen."""
@@ -129,7 +129,7 @@ def judge(
     found = disagree(operation, [members[at].entry for at in sorted(members)])
     everyone = tuple(members.values()) if found else ()
     return [
-        Spoil(meeting, everyone, name_disagreement(meeting, operation, members, each), opened)
+        Spoil(match, everyone, name_disagreement(match, operation, members, each), opened)
         for each in found
     ]
 
@@ -144,13 +144,13 @@ def judge_the_present(run: Run) -> list[Spoil]:
     """
     ended = any(state.state in {"died", "raised"} for state in run.ranks)
     found: list[Spoil] = []
-    for meeting in run.meetings.all():
-        if len(meeting.kinds) != 1 or len(meeting.joined) == meeting.group.size:
+    for match in run.matches.all():
+        if len(match.kinds) != 1 or len(match.joined) == match.group.size:
             continue
-        operation = operation_of(meeting.joined[min(meeting.joined)])
+        operation = operation_of(match.joined[min(match.joined)])
         lacking = ended or operation.rooted is None
         opened = ALL_OUTCOMES - {"completes"} if lacking else ALL_OUTCOMES
-        found += judge(meeting, meeting.joined, frozenset() if meeting.spoiled else opened)
+        found += judge(match, match.joined, frozenset() if match.spoiled else opened)
     return found
 
 
@@ -185,13 +185,16 @@ def leave_to_all(
     shown="collectives/broadcast collectives/only_one_has_data",
 )
 def settle(
-    meeting: Meeting, member: Joining, entered: Mapping[int, Joining], ledger: Ledger
+    match: CollectiveMatch,
+    member: CollectivePost,
+    entered: Mapping[int, CollectivePost],
+    ledger: Ledger,
 ) -> list[Effect]:
     """Give `member` what its operation leaves there; `entered` are those who came so far."""
-    whole = is_whole(len(entered), meeting.group.size)
-    if whole and meeting.settled:
+    whole = is_whole(len(entered), match.group.size)
+    if whole and match.settled:
         return []
-    operation, here = operation_of(member), meeting.group.group_rank(member.rank)
+    operation, here = operation_of(member), match.group.group_rank(member.rank)
     if not whole and (not stores(member) or moves_nothing(operation, member.entry)):
         return [Keep(member)]
     involved = (
@@ -199,44 +202,47 @@ def settle(
         if whole
         else {at: entered[at] for at in sorted({*needs(operation, member.entry), here})}
     )
-    spoils = judge(meeting, involved)
-    cause = _cause_of(meeting, member, involved, spoils)
+    spoils = judge(match, involved)
+    cause = _cause_of(match, member, involved, spoils)
     receivers = entered if whole else {here: member}
     if cause is not None:
         outcomes = [(other, spoil(other, cause)) for other in receivers.values()]
     else:
-        outcomes = _results(meeting, member, involved, receivers, ledger)
-    left: list[Effect] = [*spoils, Leave(outcomes, meeting if whole else None)]
+        outcomes = _results(match, member, involved, receivers, ledger)
+    left: list[Effect] = [*spoils, Leave(outcomes, match if whole else None)]
     return left if whole else [*left, Keep(member)]
 
 
 def _cause_of(
-    meeting: Meeting, member: Joining, involved: Mapping[int, Joining], spoils: Sequence[Spoil]
+    match: CollectiveMatch,
+    member: CollectivePost,
+    involved: Mapping[int, CollectivePost],
+    spoils: Sequence[Spoil],
 ) -> Undefined | None:
     """Return why a result is undefined: what some member gave is, or they disagree; or None."""
     taint = next((other.tainted for other in involved.values() if other.tainted), None)
-    spoiled = meeting.spoiled or next((each.symptom.name for each in spoils), None)
+    spoiled = match.spoiled or next((each.symptom.name for each in spoils), None)
     if taint is not None or spoiled is None:
         return taint
     return Undefined(cause=f"`{member.call.label}` with a {spoiled}", diagnosis=spoiled)
 
 
 def _results(
-    meeting: Meeting,
-    member: Joining,
-    involved: Mapping[int, Joining],
-    receivers: Mapping[int, Joining],
+    match: CollectiveMatch,
+    member: CollectivePost,
+    involved: Mapping[int, CollectivePost],
+    receivers: Mapping[int, CollectivePost],
     ledger: Ledger,
-) -> list[tuple[Joining, Outcome]]:
+) -> list[tuple[CollectivePost, Outcome]]:
     """Return what is left on those who have not passed, where nothing spoils it.
 
     What depends on the root alone is computed once for all that pass before all are there.
     """
     operation, key = operation_of(member), None
-    if len(involved) < meeting.group.size and operation.from_root:
+    if len(involved) < match.group.size and operation.from_root:
         root = operation.root(member.entry)
         key = None if root == member.entry.group_rank else (operation.name, root)
-    results, bounds = meeting.once(key, partial(_leave, meeting, member, involved, ledger))
+    results, bounds = match.once(key, partial(_leave, match, member, involved, ledger))
     index = member.call.step.index
     return [
         (
@@ -252,12 +258,15 @@ def _results(
 
 
 def _leave(
-    meeting: Meeting, member: Joining, involved: Mapping[int, Joining], ledger: Ledger
+    match: CollectiveMatch,
+    member: CollectivePost,
+    involved: Mapping[int, CollectivePost],
+    ledger: Ledger,
 ) -> tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]]]:
     """Compute what is left; one whose part is not needed counts as having entered like `member`."""
     entries = [
         involved[at].entry if at in involved else replace(member.entry, rank=rank)
-        for at, rank in enumerate(meeting.group.ranks)
+        for at, rank in enumerate(match.group.ranks)
     ]
     values = (value for entry in entries for value in entry.arguments.values())
     ledger.room(values, member.call.step.mark, copies=COPIES)
@@ -269,12 +278,12 @@ def _own(value: Any, index: int) -> Any:
     return replace(value, origin=index) if isinstance(value, Undefined) else frozen(value)
 
 
-def spoil(member: Joining, cause: Undefined) -> Outcome:
+def spoil(member: CollectivePost, cause: Undefined) -> Outcome:
     """Return an outcome that leaves all undefined that the operation stores into."""
     return [(name, cause, None) for name in stores(member)]
 
 
-def stores(member: Joining) -> list[str]:
+def stores(member: CollectivePost) -> list[str]:
     """Return the arguments that the operation stores into on this rank."""
     operation, entry = operation_of(member), member.call.entry
     return [
@@ -290,9 +299,9 @@ def stores(member: Joining) -> list[str]:
     shown="barrier/nobody_passes_early",
 )
 def complete(
-    meeting: Meeting,
-    member: Joining,
-    entered: Mapping[int, Joining],
+    match: CollectiveMatch,
+    member: CollectivePost,
+    entered: Mapping[int, CollectivePost],
     *,
     strict: bool,
     ledger: Ledger,
@@ -302,21 +311,23 @@ def complete(
     Where no rank leaves early (`strict`), those that disagree do not pass at all.
     """
     last_s = max(other.time_s for other in entered.values())
-    effects = settle(meeting, member, entered, ledger)
-    if strict and (meeting.spoiled or any(each.__class__ is Spoil for each in effects)):
+    effects = settle(match, member, entered, ledger)
+    if strict and (match.spoiled or any(each.__class__ is Spoil for each in effects)):
         return effects
     return [*effects, *(Pass(each, last_s) for each in entered.values() if each.done_s is None)]
 
 
-def pass_early(member: Joining, entered: Mapping[int, Joining], ledger: Ledger) -> list[Effect]:
+def pass_early(
+    member: CollectivePost, entered: Mapping[int, CollectivePost], ledger: Ledger
+) -> list[Effect]:
     """All that a member needs are there: leave it its result, and let it pass."""
     needed = needs(operation_of(member), member.entry)
     latest_s = max([member.time_s, *(entered[at].time_s for at in needed)])
-    effects = settle(member.meeting, member, entered, ledger)
+    effects = settle(member.match, member, entered, ledger)
     return [*effects, *([Pass(member, latest_s)] if member.done_s is None else [])]
 
 
-def operation_of(member: Joining) -> Collective:
+def operation_of(member: CollectivePost) -> Collective:
     """Return the operation that a member entered."""
     operation = member.call.operation
     assert isinstance(operation, Collective)

@@ -58,14 +58,14 @@ def create(
 
     It raises where a backend counts names by the groups in use, and this name is in use.
     """
-    reading, local = run.reading.on(group), operation.local(call.entry)
-    series = run.creations.series(group, state.process, reading.counts, local=local)
-    inside, by_names = state.rank in group.ranks, reading.counts == "groups"
+    semantics, local = run.semantics.on(group), operation.local(call.entry)
+    series = run.creations.series(group, state.process, semantics.counts, local=local)
+    inside, by_names = state.rank in group.ranks, semantics.counts == "groups"
     if by_names and inside and run.creations.uses(state.rank, series) in state.process.alive:
         message = "the rank is in a group that has the same name"
         return [Deny(), Raise(Failure(kinds=("invalid_argument",), message=message))]
     # who is no member of a group that only its members create returns at once
-    splits = reading.splits and (not local or inside)
+    splits = semantics.splits and (not local or inside)
     return [Create(group, series, splits=splits, reused=by_names and local)]
 
 
@@ -77,14 +77,14 @@ def create(
 )
 def meet(run: Run, creating: Creating) -> list[tuple[Creating, list[Creating]]]:
     """Return who passes now that a rank has come, each with the ranks that it waited for."""
-    reading, creations = run.reading.on(creating.group), run.creations
-    if reading.splits:
+    semantics, creations = run.semantics.on(creating.group), run.creations
+    if semantics.splits:
         together = list(creations.find_splitting(creating).values())
         whole = creating.nth is None or len(together) == len(run.ranks)
         return [(other, together) for other in together] if whole else []
-    if creating.rank not in creating.group.ranks or (reading.found and creating.ordinal):
+    if creating.rank not in creating.group.ranks or (semantics.found and creating.ordinal):
         return [(creating, [creating])]
-    if reading.disputed and creations.is_disputed(creating.series, creating.ordinal):
+    if semantics.disputed and creations.is_disputed(creating.series, creating.ordinal):
         return [
             (other, creations.present(other))
             for other in run.creating.values()
@@ -98,7 +98,7 @@ def meet(run: Run, creating: Creating) -> list[tuple[Creating, list[Creating]]]:
 def complete(run: Run, creating: Creating) -> list[Effect]:
     """Let those pass who wait for no other any more; some of them raise who waited too long."""
     passing = meet(run, creating)
-    in_turn = not run.reading.on(creating.group).splits
+    in_turn = not run.semantics.on(creating.group).splits
     late = [
         each
         for met in {id(met): met for _, met in passing}.values()

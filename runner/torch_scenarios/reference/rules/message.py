@@ -16,7 +16,7 @@ from torch_scenarios.reference.effects import Begin, Effect, Keep, Leave, Open, 
 from torch_scenarios.reference.matching import Posted
 from torch_scenarios.reference.rules import rule
 from torch_scenarios.reference.rules.words import name_misfit
-from torch_scenarios.reference.semantics import Reading
+from torch_scenarios.reference.semantics import Semantics
 from torch_scenarios.reference.state import ALL_OUTCOMES
 
 
@@ -84,12 +84,12 @@ def overtakes(anyone: Posted | None, named: Posted) -> bool:
     source="MPI 4.1, 3.4 and 3.5; torch.distributed.send",
     shown="wrong/buffering_hazard/send_before_barrier wrong/circular_wait/ring_of_sends",
 )
-def buffer(post: Posted, reading: Reading, under_way: Callable[[Posted], int]) -> list[Effect]:
+def buffer(post: Posted, semantics: Semantics, under_way: Callable[[Posted], int]) -> list[Effect]:
     """Let a sender go on whose message no receive has met, where a buffer takes it.
 
     `under_way` counts the messages before it that were sent and not received.
     """
-    room = reading.on(post.group).buffer if post.message.sends else None
+    room = semantics.on(post.group).buffer if post.message.sends else None
     if room is None:
         return []
     size_bytes = post.payload.nbytes if isinstance(post.payload, np.ndarray) else None

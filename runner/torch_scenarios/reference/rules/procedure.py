@@ -74,7 +74,7 @@ def perform(state: RankState, asked: FunctionCall) -> Returned:
 )
 def collide(state: RankState, asked: FunctionCall) -> Iterator[Access]:
     """Yield what steps of the called rank have in use that the function touches."""
-    in_use = list(state.flying)
+    in_use = list(state.open_accesses)
     if state.state in {"blocked", "lingering"}:
         in_use += [each for work in state.waiting for each in uses(state, work)]
     yield from touches(state, asked, in_use)

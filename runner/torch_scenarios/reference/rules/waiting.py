@@ -11,7 +11,14 @@ from torch_scenarios.model.trace import Failure
 from torch_scenarios.operations.base import PointToPoint, Waiting
 from torch_scenarios.operations.wait import find_work
 from torch_scenarios.reference.effects import Abandon, Await, Effect, Open, Raise
-from torch_scenarios.reference.matching import Creating, FunctionCall, Joining, Post, Posted, Work
+from torch_scenarios.reference.matching import (
+    CollectivePost,
+    Creating,
+    FunctionCall,
+    Post,
+    Posted,
+    Work,
+)
 from torch_scenarios.reference.rules import rule
 from torch_scenarios.reference.rules.call import LOST_KINDS, STUCK_KINDS, WAITING_KINDS, expect
 from torch_scenarios.reference.rules.words import name_second_wait
@@ -108,8 +115,8 @@ def timeout_of(call: Call) -> float:
 
 def _first_s(post: Post) -> float:
     """Return when the first of the posts came that this one met."""
-    if isinstance(post, Joining):
-        return post.meeting.first_s
+    if isinstance(post, CollectivePost):
+        return post.match.first_s
     if isinstance(post, Posted) and post.partner is not None:
         return post.partner.time_s
     return post.time_s

@@ -11,25 +11,31 @@ from torch_scenarios.expressions.values import Expression, children
 from torch_scenarios.model.process import Call
 from torch_scenarios.model.scenario import steps_of
 from torch_scenarios.operations.base import Collective, Compound, Disagreement, Refusal
-from torch_scenarios.reference.matching import FunctionCall, Joining, Meeting, Posted, Work
+from torch_scenarios.reference.matching import (
+    CollectiveMatch,
+    CollectivePost,
+    FunctionCall,
+    Posted,
+    Work,
+)
 from torch_scenarios.reference.state import InFlightAccess as Access
 from torch_scenarios.reference.state import RankState, Run
 from torch_scenarios.reference.symptoms import Symptom, clip, odd_first, several
 
 
 def name_disagreement(
-    meeting: Meeting,
+    match: CollectiveMatch,
     operation: Collective,
-    members: Mapping[int, Joining],
+    members: Mapping[int, CollectivePost],
     disagreement: Disagreement,
 ) -> Symptom:
     """Say what the members of a collective disagree on: the fewest ranks first."""
     values = disagreement.values
     usual = Counter(values.values()).most_common(1)[0][0]
-    odd = tuple(meeting.group.ranks[at] for at in sorted(values) if values[at] != usual)
+    odd = tuple(match.group.ranks[at] for at in sorted(values) if values[at] != usual)
     parts: dict[str, list[int]] = {}
     for at in sorted(values):
-        parts.setdefault(values[at], []).append(meeting.group.ranks[at])
+        parts.setdefault(values[at], []).append(match.group.ranks[at])
     places = _places(members, values)
 
     def tell(value: str) -> tuple[str, Mark | None]:
@@ -40,12 +46,12 @@ def name_disagreement(
         name=disagreement.diagnosis,
         clauses=(
             Clause(
-                f"the members of {meeting.group.name} enter `{operation.name}` with different "
+                f"the members of {match.group.name} enter `{operation.name}` with different "
                 f"{disagreement.what}"
             ),
             *odd_first(parts, tell),
         ),
-        kind=f"{disagreement.diagnosis}:{meeting.group.key}:{meeting.position}",
+        kind=f"{disagreement.diagnosis}:{match.group.key}:{match.position}",
         index=min(each.call.step.index for each in members.values()),
         iteration=members[min(members)].call.iteration,
         ranks=tuple(sorted(each.rank for each in members.values())),
@@ -54,7 +60,9 @@ def name_disagreement(
     )
 
 
-def _places(members: Mapping[int, Joining], values: Mapping[int, str]) -> dict[str, Mark | None]:
+def _places(
+    members: Mapping[int, CollectivePost], values: Mapping[int, str]
+) -> dict[str, Mark | None]:
     """Return, by value, the place of the first call that has it."""
     places: dict[str, Mark | None] = {}
     for at in sorted(values):

@@ -32,7 +32,7 @@ from torch_scenarios.model.traits import Traits
 from torch_scenarios.operations.base import Collective, RemoteCall
 from torch_scenarios.reference.backends import Made
 from torch_scenarios.reference.vector.cohort import Beyond, leave
-from torch_scenarios.reference.vector.engine import Sweep, Turns
+from torch_scenarios.reference.vector.engine import CohortState, Turns
 from torch_scenarios.reference.vector.record import ColumnRecord, trace_of
 from torch_scenarios.reference.vector.remainder import Remainder
 
@@ -86,28 +86,30 @@ def take_together(plan: Plan, limits: Limits) -> Finished | Remainder:
     parked: set[int] = set()
     stop = -1
     while True:
-        sweep = Sweep(plan, limits, parked=frozenset(parked), stop=stop)
+        cohort_state = CohortState(plan, limits, parked=frozenset(parked), stop=stop)
         try:
-            sweep.run()
+            cohort_state.run()
             break
         except BoundError:
             raise
         except (Beyond, ScenarioError):
-            if not sweep.turn or stop >= 0:
+            if not cohort_state.turn or stop >= 0:
                 raise
             if opened:
                 opened.bytes_left = left  # what was held is there no more
             if len(parked) == PARKED:
-                stop = sweep.turn
+                stop = cohort_state.turn
             else:
-                parked.add(sweep.turn)
+                parked.add(cohort_state.turn)
 
     def again(watched: NDArray[np.bool_]) -> ColumnRecord:
-        return Sweep(plan, limits, watched, parked=frozenset(parked), stop=stop).run()
+        return CohortState(plan, limits, watched, parked=frozenset(parked), stop=stop).run()
 
-    if sweep.whole:
-        return Finished(trace_of(sweep.record, again), sweep.record, sweep.turns)
-    return Remainder(plan, sweep, again)
+    if cohort_state.whole:
+        return Finished(
+            trace_of(cohort_state.record, again), cohort_state.record, cohort_state.turns
+        )
+    return Remainder(plan, cohort_state, again)
 
 
 def run_together(plan: Plan, limits: Limits) -> Trace:

@@ -48,9 +48,9 @@ from torch_scenarios.reference.vector.evaluator import Evaluation, Unrolled
 from torch_scenarios.reference.vector.matching import (
     Calls,
     Collectives,
-    Envelopes,
     Items,
     Mail,
+    MessageEvaluator,
     entries,
     find_stored,
     group_of,
@@ -186,7 +186,7 @@ class _Half:
 # Who stands in a call until its work is done, and what work is waited for.
 
 
-class Standing:
+class BlockedRanks:
     """The ranks that a call blocks, and the works of asynchronous calls."""
 
     def __init__(
@@ -208,7 +208,7 @@ class Standing:
         self._released: list[NDArray[np.int64]] = []
         #: how many works a standing rank waits for, and in which stand it is
         self._waiting = np.zeros(plan.world_size, np.int64)
-        self._standing = np.full(plan.world_size, -1, np.int64)
+        self._blocked_ranks = np.full(plan.world_size, -1, np.int64)
         self._stands: dict[int, Stand] = {}
         self._stood = 0
         #: the works whose handle a rank has yet to wait for
@@ -230,7 +230,7 @@ class Standing:
 
     def stand_of(self, rank: int) -> Stand | None:
         """Return in which call a rank stands; None where it does not."""
-        return self._stands.get(int(self._standing[rank]))
+        return self._stands.get(int(self._blocked_ranks[rank]))
 
     def handles_of(self, rank: int) -> Iterator[tuple[str, WorkColumn]]:
         """Yield the handles of a rank, each with the work that it means."""
@@ -339,15 +339,15 @@ class Standing:
         if done.any():
             ready = active.among(done)
             self._finish(stand, self._evaluation.scene(ready, scene.variables))
-        standing = active.among(~done)
+        blocked_ranks = active.among(~done)
         for work in stand.works:
-            rows = work.active.rows(standing.ranks)
+            rows = work.active.rows(blocked_ranks.ranks)
             work.awaited[rows] = work.left[rows] > 0
         self._stood += 1
         self._stands[self._stood] = stand
-        self._waiting[standing.index] = left[~done]
-        self._standing[standing.index] = self._stood
-        return standing.ranks
+        self._waiting[blocked_ranks.index] = left[~done]
+        self._blocked_ranks[blocked_ranks.index] = self._stood
+        return blocked_ranks.ranks
 
     def note_done(self, post: PostColumn, rows: Rows) -> None:
         """Note that rows of a post are done; ranks that stand for nothing else are released."""
@@ -371,14 +371,14 @@ class Standing:
             return
         ranks = np.sort(np.concatenate(self._released))
         self._released = []
-        places = self._standing[ranks]
+        places = self._blocked_ranks[ranks]
         for place in np.unique(places).tolist():
             stand = self._stands[place]
             active = Active(ranks[places == place], self._plan.world_size)
             self._finish(stand, self._evaluation.scene(active, stand.instance.variables))
             self._go(stand.instance.number + 1, active)
-            self._standing[active.index] = -1
-            if not (self._standing == place).any():
+            self._blocked_ranks[active.index] = -1
+            if not (self._blocked_ranks == place).any():
                 del self._stands[place]
 
     def _finish(self, stand: Stand, scene: Scene) -> None:
@@ -435,10 +435,10 @@ class Beginning:
         evaluation: Evaluation,
         calls: Calls,
         notes: Notes,
-        standing: Standing,
+        blocked_ranks: BlockedRanks,
     ) -> None:
         """Begin with no call made."""
-        self._turns = standing.turns
+        self._turns = blocked_ranks.turns
         self._plan = plan
         self._ledger = ledger
         self._flights = flights
@@ -446,8 +446,8 @@ class Beginning:
         self._evaluation = evaluation
         self._calls = calls
         self._notes = notes
-        self._standing = standing
-        self._envelopes = Envelopes(plan, evaluation, memory)
+        self._blocked_ranks = blocked_ranks
+        self._message_evaluator = MessageEvaluator(plan, evaluation, memory)
         self.collectives = Collectives(plan, memory)
         self._mail = Mail(notes.traffic)
 
@@ -563,7 +563,7 @@ class Beginning:
         self, instance: Instance, scene: Scene, operation: PointToPoint, items: Items | None
     ) -> NDArray[np.int64] | None:
         """Post the messages of ranks that all have the same items."""
-        posts, arguments, group = self._envelopes.of(instance.step, operation, scene, items)
+        posts, arguments, group = self._message_evaluator.of(instance.step, operation, scene, items)
         keys = self._memory.keys(group)
         numbers = self._memory.group_numbers(group)
         used: list[tuple[View, bool]] = []
@@ -591,13 +591,13 @@ class Beginning:
         self._ledger.keep_bytes(sum(post.peers.nbytes for post in posts), instance.step.mark)
         links = tuple(Link(keys, numbers, 0, post.sends, post.peers, post.tags) for post in posts)
         said = Said(arguments, group, links)
-        self._standing.start(
+        self._blocked_ranks.start(
             scene, work, used, said, self._calls.name_handles(instance.step, scene)
         )
         for post in posts:
             for other, rows in self._mail.post(group, post):
-                self._standing.note_done(other, rows)
-        return self._standing.stay(scene, work, said)
+                self._blocked_ranks.note_done(other, rows)
+        return self._blocked_ranks.stay(scene, work, said)
 
     def _collective(
         self, instance: Instance, scene: Scene, operation: Collective
@@ -650,19 +650,19 @@ class Beginning:
             self._notes.traffic.enter(entered)
         if operation.name in CONNECTING and not self._memory.hollow:
             self._turns.collective(group, operation, post)
-        self._standing.start(
+        self._blocked_ranks.start(
             scene, work, used, said, self._calls.name_handles(instance.step, scene)
         )
         for other, rows in self.collectives.enter(group, post):
-            self._standing.note_done(other, rows)
-        return self._standing.stay(scene, work, said)
+            self._blocked_ranks.note_done(other, rows)
+        return self._blocked_ranks.stay(scene, work, said)
 
     def _wait(
         self, instance: Instance, scene: Scene, operation: Waiting
     ) -> NDArray[np.int64] | None:
         """Let ranks wait: for the same works together, for others apart."""
         names, arguments = self._calls.handles(instance.step, operation, scene)
-        table = self._standing.handles(names, scene.active)
+        table = self._blocked_ranks.handles(names, scene.active)
         apart = {tuple(column) for column in table[:, :1].T.tolist()}
         if (table != table[:, :1]).any():
             apart = {tuple(column) for column in table.T.tolist()}
@@ -673,13 +673,13 @@ class Beginning:
                 leave("a wait that names some work twice")
             same = (table == np.asarray(numbers)[:, np.newaxis]).all(axis=0)
             together = scene.active.among(same)
-            works = self._standing.works(numbers)
+            works = self._blocked_ranks.works(numbers)
             inner = self._evaluation.scene(together, scene.variables)
             said = Said(arguments)
             if together is not scene.active:
                 said = said.among(scene.active.rows(together.ranks))
             stand = Stand(instance=instance, active=together, works=works, said=said)
-            left = self._standing.stand(stand, inner)
+            left = self._blocked_ranks.stand(stand, inner)
             if left is not None:
                 blocked.append(left)
         return _all_of(blocked)
@@ -711,7 +711,7 @@ def _all_of(parts: list[NDArray[np.int64]]) -> NDArray[np.int64] | None:
 KEPT = 2**28
 
 
-class Sweep:
+class CohortState:
     """The state of all ranks.
 
     What a cohort cannot do is `parked`, by the number of its turn, and left to be walked rank by
@@ -754,7 +754,9 @@ class Sweep:
         kind = TrafficNotes if hollow else Notes
         notes = kind(self.memory, flights, self._calls, self.record, self.ledger)
         self.turns = Turns(plan, self.memory)
-        self.standing = Standing(plan, self._evaluation, flights, notes, self.turns, self._go)
+        self.blocked_ranks = BlockedRanks(
+            plan, self._evaluation, flights, notes, self.turns, self._go
+        )
         self._beginning = Beginning(
             plan,
             ledger=self.ledger,
@@ -763,13 +765,13 @@ class Sweep:
             evaluation=self._evaluation,
             calls=self._calls,
             notes=notes,
-            standing=self.standing,
+            blocked_ranks=self.blocked_ranks,
         )
 
     @property
     def whole(self) -> bool:
         """Whether every rank took its last step, and nothing is left of what any of them began."""
-        return bool(self.finished.all()) and self._beginning.empty and self.standing.empty
+        return bool(self.finished.all()) and self._beginning.empty and self.blocked_ranks.empty
 
     @property
     def collectives(self) -> Collectives:
@@ -810,7 +812,7 @@ class Sweep:
                 self._go(number + 1, active)
             elif not staying.all():
                 self._go(number + 1, active.among(~staying))
-            self.standing.release()
+            self.blocked_ranks.release()
         self.left += [(number, _merge(parts)) for number, parts in self._ready.items()]
         self.record.memory = self.memory
         self.record.numbers = self._steps.numbers

@@ -19,7 +19,7 @@ from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.traffic import Traffic
 from torch_scenarios.reference.matching import Forgotten
 from torch_scenarios.reference.vector import Beyond, police
-from torch_scenarios.reference.vector.engine import Sweep
+from torch_scenarios.reference.vector.engine import CohortState
 
 
 class Footprint(Struct, frozen=True):
@@ -46,16 +46,16 @@ def footprint(plan: Plan, *, limits: Limits) -> Footprint | None:
     """
     try:
         police(plan)
-        sweep = Sweep(plan, boundless(limits), hollow=True)
-        sweep.run()
+        cohort_state = CohortState(plan, boundless(limits), hollow=True)
+        cohort_state.run()
     except (Beyond, Forgotten, ValueNeeded, ScenarioError):
         return None
-    if not sweep.whole:
+    if not cohort_state.whole:
         return None
     return Footprint(
-        sweep.record.traffic,
+        cohort_state.record.traffic,
         {
             name: float(prod(column.shape) * column.values.dtype.itemsize)
-            for name, column in sweep.memory.columns.items()
+            for name, column in cohort_state.memory.columns.items()
         },
     )

@@ -149,7 +149,7 @@ def _is_ascending(rows: NDArray[np.int64]) -> bool:
 _ONE = {"tensor", "rank", "group_rank", "group", "tag"}
 
 
-class Envelopes:
+class MessageEvaluator:
     """Evaluates the messages of one plan."""
 
     def __init__(self, plan: Plan, evaluation: Evaluation, memory: Memory) -> None:
@@ -186,9 +186,9 @@ class Envelopes:
             )
             for at, (item, variables) in enumerate(items)
         ]
-        told = {param.name: [said for _, said in pairs]}
+        values = {param.name: [said for _, said in pairs]}
         posts = [post for post, _ in pairs]
-        return self._direct(operation, posts, told, group, scene), told, group
+        return self._direct(operation, posts, values, group, scene), values, group
 
     def _direct(
         self,
@@ -517,9 +517,9 @@ class Collectives:
 def _police_agreement(memory: Memory, name: str, here: _Position, whole: NDArray[np.bool_]) -> None:
     """Raise Beyond where torch refuses a call, or members may disagree; no value is computed."""
     groups, first = memory.groups[name], here.posts[0]
-    told = {key: _likeness(value) for key, value in first.arguments.items()}
+    likeness = {key: _likeness(value) for key, value in first.arguments.items()}
     for post in here.posts[1:]:
-        if any(_likeness(value) != told[key] for key, value in post.arguments.items()):
+        if any(_likeness(value) != likeness[key] for key, value in post.arguments.items()):
             need("members with arguments that differ")
     rooted = [key for key, value in first.arguments.items() if isinstance(value, np.ndarray)]
     for key in rooted:

@@ -18,7 +18,13 @@ from torch_scenarios.model.scenario import steps_of
 from torch_scenarios.model.traffic import Traffic
 from torch_scenarios.operations.base import Collective, Group, PointToPoint, Waiting
 from torch_scenarios.reference import buffers, matching
-from torch_scenarios.reference.matching import Joining, Mailbox, Meeting, Meetings, Posted
+from torch_scenarios.reference.matching import (
+    CollectiveMatch,
+    CollectiveMatches,
+    CollectivePost,
+    Mailbox,
+    Posted,
+)
 from torch_scenarios.reference.state import Ledger, RankState
 from torch_scenarios.reference.vector.call import (
     Entering,
@@ -29,7 +35,7 @@ from torch_scenarios.reference.vector.call import (
     WorkColumn,
 )
 from torch_scenarios.reference.vector.cohort import Named, View, leave
-from torch_scenarios.reference.vector.engine import Sweep
+from torch_scenarios.reference.vector.engine import CohortState
 from torch_scenarios.reference.vector.record import Batch, ColumnEvents, ColumnRecord, Replays
 
 # -------------------------------------------------------------------------------------------------
@@ -49,12 +55,15 @@ class Remainder:
     """
 
     def __init__(
-        self, plan: Plan, sweep: Sweep, again: Callable[[NDArray[np.bool_]], ColumnRecord]
+        self,
+        plan: Plan,
+        cohort_state: CohortState,
+        again: Callable[[NDArray[np.bool_]], ColumnRecord],
     ) -> None:
         """Take what is left. Raises Beyond where a rank cannot be walked on from there."""
         self._plan = plan
-        self._sweep = sweep
-        self._replays = Replays(sweep.record, again)
+        self._cohort_state = cohort_state
+        self._replays = Replays(cohort_state.record, again)
         self._posted: dict[int, Counter[tuple[Any, ...]]] = {}
         self._entered: dict[tuple[str, int], int] = {}
         #: the index of the step that names a number
@@ -65,11 +74,11 @@ class Remainder:
             for name in step.operation.numbers(step.arguments)
         }
         self._ready: dict[int, int] = {
-            rank: number for number, active in sweep.left for rank in active.ranks.tolist()
+            rank: number for number, active in cohort_state.left for rank in active.ranks.tolist()
         }
         self._open: dict[int, list[tuple[WorkColumn, int]]] = {}
         self._police()
-        for work in sweep.standing.open_works:
+        for work in cohort_state.blocked_ranks.open_works:
             for row in np.flatnonzero(~(work.waited & work.stored)).tolist():
                 rank = int(work.active.ranks[row])
                 self._open.setdefault(rank, []).append((work, row))
@@ -79,14 +88,16 @@ class Remainder:
         loops = (step.over for step in steps_of(self._plan.scenario.steps) if step.over is not None)
         if any(names_of(over) & self._plan.numbers for over in loops):
             leave("a loop over numbers that ranks name")
-        batches = self._sweep.record.batches
+        batches = self._cohort_state.record.batches
         numbers = {batch.instance.number for batch in batches}
         places = {(batch.instance.step.index, batch.instance.iteration) for batch in batches}
         if len(places) < len(numbers):
             leave("a loop that counts through a value twice")
-        for work in self._sweep.standing.open_works:
+        for work in self._cohort_state.blocked_ranks.open_works:
             step = work.instance.step
-            dropped = ~work.waited & self._sweep.standing.find_dropped(work, self._sweep.finished)
+            dropped = ~work.waited & self._cohort_state.blocked_ranks.find_dropped(
+                work, self._cohort_state.finished
+            )
             if dropped.any() and isinstance(step.operation, PointToPoint):
                 leave("a message whose handle was dropped")
 
@@ -94,19 +105,19 @@ class Remainder:
 
     def ledger(self) -> Ledger:
         """Return a ledger that goes on from what the ranks have done."""
-        return self._sweep.ledger.fork()
+        return self._cohort_state.ledger.fork()
 
     def traffic(self) -> Traffic:
         """Return what went between the ranks, to be added to."""
-        return self._sweep.record.traffic.copy()
+        return self._cohort_state.record.traffic.copy()
 
     def position(self, key: str, rank: int) -> int:
         """Return how many collectives a rank has entered on a group."""
         if not self._entered:
-            for name, counts in self._sweep.collectives.entered.items():
-                numbers = self._sweep.memory.group_numbers(name)
+            for name, counts in self._cohort_state.collectives.entered.items():
+                numbers = self._cohort_state.memory.group_numbers(name)
                 for each in np.flatnonzero(counts).tolist():
-                    group = self._sweep.memory.groups[name][int(numbers[each])]
+                    group = self._cohort_state.memory.groups[name][int(numbers[each])]
                     self._entered[group.key, each] = int(counts[each])
             self._entered.setdefault(("", -1), 0)
         return self._entered.get((key, rank), 0)
@@ -116,12 +127,12 @@ class Remainder:
         rank = ends[1]
         if rank not in self._posted:
             counted: Counter[tuple[Any, ...]] = Counter()
-            for batch in self._sweep.record.of(rank):
+            for batch in self._cohort_state.record.of(rank):
                 for link in batch.said.links:
                     found = link.ends(batch, rank)
                     if found is not None:
                         counted[found] += 1
-            stand = self._sweep.standing.stand_of(rank)
+            stand = self._cohort_state.blocked_ranks.stand_of(rank)
             if stand is not None and not isinstance(stand.instance.step.operation, Waiting):
                 for link in stand.said.links:
                     found = link.ends(stand, rank)
@@ -133,7 +144,7 @@ class Remainder:
 
     def find_entered(self, key: str, rank: int) -> Iterator[Call]:
         """Yield the collectives that a rank has behind it on a group."""
-        for batch in self._sweep.record.of(rank):
+        for batch in self._cohort_state.record.of(rank):
             if isinstance(batch.instance.step.operation, Collective):
                 link = batch.said.links[0]
                 if link.keys[int(link.numbers[rank])] == key:
@@ -141,8 +152,8 @@ class Remainder:
 
     def find_created(self, rank: int) -> Iterator[tuple[Call, Group]]:
         """Yield the creations that a rank has behind it, each with the group."""
-        batches = self._sweep.record.creations
-        for batch, group in zip(batches, self._sweep.memory.created, strict=True):
+        batches = self._cohort_state.record.creations
+        for batch, group in zip(batches, self._cohort_state.memory.created, strict=True):
             yield self._make_call(batch, rank), group
 
     def _make_call(self, batch: Batch, rank: int) -> Call:
@@ -152,7 +163,7 @@ class Remainder:
             step=step,
             iteration=batch.instance.iteration,
             operation=step.operation,
-            entry=batch.entry(self._sweep.memory, rank),
+            entry=batch.entry(self._cohort_state.memory, rank),
             mark=step.mark,
         )
 
@@ -162,7 +173,9 @@ class Remainder:
         """Let a process know the numbers that its rank has named before a step, and its loops."""
         for name, value in instance.variables.items():
             number = value.of(process.rank) if isinstance(value, Named) else value
-            early = name in self._sweep.early_numbers and self._named.get(name, until) >= until
+            early = (
+                name in self._cohort_state.early_numbers and self._named.get(name, until) >= until
+            )
             if number is not None and not early:
                 process.scope[name] = number
 
@@ -171,10 +184,10 @@ class Remainder:
         process = Process(self._plan, rank, arrays, initialise=False, ledger=ledger)
         for name in (*self._plan.introduced, *self._plan.scenario.tensors):
             process.scope.setdefault(name, None)
-        for name, column in self._sweep.memory.columns.items():
+        for name, column in self._cohort_state.memory.columns.items():
             if column.held[rank]:
                 process.hold(name, column.values[rank, ...].copy())
-        for group in self._sweep.memory.created:
+        for group in self._cohort_state.memory.created:
             process.join(group)
         events = ColumnEvents(self._replays, rank)
         state = RankState(
@@ -189,22 +202,22 @@ class Remainder:
         )
         if rank in self._ready:
             number = self._ready[rank]
-            before = self._sweep.instance(number - 1) if number else None
+            before = self._cohort_state.instance(number - 1) if number else None
             if before is not None:
                 self._name(process, before, before.step.index + 1)
             place = (before.step.index, before.iteration) if before else None
             state.walker = process.walk(after=place)
-        elif not self._sweep.finished[rank]:
+        elif not self._cohort_state.finished[rank]:
             state.state = "blocked"
         else:
             state.state = "finished"
         return state
 
     def enter(
-        self, state: RankState, meetings: Meetings, mailbox: Mailbox
-    ) -> list[Joining | Posted]:
+        self, state: RankState, matches: CollectiveMatches, mailbox: Mailbox
+    ) -> list[CollectivePost | Posted]:
         """Let a rank have under way what it has; returns what waits for others."""
-        stand = self._sweep.standing.stand_of(state.rank)
+        stand = self._cohort_state.blocked_ranks.stand_of(state.rank)
         found = list(self._open.get(state.rank, ()))
         known = {id(work) for work, _ in found}
         if stand is not None:
@@ -215,14 +228,14 @@ class Remainder:
                 if id(work) not in known
             ]
         found.sort(key=_find_place)
-        waiting: list[Joining | Posted] = []
+        waiting: list[CollectivePost | Posted] = []
         made: dict[int, matching.Work] = {}
         for work, row in found:
             made[id(work)] = self._work(state, work, row, stand)
         for work, row in found:
-            waiting += self._posts(state, work, row, made[id(work)], meetings, mailbox)
+            waiting += self._posts(state, work, row, made[id(work)], matches, mailbox)
         _number(waiting)
-        for name, work in self._sweep.standing.handles_of(state.rank):
+        for name, work in self._cohort_state.blocked_ranks.handles_of(state.rank):
             if id(work) not in made:
                 made[id(work)] = self._over(state, work, len(made))
             state.handles[name] = made[id(work)]
@@ -297,9 +310,9 @@ class Remainder:
         work: WorkColumn,
         row: int,
         made: matching.Work,
-        meetings: Meetings,
+        matches: CollectiveMatches,
         mailbox: Mailbox,
-    ) -> list[Joining | Posted]:
+    ) -> list[CollectivePost | Posted]:
         """Give a work what it is made of; returns what is not done of it."""
         operation = made.call.operation
         assert operation is not None
@@ -308,12 +321,12 @@ class Remainder:
         messages = (
             operation.messages(made.call.entry) if isinstance(operation, PointToPoint) else ()
         )
-        waiting: list[Joining | Posted] = []
+        waiting: list[CollectivePost | Posted] = []
         for at, post in enumerate(work.posts):
             done = _is_done(post, row)
-            found: Joining | Posted
+            found: CollectivePost | Posted
             if isinstance(post, Entering):
-                found = self._join(made.call, post, row, meetings, done=done)
+                found = self._join(made.call, post, row, matches, done=done)
             else:
                 assert isinstance(post, Messages)
                 message = messages[at]
@@ -331,16 +344,18 @@ class Remainder:
         return waiting
 
     def _join(
-        self, call: Call, post: Entering, row: int, meetings: Meetings, *, done: bool
-    ) -> Joining:
+        self, call: Call, post: Entering, row: int, matches: CollectiveMatches, *, done: bool
+    ) -> CollectivePost:
         key, rank = call.entry.group.key, call.entry.rank
         if not done:
-            return meetings.join(call, 0.0, position=post.position)
-        meeting = Meeting(group=call.entry.group, position=post.position, settled=True)
-        joining = Joining(rank=rank, call=call, time_s=0.0, meeting=meeting, entry=call.entry)
+            return matches.join(call, 0.0, position=post.position)
+        match = CollectiveMatch(group=call.entry.group, position=post.position, settled=True)
+        collective_post = CollectivePost(
+            rank=rank, call=call, time_s=0.0, match=match, entry=call.entry
+        )
         assert call.operation is not None, key
-        joining.done_s, joining.past = 0.0, True
-        joining.outcome = [
+        collective_post.done_s, collective_post.past = 0.0, True
+        collective_post.outcome = [
             (
                 name,
                 values[row, ...].copy(),
@@ -348,7 +363,7 @@ class Remainder:
             )
             for name, values in post.results.items()
         ]
-        return joining
+        return collective_post
 
 
 def _find_place(each: tuple[WorkColumn, int]) -> float:
@@ -421,7 +436,7 @@ def _make_arrived(call: Call, group: Any, message: Any, post: Messages, row: int
     return found
 
 
-def _number(waiting: list[Joining | Posted]) -> None:
+def _number(waiting: list[CollectivePost | Posted]) -> None:
     """Number messages that wait since before: those of the same ends end at -1."""
     left: Counter[tuple[Any, ...]] = Counter()
     for post in reversed(waiting):

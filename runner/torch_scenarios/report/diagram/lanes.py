@@ -81,7 +81,7 @@ def glyph_of(span: StepSpan, lane: Lane, *, begun: bool) -> Glyph:
         return _STATES[span.state]
     if begun:
         return BEGUN
-    return MET if span.meetings else ALONE
+    return MET if span.matches else ALONE
 
 
 def end_of(lane: Lane, position: int) -> Literal["waits", "ends"] | None:
@@ -96,8 +96,8 @@ def spans_begun(timeline: Timeline) -> set[At]:
     """Return the spans that begin what a later span of their lane completes."""
     return {
         at
-        for meeting in timeline.meetings
-        for at, end in zip(meeting.spans, meeting.completed, strict=True)
+        for match in timeline.matches
+        for at, end in zip(match.spans, match.completed, strict=True)
         if at != end
     }
 
@@ -281,8 +281,8 @@ def beside(timeline: Timeline, row: Row) -> list[Piece]:
     pieces = [Piece(_label(list(spans.values()), met=bool(row.arrows or row.bars)))]
     iterations = dict.fromkeys(span.iteration for span in spans.values() if span.iteration)
     if iterations:
-        told = " and ".join(", ".join(map(str, values)) for values in iterations)
-        pieces.append(Piece(f"  iteration {told}", "dim"))
+        phrase = " and ".join(", ".join(map(str, values)) for values in iterations)
+        pieces.append(Piece(f"  iteration {phrase}", "dim"))
     pieces += [Piece(f"  {text}", "dim") for text in _elsewhere(list(spans.values()))]
     raised = dict.fromkeys(span.raised for span in spans.values() if span.raised)
     pieces += [Piece(f"  raises {words}", "raised") for words in raised]
@@ -295,10 +295,10 @@ def _late(timeline: Timeline, spans: Mapping[int, StepSpan]) -> Iterator[str]:
     """Yield which rank kept the others of a row waiting, or how long a rank was busy alone."""
     begun = {timeline.lanes[lane].rank: span.start_s for lane, span in spans.items()}
     spread = max(begun.values()) - min(begun.values())
-    if spread >= NOTED_S and all(span.meetings for span in spans.values()):
+    if spread >= NOTED_S and all(span.matches for span in spans.values()):
         late = max(begun, key=begun.__getitem__)
         yield f"rank {late} came {milliseconds(spread)} after the first"
-    took = [s.end_s - s.start_s for s in spans.values() if s.end_s is not None and not s.meetings]
+    took = [s.end_s - s.start_s for s in spans.values() if s.end_s is not None and not s.matches]
     if took and max(took) >= NOTED_S:
         yield f"took {milliseconds(max(took))}"
 
@@ -344,8 +344,8 @@ def _tell_waits(timeline: Timeline, spans: Mapping[int, StepSpan]) -> list[Piece
         edges = [edge for edge in timeline.edges if edge.waiter == waiter]
         if edges:
             last = "and" if edges[0].sure else "or"
-            whom = name_ranks([edge.peer for edge in edges], last)
-            waits.setdefault(f"{whom} {edges[0].because}", []).append(waiter)
+            peers = name_ranks([edge.peer for edge in edges], last)
+            waits.setdefault(f"{peers} {edges[0].because}", []).append(waiter)
     if len(waits) == 1:
         return [Piece(f"  waits for {next(iter(waits))}", "stuck")]
     return [Piece("  stuck", "stuck")]
@@ -427,10 +427,10 @@ class Drawing:
                 yield from self._row(row)
             if block.more:
                 yield from self._beside(Piece(f"… {block.more} more messages", "dim"))
-        told = [f"{glyph.character} {glyph.legend}" for glyph in self._legend if glyph.legend]
-        if told:
+        parts = [f"{glyph.character} {glyph.legend}" for glyph in self._legend if glyph.legend]
+        if parts:
             yield []
-            yield from self._legend_lines(told)
+            yield from self._legend_lines(parts)
 
     def _legend_lines(self, told: list[str]) -> Iterator[Line]:
         room = self._view.width - self._left
@@ -551,7 +551,7 @@ def pick_lanes(timeline: Timeline, view: PictureView) -> list[int]:
     groups = (
         {rank for fault in timeline.faults for rank in fault.odd},
         {rank for edge in timeline.edges if edge.cycle for rank in (edge.waiter, edge.peer)},
-        {rank for meeting in timeline.meetings for rank in meeting.missing},
+        {rank for match in timeline.matches for rank in match.missing},
         {rank for fault in timeline.faults for rank in fault.ranks},
         {lane.rank for lane in timeline.lanes},
     )

@@ -66,31 +66,31 @@ class _Ordering:
         self.units: dict[At, list[At]] = {}
         self.needs: dict[At, list[At]] = {}
         self.steps = _steps(timeline)
-        for meeting in timeline.meetings:
-            self._constrain(meeting)
+        for match in timeline.matches:
+            self._constrain(match)
         self.depths = columns_of(
             [len(lane.spans) for lane in timeline.lanes], self.steps.values(), ()
         )
 
-    def _constrain(self, meeting: Match) -> None:
-        spans = [at for at in meeting.spans if at[0] in self.heads]
-        if meeting.kind != "message":
+    def _constrain(self, match: Match) -> None:
+        spans = [at for at in match.spans if at[0] in self.heads]
+        if match.kind != "message":
             self._join(spans)
         elif len(spans) > 1:
-            if meeting.completed[1] == spans[1] and not self._crosses(meeting):
+            if match.completed[1] == spans[1] and not self._crosses(match):
                 self._join(spans)
             else:
-                self.needs.setdefault(meeting.completed[1], []).append(spans[0])
+                self.needs.setdefault(match.completed[1], []).append(spans[0])
 
-    def _crosses(self, meeting: Match) -> bool:
+    def _crosses(self, match: Match) -> bool:
         """Whether both ends are steps of one rank, the send not waiting for its receiver.
 
         All ranks may then send before they receive: the ends of a message cannot stand together.
         """
-        if meeting.completed[0] == meeting.spans[0]:
+        if match.completed[0] == match.spans[0]:
             return False
         sends, receives = (
-            {lane for lane, _ in self.steps[self._instance(at)]} for at in meeting.spans
+            {lane for lane, _ in self.steps[self._instance(at)]} for at in match.spans
         )
         return not sends.isdisjoint(receives)
 
@@ -230,10 +230,10 @@ class Packing:
         self._lanes = set(lanes)
         self._lane_of = {timeline.lanes[lane].rank: lane for lane in lanes}
         self._placed: set[At] = set()
-        self._meetings: dict[At, dict[str, Match]] = {}
-        for meeting in timeline.meetings:
-            for at in (*meeting.spans, *meeting.completed):
-                self._meetings.setdefault(at, {})[meeting.name] = meeting
+        self._matches: dict[At, dict[str, Match]] = {}
+        for match in timeline.matches:
+            for at in (*match.spans, *match.completed):
+                self._matches.setdefault(at, {})[match.name] = match
 
     def skip(self, group: Iterable[At]) -> None:
         """Let a group of spans count as drawn."""
@@ -243,7 +243,7 @@ class Packing:
         """Return the rows of a group: bars first, then arrows, then those who stand alone."""
         self.skip(group)
         nodes = {lane: (lane, position) for lane, position in group}
-        met = {name: m for at in group for name, m in self._meetings.get(at, {}).items()}
+        met = {name: m for at in group for name, m in self._matches.get(at, {}).items()}
         bars, arrows = list(self._bars(met.values(), group)), self._arrows(met.values(), group)
         rows = [Row()]
         for bar in sorted(bars, key=lambda bar: bar.extent):
@@ -260,32 +260,32 @@ class Packing:
 
     def _bars(self, met: Iterable[Match], group: Sequence[At]) -> Iterator[Bar]:
         """Yield the bars of the collectives whose last member is in the group."""
-        for meeting in met:
-            spans = [at for at in meeting.spans if at[0] in self._lanes]
-            if meeting.kind == "message" or not self._ends(spans, group):
+        for match in met:
+            spans = [at for at in match.spans if at[0] in self._lanes]
+            if match.kind == "message" or not self._ends(spans, group):
                 continue
-            missing = (self._lane_of.get(rank) for rank in meeting.missing)
+            missing = (self._lane_of.get(rank) for rank in match.missing)
             bar = Bar(
                 lanes=tuple(lane for lane, _ in spans),
                 missing=tuple(lane for lane in missing if lane is not None),
-                complete=meeting.complete,
+                complete=match.complete,
             )
             if len(bar.lanes) + len(bar.missing) > 1:
                 yield bar
 
     def _arrows(self, met: Iterable[Match], group: Sequence[At]) -> Iterator[Arrow]:
         """Yield the messages whose last end is in the group, and those that never have one."""
-        for meeting in met:
-            ends = ends_of(meeting.name)
+        for match in met:
+            ends = ends_of(match.name)
             if ends is None or ends[0] not in self._lane_of or ends[1] not in self._lane_of:
                 continue
-            last = [meeting.spans[0], *meeting.completed[1:]]
+            last = [match.spans[0], *match.completed[1:]]
             if self._ends(last, group):
                 yield Arrow(
-                    name=meeting.name,
+                    name=match.name,
                     source=self._lane_of[ends[0]],
                     target=self._lane_of[ends[1]],
-                    missing=self._lane_of[meeting.missing[0]] if meeting.missing else None,
+                    missing=self._lane_of[match.missing[0]] if match.missing else None,
                 )
 
     def _ends(self, spans: Sequence[At], group: Sequence[At]) -> bool:
