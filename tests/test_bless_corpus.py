@@ -22,11 +22,12 @@ from sampling import sampled, strides
 
 from torch_scenarios.bless import NotBlessedError, confirm, propose
 from torch_scenarios.bless.draft import places, values_of
+from torch_scenarios.errors import Edit
 from torch_scenarios.language.document import load_content
 from torch_scenarios.model.groups import plan
 from torch_scenarios.pipeline.attempts import analyse
 from torch_scenarios.reference import simulate
-from torch_scenarios.source.edit import Edit, Span, spans, splice
+from torch_scenarios.source.edit import Span, spans, splice
 from torch_scenarios.verdict import judge
 
 if TYPE_CHECKING:

@@ -7,8 +7,10 @@ prints, and nothing here knows which stage complains.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
+from itertools import accumulate
 from operator import attrgetter
 from typing import Any, ClassVar
 
@@ -68,6 +70,12 @@ def _make_key(kind: type[Compared]) -> Callable[[Any], Any]:
     return attrgetter(*names) if names else lambda _: ()
 
 
+@lru_cache(maxsize=4)
+def _line_starts(text: str) -> list[int]:
+    """Return where each line of a text begins, and where the text ends."""
+    return list(accumulate(map(len, text.splitlines(keepends=True)), initial=0))
+
+
 class Source(Compared, frozen=True, kw_only=True):
     """A file as it was read: its path as the user named it, and its text."""
 
@@ -80,6 +88,19 @@ class Source(Compared, frozen=True, kw_only=True):
         """Return line `number` (1-based) without its line break, or an empty string."""
         lines = _lines(self.text)
         return lines[number - 1] if 0 < number <= len(lines) else ""
+
+    def offset(self, line: int, column: int) -> int:
+        """Return where a line and a column, both from 1, are in the text, in characters."""
+        starts = _line_starts(self.text)
+        return min(starts[min(line, len(starts)) - 1] + column - 1, len(self.text))
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """Return the line and the column, both from 1, of a character of the text."""
+        starts = _line_starts(self.text)
+        line = max(1, bisect_right(starts, offset))
+        if line == len(starts) and not self.text.endswith(("\n", "\r")):
+            line = max(1, line - 1)  # the end of a last line that no line break ends
+        return line, offset - starts[line - 1] + 1
 
 
 class Mark(Compared, frozen=True, kw_only=True):
@@ -117,6 +138,27 @@ class Marked(Compared, frozen=True, kw_only=True):
     mark: Mark | None = None
 
 
+class Edit(Struct, frozen=True, kw_only=True):
+    """Replace the characters `start` to `end` (exclusive) of a text by another text."""
+
+    start: int
+    end: int
+    text: str = ""
+
+
+class Repair(Struct, frozen=True, kw_only=True):
+    """What to change in a file so that a mistake is gone: `edits` of the text of `source`.
+
+    `title` says it to a person: "insert `- wait: h` before line 10". It is `sure` where a program
+    may do it unasked. The terminal, JSON, `check --fix` and the language server read the same one.
+    """
+
+    title: str
+    source: Source
+    edits: tuple[Edit, ...]
+    sure: bool = True
+
+
 class Clause(Struct, frozen=True):
     """A part of an explanation: what one step has to do with it, and the step's place.
 
@@ -149,13 +191,15 @@ def sentence_of(clauses: Sequence[Clause]) -> str:
 class Problem(Struct, frozen=True, kw_only=True):
     """One fault: `code` is stable, `message` says what is wrong, `hint` what would be right.
 
-    What they quote of a file is cut to what a person reads.
+    What they quote of a file is cut to what a person reads. `repair` is the edit that the hint
+    means, where it is one.
     """
 
     code: str
     message: str
     mark: Mark | None = None
     hint: str | None = None
+    repair: Repair | None = None
 
     def __post_init__(self) -> None:
         """Keep of a stranger's words what may be shown."""
@@ -332,6 +376,40 @@ def near(word: str, known: Iterable[str], *, most: int = 3) -> list[str]:
         if _fold(said) in folded:
             return [folded[_fold(said)]]
     return difflib.get_close_matches(word, names, n=most, cutoff=0.6)
+
+
+def is_slip(word: str, meant: str, known: Iterable[str]) -> bool:
+    """Return whether a word can only be a slip of the pen for `meant`, of all `known` words.
+
+    That is one letter too many, too few or wrong, or two in the wrong order; two such slips in a
+    word of six letters and more. Another known word must be further away.
+    """
+    if _fold(word.rpartition(".")[2]) == _fold(meant):
+        return True
+    far = slips(word, meant)
+    most = 0 if len(word) < 3 else 1 if len(word) < 6 else 2
+    others = (each for each in known if each != meant)
+    return 0 < far <= most and all(slips(word, each) > far for each in others)
+
+
+def slips(one: str, other: str) -> int:
+    """Return how many letters differ, are left out, are added, or have changed places.
+
+    This is the distance of optimal string alignment (Damerau 1964); beyond 3 it is 4.
+    """
+    if abs(len(one) - len(other)) > 3:
+        return 4
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for at, letter in enumerate(one, 1):
+        next_row = [at]
+        for n, wanted in enumerate(other, 1):
+            cost = min(row[n] + 1, next_row[n - 1] + 1, row[n - 1] + (letter != wanted))
+            if at > 1 and n > 1 and letter == other[n - 2] and one[at - 2] == wanted:
+                cost = min(cost, before[n - 2] + 1)
+            next_row.append(cost)
+        before, row = row, next_row
+    return min(row[-1], 4)
 
 
 def _fold(word: str) -> str:

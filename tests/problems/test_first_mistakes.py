@@ -96,6 +96,17 @@ def test_the_place_is_the_token(mistake: tuple[str, Token, Result]) -> None:
     assert (said, token_at(mark)) == (code, token)
 
 
+@pytest.mark.parametrize("name", sorted(MISTAKES))
+def test_the_edit_is_offered_where_one_is_meant(name: str, tmp_path: Path) -> None:
+    file = tmp_path / f"{name}.yaml"
+    file.write_text(text_of(MISTAKES[name]).replace("«", "").replace("»", ""), encoding="utf-8")
+    verdict = result(file).verdict
+    repairs = [each.repair for each in (*verdict.problems, *verdict.warnings)]
+    repairs += [each.repair for each in verdict.findings]
+    repair = next(iter(repairs))
+    assert MISTAKES[name].get("edit") == (None if repair is None else repair.title)
+
+
 def test_the_terminal_underlines_it(mistake: tuple[str, Token, Result]) -> None:
     _, token, found = mistake
     lines = [line.text for line in details(found)]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from torch_scenarios.errors import Source
+from torch_scenarios.errors import Edit, Source
 from torch_scenarios.limits import DEFAULT
-from torch_scenarios.source.edit import Edit, Span, spans, splice, splice_edits, without
+from torch_scenarios.source.edit import Span, spans, splice, splice_edits, without
 from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, parse
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from msgspec import Struct
 
+from torch_scenarios.errors import Edit
 from torch_scenarios.expressions.values import Undefined
 from torch_scenarios.language.expectations import is_section
 from torch_scenarios.language.keys import FINAL_EXPECT, LONG_FORM, STEP_EXPECT, TOLERANCES
@@ -15,7 +16,6 @@ from torch_scenarios.model.scenario import Scenario, Step, steps_of
 from torch_scenarios.model.trace import Trace, Value
 from torch_scenarios.operations.placement import is_layout
 from torch_scenarios.source.edit import (
-    Edit,
     Span,
     below,
     fill,

@@ -25,6 +25,7 @@ from torch_scenarios.bless.draft import (
     refuse,
     values_of,
 )
+from torch_scenarios.errors import Edit
 from torch_scenarios.expressions.values import Undefined
 from torch_scenarios.files import replace_file
 from torch_scenarios.language.document import cases_as_written, load_content
@@ -37,7 +38,6 @@ from torch_scenarios.pipeline.results import Analysis, Executor
 from torch_scenarios.reference import simulate
 from torch_scenarios.source.documents import read_document
 from torch_scenarios.source.edit import (
-    Edit,
     Span,
     Stated,
     below,

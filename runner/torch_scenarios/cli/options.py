@@ -714,6 +714,7 @@ def _terminal(options: Mapping[str, Any]) -> TerminalReport:
     from torch_scenarios.report.terminal import TerminalReport
 
     taken = any(path == STANDARD_OUTPUT for _, path in _list_wanted(options))
+    taken = taken or options.get("text_on_output", False)
     file = sys.stderr if taken else sys.stdout
     if options["verbose"] and options["quiet"]:
         message = "--verbose and --quiet exclude each other"

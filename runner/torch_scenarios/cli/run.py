@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
@@ -46,13 +47,14 @@ from torch_scenarios.cli.options import (
     option,
     recall,
     refuse,
+    refuse_usage,
     report,
     selection_of,
 )
 from torch_scenarios.cli.options import launch_options as executed_on
 from torch_scenarios.display import clean
 from torch_scenarios.errors import LaunchError, Problem, ScenarioError
-from torch_scenarios.files import replace_file
+from torch_scenarios.files import read_file, replace_file
 from torch_scenarios.model.versions import is_version
 from torch_scenarios.pipeline.interruption import interrupt_on_termination
 from torch_scenarios.report.formats import FORMATS
@@ -65,7 +67,8 @@ if TYPE_CHECKING:
     from torch_scenarios.execution.launcher import Launcher
     from torch_scenarios.limits import Limits
     from torch_scenarios.model.scenario import Scenario
-    from torch_scenarios.pipeline.results import Executor, Outcome
+    from torch_scenarios.pipeline.repair import Repaired
+    from torch_scenarios.pipeline.results import Executor, Outcome, Selection
     from torch_scenarios.report.html.page import Shown
     from torch_scenarios.worker.frontend import CommandLine
 
@@ -484,6 +487,124 @@ def launch_options(options: dict[str, Any]) -> LaunchOptions:
 
 
 # -------------------------------------------------------------------------------------------------
+# `scenario check --fix` and `--diff`: the sure edits of what is wrong, made or shown.
+
+WOULD_CHANGE = 1
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def fixing(command: Any) -> Any:
+    """Add the options that edit files."""
+    for add in (
+        option(
+            HOW,
+            "--diff",
+            is_flag=True,
+            help="Print what --fix would change; write nothing.",
+        ),
+        option(
+            HOW,
+            "--fix",
+            is_flag=True,
+            help="Make the edits that can only be meant (a misspelt word, a missing `wait`), each "
+            "proved to help, and check the result. Comments stay.",
+        ),
+    ):
+        command = add(command)
+    return command
+
+
+def refuse_watch(options: Mapping[str, Any]) -> None:
+    """Raise UsageError where files are to be edited while a person edits them."""
+    if options["fix"] or options["diff"]:
+        message = "--watch checks what you save; run --fix or --diff once, without it"
+        raise click.UsageError(message)
+
+
+def fix(options: Mapping[str, Any], selection: Selection) -> Selection:
+    """Edit the files of a selection, and return what is to be checked; with `--diff` leave."""
+    if not options["fix"] and not options["diff"]:
+        return selection
+    if selection.given is not None:
+        made = _repaired(Path(selection.given[0]), selection.given[1], selection)
+        if options["diff"]:
+            _show_repairs([made])
+        click.echo(made.after, nl=False)
+        return replace(selection, given=(selection.given[0], made.after.encode()))
+    from torch_scenarios.pipeline.selection import files_of
+
+    found = [
+        (path, content)
+        for path, _ in files_of(selection).found
+        if (content := _content(path)) is not None
+    ]
+    repaired = [
+        (content, made)
+        for path, content in found
+        if (made := _repaired(path, content, selection)).changes
+    ]
+    if options["diff"]:
+        _show_repairs(made for _, made in repaired)
+    for content, made in repaired:
+        _write_repaired(content, made)
+    count = sum(len(made.titles) for _, made in repaired)
+    if count:
+        files = "1 file" if len(repaired) == 1 else f"{len(repaired)} files"
+        edits = "1 edit" if count == 1 else f"{count} edits"
+        click.echo(f"{edits} in {files}", err=True)
+    return selection
+
+
+def _content(path: Path) -> bytes | None:
+    """Return the bytes of a file; None where the check will say why they cannot be read."""
+    try:
+        return read_file(path)
+    except (ScenarioError, OSError):
+        return None
+
+
+def _repaired(path: Path, content: bytes, selection: Selection) -> Repaired:
+    from torch_scenarios.limits import OverdueError
+    from torch_scenarios.pipeline.repair import Repaired, repair
+
+    try:
+        return repair(path, content, limits=selection.limits, sets=selection.sets)
+    except (ScenarioError, OverdueError):
+        text = content.decode(errors="replace")
+        return Repaired(path=path, before=text, after=text)
+
+
+def _write_repaired(content: bytes, made: Repaired) -> None:
+    """Write a file whole, where it still holds what was repaired; say what was changed."""
+    try:
+        if read_file(made.path) != content:
+            refuse_usage(f"{made.path} changed meanwhile: run the command again")
+        mark = _BOM if content.startswith(_BOM) else b""
+        replace_file(made.path.resolve(), mark + made.after.encode())
+    except OSError as error:
+        refuse_usage(f"{made.path} cannot be written: {error.strerror or error}")
+    for title in made.titles:
+        click.echo(clean(f"fixed {made.path}: {title}"), err=True)
+
+
+def _show_repairs(found: Iterable[Repaired]) -> NoReturn:
+    """Print a unified diff of each file, and leave: 1 where there is one."""
+    would = False
+    for made in found:
+        if made.changes:
+            would = True
+            click.echo(clean(_repair_difference(made)), nl=False)
+    sys.exit(WOULD_CHANGE if would else 0)
+
+
+def _repair_difference(made: Repaired) -> str:
+    before, after = (text.splitlines(keepends=True) for text in (made.before, made.after))
+    lines = difflib.unified_diff(before, after, str(made.path), f"{made.path} (fixed)")
+    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+# -------------------------------------------------------------------------------------------------
 # `scenario check`: schema, semantics, reference; no process is started.
 
 
@@ -495,8 +616,32 @@ def _version(ctx: click.Context, param: click.Parameter, value: str | None) -> s
     return value
 
 
+def _standard_input(options: dict[str, Any], selection: Selection) -> Selection:
+    """Return the selection with what `-` means; UsageError where that makes no sense."""
+    from torch_scenarios.pipeline.selection import STANDARD_INPUT, place_of
+
+    named = [place_of(path).path for path in selection.paths]
+    if STANDARD_INPUT not in named:
+        return selection
+    if options["watch"] or len(named) > 1:
+        message = "`-` is used alone: standard input is one text"
+        raise click.UsageError(message)
+    options["no_cache"] = True
+    options["text_on_output"] = options["fix"]
+    content = sys.stdin.buffer.read(selection.limits.max_file_bytes + 1)
+    return replace(selection, given=(options["stdin_filename"], content))
+
+
 @click.command("check", cls=GroupedCommand)
 @option(HOW, "--watch", is_flag=True, help="Stay, and check again what a save changes.")
+@fixing
+@option(
+    HOW,
+    "--stdin-filename",
+    default="<stdin>",
+    metavar="PATH",
+    help="What messages call the text on standard input.",
+)
 @add_selection_options
 @add_memory_options
 @add_order_options
@@ -534,7 +679,7 @@ def check(**options: Any) -> None:
 
     PATHS are scenario files, folders that hold some, a case (sum.yaml::sum[n=2]), or a line
     (sum.yaml:42: the step there, whose values are shown); left out, those that pyproject.toml
-    names, else this folder.
+    names, else this folder. `-` is standard input.
     """
     from torch_scenarios.pipeline.run import check
 
@@ -543,10 +688,12 @@ def check(**options: Any) -> None:
         from torch_scenarios.execution.backends import carrier
 
         backend = carrier(backend)
+    given = _standard_input(options, selection_of(options))
     if options["watch"]:
+        refuse_watch(options)
         watch({**options, "failed": frozenset()}, backend=backend)
     options["failed"], keepers = recall(options, checks=True)
-    selection = selection_of(options)
+    selection = fix(options, replace(given, failed=options["failed"]))
     report(
         options,
         lambda told: check(

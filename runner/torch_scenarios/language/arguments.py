@@ -22,6 +22,7 @@ from torch_scenarios.language.values import FAILED, constant_value, expression, 
 from torch_scenarios.operations.base import Operation, PremulSum, Waiting
 from torch_scenarios.operations.compute import TIME, Compute
 from torch_scenarios.operations.wait import OUTPUT
+from torch_scenarios.source.repairs import respell
 from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of, plain
 from torch_scenarios.vocabulary import REDUCE_OPS
 
@@ -44,6 +45,10 @@ def seconds_argument(node: Node, context: Context, param: Param) -> Form:
     return values.seconds(node, context, what=f"`{param.name}`")
 
 
+#: what YAML 1.1 took for a boolean -> the word of YAML 1.2
+_BOOLEANS = {"no": "false", "off": "false", "yes": "true", "on": "true"}
+
+
 def flag(node: Node, context: Context, param: Param) -> Form:
     """Return true, false, or what is one of them on each rank."""
     node, context = values.resolve_given(node, context, "flag")
@@ -56,6 +61,7 @@ def flag(node: Node, context: Context, param: Param) -> Form:
                 f"`{node.text}` is a text in YAML 1.2, not a boolean",
                 node.mark,
                 "write true or false",
+                respell(node.mark, node.text, _BOOLEANS[node.text.lower()], sure=True),
             )
             return FAILED
         case Scalar(value=str()):

@@ -15,7 +15,9 @@ from torch_scenarios.errors import (
     MOST_PROBLEMS,
     Mark,
     Problem,
+    Repair,
     ScenarioError,
+    is_slip,
     make_warning,
     nearest,
     too_many,
@@ -23,6 +25,7 @@ from torch_scenarios.errors import (
 from torch_scenarios.expressions.values import PerRank
 from torch_scenarios.files import project_root
 from torch_scenarios.limits import Limits
+from torch_scenarios.source.repairs import respell
 from torch_scenarios.source.tree import Mapping as MappingNode
 from torch_scenarios.source.tree import Node, Scalar
 from torch_scenarios.vocabulary import BACKEND
@@ -245,6 +248,22 @@ _MOST_WORDS = 30
 ALWAYS = frozenset({"rank", "world_size", "world", BACKEND})
 
 
+def correct(
+    word: str,
+    meant: str | None,
+    known: Iterable[str],
+    mark: Mark | None,
+    sort: str | None = None,
+) -> Repair | None:
+    """Return the repair that writes the word that is meant; sure where it can only be a slip."""
+    if meant is None or mark is None:
+        return None
+    said = word.rpartition(".")[2].lower().replace("-", "_")
+    foreign = _MEANT.get(sort or "", {}).get(said, ())
+    one = len([each for each in foreign if each in known]) == 1
+    return respell(mark, word, meant, sure=one or is_slip(word, meant, known))
+
+
 class Problems:
     """Collects problems; the same problem of two cases of a matrix is one."""
 
@@ -253,9 +272,16 @@ class Problems:
         self._found: dict[tuple[str, str, str], Problem] = {}
         self._warnings: dict[tuple[str, str, str], Problem] = {}
 
-    def add(self, code: str, message: str, mark: Mark | None, hint: str | None = None) -> None:
+    def add(
+        self,
+        code: str,
+        message: str,
+        mark: Mark | None,
+        hint: str | None = None,
+        repair: Repair | None = None,
+    ) -> None:
         """Add one problem."""
-        self.keep([Problem(code=code, message=message, mark=mark, hint=hint)])
+        self.keep([Problem(code=code, message=message, mark=mark, hint=hint, repair=repair)])
 
     def warn(self, code: str, message: str, mark: Mark | None, hint: str | None = None) -> None:
         """Add a warning: the file is a scenario, and this should be looked at."""
@@ -296,7 +322,7 @@ class Problems:
         hint = f"did you mean `{close}`?" if close else None
         if hint is None and listed and known:
             hint = f"{listed}: {spelt_out(known)}"
-        self.add(code, message, mark, hint)
+        self.add(code, message, mark, hint, correct(word, close, known, mark, sort))
 
     def __bool__(self) -> bool:
         """Whether anything is wrong."""

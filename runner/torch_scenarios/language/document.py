@@ -31,6 +31,7 @@ from torch_scenarios.language.context import (
     Library,
     Problems,
     add_hints,
+    correct,
     spelt_out,
     unmade,
 )
@@ -170,6 +171,7 @@ def _police_backend(name: str, node: Node, context: Context) -> None:
                 f"there is no backend `{word}`",
                 node.mark,
                 f"did you mean `{close}`?",
+                correct(word, close, KNOWN_BACKENDS, node.mark),
             )
         else:
             context.problems.warn(

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from torch_scenarios.errors import nearest
 from torch_scenarios.expressions.values import Constant, Expression, Form, PerRank, Typed
 from torch_scenarios.language import values
-from torch_scenarios.language.context import Context
+from torch_scenarios.language.context import Context, correct
 from torch_scenarios.language.keys import (
     ELSE,
     FINAL_EXPECT,
@@ -370,13 +370,19 @@ def _of_version(
     """Return what `gloo torch>=2.14` says, with every fault noted."""
     if word != "torch":
         context.problems.add(
-            "unknown_key", f"`{word}` has no versions here", key.mark, "did you mean `torch`?"
+            "unknown_key",
+            f"`{word}` has no versions here",
+            key.mark,
+            "did you mean `torch`?",
+            correct(word, "torch", _TORCH, key.mark),
         )
     known = {*backends, *KNOWN_BACKENDS}
     if backend and backend not in known:
         close = nearest(backend, known)
         hint = f"did you mean `{close}`?" if close else f"there are {', '.join(sorted(known))}"
-        context.problems.add("unknown_key", f"there is no backend `{backend}`", key.mark, hint)
+        repair = correct(backend, close, known, key.mark)
+        message = f"there is no backend `{backend}`"
+        context.problems.add("unknown_key", message, key.mark, hint, repair)
     if not isinstance(value, Mapping):
         context.problems.add(
             "bad_expectation",
@@ -408,7 +414,11 @@ def _is_backend(key: Node, value: Node, context: Context, backends: Collection[s
     close = nearest(name, (*backends, *KNOWN_BACKENDS))
     if close is not None:
         context.problems.add(
-            "unknown_key", f"there is no backend `{name}`", key.mark, f"did you mean `{close}`?"
+            "unknown_key",
+            f"there is no backend `{name}`",
+            key.mark,
+            f"did you mean `{close}`?",
+            correct(name, close, (*backends, *KNOWN_BACKENDS), key.mark),
         )
     return True
 

@@ -21,6 +21,7 @@ from torch_scenarios.operations import BY_NAME
 from torch_scenarios.operations.base import Operation
 from torch_scenarios.operations.compute import PARTS
 from torch_scenarios.operations.wait import OUTPUT
+from torch_scenarios.source.repairs import add_argument
 from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
 
 
@@ -153,6 +154,7 @@ def _police_handle(key: Node, value: Node, beside: dict[str, Node], context: Con
         f"`as` names work that goes on, but `{key_text(key)}` is complete when it returns",
         name.mark,
         "add `async_op: true` to its arguments" if can else "leave `as` out",
+        add_argument(value, "async_op: true") if can and given is None else None,
     )
 
 

@@ -11,7 +11,14 @@ from msgspec import Struct
 
 from torch_scenarios.errors import ScenarioError, nearest
 from torch_scenarios.files import SUFFIXES, read_file
-from torch_scenarios.language.context import Binding, Context, DefinedNames, Definition, Inlined
+from torch_scenarios.language.context import (
+    Binding,
+    Context,
+    DefinedNames,
+    Definition,
+    Inlined,
+    correct,
+)
 from torch_scenarios.language.names import (
     HANDLES,
     NUMBER,
@@ -199,6 +206,7 @@ def _note_missing(path: Path, file: Scalar, context: Context) -> None:
         f"there is no file `{file.text}` next to this one",
         file.mark,
         f"did you mean `{close}`?" if close else "the path is relative to this file",
+        correct(path.name, close, siblings, file.mark),
     )
 
 

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from torch_scenarios.errors import Mark
 from torch_scenarios.files import schema_file
-from torch_scenarios.language.context import STEPS, Problems, likely
+from torch_scenarios.language.context import STEPS, Problems, correct, likely
 from torch_scenarios.language.keys import (
     ACTIONS,
     BESIDE,
@@ -35,6 +35,7 @@ from torch_scenarios.language.keys import (
 )
 from torch_scenarios.limits import account
 from torch_scenarios.operations import BY_NAME
+from torch_scenarios.source.repairs import move_inside
 from torch_scenarios.source.tree import (
     Mapping,
     Node,
@@ -917,25 +918,33 @@ def _actions(found: Misfit) -> list[tuple[Node, Node]]:
 def _strange_keys(found: Misfit, problems: Problems) -> list[Node]:
     """A key of a step that is neither an action nor stands beside one."""
     entries, actions = _unknown_keys(found), [key_text(key) for key, _ in _actions(found)]
-    for key, _ in entries:
+    for key, value in entries:
         name = key_text(key)
         instead = STEPS.get(name.lower().replace("-", "_"))
         if not actions:
-            close = likely(name, (*BY_NAME, *ACTIONS, *BESIDE))
+            known = (*BY_NAME, *ACTIONS, *BESIDE)
+            close = likely(name, known)
             hint = f"did you mean `{close}`?" if close else "`scenario ops` lists the operations"
             message = f"there is no operation `{name}`"
-            problems.add("unknown_operation", message, key.mark, instead or hint)
+            repair = None if instead else correct(name, close, known, key.mark)
+            problems.add("unknown_operation", message, key.mark, instead or hint, repair)
             continue
         beside = (*BESIDE, BODY) if REPEAT in actions else tuple(BESIDE)
         parts = found.part["properties"]
         taker = next((each for each in actions if name in _own_arguments(parts[each])), None)
+        known = (*beside, *BY_NAME, *ACTIONS)
         close = likely(name, beside) or likely(name, (*BY_NAME, *ACTIONS))
         hint = f"next to an action only these keys are allowed: {', '.join(beside)}"
+        repair = None
         if taker is not None:
             hint = f"`{name}` is an argument: write it inside, `{taker}: {{..., {name}: ...}}`"
+            given = next(each for word, each in _actions(found) if key_text(word) == taker)
+            repair = move_inside(key, value, given, taker)
         elif close and instead is None:
             hint = f"did you mean `{close}`?"
-        problems.add("unknown_key", f"unknown key `{name}` of a step", key.mark, instead or hint)
+            repair = correct(name, close, known, key.mark)
+        message = f"unknown key `{name}` of a step"
+        problems.add("unknown_key", message, key.mark, instead or hint, repair)
     return [value for _, value in entries]
 
 
@@ -1055,7 +1064,9 @@ def _no_reduce_op(found: Misfit, problems: Problems) -> list[Node]:
     key = found.here.key
     if key is not None and likely(key_text(key), (PREMUL_SUM,)):
         message = f"unknown reduce op `{key_text(key)}`"
-        problems.add("unknown_op", message, key.mark, f"did you mean `{PREMUL_SUM}`?")
+        close, known = PREMUL_SUM, (PREMUL_SUM,)
+        repair = correct(key_text(key), close, known, key.mark)
+        problems.add("unknown_op", message, key.mark, f"did you mean `{close}`?", repair)
         return [found.above().node]
     message = f"{noun(found)} cannot be {kind_of(found.node)}"
     problems.add("wrong_type", message, found.node.mark, f"write {found.here.wanted}")

@@ -9,10 +9,13 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from torch_scenarios.errors import Mark, ScenarioError
+from msgspec.structs import replace
+
+from torch_scenarios.errors import Mark, Problem, ScenarioError, nearest
 from torch_scenarios.expressions.compile import COMPARE, alone, compile_expression
 from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE, LONGEST_S
 from torch_scenarios.expressions.params import Param
+from torch_scenarios.expressions.signatures import FUNCTION_NAMES
 from torch_scenarios.expressions.values import (
     Constant,
     Expression,
@@ -23,9 +26,18 @@ from torch_scenarios.expressions.values import (
     Selector,
     Typed,
 )
-from torch_scenarios.language.context import ALWAYS, NAMES, Context, likely, note_unmade, spelt_out
+from torch_scenarios.language.context import (
+    ALWAYS,
+    NAMES,
+    Context,
+    correct,
+    likely,
+    note_unmade,
+    spelt_out,
+)
 from torch_scenarios.language.keys import COMPUTED, ELSE, LOCAL, LONG_FORM, TOLERANCES
 from torch_scenarios.language.validation import fits
+from torch_scenarios.source.repairs import extent
 from torch_scenarios.source.tree import (
     Mapping,
     Node,
@@ -292,11 +304,22 @@ def _compile(node: Scalar, context: Context) -> Expression | Constant:
             limits=context.limits,
         )
     except ScenarioError as error:
-        context.problems.keep(error.problems)
+        context.problems.keep(map(_with_repair, error.problems))
         return FAILED
     if BACKEND in compiled.names:
         context.asked.add(BACKEND)
     return compiled
+
+
+def _with_repair(problem: Problem) -> Problem:
+    """Return a problem of an expression, with the repair of a misspelt function."""
+    covered = extent(problem.mark) if problem.mark is not None else None
+    if problem.code != "unknown_function" or problem.mark is None or covered is None:
+        return problem
+    word = problem.mark.source.text[slice(*covered)]
+    close = nearest(word, FUNCTION_NAMES)
+    repair = correct(word, close, FUNCTION_NAMES, problem.mark)
+    return replace(problem, repair=repair if f"`{close}`" in (problem.hint or "") else None)
 
 
 def _words(context: Context) -> frozenset[str]:
@@ -374,7 +397,8 @@ def unknown_name(
         hint = f"did you mean `{close}`?"
     elif beside:
         hint += f"; the other keys are {', '.join(beside)}"
-    context.problems.add("unknown_name", message, place_of(name, node), hint)
+    mark, known = place_of(name, node), (*context.readable, *beside)
+    context.problems.add("unknown_name", message, mark, hint, correct(name, close, known, mark))
 
 
 def place_of(word: str, node: Scalar) -> Mark:

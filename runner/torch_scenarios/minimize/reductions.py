@@ -14,18 +14,11 @@ from math import prod
 
 from msgspec import Struct, field
 
+from torch_scenarios.errors import Edit
 from torch_scenarios.language.expectations import is_section
 from torch_scenarios.minimize.search import Search, ddmin
 from torch_scenarios.minimize.signature import RESTATED
-from torch_scenarios.source.edit import (
-    Edit,
-    Span,
-    line_end,
-    line_start,
-    spans,
-    splice,
-    without,
-)
+from torch_scenarios.source.edit import Span, line_end, line_start, spans, splice, without
 
 # -------------------------------------------------------------------------------------------------
 # Reductions of the tree: whatever can be left out of a list or a mapping is, level by level.

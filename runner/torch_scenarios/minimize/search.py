@@ -7,12 +7,8 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct, field
 
-from torch_scenarios.source.edit import (
-    Edit,
-    Span,
-    spans,
-    splice,
-)
+from torch_scenarios.errors import Edit
+from torch_scenarios.source.edit import Span, spans, splice
 
 # The search: the smallest text so far, and every attempt to make it smaller.
 

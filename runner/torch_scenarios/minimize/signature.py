@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from torch_scenarios.errors import ScenarioError
+from torch_scenarios.errors import Edit, ScenarioError
 from torch_scenarios.language.document import load_content
 from torch_scenarios.limits import Limits, OverdueError
 from torch_scenarios.model.groups import plan
@@ -18,7 +18,6 @@ from torch_scenarios.pipeline.attempts import analyse, execute
 from torch_scenarios.pipeline.results import Analysis, Executor
 from torch_scenarios.reference import simulate
 from torch_scenarios.source.edit import (
-    Edit,
     Stated,
     fill,
     plain,

@@ -113,7 +113,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     come first with `failed_first`. `seed` shuffles; `shard` takes a part, before either.
     `timeout_s` is the process-group timeout, in seconds, in place of each scenario's own. `strict`
     makes a case with a warning FAILED. `backend` is what expressions read under that name, where
-    the command line names one.
+    the command line names one. `given` is a name and the text that the path `-` means.
     """
 
     paths: tuple[str, ...]
@@ -129,6 +129,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     failed_first: bool = False
     strict: bool = False
     backend: str | None = None
+    given: tuple[str, bytes] | None = None
 
 
 class Result(Struct, frozen=True, kw_only=True):

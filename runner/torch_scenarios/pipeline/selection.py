@@ -11,6 +11,7 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from msgspec.structs import replace
 from torch_scenarios.errors import Problem, ScenarioError, nearest
 from torch_scenarios.files import RealPaths, discover, replace_file
 from torch_scenarios.language import load
+from torch_scenarios.language.document import load_content
 from torch_scenarios.limits import OverdueError, pause_collector
 from torch_scenarios.model.scenario import Scenario, Step, steps_of
 from torch_scenarios.pipeline.attempts import our_fault, overdue
@@ -63,6 +65,10 @@ class Place(Struct, frozen=True, kw_only=True):
     def whole(self) -> bool:
         """Whether nothing narrows it."""
         return self.case is None and self.line is None
+
+
+#: the path that means what comes on standard input
+STANDARD_INPUT = "-"
 
 
 def place_of(text: str) -> Place:
@@ -485,9 +491,7 @@ def file_loader(selection: Selection, files: NamedFiles) -> Callable[[int], File
     def read(number: int) -> FileCases[Scenario]:
         path, places = files.found[number]
         try:
-            cases = load(
-                path, sets=selection.sets, limits=selection.limits, backend=selection.backend
-            )
+            cases = _read(path, selection)
             cases = with_timeout(cases, selection.timeout_s)
         except OverdueError as error:
             return _unread(path, overdue(error))
@@ -501,6 +505,14 @@ def file_loader(selection: Selection, files: NamedFiles) -> Callable[[int], File
         return FileCases(cases=tuple(found), problems=tuple(problems))
 
     return read
+
+
+def _read(path: Path, selection: Selection) -> tuple[Scenario, ...]:
+    """Return the cases of a file, or of the text on standard input. Raises as `load`."""
+    read = load
+    if selection.given is not None and str(path) == selection.given[0]:
+        read = partial(load_content, text=selection.given[1])
+    return read(path, sets=selection.sets, limits=selection.limits, backend=selection.backend)
 
 
 def _unread(path: Path, verdict: Verdict) -> FileCases[Scenario]:
@@ -561,6 +573,9 @@ def _files(
     once = len(selection.paths) == 1  # then nothing is found twice
     for named in selection.paths:
         place = place_of(named)
+        if selection.given is not None and place.path == STANDARD_INPUT:
+            places.setdefault(Path(selection.given[0]), []).append(place)
+            continue
         try:
             found = discover([place.path], selection.limits, warnings, real)
         except ScenarioError as error:

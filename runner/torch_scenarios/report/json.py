@@ -13,7 +13,7 @@ import jsonschema
 
 from torch_scenarios.cost.structure import structure_json
 from torch_scenarios.display import clean_json
-from torch_scenarios.errors import Clause, Mark, Problem, ScenarioError, Source
+from torch_scenarios.errors import Clause, Mark, Problem, Repair, ScenarioError, Source
 from torch_scenarios.files import schema_file
 from torch_scenarios.model.trace import Diagnosis, Event, Failure, RankTrace, Trace
 from torch_scenarios.model.traffic import Structure, Traffic
@@ -304,7 +304,22 @@ def _problem(problem: Problem) -> dict[str, Any]:
         **_place(problem.mark),
         "message": problem.message,
         "hint": problem.hint,
+        **_repair(problem.repair),
     }
+
+
+def _repair(repair: Repair | None) -> dict[str, Any]:
+    """Return an edit as editors take it: places count from 1, the end is exclusive."""
+    if repair is None:
+        return {}
+    source, edits = repair.source, []
+    for edit in repair.edits:
+        line, column = source.place(edit.start)
+        end_line, end_column = source.place(edit.end)
+        place = {"line": line, "column": column, "end_line": end_line, "end_column": end_column}
+        edits.append({**place, "text": edit.text})
+    said = {"title": repair.title, "sure": repair.sure, "file": source.path, "edits": edits}
+    return {"repair": said}
 
 
 def _encode_finding(finding: Finding) -> dict[str, Any]:
@@ -323,6 +338,7 @@ def _encode_finding(finding: Finding) -> dict[str, Any]:
         "name": finding.name,
         "max_abs": max(absolute) if absolute else None,
         "max_rel": max(relative) if relative else None,
+        **_repair(finding.repair),
     }
 
 

@@ -249,6 +249,7 @@ class TerminalReport:
         self._silent(outcome)
         self._slowest(outcome)
         self._again(outcome)
+        self._fixable(outcome)
         self.print(Line(f"note: {note}", "dim") for note in outcome.notes)
         self.print(summary_lines(outcome))
 
@@ -287,6 +288,19 @@ class TerminalReport:
         which = " ".join(map(shlex.quote, names[: MOST_NAMED + 1]))
         which += ", with the same paths" if len(names) > MOST_NAMED + 1 else ""
         self.print([Line(f"these alone: scenario {self.again} {which}", "dim")])
+
+    def _fixable(self, outcome: Outcome) -> None:
+        """Say how many edits `--fix` makes, and of which paths."""
+        verdicts = [result.verdict for result in outcome.results if result.verdict.status in _BAD]
+        repairs = [each.repair for verdict in verdicts for each in verdict.problems]
+        repairs += [each.repair for verdict in verdicts for each in verdict.findings]
+        found = {(each.source.path, each.edits) for each in repairs if each and each.sure}
+        files = sorted({path for path, _ in found if not path.startswith("<")})
+        if not files or not self.again:
+            return
+        which = " ".join(map(shlex.quote, files if len(files) <= MOST_NAMED else self.paths))
+        what = "this edit" if len(found) == 1 else f"{len(found)} edits"
+        self.print([Line(f"`scenario check --fix {which}` makes {what}", "dim")])
 
     def _slowest(self, outcome: Outcome) -> None:
         if self.durations <= 0:

@@ -11,6 +11,8 @@ import numpy as np
 import yaml
 from msgspec import Struct, field
 
+from torch_scenarios.errors import Edit
+
 # -------------------------------------------------------------------------------------------------
 # Where every node of a YAML text stands, to the character.
 #
@@ -145,14 +147,6 @@ def _last(span: Span) -> int:
 # :mod:`torch_scenarios.source.edit`.
 
 
-class Edit(Struct, frozen=True, kw_only=True):
-    """Replace the characters `start` to `end` (exclusive) of a text by another text."""
-
-    start: int
-    end: int
-    text: str = ""
-
-
 def splice(text: str, edits: Iterable[Edit]) -> str:
     """Return a text with edits made; of two that overlap, both must delete."""
     return splice_edits(text, list(edits))[0]
@@ -234,7 +228,7 @@ def without(text: str, parent: Span, gone: Collection[int]) -> list[Edit]:
         if shares and number < kept[0]:
             edits.append(Edit(start=start, end=pieces[number + 1][0]))
         else:
-            top = _with_comments(text, line_start(text, start), start)
+            top = with_comments(text, line_start(text, start), start)
             edits.append(Edit(start=top, end=_next_line(text, end)))
     return edits
 
@@ -259,7 +253,7 @@ def _flow_gone(pieces: list[tuple[int, int]], number: int, first: int) -> Edit:
     return Edit(start=pieces[number][0], end=pieces[number + 1][0])
 
 
-def _with_comments(text: str, top: int, start: int) -> int:
+def with_comments(text: str, top: int, start: int) -> int:
     """Return where the comment lines begin that stand right above a line, indented as it is."""
     column = start - line_start(text, start)
     while top > 0:

@@ -11,7 +11,16 @@ import yaml
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from torch_scenarios.errors import MOST_PROBLEMS, Mark, Problem, ScenarioError, Source, too_many
+from torch_scenarios.errors import (
+    MOST_PROBLEMS,
+    Edit,
+    Mark,
+    Problem,
+    Repair,
+    ScenarioError,
+    Source,
+    too_many,
+)
 from torch_scenarios.limits import Limits, beyond
 
 # -------------------------------------------------------------------------------------------------
@@ -650,12 +659,20 @@ def _key_before(source: Source, said: str, place: Mark) -> Problem | None:
     mark = Mark(
         source=source, line=number, column=start + 1, end_column=start + 1 + len(word["key"])
     )
+    at = source.offset(number, start + 1) + len(word["key"])
     if word["value"] is None:
-        message, hint = f"no `:` follows the key `{word['key']}`", f"write `{word['key']}:`"
+        message, edit = "no `:` follows the key", Edit(start=at, end=at, text=":")
+        meant = f"{word['key']}:"
     else:
-        message = f"no space follows the `:` of `{word['key']}`"
-        hint = f"write `{word['key']}: {word['value']}`"
-    return Problem(code="yaml_syntax", message=message, mark=mark, hint=hint)
+        message, edit = "no space follows the `:` of", Edit(start=at + 1, end=at + 1, text=" ")
+        meant = f"{word['key']}: {word['value']}"
+    return Problem(
+        code="yaml_syntax",
+        message=f"{message} `{word['key']}`",
+        mark=mark,
+        hint=f"write `{meant}`",
+        repair=Repair(title=f"write `{meant}`", source=source, edits=(edit,)),
+    )
 
 
 _CLOSING = {"[": "]", "{": "}"}

@@ -33,6 +33,7 @@ from torch_scenarios.verdict.finding import (
     ranks_do,
     ranks_text,
 )
+from torch_scenarios.verdict.repairs import repair_of
 from torch_scenarios.verdict.witnesses import (
     Case,
     Memories,
@@ -767,13 +768,16 @@ def _report_undeclared(case: Case, same: Sequence[Diagnosis]) -> Finding:
     elif more:
         own = dict.fromkeys(clause for each in same for clause in each.clauses)
         clauses = sorted(own, key=lambda clause: clause.mark is None)
+    repair = repair_of(case, diagnosis)
+    edit = () if repair is None else (repair.title,)
     return Finding(
         witness="expectation",
         code="diagnosis_undeclared",
         prose=DIAGNOSES[diagnosis.name],
         notes=tuple(clauses),
         diagnosis=diagnosis.name,
-        help=_help(case, diagnosis),
+        help=(*edit, *_help(case, diagnosis)),
+        repair=repair,
         mark=_shown_at(case, diagnosis) or case.final.mark or case.scenario.mark,
         ranks=tuple(sorted({*diagnosis.ranks, *others})),
         index=diagnosis.index,

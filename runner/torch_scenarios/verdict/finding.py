@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from torch_scenarios.errors import Clause, Compared, Mark, Problem, sentence_of
+from torch_scenarios.errors import Clause, Compared, Mark, Problem, Repair, sentence_of
 from torch_scenarios.model.trace import Trace, Value
 
 # How findings name ranks and values.
@@ -158,9 +158,9 @@ class Finding(Struct, frozen=True, kw_only=True):
     the expectation. `guess` says which mistake the numbers show. `more` counts further iterations
     of the same step with the same finding. `diagnosis` is that of a program whose file does not
     state it; `help` says what mends the file, with lines to paste, and `fix` what to change in the
-    program where that is more than the page on its kind says. Where an expectation stands
-    alone, `against` says what it was compared with: the reference, or (where the reference has no
-    opinion) the run.
+    program where that is more than the page on its kind says; `repair` is an edit of the file.
+    Where an expectation is alone, `against` says what it was compared with: the reference, or
+    (where the reference has no opinion) the run.
     """
 
     witness: Witness
@@ -180,6 +180,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     diagnosis: str | None = None
     help: tuple[str, ...] = ()
     fix: str | None = None
+    repair: Repair | None = None
 
     @property
     def because(self) -> tuple[str, ...]:
