@@ -481,7 +481,7 @@ class Leader:
 
         The command line (FRONT) reads all beats, which `secret` seals. A process of this node and
         of this user that knocks is handed the secret. Where all ranks are on this host `office` has
-        what they say: whoever knocks is sent there, and the beats stay there as well.
+        what they say: a process that knocks is sent there, and the beats stay there as well.
 
         `lost` is called once, in a thread, with what is wrong, where the store or rank 0 is gone.
         """

@@ -281,7 +281,7 @@ def _unless_exact(value: Any, count: int) -> Any:
 
 
 def move(value: Any, slack: Any, way: int, link: str) -> Any:
-    """Return a result that is off by its slack; `link` names the meeting that it is from."""
+    """Return a result that is off by its slack; `link` names the match that it is from."""
     if isinstance(value, list) and isinstance(slack, list):
         pairs = zip(value, slack, strict=True)
         return [move(each, bound, way, f"{link}.{at}") for at, (each, bound) in enumerate(pairs)]

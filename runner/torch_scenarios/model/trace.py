@@ -211,7 +211,7 @@ class RankTrace(Compared, frozen=True, kw_only=True):
     (observed only) is how many seconds after the first rank this one began: the ranks start
     together, but not at the same instant.
 
-    `links` (predicted only) names, by the position of an event, the meetings in which its call took
+    `links` (predicted only) names, by the position of an event, the matches in which its call took
     part, alike on every rank that met there: `world:3` is the collective at position 3 of the group
     `world`, `world:0>1#7:2` the message at position 2 from rank 0 to rank 1 with tag 7,
     `new_group:0` a creation. A receive that met no message has a `?` before its position.

@@ -35,7 +35,7 @@ from torch_scenarios.reference.vector.footprint import Footprint
 from torch_scenarios.verdict import Finding, Status, Verdict, judge
 from torch_scenarios.verdict.conduct import ENDS
 
-#: held by whoever judges: one account is open in a process at a time, whose time is a case's own
+#: held by what judges: one account is open in a process at a time, whose time is a case's own
 _JUDGES = threading.Lock()
 
 

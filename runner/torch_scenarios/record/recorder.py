@@ -1319,7 +1319,7 @@ def launch() -> str:
 
 
 def append_line(path: str, entry: Mapping[str, Any]) -> None:
-    """Write one line at the end of a file, whole, whoever else writes to it. Raises OSError."""
+    """Write one line at the end of a file, whole, also where others write to it. Raises OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
     file = os.open(path, flags, 0o644)
     try:

@@ -244,7 +244,7 @@ def _race(state: RankState, call: Call, flight: InFlightAccess) -> None:
 
     What others have got of it by now is noted in `touched`: the run is made once more, and there
     they get something undefined, so that nothing depends on who came first. Raises Forgotten where
-    it is not kept whom a message has met.
+    it is not kept which other one a message has met.
     """
     race(state, call, flight, "touches")
     spoil(state, flight)

@@ -1,4 +1,4 @@
-"""Who meets whom: collectives by position, messages by their ends and tag, creations."""
+"""Which calls match: collectives by position, messages by their ends and tag, creations."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ class Work(Struct, kw_only=True, eq=False):
 
 
 # -------------------------------------------------------------------------------------------------
-# Who meets whom in collectives: by their position on a group.
+# Which calls match in collectives: by their position on a group.
 #
 # Pure bookkeeping: nothing here knows what an operation computes, or when a rank may go on.
 
@@ -260,7 +260,7 @@ class CollectiveMatch(Struct, kw_only=True, eq=False):
     def free(
         self, member: CollectivePost, name: str, needs: Callable[[CollectivePost], frozenset[int]]
     ) -> Iterator[CollectivePost]:
-        """Yield who misses no other member, now that one has come; `needs` says whom one needs."""
+        """Yield who misses no other member, now that one has come, by what one `needs`."""
         waiting = self.hopeful.pop((name, member.entry.group_rank), [])
         needed, here = needs(member), self.of(name)
         if len(needed) < self.group.size:
@@ -393,7 +393,7 @@ def _find_carried(step: Step) -> frozenset[str]:
 
 
 # -------------------------------------------------------------------------------------------------
-# Who meets whom in messages: by their two ends and their tag, in order.
+# Which calls match in messages: by their two ends and their tag, in order.
 #
 # Pure bookkeeping: nothing here knows what is sent, or when a rank may go on.
 
@@ -403,7 +403,7 @@ Address = tuple[str, int, int]
 class Mailbox:
     """Messages that were posted and have not met, in order of posting.
 
-    They lie by address: group, receiver and tag; within one, sends by their source. Where a reading
+    They lie by address: group, receiver and tag; within one, sends by their source. Where an option
     does not look at tags, all have the same.
     """
 
@@ -572,13 +572,13 @@ def _age(posted: Posted) -> int:
 
 
 # -------------------------------------------------------------------------------------------------
-# Who meets whom in `new_group`: by count, or by the members that a call names.
+# Which calls match in `new_group`: by count, or by the members that a call names.
 #
 # Pure bookkeeping: nothing here knows when a rank may go on.
 
 #: creations that ranks meet in one after the other: no members are those of the whole world,
-#: members those of groups that only they create. The number is what a rank has counted, 0 where a
-#: reading does not look at it
+#: members those of groups that only they create. The number is what a rank has counted, 0 where the
+#: semantics do not look at it
 Series = tuple[tuple[int, ...], int]
 
 #: units of work of one rank's part in a creation, and of each member that it names

@@ -962,7 +962,7 @@ def _early(ring: Symptom) -> Symptom:
 def disputes(main: Rest) -> bool:
     """Whether a rank may stand in the creation of a group on which ranks disagree, or after it.
 
-    Who meets whom there depends on how a backend names groups.
+    Which calls match there depends on how a backend names groups.
     """
     creations = main.simulation.creations
     return any(
@@ -980,7 +980,7 @@ def may_stand(runs: list[Rest], strict: Rest | None) -> dict[int, tuple[Place, .
 
     That is: in a collective that is incomplete, or whose members disagree; where it meets a message
     whose handle was dropped (:func:`_find_cancelled`), or waits for one again; where another
-    order of arrival or the strict reading leaves it. After the first such place it is wherever the
+    order of arrival or the strict semantics leave it. After the first such place it is wherever the
     rank communicates, because a rank that waits there may be missed later.
     """
     main = runs[0]

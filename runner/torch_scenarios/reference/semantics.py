@@ -1,4 +1,4 @@
-"""A reading: how much an implementation lets pass, of what the semantics leave open.
+"""How much an implementation lets pass, of what the semantics leave open.
 
 The semantics are read as every correct implementation satisfies them. Other readings tell what
 depends on the implementation: sends that are buffered, ranks that never leave a collective early,
@@ -42,7 +42,7 @@ class Semantics(Struct, frozen=True, kw_only=True):
     `strict`: a rank leaves a collective only once every member has entered, even those that it
     needs nothing from. `buffer`: a send that it takes does not wait for its receiver. `tags` tell
     messages apart. `order`: which works of a rank wait for one another. `standing`: the work (as a
-    number among a rank's own) in whose call a rank's host stands for good. `backend`: whose reading
+    number among a rank's own) in whose call a rank's host stands for good. `backend`: whose option
     it is; groups that state another are read as the semantics say. `disputed`: no rank is held by a
     group on whose creation ranks disagree, nor by one that is created after it. `splits`: a rank
     passes the creation of a group once every rank of the world makes one. `counts`: the members of
@@ -63,7 +63,7 @@ class Semantics(Struct, frozen=True, kw_only=True):
     found: bool = False
 
     def on(self, group: Group) -> Semantics:
-        """Return the reading that holds for a group's calls."""
+        """Return the semantics that hold for a group's calls."""
         if group.backend is None or self.backend is None or group.backend == self.backend:
             return self
         return Semantics(strict=self.strict)

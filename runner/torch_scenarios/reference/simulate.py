@@ -1,6 +1,6 @@
 """Plan -> Trace, by proof: what every rank must hold after every step, or where it must stand.
 
-Deterministic and pure, in one process, without torch. The program is run under the reading that
+Deterministic and pure, in one process, without torch. The program is run under the semantics that
 every correct implementation satisfies (sends wait for their receiver; a rank leaves a collective
 once it misses nothing that it needs), and where it stands still under other readings too, to tell
 what buffering would change and where else a backend may leave a rank stuck. What a known backend

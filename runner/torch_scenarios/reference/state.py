@@ -483,7 +483,7 @@ def _pages(span: tuple[int, int] | None) -> range | None:
 
 
 def links_of(works: Sequence[Work]) -> dict[int, tuple[str, ...]]:
-    """Return the meetings in which each event took part; several of a compound operation."""
+    """Return the matches in which each event took part; several of a compound operation."""
     found: dict[int, tuple[str, ...]] = {}
     for work in works:
         found[work.at] = (*found.get(work.at, ()), *(post.link for post in work.posts))

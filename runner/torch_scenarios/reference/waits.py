@@ -36,7 +36,7 @@ from torch_scenarios.vocabulary import WORLD
 
 # The wait-for graph of a run that stands still, with a cause on every edge.
 #
-# Ranks that stand in one meeting wait for the same absent ranks, so the graph goes from waiters to
+# Ranks that stand in one match wait for the same absent ranks, so the graph goes from waiters to
 # a *need* and from the need to those who could meet it: its size is that of the program, not its
 # square. Whether a peer ever comes is read from its *future*: the calls that it would still make
 # if it were freed.
@@ -70,7 +70,7 @@ class Need(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def needs_of(run: Run, states: Iterable[RankState]) -> list[Need]:
-    """Return what blocked ranks wait for, those in one meeting together."""
+    """Return what blocked ranks wait for, those in one match together."""
     together: dict[tuple[int, str, frozenset[int]], list[CollectivePost]] = {}
     found: list[Need] = []
     for state in states:

@@ -5,7 +5,7 @@ effects that they return: it posts, stores, wakes and notes. What it does is dec
 how it is done for one rank at a time.
 
 Deterministic: ranks advance in order, each as far as it can; virtual time passes only by `sleep`
-and by waiting for others. A *reading* says how much a correct implementation may let pass:
+and by waiting for others. The *semantics* say how much a correct implementation may let pass:
 
 * sends are a rendezvous (they wait for the receiver), or buffered;
 * a rank leaves a collective as soon as nothing it *needs* is missing, or (strict) only once every
@@ -162,8 +162,8 @@ class Simulation:
         compute of a model by its rounding. `choosing` is asked, at a choice that the schedule
         leaves open, which options to try; with none of them the run is `cut` there. `reads` lets
         the run note what is read and written. With a `start` the ranks go on from where that has
-        them; the reading must let pass all that was done there. `touched` is what races were found
-        to bring to other ranks: it is undefined.
+        them; the semantics must let pass all that was done there. `touched` is what races were
+        found to bring to other ranks: it is undefined.
         """
         self.plan = plan
         self.semantics = semantics

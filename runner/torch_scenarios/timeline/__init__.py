@@ -1,8 +1,8 @@
 """(Scenario, Trace) -> Timeline: a run as a picture needs it.
 
-A timeline is plain data: lanes, spans, who met whom, who waits for whom, what every tensor held.
-The HTML report, the Chrome trace and `scenario show` draw from it and from nothing else. It knows
-no torch and no NumPy types, and can be written to JSON and read back.
+A timeline is plain data: lanes, spans, which calls matched, which rank waits for which, what every
+tensor held. The HTML report, the Chrome trace and `scenario show` draw from it and from nothing
+else. It knows no torch and no NumPy types, and can be written to JSON and read back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""(Scenario, Trace) -> Timeline: every event becomes a span, every link a meeting."""
+"""(Scenario, Trace) -> Timeline: every event becomes a span, every link a match."""
 
 from __future__ import annotations
 
@@ -298,11 +298,11 @@ def completions(resolved: Plan, places: Places, rows: list[LaneRow]) -> dict[At,
 
 
 # -------------------------------------------------------------------------------------------------
-# What is wrong, as a timeline shows it: who waits for whom, and the diagnoses.
+# What is wrong, as a timeline shows it: which rank waits for which, and the diagnoses.
 
 
 def edges_of(trace: Trace, predicted: Trace | None) -> Iterator[Edge]:
-    """Yield who waits for whom, of the ranks that stand where the reference saw them stand."""
+    """Yield the waits of the ranks that stand where the reference saw them stand."""
     if predicted is None:
         return
     foreseen = {rank.rank: _stands(rank) for rank in predicted.ranks}
@@ -342,7 +342,7 @@ def faults_of(predicted: Trace | None, lines: Mapping[int, int | None]) -> Itera
 
 
 # -------------------------------------------------------------------------------------------------
-# Who met whom: from the names that a trace gives to meetings to the spans that took part.
+# Which calls matched: from the names that a trace gives to matches to the spans that took part.
 
 #: `world:0>1#7:2`, as :class:`torch_scenarios.model.trace.RankTrace` names a message; `?2` where
 #: none was met
@@ -350,7 +350,7 @@ _MESSAGE = re.compile(r"(?P<group>.*):(?P<from>\d+|any)>(?P<to>\d+)#(?P<tag>\d+)
 
 
 class GrowingMatch(Struct, kw_only=True):
-    """A meeting while its spans are collected, in order of lanes.
+    """A match while its spans are collected, in order of lanes.
 
     `labels` are those of the calls, `operations` theirs; `stuck` tells that one never returned.
     """
@@ -383,7 +383,7 @@ def settle_match(
     completed: Mapping[At, At],
     members: Mapping[str, tuple[int, ...]],
 ) -> Match:
-    """Return the meeting of a draft.
+    """Return the match of a draft.
 
     `ranks` are those of the lanes; `completed` tells which `wait` completed the call at a span, if
     one did; `members` are the ranks of the groups that are known, by key.
@@ -539,7 +539,7 @@ def _units(together: Iterable[Sequence[At]]) -> dict[At, list[At]]:
 
 
 # -------------------------------------------------------------------------------------------------
-# (Scenario, Trace) -> Timeline: every event becomes a span, every link a meeting.
+# (Scenario, Trace) -> Timeline: every event becomes a span, every link a match.
 
 #: the place in its own sources that a backend's message begins with: `[/src/pair.cc:553] `
 _SOURCE_PLACE = re.compile(r"\A\s*\[[^\]\s]*:\d+\]\s*")
@@ -548,10 +548,11 @@ _SOURCE_PLACE = re.compile(r"\A\s*\[[^\]\s]*:\d+\]\s*")
 def timeline(scenario: Scenario, trace: Trace, predicted: Trace | None) -> Timeline:
     """Return the timeline of a trace.
 
-    `predicted` is the reference's trace of the same case, or `trace` itself: it tells who met whom,
-    who waits for whom, and what is wrong. An observed event that it has no counterpart for (a rank
-    that came further than the semantics promise) stands alone, and a receive from anyone is shown
-    with the sender that the reference's first schedule gives it. No tensor is kept.
+    `predicted` is the reference's trace of the same case, or `trace` itself: it tells which calls
+    matched, which rank waits for which, and what is wrong. An observed event that it has no
+    counterpart for (a rank that came further than the semantics promise) stands alone, and a
+    receive from anyone is shown with the sender that the reference's first schedule gives it. No
+    tensor is kept.
     """
     resolved = plan(scenario)
     places = Places(scenario)
@@ -579,7 +580,7 @@ def timeline(scenario: Scenario, trace: Trace, predicted: Trace | None) -> Timel
     )
 
 
-# ---------------------------------------------------------------------------- who met whom
+# ---------------------------------------------------------------------------- which calls matched
 
 
 def _matches(

@@ -9,7 +9,7 @@ What many spans share stands once, in a table, and a span names its row:
 
 `state`, `raised` and the members of `values` (name, value, name, value, ...) are texts; times are
 whole microseconds, null where there is none; `completes` are positions in `meetings` that a `wait`
-completed. A meeting is [name, kind, label, missing, complete, spans, completed], where spans are
+completed. A match is [name, kind, label, missing, complete, spans, completed], where spans are
 flat: lane, position, lane, position. Trailing nulls of a span are left out.
 """
 

@@ -29,7 +29,7 @@ class StepSpan(Struct, frozen=True, kw_only=True):
 
     `group` is the key of the group (`even`, `pair#1`), None where there is none. `line` is the
     step's line in the scenario's own file (from 1), None where `use` took it from another; `place`
-    names file and line as prose does. `meetings` are names of a :class:`Match`: those in which
+    names file and line as prose does. `matches` are names of a :class:`Match`: those in which
     the call took part, and those that a `wait` completed. `values` are the tensors that the step
     stored into, afterwards, each as text that is short enough to be shown. `raised` is what it
     raised: kinds and words.

@@ -153,14 +153,14 @@ class Difference(Compared, frozen=True, kw_only=True):
 class Finding(Struct, frozen=True, kw_only=True):
     """One disagreement: who stands alone, where, on which ranks, and how.
 
-    `notes` explain the prose, one line each: who waits for whom, and where. `label` names the step,
-    `index` and `iteration` its instance (index -1: the scenario as a whole); `name` is the key of
-    the expectation. `guess` says which mistake the numbers show. `more` counts further iterations
-    of the same step with the same finding. `diagnosis` is that of a program whose file does not
-    state it; `help` says what mends the file, with lines to paste, and `fix` what to change in the
-    program where that is more than the page on its kind says; `repair` is an edit of the file.
-    Where an expectation is alone, `against` says what it was compared with: the reference, or
-    (where the reference has no opinion) the run.
+    `notes` explain the prose, one line each: which rank waits for which, and where. `label` names
+    the step, `index` and `iteration` its instance (index -1: the scenario as a whole); `name` is
+    the key of the expectation. `guess` says which mistake the numbers show. `more` counts further
+    iterations of the same step with the same finding. `diagnosis` is that of a program whose file
+    does not state it; `help` says what mends the file, with lines to paste, and `fix` what to
+    change in the program where that is more than the page on its kind says; `repair` is an edit of
+    the file. Where an expectation is alone, `against` says what it was compared with: the
+    reference, or (where the reference has no opinion) the run.
     """
 
     witness: Witness

@@ -1,8 +1,8 @@
 """torch's RPC world of one scenario on one rank: nothing but functions of the file runs in it.
 
-torch pickles what its RPC carries, and unpickles what arrives, whoever sent it. Before the world is
-made, its pickler is replaced by one that knows a table of functions, plain values and tensors: the
-bytes of a stranger become no object.
+torch pickles what its RPC carries, and unpickles what arrives, no matter which rank sent it. Before
+the world is made, its pickler is replaced by one that knows a table of functions, plain values and
+tensors: the bytes of a stranger become no object.
 """
 
 from __future__ import annotations

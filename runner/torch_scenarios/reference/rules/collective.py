@@ -1,4 +1,4 @@
-"""Collectives: who meets whom, who may go on when, what they must agree on, what is left behind.
+"""Collectives: which calls match, who may go on when, what they must agree on, what is left behind.
 
 The tale of one call. A member *enters* its group's next collective. It may pass once nothing that
 it *needs* is missing. What the members entered with must *agree*; then each of them is *left* what

@@ -31,7 +31,7 @@ class Instance(Struct, frozen=True, eq=False):
 
 
 class Link(Struct, eq=False):
-    """Which meetings the ranks of a step take part in: a collective, or messages with `peers`.
+    """Which matches the ranks of a step take part in: a collective, or messages with `peers`.
 
     `keys` are the keys of the groups, by the number that a rank's group has in `numbers` `[W]`.
     """
@@ -63,7 +63,7 @@ class Link(Struct, eq=False):
 
 
 class Said(Struct, eq=False):
-    """What names a call: its arguments as far as its label shows them, its group, its meetings."""
+    """What names a call: its arguments as far as its label shows them, its group, its matches."""
 
     arguments: Mapping[str, Any] = field(default_factory=dict)
     group: str = WORLD

@@ -1,4 +1,4 @@
-"""Plan -> traffic, by shapes alone: who sends whom how many bytes, where no value is computed.
+"""Plan -> traffic, by shapes alone: how many bytes each rank sends to which; no value is computed.
 
 The engine for many ranks (:mod:`torch_scenarios.reference.vector`) on tensors of which only shape
 and dtype are known. Order, groups, sizes and dtypes are proved as there; values, and parts of

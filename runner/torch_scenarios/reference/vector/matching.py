@@ -1,4 +1,4 @@
-"""Who meets whom among many ranks at once: calls, collectives and messages."""
+"""Which calls match among many ranks at once: calls, collectives and messages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from torch_scenarios.reference.vector.state import Memory
 from torch_scenarios.vocabulary import WORLD
 
 # -------------------------------------------------------------------------------------------------
-# Messages of many ranks at once: who meets whom, in the order of posting.
+# Messages of many ranks at once: which calls match, in the order of posting.
 #
 # A post holds at most one message of each rank, so that within two posts the ends decide. Between
 # the same ends with the same tag, the first message posted meets the first receive.

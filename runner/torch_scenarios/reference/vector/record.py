@@ -401,7 +401,7 @@ def _apply(
 
 
 class RankLinks(Mapping[int, tuple[str, ...]]):
-    """The meetings of one rank, by the position of the event: in columns, and of its own works."""
+    """The matches of one rank, by the position of the event: in columns, and of its own works."""
 
     def __init__(self, record: ColumnRecord, rank: int, works: Sequence[Work] = ()) -> None:
         """Make none yet."""
@@ -439,7 +439,7 @@ class RankLinks(Mapping[int, tuple[str, ...]]):
         return found
 
     def __getitem__(self, at: int) -> tuple[str, ...]:
-        """Return the meetings of the event at a position."""
+        """Return the matches of the event at a position."""
         return self._links()[at]
 
     def __iter__(self) -> Iterator[int]:

@@ -5,8 +5,9 @@
       6     ●────▶●    │   send / recv        a message; rank 2 takes no part
       8     │     ✗╌╌╌▷│   send to 2          stuck: rank 2 never receives
 
-Left stand lines of the file. What is wrong is explained below, and who waits for whom. Lines are
-pieces of text with a style; a terminal gives them colours. The same rows make a picture in SVG.
+Left stand lines of the file. What is wrong is explained below, and which rank waits for which.
+Lines are pieces of text with a style; a terminal gives them colours. The same rows make a picture
+in SVG.
 """
 
 from __future__ import annotations

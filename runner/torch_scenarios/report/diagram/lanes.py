@@ -253,7 +253,7 @@ def _pieces(cells: Sequence[Cell]) -> list[Piece]:
 
 
 # -------------------------------------------------------------------------------------------------
-# What stands beside a row: where in the file, which step, who waits for whom, what it left.
+# What stands beside a row: where in the file, which step, which rank waits for which, what it left.
 
 #: seconds from which it is said that a rank came late, or was busy
 NOTED_S = 0.05
@@ -504,7 +504,7 @@ class Drawing:
 
 
 # -------------------------------------------------------------------------------------------------
-# The whole picture: title, lanes, and what is wrong with who waits for whom.
+# The whole picture: title, lanes, and what is wrong with which rank waits for which.
 
 #: characters beside the lanes that stay free for text, whatever the number of ranks
 LEAST_TEXT = 40

@@ -226,7 +226,7 @@ class Packing:
     """Makes the rows of one group of spans after the other, of some lanes of a timeline."""
 
     def __init__(self, timeline: Timeline, lanes: Sequence[int]) -> None:
-        """Know every meeting by the spans that begin and complete it."""
+        """Know every match by the spans that begin and complete it."""
         self._lanes = set(lanes)
         self._lane_of = {timeline.lanes[lane].rank: lane for lane in lanes}
         self._placed: set[At] = set()
