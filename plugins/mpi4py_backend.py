@@ -36,6 +36,8 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 NAME = "mpi4py"
+#: an operation of MPI's has no timeout, and torch refuses the other call of all but Gloo
+LACKS = ["timeouts", "monitored_barrier"]
 #: torch's dtypes and MPI's, for reductions; what MPI lacks (half, bfloat16) can only be moved
 DATATYPES = {
     torch.int8: MPI.INT8_T,

@@ -7,7 +7,7 @@ after the other. An heir that changes one method wrongly is a backend with one f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -28,12 +28,10 @@ METHODS = (
     "reduce",
     "reduce_scatter",
     "_reduce_scatter_base",
-    "reduce_scatter_tensor_coalesced",
     "broadcast",
     "allgather",
     "_allgather_base",
     "allgather_coalesced",
-    "allgather_into_tensor_coalesced",
     "gather",
     "scatter",
     "alltoall",
@@ -76,6 +74,42 @@ class Passing(dist.ProcessGroup):
         """End nothing: Gloo needs none."""
 
 
+class Several(dist.Work):
+    """Several works that are waited for as one."""
+
+    def __init__(self, works: Sequence[Any]) -> None:
+        """Keep them."""
+        super().__init__()
+        self._works = works
+
+    def wait(self, *timeout: Any) -> bool:
+        """Wait for each."""
+        done = [bool(work.wait(*timeout)) for work in self._works]
+        return all(done)
+
+    def is_completed(self) -> bool:
+        """Return whether each is done."""
+        return all(work.is_completed() for work in self._works)
+
+
+def _one_by_one(name: str) -> Callable[..., Any]:
+    """Return a method for lists of tensors: DTensor calls it, and Gloo has it for one tensor."""
+
+    def call(self: Passing, outputs: Sequence[Any], inputs: Sequence[Any], *options: Any) -> Any:
+        method = getattr(self, name)
+        given = [each for each in options if name != "_allgather_base"]
+        return Several([method(one, two, *given) for one, two in zip(outputs, inputs, strict=True)])
+
+    return call
+
+
+#: of lists of tensors -> of one tensor
+ONE_BY_ONE = {
+    "allgather_into_tensor_coalesced": "_allgather_base",
+    "reduce_scatter_tensor_coalesced": "_reduce_scatter_base",
+}
+
+
 def _passed_on(name: str) -> Callable[..., Any]:
     def call(self: Passing, *arguments: Any, **options: Any) -> Any:
         return getattr(self.gloo, name)(*arguments, **options)
@@ -86,6 +120,10 @@ def _passed_on(name: str) -> Callable[..., Any]:
 
 for _name in METHODS:
     setattr(Passing, _name, _passed_on(_name))
+
+
+for _name, _single in ONE_BY_ONE.items():
+    setattr(Passing, _name, _one_by_one(_single))
 
 
 def _renamed(name: str) -> Callable[..., Any]:

@@ -127,3 +127,57 @@ def test_a_wrong_command_line_is_refused(
     done = CliRunner().invoke(cli, command)
     assert done.exit_code == 2
     assert words in done.output
+
+
+STORE = """\
+import sys
+
+sys.path.insert(0, {root!r})
+import torch.distributed as dist
+from plugins.store_backend import StoreGroup
+
+LACKS = ["monitored_barrier"]
+
+
+class Mine(StoreGroup):
+    def alltoall(self, outputs, inputs, *options):
+        return super().alltoall(outputs, inputs[::-1] if {fault} else inputs, *options)
+
+
+def make(options, _=None):
+    made = Mine(options.store, options.group_rank, options.group_size, options.timeout)
+    made.known_as = options.group_id
+    return made
+
+
+dist.Backend.register_backend("mine", make, extended_api=True, devices=["cpu"])
+"""
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_a_backend_without_gloo_is_certified_and_its_fault_is_named(
+    tmp_path: Path, *, fault: bool
+) -> None:
+    plugin = tmp_path / "my_backend.py"
+    plugin.write_text(STORE.format(root=str(ROOT), fault=fault))
+    names = (
+        "collectives/all_to_all",
+        "p2p/tags_out_of_order",
+        "groups/groups_even",
+        "rooted/gather",
+    )
+    files = [str(ROOT / "scenarios" / f"{name}.yaml") for name in names]
+    command = [sys.executable, "-m", "torch_scenarios.cli", "certify", "--plugin", str(plugin)]
+    done = subprocess.run(
+        [*command, "--backend", "mine", *files],
+        cwd=tmp_path,
+        env={**os.environ, "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    assert done.returncode == int(fault), done.stdout + done.stderr
+    assert [Path(line.split()[1].partition("::")[0]).stem for line in failed] == (
+        ["all_to_all"] if fault else []
+    )

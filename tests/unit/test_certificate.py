@@ -57,6 +57,27 @@ def test_a_case_that_is_not_for_the_backend_has_no_place(tmp_path: Path, line: s
     assert places_of(load(path), DEFAULT, backend="mine", torch="2.13.0") == {}
 
 
+@pytest.mark.parametrize("line", ["expect: {gloo: {x: [3]}}\n", "tags: [surprises]\n"])
+def test_what_gloo_does_otherwise_is_asked_of_no_other_backend(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "it.yaml"
+    path.write_text(line + PROGRAMS["collectives"])
+    assert places_of(load(path), DEFAULT, backend="mine", torch="2.13.0") == {}
+    assert places_of(load(path), DEFAULT, backend="gloo", torch="2.13.0") != {}
+
+
+@pytest.mark.parametrize("end", ["recv", "barrier"])
+def test_what_a_buffer_lets_pass_is_asked_of_no_backend(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "it.yaml"
+    sends = "  - {ranks: 0, send: {tensor: x, dst: 1}}\n"
+    last = "  - {ranks: 1, recv: {tensor: y, src: 0}}\n" if end == "recv" else ""
+    path.write_text(
+        f"{X}steps:\n{sends}  - barrier: {{}}\n{last}"
+        "expect: {outcome: [deadlock, completes],"
+        " diagnosis: [buffering_hazard, circular_wait, unmatched_send]}\n"
+    )
+    assert places_of(load(path), DEFAULT, backend="mine", torch="2.13.0") == {}
+
+
 def test_the_twenty_first_files_are_there() -> None:
     assert len(set(FIRST)) == 20
     assert [name for name in FIRST if not (corpus_folder() / f"{name}.yaml").is_file()] == []

@@ -18,12 +18,17 @@ from msgspec import Struct, field
 from torch_scenarios.files import corpus_folder
 from torch_scenarios.limits import Limits
 from torch_scenarios.model.needs import CAPABILITIES, LEVELS
+from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.model.trace import Trace
 from torch_scenarios.pipeline.attempts import analyse
 from torch_scenarios.pipeline.results import Outcome
-from torch_scenarios.reference import derive
+from torch_scenarios.reference import derive, hangs_on_sends
 
+#: the backend that comes with torch: what it does otherwise, a file states under its name
+OF_TORCH = "gloo"
+#: the tag of what a backend does without a word
+SURPRISE = "surprises"
 FORMAT = "torch-scenarios certificate"
 VERSION = 1
 #: files of a level that did not pass which a line names
@@ -104,11 +109,15 @@ def places_of(
 ) -> dict[Key, CaseLevel]:
     """Return where each case belongs; those for other backends, or versions of torch, are left out.
 
-    So are cases that the analysis does not pass: no backend is asked for them.
+    So are cases that the analysis does not pass, those of which it is known that Gloo, torch's own
+    backend, does otherwise, and those whose end the semantics leave open: no other backend is asked
+    for them.
     """
     found: dict[Key, CaseLevel] = {}
     for scenario in scenarios:
         if (scenario.backends and backend not in scenario.backends) or scenario.not_for(torch):
+            continue
+        if backend != OF_TORCH and (OF_TORCH in scenario.expect.backends or _surprises(scenario)):
             continue
         analysis = analyse(scenario, limits)
         plan, predicted = analysis.plan, analysis.predicted
@@ -117,10 +126,24 @@ def places_of(
         needs = predicted.needs or derive(plan, predicted, limits)
         if any(CAPABILITIES[word].level is None for word in needs.words):
             continue  # torch's own: no backend has a part in it
+        if _is_open(plan, predicted, limits):
+            continue
         found[scenario.source.path, scenario.case] = CaseLevel(
             level=_level(needs.words, predicted), needs=needs.words
         )
     return found
+
+
+def _is_open(plan: Plan, predicted: Trace, limits: Limits) -> bool:
+    """Return whether right backends may end a case otherwise: a buffer may take what is sent."""
+    if predicted.outcome != "deadlock":
+        return False
+    return "completes" in predicted.open or hangs_on_sends(plan, limits)
+
+
+def _surprises(scenario: Scenario) -> bool:
+    """Return whether a case shows what a backend does without a word."""
+    return SURPRISE in scenario.tags
 
 
 def _level(words: Iterable[str], predicted: Trace) -> str:

@@ -133,7 +133,8 @@ NCCL = Traits(
 #: lacks that a backend's forecast shows: where the program comes to the same, it does without them
 FORECAST = frozenset({"tags", "crossing_messages"})
 
-OTHER = replace(GLOO, counts=None, carriers={})
+#: of a backend that nothing is known of; torch itself refuses that call of all but Gloo
+OTHER = replace(GLOO, counts=None, carriers={}, lacks=frozenset({"monitored_barrier"}))
 
 TRAITS = {"gloo": GLOO, "nccl": NCCL}
 

@@ -871,6 +871,18 @@ def find_unbuffered_rings(
     ]
 
 
+def hangs_on_sends(plan: Plan, limits: Limits) -> bool:
+    """Return whether some rank stands elsewhere where sends are buffered, as a backend may do."""
+    arrays = numpy_arrays(limits)
+    runs = [
+        rest(plan, arrays, Semantics(buffer=buffer), limits=limits) for buffer in (None, Buffer())
+    ]
+    places = [[stands_at(state) for state in run.simulation.ranks] for run in runs]
+    for run in runs:
+        run.simulation.dissolve()
+    return places[0] != places[1]
+
+
 def synchronises(main: Rest) -> bool:
     """Whether ranks come to the same end where no rank leaves a collective before all have entered.
 
