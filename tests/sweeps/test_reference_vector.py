@@ -536,6 +536,69 @@ def test_what_cohorts_cannot_do_is_walked_from_there(steps: str, folder: Path) -
     assert len(trace.ranks[9].events) - len(trace.ranks[9].own) >= 1
 
 
+LISTS = (
+    'world_size: 16\ntensors: {x: "full(2, rank)", l: "[zeros(2) for r in range(16)]", '
+    "y: [0, 0]}\nsteps:\n"
+)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (
+            "- all_gather: {tensor_list: l, tensor: x}\n"
+            "  expect: {l: '[full(2, r) for r in range(16)]'}"
+        ),
+        (
+            "- all_gather: {tensor_list: l, tensor: x, async_op: true}\n  as: h\n- wait: h\n"
+            "- compute: {y: 'l[3] + sum(l)'}"
+        ),
+        (
+            "- all_gather: {tensor_list: l, tensor: x}\n- compute: {y: 'l[rank]'}\n"
+            "- all_reduce: {tensor: 'l[5]'}\n- send: {tensor: 'l[1]', dst: 1}\n  ranks: 0\n"
+            "- recv: {tensor: 'l[2]', src: 0}\n  ranks: 1\n  expect: {'l[2]': [1, 1]}"
+        ),
+        (
+            "- compute: {l: '[x + r for r in range(16)]'}\n- compute: {'l[3][0:1]': 'x[0:1]'}\n"
+            "- all_to_all: {output_tensor_list: l, input_tensor_list: l}"
+        ),
+        (
+            "- compute: {m: '[x + r for r in range(16)]'}\n"
+            "- all_to_all: {output_tensor_list: l, input_tensor_list: m}"
+        ),
+        (
+            "- compute: {m: '[x + r for r in range(16)]'}\n"
+            "- reduce_scatter: {output: y, input_list: m}\n- compute: {l: 'x'}\n"
+        ),
+    ],
+    ids=["gathered", "waited for", "items", "stored into", "exchanged", "scattered"],
+)
+@pytest.mark.parametrize(
+    "end", ["", "- barrier: {}\n  ranks: 'rank != 3'\n"], ids=["right", "wrong"]
+)
+def test_lists_of_tensors_are_taken_together(steps: str, end: str, folder: Path) -> None:
+    plan = torch_scenarios.plan(case_of(f"{LISTS}{steps}\n{end}", folder))
+    found = take_together(plan, DEFAULT)
+    trace = found.trace if isinstance(found, Finished) else walk(plan, DEFAULT, found)
+    assert departures(trace, walk(plan, DEFAULT)) == []
+    if "output_tensor_list: l, input_tensor_list: l" not in steps:
+        assert isinstance(found, Finished) == (not end)
+
+
+def test_what_no_column_holds_waits_for_the_first_step_that_looks(folder: Path) -> None:
+    text = (
+        'world_size: 16\nobjects: {o: [1, {a: "rank"}]}\ntensors: {x: "full(2, rank)", '
+        'r: "zeros(rank + 1)", l: "[zeros(i) for i in range(3)]"}\nsteps:\n'
+        "- all_reduce: {tensor: x}\n- all_reduce: {tensor: x}\n"
+    )
+    plan = torch_scenarios.plan(case_of(text, folder))
+    found = take_together(plan, DEFAULT)
+    assert isinstance(found, Finished)
+    assert departures(found.trace, walk(plan, DEFAULT)) == []
+    trace = walked_on(f"{text}- compute: {{r: 'r + 1'}}\n", folder)
+    assert all(len(rank.own) == 1 for rank in trace.ranks)
+
+
 MODEL = """\
 models:
   m: {layers: [{a: {Linear: {in_features: 2, out_features: 2}}}], loss: mse_loss, optimizer: SGD}
@@ -548,24 +611,9 @@ WALKED: dict[str, tuple[str, str, str]] = {
         "- {train: {model: m, input: x, target: x}}",
         "the beginning",
     ),
-    "a list of tensors": (
-        "tensors: {x: 'full(2, rank)', l: '[zeros(2) for i in range(16)]'}",
-        "- {all_gather: {tensor_list: l, tensor: x}}",
-        "the beginning",
-    ),
     "a call of a function on another rank": (
         "functions: {f: {returns: ones(1)}}",
         "- {rpc_sync: {to: 0, func: f}}",
-        "the beginning",
-    ),
-    "objects": (
-        "objects: {o: [null]}",
-        "- {broadcast_object_list: {object_list: o, src: 0}}",
-        "the beginning",
-    ),
-    "a name with several shapes or dtypes": (
-        "tensors: {x: 'full(2, rank)', y: 'zeros(rank + 1)'}",
-        "- {compute: {y: 'y + 1'}}",
         "the beginning",
     ),
     "a group that is refused": (
@@ -597,6 +645,26 @@ WALKED: dict[str, tuple[str, str, str]] = {
         "",
         "- {ranks: [0, 2], broadcast: {tensor: x, src: 0}}\n- {broadcast: {tensor: x, src: 1}}",
         "the beginning",
+    ),
+    "a list of tensors that a call makes": (
+        "tensors: {x: 'full(2, rank)', l: '[zeros(2) for i in range(17)]'}",
+        "- {all_gather: {tensor_list: 'l[:16]', tensor: x}}",
+        "the first such step",
+    ),
+    "a list of tensors of several shapes": (
+        "tensors: {x: 'full(2, rank)', l: '[zeros(i) for i in range(16)]'}",
+        "- {compute: {x: 'x + l[2]'}}",
+        "the first such step",
+    ),
+    "objects": (
+        "objects: {o: [null]}",
+        "- {broadcast_object_list: {object_list: o, src: 0}}",
+        "the first such step",
+    ),
+    "a name with several shapes or dtypes": (
+        "tensors: {x: 'full(2, rank)', y: 'zeros(rank + 1)'}",
+        "- {compute: {y: 'y + 1'}}",
+        "the first such step",
     ),
     "a receive from anyone": (
         "",

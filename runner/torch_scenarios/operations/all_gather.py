@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -91,6 +91,10 @@ steps:
         """The bytes of the call, and of a ring's rank."""
         own = bytes_of(entry["tensor"])
         return Volume(size=own * entry.size, sent=own * (entry.size - 1))
+
+    def common(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Every member has the stack itself, as a list."""
+        return {"tensor_list": arguments["tensor"]}
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """MPI 4.1, 6.7: block j of every receive buffer is what member j sent."""

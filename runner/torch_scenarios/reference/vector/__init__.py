@@ -121,15 +121,13 @@ def run_together(plan: Plan, limits: Limits) -> Trace:
 def police(plan: Plan) -> None:
     """Raise Beyond for what can be told from the text: it costs nothing to look."""
     scenario = plan.scenario
-    if scenario.objects or any(creation.refused is not None for creation in plan.creations):
-        leave("objects, or a group that is refused")
     calls = any(isinstance(step.operation, RemoteCall) for step in steps_of(scenario.steps))
-    if scenario.models or calls:
-        leave("models, or calls of functions on other ranks")
+    refused = any(creation.refused is not None for creation in plan.creations)
+    if scenario.models or calls or refused:
+        leave("models, calls of functions on other ranks, or a group that is refused")
     steps = steps_of(scenario.steps)
-    variables = [step.variable for step in steps if step.variable is not None]
-    names = {*scenario.tensors, *plan.introduced}
-    if names & {*variables, *scenario.constants, *plan.names, "rank", "world_size"}:
-        leave("a name with two meanings")
-    if {*variables} & {*scenario.constants, *plan.names, "rank", "world_size"}:
+    variables = {step.variable for step in steps if step.variable is not None}
+    names = {*scenario.tensors, *scenario.objects, *plan.introduced}
+    others = {*scenario.constants, *plan.names, "rank", "world_size"}
+    if names & variables or (names | variables) & others:
         leave("a name with two meanings")

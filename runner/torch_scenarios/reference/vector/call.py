@@ -76,12 +76,16 @@ class Said(Struct, eq=False):
 
 
 class Change(Struct, eq=False):
-    """Elements that a step stored on its ranks: flat `offsets` `[L or 1, *shape]`; None is all."""
+    """Elements that a step stored on its ranks: flat `offsets` `[L or 1, *shape]`; None is all.
+
+    `listed` says that what is stored is a list on each rank.
+    """
 
     name: str
     active: Active
     offsets: NDArray[np.int64] | None
     values: NDArray[Any]
+    listed: bool = False
 
 
 # What calls have started, and who stands waiting for it.

@@ -214,7 +214,9 @@ class Scene(Struct, eq=False):
 class Column(Struct, eq=False):
     """What a name holds: `[W, *shape]`, and on which ranks it holds anything.
 
-    `shared` says that a caller keeps the array, so that a part of it is changed in a copy only.
+    Of a name that is `listed` each rank holds a list: its tensors lie along dimension 1, all of one
+    shape and dtype. `shared` says that a caller keeps the array, so that a part of it is changed in
+    a copy only.
     """
 
     name: str
@@ -222,11 +224,16 @@ class Column(Struct, eq=False):
     held: NDArray[np.bool_]
     whole: bool
     shared: bool = False
+    listed: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one rank's tensor."""
+        """The shape of one rank's tensor, or of its list."""
         return self.values.shape[1:]
+
+    def own(self, rank: int) -> Any:
+        """Return what one rank holds, in the storage of the column."""
+        return listed(self.values[rank, ...], self.listed)
 
     @property
     def hollow(self) -> bool:
@@ -238,6 +245,11 @@ class Column(Struct, eq=False):
         if self.shared:
             self.values, self.shared = self.values.copy(), False
         return self.values
+
+
+def listed(value: NDArray[Any], is_list: object) -> Any:
+    """Return the tensors that lie along dimension 0 as a list, where they are one."""
+    return list(value) if is_list else value
 
 
 class View(Stack):
@@ -276,6 +288,15 @@ class View(Stack):
     def dtype(self) -> np.dtype[Any]:
         """The dtype of every rank's tensor."""
         return self.column.values.dtype
+
+    @property
+    def listed(self) -> bool:
+        """Whether it is a whole list of tensors on each rank."""
+        return self.column.listed and self.offsets is None
+
+    def items(self) -> list[View]:
+        """Return the tensors of a list, one after the other."""
+        return [self.index((at,)) for at in range(self.shape[0])]
 
     @property
     def whole(self) -> bool:

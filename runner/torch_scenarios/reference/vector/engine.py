@@ -43,7 +43,7 @@ from torch_scenarios.reference.vector.call import (
     Stand,
     WorkColumn,
 )
-from torch_scenarios.reference.vector.cohort import Active, Column, Scene, View, leave
+from torch_scenarios.reference.vector.cohort import Active, Beyond, Column, Scene, View, leave
 from torch_scenarios.reference.vector.evaluator import Evaluation, Unrolled
 from torch_scenarios.reference.vector.matching import (
     Calls,
@@ -499,7 +499,8 @@ class Beginning:
             if value is None:
                 leave("a name that gets no value")
             values = self._memory.hold(name, scene.active, value, instance.step.mark)
-            changes.append(Change(name, scene.active, None, values))
+            listed = self._memory.columns[name].listed
+            changes.append(Change(name, scene.active, None, values, listed))
         names = tuple(sorted(assigned))
         self._notes.note(instance, scene, Said(), names, tuple(changes), before=before)
 
@@ -815,32 +816,53 @@ class CohortState:
             self.blocked_ranks.release()
         self.left += [(number, _merge(parts)) for number, parts in self._ready.items()]
         self.record.memory = self.memory
+        self.record.ragged = self.memory.ragged
         self.record.numbers = self._steps.numbers
         if self._again:
             self.ledger.release()  # `KEPT` bounds what is left of it
         return self.record
 
     def _initialise(self) -> None:
-        scene = self._evaluation.scene(self._world, {})
+        for name, form in self._plan.scenario.objects.items():
+            self._keep_ragged(name, form, None)
         for name, form in self._plan.scenario.tensors.items():
-            parts = (
-                list(self._evaluation.branches(form, scene))
-                if isinstance(form, PerRank)
-                else [(self._world, form)]
-            )
-            for active, part in parts:
-                if part is None:
-                    continue
-                inner = self._evaluation.scene(active, {})
-                value = self._evaluation.tensor(part, inner, "float32")
-                if value is not None:
-                    self.memory.hold(name, active, value, form.mark)
+            try:
+                self._hold(name, form)
+            except Beyond:
+                if self.memory.hollow:
+                    raise
+                self.memory.columns.pop(name, None)
+                self._keep_ragged(name, form, "float32")
         for name, column in () if self.memory.hollow else self.memory.columns.items():
             self.ledger.keep_bytes(column.values.nbytes, None)
             self.ledger.hold(2 * column.values.nbytes)
             column.shared = True
-            kept = Column(name, column.values, column.held.copy(), column.whole)
+            kept = Column(
+                name, column.values, column.held.copy(), column.whole, listed=column.listed
+            )
             self.record.initial[name] = kept
+
+    def _hold(self, name: str, form: Form) -> None:
+        """Let a name hold what it holds at first, in a column. Raises Beyond where it has none."""
+        scene = self._evaluation.scene(self._world, {})
+        parts = (
+            list(self._evaluation.branches(form, scene))
+            if isinstance(form, PerRank)
+            else [(self._world, form)]
+        )
+        for active, part in parts:
+            if part is None:
+                continue
+            inner = self._evaluation.scene(active, {})
+            value = self._evaluation.tensor(part, inner, "float32")
+            if value is not None:
+                self.memory.hold(name, active, value, form.mark)
+
+    def _keep_ragged(self, name: str, form: Form, dtype: str | None) -> None:
+        """Let a name hold what each rank computes by itself; `dtype` is that of tensors."""
+        found = self._evaluation.compute_apart(form, self._world, dtype)
+        self.ledger.keep(found, form.mark, copies=2)
+        self.memory.ragged[name] = found
 
     def _go(self, number: int, active: Active) -> None:
         self._ready.setdefault(number, []).append(active)

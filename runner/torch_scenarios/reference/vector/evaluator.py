@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,7 @@ from torch_scenarios.limits import Limits
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.process import Process
 from torch_scenarios.model.scenario import Step, steps_of
-from torch_scenarios.reference.state import Ledger, size_of
+from torch_scenarios.reference.state import Ledger, frozen, size_of
 from torch_scenarios.reference.vector.call import Instance
 from torch_scenarios.reference.vector.cohort import (
     LARGEST,
@@ -53,6 +53,7 @@ from torch_scenarios.reference.vector.cohort import (
     Scene,
     View,
     leave,
+    listed,
 )
 from torch_scenarios.reference.vector.state import Memory
 
@@ -174,7 +175,7 @@ class Names:
         self._plan = plan
         self._memory = memory
         self._active = Active(np.arange(plan.world_size), plan.world_size)
-        self._held = {*plan.scenario.tensors, *plan.introduced}
+        self._held = {*plan.scenario.tensors, *plan.scenario.objects, *plan.introduced}
         self._always = {"rank", "world_size", *plan.scenario.constants} - plan.names.keys()
         self._lanes = LaneEvaluator(LaneArrays(arrays, most))
         self._process = Process(plan, 0, arrays, initialise=False)
@@ -201,7 +202,8 @@ class Names:
                 found = scene.variables[name]
                 scope[name] = found.on(active) if isinstance(found, Named) else found
             elif name in self._held:
-                scope[name] = self._view(name, active)
+                view = self._view(name, active)
+                scope[name] = view.items() if view is not None and view.listed else view
             elif name in self._memory.groups:
                 scope[name] = self._group_list(name)
             else:
@@ -230,11 +232,12 @@ class Names:
             view = self._view(name, active)
             if view is not None and view.guard is not None:
                 leave(f"a part of {name} is still being written")
-            process.scope[name] = None if view is None else view.row(0)
+            process.scope[name] = None if view is None else listed(view.row(0), view.listed)
         return process
 
     def _view(self, name: str, active: Active) -> View | None:
         column = self._memory.columns.get(name)
+        self._memory.check_ragged({name})
         if column is None:
             return None
         held = column.held[active.index]
@@ -273,6 +276,9 @@ class Names:
             size = self._plan.world_size
             self._places = np.asarray([self._plan.place(rank) for rank in range(size)], np.int64)
         return Lanes(self._places[self._active.index, part], self._plan.world_size)
+
+
+Computed = TypeVar("Computed")
 
 
 class Evaluation:
@@ -316,7 +322,7 @@ class Evaluation:
         self, form: Form, scene: Scene, run: Callable[[TypedEvaluator], Any]
     ) -> list[tuple[NDArray[np.int64] | None, Value]]:
         """Return what `run` gives on the active ranks, by the rows that have it in common."""
-        names, active, made = self._names_of(form), scene.active, 0
+        names, active = self._names_of(form), scene.active
 
         def many(rows: NDArray[np.int64] | None) -> Value:
             if rows is None:
@@ -324,18 +330,44 @@ class Evaluation:
             part = Active(active.ranks[rows], active.world_size)
             return run(self._bound.many(names, Scene(part, scene.variables)))
 
-        def one(row: int) -> Value:
+        one = self._alone(form, scene, run)
+        return self._guard(lambda: list(split(active.size, many, one)))
+
+    def _alone(
+        self, form: Form, scene: Scene, run: Callable[[TypedEvaluator], Any]
+    ) -> Callable[[int], Any]:
+        """Return what gives the value of a form on one rank after the other, by rows."""
+        names, made = self._names_of(form), 0
+
+        def one(row: int) -> Any:
             nonlocal made
-            value = run(self._bound.one(names, int(active.ranks[row]), scene))
+            value = run(self._bound.one(names, int(scene.active.ranks[row]), scene))
             made += 0 if self._memory.hollow else size_of(value)
             if made > LARGEST:
                 leave("large tensors")
             return value
 
+        return one
+
+    def _guard(self, compute: Callable[[], Computed]) -> Computed:
         try:
-            return list(split(active.size, many, one))
+            return compute()
         except (ScenarioError, *CANNOT_COMPUTE):
             leave("a value that cannot be computed")
+
+    def compute_apart(self, form: Form, active: Active, dtype: str | None) -> list[Any]:
+        """Return a copy of what a form is on each rank, by the walk's own evaluator.
+
+        With a `dtype` it is a tensor, or a list of them. Raises Beyond where it has no value.
+        """
+
+        def run(evaluator: TypedEvaluator) -> Any:
+            if dtype is None:
+                return evaluator.evaluate(form)
+            return evaluator.tensor_value(form, dtype=dtype)
+
+        one = self._alone(form, Scene(active, {}), run)
+        return self._guard(lambda: [frozen(one(row)) for row in range(active.size)])
 
     def _names_of(self, form: Form) -> frozenset[str]:
         if isinstance(form, Expression):
@@ -409,6 +441,11 @@ class Evaluation:
     def _value(self, form: Form, scene: Scene) -> Value:
         return self._compute(form, scene, lambda evaluator: evaluator.evaluate(form))
 
+    def _check_fixed(self, form: Form, variables: Mapping[str, int | Named]) -> None:
+        """Raise Beyond where a form looks at more than the rank and the variables of loops."""
+        if not self._names_of(form) <= self._fixed | variables.keys():
+            leave("a loop that depends on a tensor")
+
     def _is_fixed(self, form: Form) -> bool:
         return self._names_of(form) <= self._fixed
 
@@ -419,8 +456,8 @@ class Evaluation:
 
         Raises Beyond where it looks at a tensor.
         """
-        if form is not None and not self._names_of(form) <= self._fixed | variables.keys():
-            leave("a loop that depends on a tensor")
+        if form is not None:
+            self._check_fixed(form, variables)
         return self.value(form, self.scene(world, variables))
 
     # ------------------------------------------------------------------ selectors
@@ -446,8 +483,7 @@ class Evaluation:
         self, selector: Selector, variables: Mapping[str, int | Named], world: Active
     ) -> NDArray[np.bool_]:
         """Return the ranks `[W]` that a selector selects before any of them gets there."""
-        if not self._names_of(selector.form) <= self._fixed | variables.keys():
-            leave("a loop that depends on a tensor")
+        self._check_fixed(selector.form, variables)
         return self._mask(selector, self.scene(world, variables))
 
     def _mask(self, selector: Selector, scene: Scene) -> NDArray[np.bool_]:
@@ -499,6 +535,16 @@ class Evaluation:
         if isinstance(value, View):
             value.guard = None  # what the call reads of it, its flights tell
         return value
+
+    def tensors(self, form: Form | None, scene: Scene) -> View:
+        """Return a list of tensors as an argument; raises Beyond for one that no name holds."""
+        name = form.text.strip() if isinstance(form, Expression) else ""
+        column = self._memory.columns.get(name)
+        if column is None or not column.listed or name in scene.variables:
+            leave("a list of tensors that is made for a call")
+        view = self._memory.view(name, scene.active)
+        view.guard = None
+        return view
 
     def evaluate_stored(self, form: Form, scene: Scene) -> Stack | np.ndarray[Any, Any]:
         """Return what is stored into a part of a tensor: numbers are as wide as they can be."""

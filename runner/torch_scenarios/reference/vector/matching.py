@@ -34,7 +34,15 @@ from torch_scenarios.reference.vector.call import (
     Entering,
     Messages,
 )
-from torch_scenarios.reference.vector.cohort import Active, Named, Scene, View, argument_of, leave
+from torch_scenarios.reference.vector.cohort import (
+    Active,
+    Named,
+    Scene,
+    View,
+    argument_of,
+    leave,
+    listed,
+)
 from torch_scenarios.reference.vector.evaluator import Evaluation
 from torch_scenarios.reference.vector.state import Memory
 from torch_scenarios.vocabulary import WORLD
@@ -561,18 +569,29 @@ _Part = tuple[Entering, NDArray[np.int64], NDArray[np.int64]]
 def _settle_alike(group: Group, parts: list[_Part]) -> bool:
     """Compute one result for all members, from what they give stacked; False where none is."""
     operation = parts[0][0].operation
-    kind = type(operation)
-    if kind.common is Collective.common or kind.disagreements is not Collective.disagreements:
+    if type(operation).common is Collective.common:
         return False
     arguments = _stacks(group, operation, parts)
     if arguments is None:
         return False
-    row = {
-        name: value[0, ...] if isinstance(value, np.ndarray) else value
-        for name, value in arguments.items()
-    }
-    if operation.refuse(Entry(rank=group.ranks[0], group=group, arguments=row)) is not None:
-        leave("a call that is refused")
+    given = parts[0][0].arguments
+    two = [
+        Entry(
+            rank=rank,
+            group=group,
+            arguments={
+                name: listed(value[at, ...], _is_list(given.get(name)))
+                if isinstance(value, np.ndarray)
+                else value
+                for name, value in arguments.items()
+            },
+        )
+        for at, rank in enumerate(group.ranks[:2])
+    ]
+    # all give tensors of the shapes that two of them give
+    own = type(operation).disagreements is not Collective.disagreements
+    if operation.refuse(two[0]) is not None or (own and disagree(operation, two)):
+        leave("a call that is refused, or members that disagree")
     found = leave_to_all(operation, arguments, group.size)
     assert found is not None
     results, slack = found
@@ -620,6 +639,11 @@ def _is_stack(value: Value) -> bool:
     return isinstance(value, Stack)
 
 
+def _is_list(value: Value) -> bool:
+    """Whether an argument is a list of tensors, which lie along dimension 1."""
+    return isinstance(value, View) and value.listed
+
+
 def _settle_each(group: Group, parts: list[_Part]) -> None:
     """Compute each member's result, from the entries of all."""
     placed: dict[int, tuple[Entering, int]] = {}
@@ -658,7 +682,7 @@ def entries(
             yield together
             return
     hollow = {
-        key: np.broadcast_to(np.zeros((), value.dtype), value.shape)
+        key: listed(np.broadcast_to(np.zeros((), value.dtype), value.shape), _is_list(value))
         for key, value in post.arguments.items()
         if isinstance(value, Stack | View)
     }
@@ -735,7 +759,8 @@ def _entry(group: Group, rank: int, post: Entering, row: int, operation: Operati
     arguments = {param.name: param.default for param in operation.params}
     for name, value in post.arguments.items():
         if isinstance(value, Stack):
-            arguments[name] = value.take(np.asarray([row]))[0, ...]
+            found = value.take(np.asarray([row]))[0, ...]
+            arguments[name] = listed(found, _is_list(value))
         else:
             arguments[name] = argument_of(value, row)
     return Entry(rank=rank, group=group, arguments=arguments)
@@ -744,8 +769,11 @@ def _entry(group: Group, rank: int, post: Entering, row: int, operation: Operati
 def _put(post: Entering, into: dict[str, Any], argument: str, rows: Any, value: Any) -> None:
     """Keep what a rank, or some, hold afterwards in an argument; of all ranks in one array."""
     given = post.arguments.get(argument)
-    if isinstance(value, Undefined) or not isinstance(given, Stack):
-        leave("a result that is undefined")
+    parts = value if isinstance(value, list) else [value]
+    unclear = any(isinstance(each, Undefined) for each in parts)
+    unclear = unclear or (into is post.bounds and isinstance(value, list))
+    if unclear or not isinstance(given, Stack):
+        leave("a result that is undefined, or a list that is off by rounding")
     found = np.asarray(value)
     if found.size != prod(given.shape):
         leave("a result of another size")
@@ -867,8 +895,13 @@ class Calls:
         """Return the arguments of a collective: tensors, and what is the same for all or `[L]`."""
         arguments: dict[str, Value] = {}
         for param in operation.params:
+            if param.kind == "tensors" and (param.required or param.name in step.arguments):
+                arguments[param.name] = self._evaluation.tensors(
+                    step.arguments.get(param.name), scene
+                )
+                continue
             if param.kind in _TENSORS:
-                leave("a list of tensors, or objects")
+                leave("objects, or lists of lists of tensors")
             if param.kind == "group":
                 continue
             if param.kind == "tensor":

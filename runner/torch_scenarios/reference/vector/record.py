@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from msgspec import Struct
@@ -17,7 +17,7 @@ from torch_scenarios.model.trace import Event, Events, Place, RankTrace, Trace, 
 from torch_scenarios.model.traffic import Traffic
 from torch_scenarios.operations.base import Entry, GroupCreation
 from torch_scenarios.reference.matching import Work
-from torch_scenarios.reference.state import Ledger, links_of, size_of
+from torch_scenarios.reference.state import Ledger, frozen, links_of, size_of
 from torch_scenarios.reference.vector.call import Change, Instance, Link, PostColumn, Said
 from torch_scenarios.reference.vector.cohort import (
     LARGEST,
@@ -27,6 +27,7 @@ from torch_scenarios.reference.vector.cohort import (
     Scene,
     argument_of,
     leave,
+    listed,
 )
 from torch_scenarios.reference.vector.matching import Calls
 from torch_scenarios.reference.vector.state import Flights, Memory
@@ -94,6 +95,8 @@ class ColumnRecord:
         self.numbers: Mapping[str, Named] = {}
         self.traffic = Traffic(plan.world_size)
         self.initial: dict[str, Column] = {}
+        #: what names hold in no column, from beginning to end, by rank
+        self.ragged: Mapping[str, Sequence[Any]] = {}
         self.dropped = False
         #: the creations of groups
         self.creations: list[Batch] = []
@@ -139,7 +142,7 @@ class ColumnRecord:
             if offsets is not None and len(offsets) > 1:
                 offsets = offsets[rows]
             active = change.active.among(self._watched[change.active.ranks])
-            found.append(Change(change.name, active, offsets, change.values[rows]))
+            found.append(Change(change.name, active, offsets, change.values[rows], change.listed))
         return tuple(found)
 
     def _drop(self) -> None:
@@ -265,13 +268,11 @@ class ColumnEvents(Events):
     def together(self) -> Iterator[Event]:
         """Yield the events in columns in order, with what their steps stored."""
         record = self._replays.of(self._rank)
-        held = {name: value.copy() for name, value in self.initial().items()}
+        held = _Held(self._record.initial.values(), self._rank)
         for batch in record.of(self._rank):
             for change in batch.changes:
-                row = change.active.row(self._rank)
-                _apply(held, change.name, change.offsets, change.values, row)
-            writes = {name: held[name].copy() for name in batch.names}
-            yield self._event(batch, writes)
+                held.lay(change)
+            yield self._event(batch, {name: held.copy(name) for name in batch.names})
 
     def _one(self, at: int) -> Event:
         return self._last() if at == self.past - 1 else super()._one(at)
@@ -280,7 +281,7 @@ class ColumnEvents(Events):
         batch = self._record.last(self._rank)
         assert batch is not None
         held = self._find_held()
-        return self._event(batch, {name: held[name].copy() for name in batch.names})
+        return self._event(batch, {name: frozen(held[name]) for name in batch.names})
 
     def _event(self, batch: Batch, writes: Mapping[str, Value]) -> Event:
         memory = self._record.memory
@@ -308,21 +309,21 @@ class ColumnEvents(Events):
     def initial(self) -> dict[str, Value]:
         """Return what the rank held in the beginning."""
         columns = self._record.initial.values()
-        return {
-            column.name: column.values[self._rank, ...]
-            for column in sorted(columns, key=lambda each: each.name)
-            if column.held[self._rank]
-        }
+        found = {each.name: each.own(self._rank) for each in columns if each.held[self._rank]}
+        return dict(sorted({**found, **self._find_ragged()}.items()))
+
+    def _find_ragged(self) -> dict[str, Value]:
+        """Return what the rank holds in no column."""
+        values = {name: each[self._rank] for name, each in self._record.ragged.items()}
+        return {name: value for name, value in values.items() if value is not None}
 
     def _find_held(self) -> dict[str, Value]:
         """Return what the rank held after the events in columns."""
         memory = self._record.memory
         assert memory is not None
-        return {
-            name: column.values[self._rank, ...]
-            for name, column in memory.columns.items()
-            if column.held[self._rank]
-        }
+        columns = memory.columns.items()
+        found = {name: each.own(self._rank) for name, each in columns if each.held[self._rank]}
+        return {**found, **self._find_ragged()}
 
     def final(self) -> dict[str, Value]:
         """Return what the rank holds in the end."""
@@ -340,13 +341,14 @@ class ColumnEvents(Events):
 
     def changes(self, name: str) -> Iterator[tuple[int, tuple[int, ...], Value]]:
         """Yield the steps that may have stored into a name, with what it holds after each."""
-        held = {key: value.copy() for key, value in self.initial().items() if key == name}
+        columns = [each for each in self._record.initial.values() if each.name == name]
+        held = _Held(columns, self._rank)
         for batch in self._replays.of(self._rank).find_touching(name, self._rank):
             for change in batch.changes:
                 if change.name == name:
-                    _apply(held, name, change.offsets, change.values, change.active.row(self._rank))
+                    held.lay(change)
             if name in batch.names:
-                yield batch.instance.step.index, batch.instance.iteration, held[name].copy()
+                yield batch.instance.step.index, batch.instance.iteration, held.copy(name)
         yield from super().changes(name)
 
     def beside(
@@ -362,7 +364,11 @@ class ColumnEvents(Events):
 
 
 def _read_held(found: Mapping[str, Any] | None, row: int) -> dict[str, Value]:
-    return {name: values[row, ...] for name, (values, held) in (found or {}).items() if held[row]}
+    return {
+        name: listed(values[row, ...], is_list)
+        for name, (values, held, is_list) in (found or {}).items()
+        if held[row]
+    }
 
 
 def find_looked_at(expect: Expectation) -> frozenset[str]:
@@ -386,18 +392,29 @@ def _of_row(value: Any, row: int) -> Value:
     return found.copy() if isinstance(found, np.ndarray) else found
 
 
-def _apply(
-    held: dict[str, Any],
-    name: str,
-    offsets: NDArray[np.int64] | None,
-    values: NDArray[Any],
-    row: int,
-) -> None:
-    """Lay what a step stored over what a rank held."""
-    if offsets is None:
-        held[name] = values[row, ...].copy()
-    else:
-        held[name].reshape(-1)[offsets[row if len(offsets) > 1 else 0]] = values[row, ...]
+class _Held:
+    """What a rank held, as steps change it."""
+
+    def __init__(self, columns: Iterable[Column], rank: int) -> None:
+        """Begin with what the rank held in the beginning."""
+        self._rank = rank
+        here = [column for column in columns if column.held[rank]]
+        self._values = {column.name: column.values[rank, ...].copy() for column in here}
+        self._listed = {column.name: column.listed for column in here}
+
+    def lay(self, change: Change) -> None:
+        """Lay what a step stored over what the rank held."""
+        name, offsets, row = change.name, change.offsets, change.active.row(self._rank)
+        if offsets is None:
+            self._values[name] = change.values[row, ...].copy()
+            self._listed[name] = change.listed
+        else:
+            place = offsets[row if len(offsets) > 1 else 0]
+            self._values[name].reshape(-1)[place] = change.values[row, ...]
+
+    def copy(self, name: str) -> Value:
+        """Return a copy of what a name holds."""
+        return cast("Value", listed(self._values[name].copy(), self._listed[name]))
 
 
 class RankLinks(Mapping[int, tuple[str, ...]]):
@@ -528,11 +545,12 @@ class Notes:
         """Return what the ranks hold in the names that a step stores into, or is asked about."""
         found = {}
         names = find_looked_at(expect).union(stored)
+        self._memory.check_ragged(names)
         for name, column in self._memory.columns.items():
             if name in names:
                 values = np.array(column.values[active.index])
                 self._beside += values.nbytes
-                found[name] = (values, column.held[active.index].copy())
+                found[name] = (values, column.held[active.index].copy(), column.listed)
         if self._beside > LARGEST:
             leave("much that is expected at steps")
         return found

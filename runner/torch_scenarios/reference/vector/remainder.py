@@ -25,7 +25,7 @@ from torch_scenarios.reference.matching import (
     Mailbox,
     Posted,
 )
-from torch_scenarios.reference.state import Ledger, RankState
+from torch_scenarios.reference.state import Ledger, RankState, frozen
 from torch_scenarios.reference.vector.call import (
     Entering,
     Instance,
@@ -34,7 +34,7 @@ from torch_scenarios.reference.vector.call import (
     Stand,
     WorkColumn,
 )
-from torch_scenarios.reference.vector.cohort import Named, View, leave
+from torch_scenarios.reference.vector.cohort import Named, View, leave, listed
 from torch_scenarios.reference.vector.engine import CohortState
 from torch_scenarios.reference.vector.record import Batch, ColumnEvents, ColumnRecord, Replays
 
@@ -182,12 +182,16 @@ class Remainder:
     def state(self, rank: int, arrays: Arrays, ledger: Ledger) -> RankState:
         """Return a rank where it stands, with nothing under way yet."""
         process = Process(self._plan, rank, arrays, initialise=False, ledger=ledger)
-        for name in (*self._plan.introduced, *self._plan.scenario.tensors):
+        scenario, memory = self._plan.scenario, self._cohort_state.memory
+        for name in (*self._plan.introduced, *scenario.tensors, *scenario.objects):
             process.scope.setdefault(name, None)
-        for name, column in self._cohort_state.memory.columns.items():
+        for name, column in memory.columns.items():
             if column.held[rank]:
-                process.hold(name, column.values[rank, ...].copy())
-        for group in self._cohort_state.memory.created:
+                process.hold(name, frozen(column.own(rank)))
+        for name, values in memory.ragged.items():
+            if values[rank] is not None:
+                process.hold(name, frozen(values[rank]))
+        for group in memory.created:
             process.join(group)
         events = ColumnEvents(self._replays, rank)
         state = RankState(
@@ -358,7 +362,7 @@ class Remainder:
         collective_post.outcome = [
             (
                 name,
-                values[row, ...].copy(),
+                listed(values[row, ...].copy(), getattr(post.arguments[name], "listed", False)),
                 post.bounds[name][row, ...].copy() if name in post.bounds else None,
             )
             for name, values in post.results.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 from typing import Any
 
@@ -24,6 +24,15 @@ from torch_scenarios.reference.vector.cohort import LARGEST, Active, Column, Vie
 # What all ranks hold: a column for each name, and who of them is a member of what.
 
 
+def _values(value: Value, active: Active) -> NDArray[Any]:
+    """Return the elements of a tensor on each rank `[L, *shape]`."""
+    if isinstance(value, Stack):
+        return np.asarray(value.take())
+    if not isinstance(value, np.ndarray):
+        leave("a list in a list of tensors")
+    return np.broadcast_to(value, (active.size, *value.shape))
+
+
 class Memory:
     """The columns of a run, charged to its ledger."""
 
@@ -36,6 +45,9 @@ class Memory:
         self._ledger = ledger
         self._flights = flights
         self.columns: dict[str, Column] = {}
+        #: what names hold that no column has, by rank (None: nothing): objects, and what is of
+        #: several shapes or types. The first step that looks at one of them is walked
+        self.ragged: dict[str, list[Any]] = {}
         #: the groups that a name means, each on its members
         self.groups: dict[str, tuple[Group, ...]] = dict(plan.names)
         #: those that were created on the way, in order
@@ -55,17 +67,19 @@ class Memory:
             leave(f"{name} is still being written")
         return View(column, active, None, self._flights.check_read if writing else None)
 
+    def check_ragged(self, names: Collection[str]) -> None:
+        """Raise Beyond where some name holds what no column has."""
+        if not self.ragged.keys().isdisjoint(names):
+            leave("a name with several shapes or types")
+
     def hold(self, name: str, active: Active, value: Value, mark: Mark | None) -> NDArray[Any]:
         """Let a name hold a copy of a tensor; returns its elements, which no step changes."""
-        if isinstance(value, Stack):
-            values = value.take()
-        elif isinstance(value, np.ndarray):
-            values = np.broadcast_to(value, (active.size, *value.shape))
-        else:
-            leave("a list of tensors")
+        self.check_ragged({name})
+        is_list = isinstance(value, list)
+        values = self._stack(value, active) if isinstance(value, list) else _values(value, active)
         if self.hollow:
             values = hollow(values.shape, values.dtype)
-        column = self._column(name, active, values, mark)
+        column = self._column(name, active, values, mark, listed=is_list)
         fresh = value.__class__ is Stack and values.base is None and values.flags.c_contiguous
         if fresh and active.everyone:
             column.values, column.shared = values, True
@@ -77,10 +91,30 @@ class Memory:
             return values
         return values.copy() if isinstance(value, View) and value.offsets is None else values
 
-    def _column(self, name: str, active: Active, values: NDArray[Any], mark: Mark | None) -> Column:
+    def _stack(self, items: list[Value], active: Active) -> NDArray[Any]:
+        """Return the tensors of a list next to each other `[L, n, *shape]`.
+
+        Raises Beyond where they are not of one shape and dtype.
+        """
+        found = [_values(item, active) for item in items]
+        alike = len({(each.shape, each.dtype) for each in found}) == 1
+        if self.hollow or not alike or sum(each.nbytes for each in found) > LARGEST:
+            leave("a list of tensors that are large, hollow, or not alike")
+        return np.stack(found, axis=1)
+
+    def _column(
+        self,
+        name: str,
+        active: Active,
+        values: NDArray[Any],
+        mark: Mark | None,
+        *,
+        listed: bool = False,
+    ) -> Column:
         column = self.columns.get(name)
         if column is not None:
-            if column.shape == values.shape[1:] and column.values.dtype == values.dtype:
+            same = column.shape == values.shape[1:] and column.values.dtype == values.dtype
+            if same and column.listed == listed:
                 return column
             others = column.held.copy()
             others[active.index] = False
@@ -98,6 +132,7 @@ class Memory:
             values=hollow(whole, values.dtype) if self.hollow else np.zeros(whole, values.dtype),
             held=np.zeros(size, np.bool_),
             whole=False,
+            listed=listed,
         )
         self.columns[name] = made
         return made
@@ -329,4 +364,4 @@ def _put(
     offsets = view.offsets
     if offsets is not None and rows is not None and len(offsets) > 1:
         offsets = offsets[rows]
-    return Change(view.column.name, active, offsets, found)
+    return Change(view.column.name, active, offsets, found, view.listed)
