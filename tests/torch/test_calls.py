@@ -1,0 +1,64 @@
+"""The pickler of torch's RPC in a worker: what crosses between ranks, and what does not."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+import torch
+import torch.distributed.rpc as torch_rpc
+
+from torch_scenarios.worker.calls import Codec, FunctionFailedError
+
+pytestmark = pytest.mark.torch
+
+
+class Opened:
+    """Tells that it was unpickled."""
+
+    seen: ClassVar[list[str]] = []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Call something where it is read."""
+        return Opened.seen.append, ("opened",)
+
+
+def double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def codec() -> Codec:
+    return Codec(torch_rpc, {"double": double})
+
+
+def test_a_call_of_a_known_function_arrives_with_its_tensors() -> None:
+    asked = torch_rpc.internal.PythonUDF(double, (torch.ones(2),), {})
+    message, tensors = codec().serialize(asked)
+    arrived = codec().deserialize(message, tensors)
+    assert arrived.func is double
+    assert torch.equal(arrived.func(*arrived.args), torch.full((2,), 2.0))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pickle.dumps(Opened()),
+        msgspec.msgpack.encode(["call", "os.system", ["true"], {}]),
+        msgspec.msgpack.encode(["value", {"tensor": 3}]),
+        msgspec.msgpack.encode(["object", 1]),
+        msgspec.msgpack.encode({"call": 1}),
+        b"",
+    ],
+)
+def test_bytes_of_a_stranger_become_no_object(message: bytes) -> None:
+    arrived = codec().deserialize(message, [])
+    assert isinstance(arrived, torch_rpc.internal.RemoteException)
+    assert arrived.exception_type is FunctionFailedError
+    assert Opened.seen == []
+
+
+def test_what_no_function_returns_is_refused() -> None:
+    with pytest.raises(TypeError, match="cannot carry Opened"):
+        codec().serialize(Opened())
