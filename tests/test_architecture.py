@@ -42,7 +42,7 @@ FLOORS = (
     ("report",),
     ("bless",),
     ("record",),
-    ("conformance", "doctor", "minimize", "watch", "pytest_plugin"),
+    ("conformance", "doctor", "editor", "minimize", "watch", "pytest_plugin"),
     ("cli",),
     ("entry",),
 )

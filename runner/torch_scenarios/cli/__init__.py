@@ -65,6 +65,7 @@ COMMANDS = {
         "minimize_file",
         "Shrink a failing scenario to a smallest one with the same fault.",
     ),
+    "lsp": ("lsp", "lsp", "Serve an editor: diagnostics, completion, hover, rename, edits."),
     "fmt": ("edit", "fmt", "Lay out scenario files; what they say never changes."),
     "explain": (
         "show",

@@ -1,0 +1,171 @@
+"""The language server, asked by a real client over standard input and output."""
+
+# mypy: disallow-untyped-decorators=False, disallow-untyped-calls=False, warn-return-any=False
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torch_scenarios.editor.names import names_in, occurrences
+from torch_scenarios.editor.place import place_at
+
+pygls = pytest.importorskip("pygls")
+from lsprotocol import types as lsp  # noqa: E402 -- it comes with pygls
+from pygls.lsp.client import LanguageClient  # noqa: E402
+
+TEXT = """\
+world_size: 4
+groups: {even: [0, 2]}
+tensors: {x: "full(2, rank + 1)"}
+steps:
+  - name: sum of x
+    all_reduce: {tensor: x, group: even}
+  - all_reduce: {tensor: x, op: summ}
+"""
+
+
+async def talk(file: Path, text: str, ask: Any) -> Any:
+    """Start a server, open a text, wait for its diagnostics, and ask."""
+    client = LanguageClient("test", "1")
+    heard: list[lsp.PublishDiagnosticsParams] = []
+    came = asyncio.Event()
+
+    @client.feature(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
+    def hear(params: lsp.PublishDiagnosticsParams) -> None:
+        heard.append(params)
+        came.set()
+
+    await client.start_io(sys.executable, "-m", "torch_scenarios.cli", "lsp")
+    try:
+        await client.initialize_async(
+            lsp.InitializeParams(
+                capabilities=lsp.ClientCapabilities(), root_uri=file.parent.as_uri()
+            )
+        )
+        client.initialized(lsp.InitializedParams())
+        item = lsp.TextDocumentItem(uri=file.as_uri(), language_id="yaml", version=1, text=text)
+        client.text_document_did_open(lsp.DidOpenTextDocumentParams(text_document=item))
+        await asyncio.wait_for(came.wait(), 120)
+        answer = await ask(client, lsp.TextDocumentIdentifier(uri=file.as_uri()))
+        await client.shutdown_async(None)
+        client.exit(None)
+        return heard[0].diagnostics, answer
+    finally:
+        await client.stop()
+
+
+def test_a_client_is_answered(tmp_path: Path) -> None:
+    async def ask(client: LanguageClient, document: lsp.TextDocumentIdentifier) -> dict[str, Any]:
+        everything = lsp.Range(start=lsp.Position(6, 0), end=lsp.Position(6, 40))
+        return {
+            "edits": await client.text_document_code_action_async(
+                lsp.CodeActionParams(
+                    text_document=document,
+                    range=everything,
+                    context=lsp.CodeActionContext(diagnostics=[]),
+                )
+            ),
+            "words": await client.text_document_completion_async(
+                lsp.CompletionParams(text_document=document, position=lsp.Position(6, 33))
+            ),
+            "page": await client.text_document_hover_async(
+                lsp.HoverParams(text_document=document, position=lsp.Position(5, 6))
+            ),
+            "defined": await client.text_document_definition_async(
+                lsp.DefinitionParams(text_document=document, position=lsp.Position(5, 36))
+            ),
+        }
+
+    diagnostics, answer = asyncio.run(talk(tmp_path / "sum.yaml", TEXT, ask))
+    (wrong,) = diagnostics
+    assert (wrong.code, wrong.range.start, wrong.range.end) == (
+        "unknown_op",
+        lsp.Position(6, 32),
+        lsp.Position(6, 36),
+    )
+    (edit,) = answer["edits"]
+    assert edit.title == "write `sum` in place of `summ`"
+    assert [each.new_text for each in edit.edit.changes[(tmp_path / "sum.yaml").as_uri()]] == [
+        "sum"
+    ]
+    assert [each.label for each in answer["words"]] == ["sum"]
+    assert "all_reduce" in answer["page"].contents.value
+    assert answer["defined"].range.start == lsp.Position(1, 9)
+
+
+def test_values_ranks_and_names_of_a_right_text(tmp_path: Path) -> None:
+    right = TEXT.replace("summ", "sum")
+
+    async def ask(client: LanguageClient, document: lsp.TextDocumentIdentifier) -> dict[str, Any]:
+        return {
+            "value": await client.text_document_hover_async(
+                lsp.HoverParams(text_document=document, position=lsp.Position(6, 25))
+            ),
+            "ranks": await client.text_document_hover_async(
+                lsp.HoverParams(text_document=document, position=lsp.Position(5, 36))
+            ),
+            "renamed": await client.text_document_rename_async(
+                lsp.RenameParams(
+                    text_document=document, position=lsp.Position(5, 25), new_name="grad"
+                )
+            ),
+            "taken": await client.text_document_rename_async(
+                lsp.RenameParams(
+                    text_document=document, position=lsp.Position(5, 25), new_name="even"
+                )
+            ),
+        }
+
+    diagnostics, answer = asyncio.run(talk(tmp_path / "sum.yaml", right, ask))
+    assert not diagnostics
+    # ranks 0 and 2 have 1 + 3 each, then all four are summed: 4 + 2 + 4 + 4
+    assert "rank 0: x = [14, 14]" in answer["value"].contents.value
+    assert answer["ranks"].contents.value == "group `even`: ranks 0, 2"
+    edits = answer["renamed"].changes[(tmp_path / "sum.yaml").as_uri()]
+    assert [(each.range.start.line, each.new_text) for each in edits] == [
+        (2, "grad"),
+        (5, "grad"),
+        (6, "grad"),
+    ]
+    assert answer["taken"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "in_value", "prefix"),
+    [
+        ("wor", (), False, "wor"),
+        ("steps:\n  - all_r", ("steps",), False, "all_r"),
+        ("steps:\n  - all_reduce: {ten", ("steps", "all_reduce"), False, "ten"),
+        ("steps:\n  - all_reduce: {tensor: x, op: s", ("steps", "all_reduce", "op"), True, "s"),
+        ("steps:\n  - broadcast:\n      src", ("steps", "broadcast"), False, "src"),
+        ("steps:\n  - barrier: {}\n    exp", ("steps",), False, "exp"),
+        ("expect:\n  outcome: d", ("expect", "outcome"), True, "d"),
+        ("expect:\n  outcome: [d", ("expect", "outcome"), True, "d"),
+        ("tensors:\n  x: {dtype: int", ("tensors", "x", "dtype"), True, "int"),
+    ],
+)
+def test_a_place_in_a_text_that_is_half_written(
+    text: str,
+    path: tuple[str, ...],
+    in_value: bool,  # noqa: FBT001 -- pytest passes it by name
+    prefix: str,
+) -> None:
+    lines = text.splitlines()
+    place = place_at(text, len(lines) - 1, len(lines[-1]))
+    assert (place.path, place.in_value, place.prefix) == (path, in_value, prefix)
+
+
+def test_names_are_found_also_in_what_is_no_yaml() -> None:
+    for text in (TEXT, TEXT + "  - all_reduce: {tensor: "):
+        names = names_in(text)
+        assert (names.of("group"), names.of("tensor")) == (["even"], ["x"])
+
+
+def test_prose_and_keywords_are_no_occurrences() -> None:
+    text = "tensors: {tensor: 1}\nsteps:\n  - name: the tensor\n    all_reduce: {tensor: tensor}\n"
+    assert [text[:start].count("\n") for start, _ in occurrences(text, "tensor")] == [0, 3]
