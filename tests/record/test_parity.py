@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from recordings import SCRIPTS
 from torch_scenarios.cli import cli
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.record.live import WarmLaunch
-from torch_scenarios.record.values.parity import read_tensor_file
+from torch_scenarios.record.values.arrangement import read_tensor_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -116,10 +117,36 @@ def test_what_rounding_does_is_measured_where_it_decides(warm: WarmLaunch, tmp_p
     assert code == 0, output
     assert result["verdict"] == "PASSED"
     records = tmp_path / "records"
-    assert len([*records.glob("disturbed-*")]) == 3
-    stated = CliRunner().invoke(cli, ["parity", str(records / "one"), str(records / "many")])
+    assert len([*(records / "one").glob("disturbed-*")]) == 3
+    folders = [str(records / "one"), str(records / "many")]
+    measured = CliRunner().invoke(cli, ["parity", *folders])
+    assert measured.exit_code == 0, measured.output
+    for each in (records / "one").glob("disturbed-*"):
+        shutil.rmtree(each)
+    stated = CliRunner().invoke(cli, ["parity", *folders])
     # a bound that is only stated says that it is a mistake
     assert stated.exit_code == 1, stated.output
+
+
+def test_a_page_draws_the_modules_and_what_the_ranks_have_of_them(
+    warm: WarmLaunch, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    code, output, _ = parity_of(warm, tmp_path, "tensor_parallel.py", "front", "--html", str(page))
+    assert code == 1, output
+    text = page.read_text(encoding="utf-8")
+    assert "error[not_equivalent]" in text
+    (wrong,) = re.findall(r'<details class="wrong" open><summary><code>([^<]*)</code>', text)
+    assert wrong == "0"
+    assert "split along dimension 0, which has " in text
+    halves = ["left:0.00%;width:50.00%", "left:50.00%;width:50.00%"]
+    assert all(half in text for half in halves)
+    code, output, _ = parity_of(warm, tmp_path, "tensor_parallel.py", "", "--html", str(page))
+    assert code == 0, output
+    text = page.read_text(encoding="utf-8")
+    assert 'class="right"' in text
+    assert 'class="wrong"' not in text
+    assert 'class="later"' not in text
 
 
 @pytest.mark.nightly

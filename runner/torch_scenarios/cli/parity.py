@@ -8,6 +8,7 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from torch_scenarios.errors import Problem
+    from torch_scenarios.record.live import Order
     from torch_scenarios.record.values.parity import Parity
 
 #: verdict -> exit code
@@ -68,6 +70,14 @@ EXITS = {"PASSED": 0, "FAILED": 1, "INCONCLUSIVE": 3}
     type=click.Path(),
     default=None,
     help="Write the result as JSON; `-` is standard output.",
+)
+@option(
+    REPORTS,
+    "--html",
+    "html_file",
+    type=click.Path(),
+    default=None,
+    help="Write a page: the modules as a tree, and which part of each the ranks have.",
 )
 def parity(**options: Any) -> None:
     """Compare n processes with one: gradients and weights at the first steps.
@@ -116,12 +126,15 @@ def _record_both(command: tuple[str, ...], options: dict[str, Any]) -> tuple[Pat
 
 
 def _disturb(one: Path, options: dict[str, Any]) -> list[Path]:
-    """Record the reference three times more, its modules rounding otherwise."""
+    """Record the reference some times more, its modules rounding otherwise."""
+    from torch_scenarios.record.values.further_run import UnsuitedError, disturb
+
     reference = tuple(shlex.split(options["reference"]))
-    folders = [one.with_name(f"disturbed-{seed}") for seed in range(3)]
-    for seed, folder in enumerate(folders):
-        _record(reference, folder, 1, options, {"disturb": seed, "stop": True, "outputs": False})
-    return folders
+    try:
+        return disturb(_order(reference, one, 1, options), one)
+    except UnsuitedError as error:
+        click.echo(clean(f"scenario: what rounding does is not measured: {error}"), err=True)
+        return []
 
 
 def _record(
@@ -133,32 +146,42 @@ def _record(
 ) -> None:
     """Record a script with its values; end the command where it does not come to its end."""
     from torch_scenarios.record.analysis import NothingRecordedError, record
-    from torch_scenarios.record.live import KEPT_FOR_PARITY, Order
 
     if command and command[0].endswith(".py") and not Path(command[0]).is_file():
         refuse_usage(f"there is no script `{command[0]}`")
+    order = _order(command, folder, world, options, more or {})
+    try:
+        found = record(order, notice=lambda words: click.echo(f"scenario: {words}", err=True))
+    except NothingRecordedError as error:
+        click.echo(clean(str(error)), err=True)
+        sys.exit(EXITS["INCONCLUSIVE"])
+    if not found.is_whole:
+        of = "one process" if world == 1 else f"{world} ranks"
+        words = f"the script of {of} does not finish: {found.reason}"
+        click.echo(clean(f"INCONCLUSIVE {words}; `scenario import {folder}` has all of it"))
+        sys.exit(EXITS["INCONCLUSIVE"])
+
+
+def _order(
+    command: tuple[str, ...],
+    folder: Path,
+    world: int,
+    options: dict[str, Any],
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> Order:
+    """Return how a script is recorded for a comparison."""
+    from torch_scenarios.record.live import KEPT_FOR_PARITY, Order
+
     how = {"no_dropout": True} if options["no_dropout"] else {}
-    is_again = bool(more and more.get("stop"))
-    order = Order(
+    return Order(
         command=command,
         folder=folder,
         world_size=world,
         ranks=tuple(range(world)),
         max_seconds=options["max_seconds"],
         aside=options["as_json"] == "-",
-        values={**KEPT_FOR_PARITY, **how, **(more or {})},
-        silent=is_again,
+        values={**KEPT_FOR_PARITY, **how, **more},
     )
-    try:
-        found = record(order, notice=lambda words: click.echo(f"scenario: {words}", err=True))
-    except NothingRecordedError as error:
-        click.echo(clean(str(error)), err=True)
-        sys.exit(EXITS["INCONCLUSIVE"])
-    if not found.is_whole and not is_again:
-        of = "one process" if world == 1 else f"{world} ranks"
-        words = f"the script of {of} does not finish: {found.reason}"
-        click.echo(clean(f"INCONCLUSIVE {words}; `scenario import {folder}` has all of it"))
-        sys.exit(EXITS["INCONCLUSIVE"])
 
 
 def _tell(
@@ -174,16 +197,33 @@ def _tell(
     from torch_scenarios.record.values.parity import compare
     from torch_scenarios.record.values.verdict import problems_of
 
-    found = compare(one, many)
-    if found.is_close and (disturbed := disturb()):
+    disturbed = sorted(one.glob("disturbed-*"))
+    found = compare(one, many, disturbed)
+    if found.is_close and not disturbed and (disturbed := disturb()):
         found = compare(one, many, disturbed)
     problems = problems_of(found.judgement.findings, many)
     if options["as_json"] != "-":
         for line in _lines(found, problems, one, many):
             click.echo(clean(line))
+    if options["html_file"]:
+        _draw(options["html_file"], found, problems, (one, many, disturbed))
     if options["as_json"]:
         _write(options["as_json"], found, problems)
     sys.exit(EXITS[found.status])
+
+
+def _draw(
+    path: str,
+    found: Parity,
+    problems: list[Problem],
+    records: tuple[Path, Path, list[Path]],
+) -> None:
+    """Write the page of a comparison."""
+    from torch_scenarios.record.module_tree import build_tree, draw_page
+
+    one, many, disturbed = records
+    head = _lines(found, [], one, many)[0]
+    write_text(path, draw_page(build_tree(one, many, found, disturbed), head, problems))
 
 
 def _lines(found: Parity, problems: list[Problem], one: Path, many: Path) -> list[str]:

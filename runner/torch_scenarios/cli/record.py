@@ -307,6 +307,8 @@ def _record(order: Order, options: Mapping[str, Any]) -> NoReturn:
         )
     else:
         values = judge_folder(order.folder, verdict, found.home)
+        if options["values"] and found.is_whole:
+            _measure_rounding(order)
     if values is not None:
         found = replace(found, judged=with_verdict(found.judged, values.verdict))
     if options["as_json"] != "-":
@@ -319,6 +321,20 @@ def _record(order: Order, options: Mapping[str, Any]) -> NoReturn:
     if options["strict"] and found.judged.result.verdict.warnings:
         sys.exit(FOUND)
     sys.exit(exit_code(found.judged, found.ran.code))
+
+
+def _measure_rounding(order: Order) -> None:
+    """Run one process some times more, so that its record has what rounding does in it."""
+    from torch_scenarios.record.values.further_run import UnsuitedError, disturb
+
+    if order.world_size > 1 or order.own_launcher:
+        return
+    words = "three more runs round otherwise: `scenario parity` compares within what that changes"
+    click.echo(f"scenario: {words}", err=True)
+    try:
+        disturb(order, order.folder)
+    except UnsuitedError as error:
+        click.echo(clean(f"scenario: what rounding does is not measured: {error}"), err=True)
 
 
 def with_verdict(judged: Judged, verdict: Verdict) -> Judged:

@@ -337,9 +337,27 @@ class Carriage:
         if self._torch._C._storage_Use_Count(storage._cdata) > 2 or is_constant(tensor):
             return
         written = _argument(frame, self._witness.is_foreign)
-        if written is not None:
+        if written is not None and not self._is_held(written, frame, storage._cdata):
             words = ast.unparse(written)[:80]
             self._put(["x", "result_dropped", place, {"argument": words}])
+
+    def _is_held(self, written: Any, frame: Any, storage: int) -> bool:
+        """Whether what a temporary is made of has its memory: `x.contiguous()` may be `x`."""
+        while frame is not None and self._witness.is_foreign(frame.f_code.co_filename):
+            frame = frame.f_back
+        called: Any = written
+        inner = called.func.value if isinstance(written, ast.Call) else None
+        names: list[str] = []
+        while isinstance(inner, ast.Attribute):
+            names.append(inner.attr)
+            inner = inner.value
+        if frame is None or not isinstance(inner, ast.Name):
+            return False
+        value = frame.f_locals.get(inner.id, frame.f_globals.get(inner.id))
+        for name in reversed(names):
+            value = getattr(value, name, None)
+        is_tensor = isinstance(value, self._torch.Tensor)
+        return is_tensor and local_part(value).untyped_storage()._cdata == storage
 
     def _look_at_outputs(self, name: str, args: Any, place: int) -> None:
         """See whether a list for the parts of all ranks holds one tensor many times."""

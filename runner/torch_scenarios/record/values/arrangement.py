@@ -1,0 +1,244 @@
+"""Which part of a parameter of one process each rank has, learnt from the initial weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from torch_scenarios.record.format import read_bounded, refusal
+from torch_scenarios.record.values.format import ValueRecord
+from torch_scenarios.record.values.invariants import ValueFinding
+from torch_scenarios.verdict.finding import ranks_text
+
+Array = NDArray[Any]
+
+
+Records = Mapping[int, ValueRecord]
+
+
+#: step -> name -> value
+Values = dict[int, dict[str, Array]]
+
+
+#: places of a value at which a block of it is looked for
+MOST_BLOCKS = 64
+
+
+#: names of the format -> dtypes
+DTYPES = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U8": "uint8",
+    "BOOL": "bool",
+    "BF16": "bfloat16",
+}
+
+
+class Arrangement(Struct, frozen=True, kw_only=True):
+    """Which part of a parameter a rank has: rows along a dimension; the whole where that is -1.
+
+    Or a block, which begins at an element and is smaller along several dimensions.
+    """
+
+    name: str
+    dimension: int = -1
+    rows: tuple[int, ...] = ()
+    block: tuple[tuple[int, int], ...] = ()
+
+    def part_of(self, whole: Array) -> Array:
+        """Return the part of a value of the reference's that is laid out alike."""
+        if self.block:
+            return whole[tuple(slice(start, end) for start, end in self.block)]
+        if self.dimension < 0:
+            return whole
+        return np.take(whole, self.rows, axis=self.dimension)
+
+
+def read_tensors(folder: Path, rank: int) -> Values:
+    """Return what a rank kept of each step. Raises ScenarioError where a file cannot be read."""
+    return {
+        int(path.stem.rpartition("-")[2]): read_tensor_file(path)
+        for path in folder.glob(f"values-{rank:05d}-step-*.safetensors")
+    }
+
+
+#: bytes of the tensors that a rank keeps at one step
+MOST_BYTES = 1 << 33
+
+
+def read_tensor_file(path: Path) -> dict[str, Array]:
+    """Return the tensors of a file. Raises ScenarioError where it cannot be read."""
+    import ml_dtypes
+    from safetensors import SafetensorError, deserialize
+
+    content = read_bounded(path, MOST_BYTES)
+    try:
+        read: Any = deserialize
+        entries = read(content)
+    except SafetensorError as error:
+        raise refusal(path, "bad_record", f"it cannot be read: {error}") from None
+    found = {}
+    for name, entry in entries:
+        kind = DTYPES.get(entry["dtype"])
+        if kind is not None:
+            dtype = np.dtype(ml_dtypes.bfloat16) if kind == "bfloat16" else np.dtype(kind)
+            found[name] = np.frombuffer(entry["data"], dtype=dtype).reshape(entry["shape"])
+    return found
+
+
+class UnlikeError(Exception):
+    """A rank's parameter is no part of the reference."""
+
+
+Layout = dict[int, dict[str, Arrangement]]
+
+
+def arrange(reference: Values, held: Mapping[int, Values], records: Records) -> Layout:
+    """Return which part of the reference each rank's parameters are."""
+    wholes = arrays_by_name(reference, 0, "before")
+    layout: Layout = {}
+    for rank, values in held.items():
+        layout[rank] = {}
+        waiting = []
+        for name, part in arrays_by_name(values, 0, "before").items():
+            if not part.size:
+                continue
+            if _is_constant(part):
+                waiting.append((name, part))
+                continue
+            layout[rank][name] = _match(name, part, wholes, rank)
+        for name, part in waiting:
+            found = _follow(name, part, wholes, layout[rank], records[rank])
+            if found is not None:
+                layout[rank][name] = found
+    return layout
+
+
+def arrays_by_name(values: Values, step: int, kind: str) -> dict[str, Array]:
+    """Return what a rank keeps of one step and kind, by the names of its parameters."""
+    start = f"{kind}/"
+    own = values.get(step, {})
+    return {name.removeprefix(start): v for name, v in own.items() if name.startswith(start)}
+
+
+def _is_constant(value: Array) -> bool:
+    return bool(value.size < 2 or (value == value.reshape(-1)[0]).all())
+
+
+def _match(name: str, part: Array, wholes: Mapping[str, Array], rank: int) -> Arrangement:
+    """Return what part of the reference a parameter is: of its own name first, else of any."""
+    order = [name] if name in wholes else []
+    for each in (*order, *(other for other in wholes if other != name)):
+        found = _place(each, part, wholes[each])
+        if found is not None:
+            return found
+    message = (
+        f"`{name}` of rank {rank} is not a part of any parameter of one process "
+        "(not_initialised_alike): load one checkpoint in both, draw the whole model from one seed "
+        "and take each rank's part of it, or give the ranks its weights by `--init reference`"
+    )
+    raise UnlikeError(message)
+
+
+def _place(name: str, part: Array, whole: Array) -> Arrangement | None:
+    if part.dtype != whole.dtype:
+        return None
+    if part.shape == whole.shape and np.array_equal(part, whole):
+        return Arrangement(name=name)
+    if part.ndim != whole.ndim:
+        return None
+    for dimension in range(part.ndim):
+        rest = part.shape[:dimension] + part.shape[dimension + 1 :]
+        if rest != whole.shape[:dimension] + whole.shape[dimension + 1 :]:
+            continue
+        places: dict[bytes, int] = {}
+        for at, row in enumerate(np.moveaxis(whole, dimension, 0)):
+            places.setdefault(row.tobytes(), at)
+        rows = [places.get(row.tobytes()) for row in np.moveaxis(part, dimension, 0)]
+        if None not in rows:
+            return Arrangement(
+                name=name, dimension=dimension, rows=tuple(row for row in rows if row is not None)
+            )
+    return _block(name, part, whole)
+
+
+def _block(name: str, part: Array, whole: Array) -> Arrangement | None:
+    """Return which block of a value a part is: two strategies split it along two dimensions."""
+    if any(own > all_of for own, all_of in zip(part.shape, whole.shape, strict=True)):
+        return None
+    for at in np.argwhere(whole == part.reshape(-1)[0])[:MOST_BLOCKS]:
+        bounds = tuple(
+            (int(start), int(start) + size) for start, size in zip(at, part.shape, strict=True)
+        )
+        found = Arrangement(name=name, block=bounds)
+        if np.array_equal(found.part_of(whole), part):
+            return found
+    return None
+
+
+def _follow(
+    name: str,
+    part: Array,
+    wholes: Mapping[str, Array],
+    known: Mapping[str, Arrangement],
+    record: ValueRecord,
+) -> Arrangement | None:
+    """Return where a constant is: with the other parameters of its module."""
+    module, _, own = name.rpartition(".")
+    for other, arrangement in known.items():
+        if other.rpartition(".")[0] != module:
+            continue
+        target = ".".join(filter(None, (arrangement.name.rpartition(".")[0], own)))
+        whole = wholes.get(target)
+        if whole is None:
+            continue
+        if whole.shape == part.shape:
+            return Arrangement(name=target)
+        if arrangement.dimension == 0 and len(arrangement.rows) == part.shape[0]:
+            return Arrangement(name=target, dimension=0, rows=arrangement.rows)
+    whole = wholes.get(name)
+    if whole is not None and whole.shape == part.shape:
+        return Arrangement(name=name)
+    del record
+    return None
+
+
+def find_wrong_arrangement(
+    reference: Values, layout: Layout, records: Records
+) -> Iterator[ValueFinding]:
+    """Yield a parameter of the reference of which the ranks together lack a part."""
+    for name, whole in arrays_by_name(reference, 0, "before").items():
+        parts = {
+            rank: each for rank, own in layout.items() for each in own.values() if each.name == name
+        }
+        if not parts or any(each.dimension < 0 for each in parts.values()):
+            continue
+        (dimension,) = {each.dimension for each in parts.values()} or {0}
+        have = {row for each in parts.values() for row in each.rows}
+        lack = whole.shape[dimension] - len(have)
+        if lack > 0:
+            rank = next(iter(parts))
+            step = records[rank].steps[0]
+            yield ValueFinding(
+                code="wrong_arrangement",
+                message=f"{lack} of {whole.shape[dimension]} rows of `{name}` (dimension "
+                f"{dimension}) are on no rank, and {ranks_text(tuple(parts))} hold parts of it",
+                ranks=tuple(parts),
+                rank=rank,
+                place=records[rank].parameters[records[rank].names[name]].place
+                if name in records[rank].names
+                else step.place,
+                hint="let each rank of the group take another part: by its number in the group",
+                name=name,
+            )
+            return

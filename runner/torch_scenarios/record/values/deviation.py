@@ -1,0 +1,471 @@
+"""Where what several ranks compute leaves what one process computes, and what it is there.
+
+Outputs of modules, gradients as the optimizer gets them, and weights after it, each within a bound
+of what rounding does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from torch_scenarios.record.values.arrangement import (
+    Arrangement,
+    Array,
+    Layout,
+    Records,
+    Values,
+    arrays_by_name,
+)
+from torch_scenarios.record.values.format import OptimizerStep, ValueRecord
+from torch_scenarios.record.values.invariants import ValueFinding
+from torch_scenarios.record.values.source import frames_of_loss, frames_of_return, is_in_forward
+from torch_scenarios.verdict.finding import ranks_text
+
+#: times the unit roundoff and the root of the fan-in that a value may be off; times that, from
+#: which it is wrong for sure
+SLACK, SURE = 16.0, 100.0
+
+
+#: part of the largest gradient of a step below which one is compared with that part: a bias before
+#: a norm, whose gradient is zero but for rounding
+CANCELLED = 1e-2
+
+
+#: times of what disturbed runs of the reference change that a value may be off
+MEASURED = 8.0
+
+
+#: relative distance from which an output is not that of one process
+OUTPUTS_APART = 1e-3
+
+
+#: how much more may be off a step later
+LATER = 4.0
+
+
+EPS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+
+
+def find_first_output(
+    first: ValueRecord,
+    reference: Values,
+    held: Mapping[int, Values],
+    records: Records,
+    step: int,
+) -> ValueFinding | None:
+    """Return the first module, in the order of computing, whose output no arrangement explains."""
+    seen = set()
+    for event in first.of_kind("out"):
+        turn, call, kind, _ = event.details
+        name = call.partition("#")[0]
+        if turn != step or name in seen:
+            continue
+        seen.add(name)
+        whole = output_of(reference, step, name)
+        parts = {rank: output_of(values, step, name) for rank, values in held.items()}
+        present = {rank: part for rank, part in parts.items() if part is not None}
+        if whole is None or len(present) < len(parts):
+            continue
+        if name_arrangement(whole, [*present.values()]):
+            continue
+        rank = next(
+            (r for r, part in present.items() if not name_arrangement(whole, [part])), min(present)
+        )
+        record = records[rank]
+        own = next(e for e in record.of_kind("out") if e.details[1].partition("#")[0] == name)
+        frames = record.places.get(own.details[3], ())
+        shown = f"`{name}` ({kind})" if name else f"the model ({kind})"
+        return ValueFinding(
+            code="not_equivalent",
+            message=f"step {step}, forward: the output of {shown} on {ranks_text((rank,))} "
+            f"{_what_it_is(whole, present[rank])}; the modules before it are right",
+            ranks=(rank,),
+            rank=rank,
+            place=own.details[3],
+            frames=frames_of_return(frames, kind),
+            hint="look at what this module sums, splits or normalises over: the same over all "
+            "ranks as in one process, and once",
+            turn=step,
+            name=name,
+        )
+    return None
+
+
+def output_of(values: Values, step: int, name: str) -> Array | None:
+    """Return what a module gave back in a step, the rows of all its calls in order."""
+    own = arrays_by_name(values, step, "out")
+    calls: list[Array] = []
+    while f"{name}#{len(calls)}" in own:
+        calls.append(np.atleast_1d(own[f"{name}#{len(calls)}"]))
+    if not calls or len({each.shape[1:] for each in calls}) > 1:
+        return None
+    return np.concatenate(calls).astype(float)
+
+
+def name_arrangement(whole: Array, parts: Sequence[Array]) -> str:
+    """Return how parts make up a whole, in words; nothing where they do not.
+
+    They are the whole, its slices along a dimension, or sums of these to come. What no arrangement
+    of these kinds can be is not known, and counts as arranged.
+    """
+    suits = False
+    for some in _sums(parts):
+        more = "" if len(some) == len(parts) else f"; summed over {len(parts) // len(some)} ranks"
+        if all(each.shape == whole.shape for each in some):
+            suits = True
+            if all(_is_near(each, whole) for each in some):
+                return f"the whole{more}"
+        for dimension in range(whole.ndim):
+            if all(_suits(each, whole, dimension) for each in some):
+                suits = True
+                if all(_has_rows(each, whole, dimension) for each in some):
+                    return f"split along dimension {dimension}{more}"
+    return "" if suits else "an arrangement that is not known"
+
+
+def _sums(parts: Sequence[Array]) -> Iterator[list[Array]]:
+    """Yield the parts, and their sums over sets of ranks of one size, in blocks and in strides."""
+    yield [*parts]
+    count = len(parts)
+    if len({each.shape for each in parts}) > 1:
+        return
+    for size in (size for size in range(2, count + 1) if count % size == 0):
+        yield [np.sum(parts[at : at + size], axis=0) for at in range(0, count, size)]
+        if size < count:
+            yield [np.sum(parts[at :: count // size], axis=0) for at in range(count // size)]
+
+
+def _is_near(one: Array, other: Array) -> bool:
+    size = float(np.abs(other).max(initial=0.0)) or 1.0
+    return float(np.abs(one - other).max(initial=0.0)) <= OUTPUTS_APART * size
+
+
+def _suits(part: Array, whole: Array, dimension: int) -> bool:
+    """Whether a part differs from a whole in the size of one dimension alone."""
+    if part.ndim != whole.ndim or part.shape[dimension] >= whole.shape[dimension]:
+        return False
+    return all(
+        a == b
+        for at, (a, b) in enumerate(zip(part.shape, whole.shape, strict=True))
+        if at != dimension
+    )
+
+
+def _has_rows(part: Array, whole: Array, dimension: int) -> bool:
+    """Whether each slice of a part is a slice of the whole, in any order."""
+    rows = np.moveaxis(whole, dimension, 0).reshape(whole.shape[dimension], -1)
+    own = np.moveaxis(part, dimension, 0).reshape(part.shape[dimension], -1)
+    draw = np.random.default_rng(rows.shape[1]).normal(size=rows.shape[1])
+    order = np.argsort(rows @ draw)
+    sketches = (rows @ draw)[order]
+    size = (float(np.abs(whole).max(initial=0.0)) or 1.0) * OUTPUTS_APART
+    for each in own:
+        at = int(np.searchsorted(sketches, float(each @ draw)))
+        near = order[max(at - 2, 0) : at + 2]
+        if not any(float(np.abs(rows[n] - each).max(initial=0.0)) <= size for n in near):
+            return False
+    return True
+
+
+def _what_it_is(whole: Array, part: Array) -> str:
+    """Say what an output is in place of that of one process."""
+    power = float((whole * whole).sum())
+    if part.shape == whole.shape and power:
+        ratio = float((part * whole).sum()) / power
+        if abs(ratio) > OUTPUTS_APART and _is_near(part / ratio, whole):
+            known = f"{ratio:.4g}" if ratio >= 1 else f"1/{1 / ratio:.4g}"
+            return f"is {known} times what one process has"
+    return "is not what one process has, nor a part of it, and no sum over ranks is"
+
+
+def _number_in(numbers: Mapping[str, int]) -> Callable[[tuple[str, Array]], int]:
+    return lambda each: numbers.get(each[0], 0)
+
+
+class Deviation(Struct, frozen=True, kw_only=True):
+    """A value of a rank that is off, relative to the largest of its kind, and how far it may be."""
+
+    step: int
+    kind: str
+    rank: int
+    name: str
+    off: float
+    bound: float
+
+    @property
+    def sure(self) -> bool:
+        """Whether no rounding makes it."""
+        return self.off > SURE * self.bound
+
+
+def find_deviations(
+    reference: Values,
+    held: Mapping[int, Values],
+    layout: Layout,
+    records: Records,
+    noise: Mapping[tuple[int, str, str], float],
+) -> Iterator[Deviation]:
+    """Yield values that are not the reference's: step by step, gradients before weights.
+
+    Gradients come in the order of the backward pass, the last parameter first.
+    """
+    for step in sorted(reference):
+        for kind in ("gradient", "after"):
+            wholes = arrays_by_name(reference, step, kind)
+            for rank, values in held.items():
+                numbers = records[rank].names
+                named = sorted(
+                    arrays_by_name(values, step, kind).items(),
+                    key=_number_in(numbers),
+                    reverse=kind == "gradient",
+                )
+                for name, got in named:
+                    at = layout[rank].get(name)
+                    whole = wholes.get(at.name) if at is not None else None
+                    if at is None or whole is None:
+                        continue
+                    off, bound = _distance(kind, step, got, whole, at, (reference, values, name))
+                    bound = max(bound, MEASURED * noise.get((step, kind, at.name), 0.0))
+                    if off > bound:
+                        yield Deviation(
+                            step=step, kind=kind, rank=rank, name=name, off=off, bound=bound
+                        )
+
+
+def measure_noise(
+    reference: Values, disturbed: Sequence[Values]
+) -> dict[tuple[int, str, str], float]:
+    """Return how far each gradient and weight is off where modules round otherwise."""
+    found: dict[tuple[int, str, str], float] = {}
+    for step in reference:
+        for kind in ("gradient", "after"):
+            for name, whole in arrays_by_name(reference, step, kind).items():
+                at = Arrangement(name=name)
+                for other in disturbed:
+                    got = arrays_by_name(other, step, kind).get(name)
+                    if got is not None:
+                        off, _ = _distance(kind, step, got, whole, at, (reference, other, name))
+                        found[step, kind, name] = max(found.get((step, kind, name), 0.0), off)
+    return found
+
+
+def bound_of(value: Array, step: int) -> float:
+    """Return how far a value may be off, relative to its largest element, by rounding alone."""
+    root = float(max(max(value.shape, default=1), 16)) ** 0.5
+    return float(SLACK * EPS.get(str(value.dtype), 2.0**-24) * root * LATER**step)
+
+
+def size_of_gradients(sides: Iterable[Values], step: int) -> float:
+    """Return the size below which a gradient is what cancels out of larger ones."""
+    largest = [
+        float(np.abs(each.astype(float)).max(initial=0.0))
+        for values in sides
+        for each in arrays_by_name(values, step, "gradient").values()
+    ]
+    return CANCELLED * max(largest, default=0.0)
+
+
+def _distance(
+    kind: str, step: int, got: Array, whole: Array, at: Arrangement, where: Any
+) -> tuple[float, float]:
+    """Return how far a value is off, relative to the largest of its whole, and the bound."""
+    bound = bound_of(whole, step)
+    wanted = at.part_of(whole).astype(float)
+    if got.shape != wanted.shape:
+        return float("inf"), bound
+    if kind == "gradient":
+        size = float(np.abs(whole.astype(float)).max(initial=0.0))
+        size = max(size, size_of_gradients([where[0]], step))
+        apart = float(np.abs(got.astype(float) - wanted).max(initial=0.0))
+        return (apart / size if size else apart), bound
+    reference, values, name = where
+    before = _weights_before(reference, step, at.name)
+    mine = _weights_before(values, step, name)
+    if before is None or mine is None:
+        return 0.0, bound
+    moved = wanted - at.part_of(before).astype(float)
+    own = got.astype(float) - mine.astype(float)
+    size = float(np.linalg.norm(moved))
+    apart = float(np.linalg.norm(own - moved))
+    # Adam's first step is a sign: single elements near zero say nothing, the whole step does
+    scale = float(np.abs(wanted).max(initial=0.0)) * EPS.get(str(whole.dtype), 2.0**-24)
+    floor = 4 * scale * moved.size**0.5
+    return (max(apart - floor, 0.0) / size if size else 0.0), max(bound, 1e-3)
+
+
+def _weights_before(values: Values, step: int, name: str) -> Array | None:
+    if step == 0:
+        return arrays_by_name(values, 0, "before").get(name)
+    return arrays_by_name(values, step - 1, "after").get(name)
+
+
+def choose_deviation(sure: list[Deviation], reference: Values, layout: Layout) -> Deviation:
+    """Return the deviation that shows most of those of the first kind: one number says nothing."""
+    first = sure[0]
+    alike = [each for each in sure if (each.step, each.kind) == (first.step, first.kind)]
+    wholes = arrays_by_name(reference, first.step, first.kind)
+    return next((e for e in alike if wholes[layout[e.rank][e.name].name].size > 1), first)
+
+
+def make_finding(
+    first: Deviation,
+    reference: Values,
+    held: Mapping[int, Values],
+    layout: Layout,
+    records: Records,
+) -> ValueFinding:
+    """Return a deviation as a finding: what the value is, and the line that is to blame."""
+    what = "the gradient of" if first.kind == "gradient" else "the weight"
+    step = next(
+        (s for s in records[first.rank].steps if s.turn == first.step),
+        records[first.rank].steps[0],
+    )
+    words, hint = _explain(first, reference, held, layout)
+    record = records[first.rank]
+    frames = _frames_to_blame(first, record, words)
+    changed = _frames_of_change(record, step, first.name)
+    is_changed = bool(changed) and _is_left_right(first, reference, held, layout)
+    if is_changed and "nothing computes it" not in words:
+        frames = changed
+        words += ", though what backward leaves is right: it is changed before the optimizer"
+        hint = "look at what reduces, scales or copies gradients between backward and the step"
+    return ValueFinding(
+        code="not_equivalent",
+        message=f"step {first.step}: {what} `{first.name}` on rank {first.rank} {words} "
+        f"({first.off / first.bound:.3g} times what rounding does)",
+        ranks=(first.rank,),
+        rank=first.rank,
+        place=step.place,
+        frames=frames,
+        hint=hint,
+        turn=first.step,
+        name=first.name,
+    )
+
+
+def _is_left_right(
+    first: Deviation, reference: Values, held: Mapping[int, Values], layout: Layout
+) -> bool:
+    """Whether what backward leaves, on the ranks that hold one part, is what one process has.
+
+    Each rank's loss is the mean of its own rows, or their part of the mean of all: the mean over
+    ranks is the reference's, or as many times smaller; an expert's rows are those of all ranks.
+    """
+    if first.kind != "gradient":
+        return False
+    at = layout[first.rank][first.name]
+    whole = arrays_by_name(reference, first.step, "left").get(at.name)
+    parts = [
+        arrays_by_name(held[rank], first.step, "left").get(name)
+        for rank, own in layout.items()
+        for name, each in own.items()
+        if each == at
+    ]
+    left = [each.astype(float) for each in parts if each is not None]
+    if whole is None or len(left) < len(parts) or not left:
+        return False
+    wanted = at.part_of(whole).astype(float)
+    if any(each.shape != wanted.shape for each in left) or not wanted.any():
+        return False
+    mean = np.mean(left, axis=0)
+    factors = (1.0, 1 / len(held)) if len(left) > 1 else (1.0, 1 / len(held), float(len(held)))
+    return any(_is_near(mean, factor * wanted) for factor in factors)
+
+
+def _frames_of_change(
+    record: ValueRecord, step: OptimizerStep, name: str
+) -> tuple[tuple[str, int, str], ...]:
+    """Return where a gradient is changed after backward.
+
+    At its last collective, else at any, else where it is clipped.
+    """
+    passes = [e.at for e in record.of_kind("bw") if e.at < step.at]
+    began = passes[-1] if passes else 0
+    number = record.names.get(name, -1)
+    calls = [each for each in record.calls if began < each.at < step.at]
+    own = [c for c in calls if any(t.exact and number in t.parameters for t in c.tensors)]
+    clips = [e.details[1] for e in record.of_kind("clip") if began < e.at < step.at]
+    places = [each.place for each in own or calls] or clips
+    return record.places.get(places[-1], ()) if places else ()
+
+
+def _frames_to_blame(
+    first: Deviation, record: ValueRecord, words: str
+) -> tuple[tuple[str, int, str], ...]:
+    """Return where a wrong gradient comes from: its reduction, or the loss; else nowhere."""
+    if first.kind != "gradient":
+        return ()
+    if "nothing computes it" in words:
+        module = first.name.rpartition(".")[0]
+        for event in record.of_kind("out"):
+            frames = record.places.get(event.details[3], ())
+            if event.details[1].partition("#")[0] == module and is_in_forward(frames):
+                return frames
+        return ()
+    number = record.names.get(first.name, -1)
+    for call in record.calls:
+        is_own = any(e.carries == "gradient" and number in e.parameters for e in call.tensors)
+        is_other = "times what one process has" in words or call.op not in {"", "sum", "avg"}
+        if call.turn == first.step and is_own and is_other:
+            return record.places.get(call.place, ())
+    passes = [e.details[1] for e in record.of_kind("bw") if e.details[0] == first.step]
+    return frames_of_loss(record, passes[0]) if passes else ()
+
+
+def _explain(
+    first: Deviation, reference: Values, held: Mapping[int, Values], layout: Layout
+) -> tuple[str, str]:
+    """Return what a value is in place of the reference's, and what to do."""
+    at = layout[first.rank][first.name]
+    whole = arrays_by_name(reference, first.step, first.kind)[at.name]
+    wanted = at.part_of(whole).astype(float)
+    got = arrays_by_name(held[first.rank], first.step, first.kind)[first.name].astype(float)
+    if first.kind != "gradient" or got.shape != wanted.shape:
+        return "is not what one process has", "look at what the optimizer does differently"
+    size = float(np.abs(wanted).max(initial=0.0)) or 1.0
+
+    def is_close(value: Array, to: Array) -> bool:
+        return float(np.abs(value - to).max(initial=0.0)) <= SURE * first.bound * size
+
+    if not got.any():
+        return "is zero", "let the gradient come back to this parameter"
+    power = float((wanted * wanted).sum())
+    ratio = float((got * wanted).sum()) / power if power else 0.0
+    if ratio and is_close(got / ratio, wanted):
+        known = f"{ratio:.4g}" if ratio >= 1 else f"1/{1 / ratio:.4g}"
+        return (
+            f"is {known} times what one process has (there are {len(held)} ranks)",
+            (
+                "divide by what was really summed: the ranks that hold other rows, the "
+                "microbatches, the tokens of all of them"
+            ),
+        )
+    alike = {
+        rank: arrays_by_name(values, first.step, first.kind).get(name)
+        for rank, values in held.items()
+        for name, each in layout[rank].items()
+        if each == at
+    }
+    parts = [each.astype(float) for each in alike.values() if each is not None]
+    if len(parts) > 1 and all(each.shape == wanted.shape for each in parts):
+        total = np.sum(parts, axis=0)
+        for what, value in (("sum", total), ("mean", total / len(parts))):
+            if is_close(value, wanted):
+                return (
+                    (
+                        f"is this rank's own: the {what} over {ranks_text(tuple(alike))} is what "
+                        "one process has, and nothing computes it"
+                    ),
+                    "reduce it over these ranks before the optimizer steps",
+                )
+    before = arrays_by_name(reference, first.step - 1, first.kind).get(at.name)
+    if before is not None and is_close(got, at.part_of(before).astype(float)):
+        return "is that of the step before", "wait for the reduction before the optimizer steps"
+    return (
+        "is not what one process has",
+        "compare how its loss is averaged: over rows, tokens and ranks",
+    )
