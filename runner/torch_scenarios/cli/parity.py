@@ -219,7 +219,7 @@ def _draw(
     records: tuple[Path, Path, list[Path]],
 ) -> None:
     """Write the page of a comparison."""
-    from torch_scenarios.record.module_tree import build_tree, draw_page
+    from torch_scenarios.record.values.module_tree import build_tree, draw_page
 
     one, many, disturbed = records
     head = _lines(found, [], one, many)[0]
