@@ -235,7 +235,6 @@ def _joins(post: object) -> tuple[Stop] | None:
     return ((post.match.group.key, post.match.position),) if whole else None
 
 
-# -------------------------------------------------------------------------------------------------
 # Whose turn it is on a rank that serves: its own next step, or a function that others call there.
 #
 # Nothing else moves when such a choice is made, so that every call that can have arrived by then is

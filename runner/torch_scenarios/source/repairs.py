@@ -95,7 +95,6 @@ def move_inside(key: Node, value: Node, arguments: Node, taker: str) -> Repair |
     return Repair(title=title, source=source, edits=(edit, gone))
 
 
-# -------------------------------------------------------------------------------------------------
 # Steps, by their spans: the text is well-formed YAML here.
 
 

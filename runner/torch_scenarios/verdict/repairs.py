@@ -47,7 +47,6 @@ def _line(source: Source, offset: int) -> int:
     return source.place(offset)[0]
 
 
-# -------------------------------------------------------------------------------------------------
 # `missing_wait`: before the first step that touches what the work moves, else at the end.
 
 
@@ -114,7 +113,6 @@ def _touches(text: str, names: frozenset[str]) -> bool:
     return any(re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", text) for name in names)
 
 
-# -------------------------------------------------------------------------------------------------
 # `invalid_argument`: a root or a peer counted inside of the group, or a message to oneself.
 
 

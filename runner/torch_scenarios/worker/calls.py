@@ -48,7 +48,6 @@ class FunctionFailedError(RuntimeError):
     """A function raised on the rank that was called."""
 
 
-# -------------------------------------------------------------------------------------------------
 # What crosses between ranks: a function's name and its arguments, or what it returned.
 
 
@@ -128,7 +127,6 @@ class Codec:
         return value
 
 
-# -------------------------------------------------------------------------------------------------
 # One rank's part: it calls, it serves, and it leaves once all have come to their end.
 
 
@@ -163,8 +161,6 @@ class Service:
         #: whether the supervisor broke the scenario
         self.broken: Callable[[], bool] = bool
         self.procedures = Procedures(plan.scenario)
-
-    # ------------------------------------------------------------------ the world
 
     def start(self) -> None:
         """Join the RPC world. Raises UnsupportedError where torch's pickler stays in the way."""
@@ -213,8 +209,6 @@ class Service:
         self._process = process
         self._ready.set()
 
-    # ------------------------------------------------------------------ calls
-
     def ask(
         self, to: int, function: str, given: Sequence[Any], timeout_s: float | None, *, keeps: bool
     ) -> Future:
@@ -246,8 +240,6 @@ class Service:
             # returned, because torch prints the traceback of what a function raises
             internal: Any = import_module("torch.distributed.rpc.internal")
             return internal.RemoteException(str(error), FunctionFailedError)
-
-    # ------------------------------------------------------------------ the end
 
     def arrive(self, *, early: bool) -> None:
         """Say that this rank has come to its end, and how often it called each other rank."""

@@ -83,8 +83,6 @@ class KernelClock:
         """Start a kernel that reads or writes tensors."""
         self._us += self._roofline.moved_us(tensors)
 
-    # ------------------------------------------------------------------ lines of the record
-
     def _tell(self, line: list[Any]) -> None:
         self._settle()
         self._recorder.sink.put(_json(line))
@@ -99,8 +97,6 @@ class KernelClock:
         """Write down what is left."""
         self._settle()
         self._recorder.sink.put(_json(["z", self.ledger.begin(), 0]))
-
-    # ------------------------------------------------------------------ operators
 
     def dispatch(self, mode: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Do an operator as if it ran on the GPU."""
@@ -163,8 +159,6 @@ class KernelClock:
         with mode:
             return func._op_dk(key, *args, **kwargs)
 
-    # ------------------------------------------------------------------ calls
-
     def _answer(
         self,
         number: int,
@@ -196,8 +190,6 @@ class KernelClock:
             return wait(work, *args, **kwargs)
 
         kind.wait = waiting
-
-    # ------------------------------------------------------------------ memory
 
     def _watch_memory(self) -> None:
         """See what storages become, and where a step of an optimizer ends."""
