@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -83,6 +84,12 @@ def test_a_job_that_hangs_is_told_with_its_lines(
     assert code == 1, said
     assert said.startswith("FAILED       2 of 2 ranks on this machine")
     assert "rank 0: in all_reduce (train.py:9)" in said
+    as_json = tmp_path / "hang.json"
+    ran("--job", job, "--seconds", "0.2", "--json", str(as_json))
+    seen = json.loads(as_json.read_text(encoding="utf-8"))
+    assert seen["world_size"] == 2
+    assert [each["rank"] for each in seen["ranks"]] == [0, 1]
+    assert all(any("train.py:" in at for at in each["stack"]) for each in seen["ranks"])
     imported = CliRunner().invoke(cli, ["import", str(tmp_path / "stacks.txt")])
     if request.node.callspec.id == "sleeps":
         assert "rank 1 is in no call, and the others wait" in said

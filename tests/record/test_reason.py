@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 from recordings import SCRIPTS
+
+from torch_scenarios.cli import cli
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +40,20 @@ def test_why_ranks_part_is_told_with_the_line(
     assert fix in ran.output, ran.output
     (line,) = (at for at, text in enumerate(SCRIPT, 1) if text.endswith(f"# {kind}"))
     assert f"parts.py:{line}" in ran.output, ran.output
+
+
+def test_an_import_says_why_by_the_record_alone_and_opens_no_script(
+    recording: Recording, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text((SCRIPTS / "hangs" / "early_stopping.py").read_text(encoding="utf-8"))
+    recorded = recording.record(script, "-n", "3")
+    assert recorded.code == 1
+    script.write_text("raise SystemExit\n")
+    said = CliRunner().invoke(cli, ["import", str(recorded.folder)])
+    assert said.exit_code == 1
+    assert "`if stopper.should_stop(loss)` (train.py:" in said.output
+    assert "is true on rank 1 alone" in said.output
 
 
 KIT = """\

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import tempfile
@@ -12,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torch_scenarios.cli.options import HOW, REPORTS, GroupedCommand, option, refuse_usage
+from torch_scenarios.cli.options import (
+    HOW,
+    REPORTS,
+    GroupedCommand,
+    option,
+    refuse_usage,
+    write_text,
+)
 from torch_scenarios.display import clean
 from torch_scenarios.errors import ScenarioError
 
@@ -45,6 +53,14 @@ MOST_RANKS = 8
     default=None,
     help="Write the stacks as text, for `scenario import` on another machine.",
 )
+@option(
+    REPORTS,
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    default=None,
+    help="Write verdict, ranks, stacks and findings as JSON; `-` is standard output.",
+)
 def hang(**options: Any) -> None:
     """Find the ranks of a job on this machine, and say which of them keeps the others waiting.
 
@@ -65,16 +81,20 @@ def hang(**options: Any) -> None:
         _write(options["file"], second or first)
     world = ranks[0].world_size
     head = f"{len(ranks)} of {world} ranks on this machine"
-    found = _read_dumps(ranks)
+    dumped = _read_dumps(ranks)
     moving = sorted(
         rank for rank in second if rank in first and first[rank].frames != second[rank].frames
     )
-    lines = _report(ranks, second, found, moving)
-    verdict = "FAILED" if lines[0] else "INCONCLUSIVE"
-    click.echo(f"{verdict:12} {head}")
-    for line in (*lines[1], *_notes(ranks, second, failures, moving)):
-        click.echo(clean(f"  {line}"))
-    sys.exit(FOUND if lines[0] else INCONCLUSIVE)
+    found = _findings(second, dumped, moving, _home(ranks))
+    verdict = "FAILED" if found else "INCONCLUSIVE"
+    notes = _notes(ranks, second, failures, moving)
+    if options["json_file"]:
+        content = _as_json(verdict, ranks, second, found, moving, notes)
+        write_text(options["json_file"], content)
+    for line in (f"{verdict:12} {head}", *_report(ranks, second, found), *notes):
+        if options["json_file"] != "-":
+            click.echo(clean(line))
+    sys.exit(FOUND if found else INCONCLUSIVE)
 
 
 def _of_one_job(found: Sequence[RunningRank], wanted: str) -> list[RunningRank]:
@@ -129,33 +149,77 @@ def _read_dumps(ranks: Sequence[RunningRank]) -> list[Finding]:
     return list(result.result.verdict.findings) if result.found else []
 
 
-def _report(
+def _findings(
+    stacks: Mapping[int, RankStack], dumped: Sequence[Finding], moving: Sequence[int], home: str
+) -> list[Finding]:
+    """Return what dumps and stacks show; of ranks that move, what a dump shows alone."""
+    from torch_scenarios.record.evidence.stack import find_in_stacks
+
+    found = [*dumped, *find_in_stacks(stacks, home)]
+    if moving and not dumped:
+        found = [each for each in found if not set(each.ranks) & set(moving)]
+    return found
+
+
+def _as_json(
+    verdict: str,
     ranks: Sequence[RunningRank],
     stacks: Mapping[int, RankStack],
-    dumped: Sequence[Finding],
+    found: Sequence[Finding],
     moving: Sequence[int],
-) -> tuple[bool, list[str]]:
-    """Return whether something is wrong, and where the ranks are with what that means."""
-    from torch_scenarios.record.evidence.process import kernel_word
-    from torch_scenarios.record.evidence.stack import find_in_stacks, position_lines
+    notes: Sequence[str],
+) -> str:
+    """Return what is seen of a job as JSON: a rank without a stack has none."""
+    whole = {
+        "status": verdict,
+        "job": ranks[0].job,
+        "world_size": ranks[0].world_size,
+        "ranks": [
+            {
+                "rank": each.rank,
+                "pid": each.pid,
+                "moves": each.rank in moving,
+                "stack": [f"{one.filename}:{one.line}" for one in stacks[each.rank].frames]
+                if each.rank in stacks
+                else None,
+            }
+            for each in ranks
+        ],
+        "findings": [
+            {
+                "code": each.kind,
+                "message": each.prose,
+                "because": list(each.because),
+                "ranks": list(each.ranks),
+                "fix": each.fix,
+            }
+            for each in found
+        ],
+        "notes": [each.strip().removeprefix("note: ") for each in notes],
+    }
+    return json.dumps(whole, indent=2) + "\n"
 
-    home = _home(ranks)
-    lines = position_lines(stacks, home)
+
+def _report(
+    ranks: Sequence[RunningRank], stacks: Mapping[int, RankStack], found: Sequence[Finding]
+) -> list[str]:
+    """Return where the ranks are, and what that means, in lines."""
+    from torch_scenarios.record.evidence.process import kernel_word
+    from torch_scenarios.record.evidence.stack import position_lines
+
+    lines = position_lines(stacks, _home(ranks))
     lines += [
         f"rank {each.rank}: process {each.pid} {kernel_word(each.pid)}"
         for each in ranks
         if each.rank not in stacks
     ][:MOST_RANKS]
-    found = [*dumped, *find_in_stacks(stacks, home)]
-    if moving and not dumped:
-        found = [each for each in found if not set(each.ranks) & set(moving)]
     for each in found:
         name = each.diagnosis or each.code
         lines.append(f"{name}: {each.prose}" if name != "outcome_differs" else each.prose)
         lines += [f"  {clause}" for clause in each.because]
         if each.fix:
             lines.append(f"  fix: {each.fix}")
-    return bool(found), lines
+    return [f"  {line}" for line in lines]
 
 
 def _home(ranks: Sequence[RunningRank]) -> str:
@@ -195,7 +259,7 @@ def _notes(
         )
     recorded = {each.record for each in ranks} - {""}
     notes += [f"it records itself: `scenario import {each}` says more" for each in recorded]
-    return [f"note: {each}" for each in notes]
+    return [f"  note: {each}" for each in notes]
 
 
 def _write(file: str, stacks: Mapping[int, RankStack]) -> None:

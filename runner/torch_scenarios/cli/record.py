@@ -524,11 +524,13 @@ def import_records(**options: Any) -> None:
     Exit codes: 0 nothing is wrong, 1 something is, 2 it is not a record, 3 it is not whole.
     """
     from torch_scenarios.record.analysis import (
+        add_why,
         find_script,
         judge_records,
         judge_start,
         wrong_start,
     )
+    from torch_scenarios.record.evidence.script import closed_scripts
     from torch_scenarios.record.format import (
         LaunchRecord,
         is_record,
@@ -558,6 +560,8 @@ def import_records(**options: Any) -> None:
             result = judge_start(records, path, wrong, script=script)
         else:
             result = judge_records(records, path, script=script, folder=home)
+            with closed_scripts():  # a record may be another person's (decision 0092)
+                result = add_why(result, records, home)
     except ScenarioError as error:
         refuse(error)
     from torch_scenarios.record.values.verdict import judge_folder, lines_of_values

@@ -20,6 +20,7 @@ from torch_scenarios.explain.problems import (
     STRUCTURE,
     USING,
 )
+from torch_scenarios.explain.records import RECORDS
 from torch_scenarios.explain.values import VALUES
 from torch_scenarios.explain.words import LIMITS as BOUNDS
 from torch_scenarios.explain.words import OUTCOMES, VERDICTS, WORDS
@@ -47,6 +48,7 @@ EXPLANATIONS: dict[str, Explanation] = {
         *WARNINGS,
         *DIAGNOSES,
         *VALUES,
+        *RECORDS,
         *BLESSING,
         *VERDICTS,
         *OUTCOMES,

@@ -140,7 +140,7 @@ def record(
     result = judge_records(
         records, path, script=script, observed=observed, folder=home, limits=limits
     )
-    result = _with_reasons(result, records, home)
+    result = add_why(result, records, home)
     if outside := _outside(ran, records):
         if result.result.verdict.status == "INCONCLUSIVE":
             result = _because(result, outside)
@@ -275,7 +275,7 @@ def _outside(ran: Ran, records: Mapping[int, RankRecord]) -> str:
     return "; ".join([*lines, why]) if lines else ""
 
 
-def _with_reasons(result: Judged, records: Mapping[int, RankRecord], home: str) -> Judged:
+def add_why(result: Judged, records: Mapping[int, RankRecord], home: str) -> Judged:
     """Return a result whose first finding says where the ranks part, and why."""
     verdict = result.result.verdict
     late = find_late_rank(records, home)

@@ -427,7 +427,8 @@ def _make_finding(
     found = ranks or tuple(sorted({each.rank for each in start.claims if each.rank >= 0}))
     return Finding(
         witness="program",
-        code="outcome_differs",
+        code="never_meets",
+        diagnosis="never_meets",
         prose=prose,
         notes=tuple(clauses),
         ranks=found,

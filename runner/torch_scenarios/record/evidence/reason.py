@@ -173,7 +173,7 @@ def _parting_of(finding: Finding, records: Mapping[int, RankRecord], folder: str
         return find_creation(records)
     if finding.diagnosis in CROSSED:
         return find_crossing(records, finding.ranks)
-    parting = find_parting(records)
+    parting = find_parting(records, finding.ranks)
     if finding.diagnosis == "missing_participant":
         return _find_crossing(records, folder) or parting
     if finding.diagnosis in DISAGREEING:
@@ -262,8 +262,12 @@ def origin_of(record: RankRecord, call: RecordedCall) -> ScriptPlace | None:
     )
 
 
-def find_parting(records: Mapping[int, RankRecord]) -> Parting | None:
-    """Return where ranks first part: from different lines, and no two ways to one operation."""
+def find_parting(records: Mapping[int, RankRecord], ranks: Sequence[int] = ()) -> Parting | None:
+    """Return where ranks first part: from different lines, and no two ways to one operation.
+
+    A group that has all of `ranks`, those of a finding, comes before others: who is not in it may
+    wait for one that is.
+    """
     found: list[tuple[int, Parting]] = []
     for group, members, calls in calls_by_group(records):
         longest = max(map(len, calls.values()))
@@ -276,7 +280,8 @@ def find_parting(records: Mapping[int, RankRecord]) -> Parting | None:
                 parting = Parting(group=group, at=at, calls=entered, missing=missing, before=before)
                 found.append((began, parting))
                 break
-    return min(found, key=lambda each: each[0])[1] if found else None
+    of_finding = [each for each in found if {*each[1].calls, *each[1].missing} >= {*ranks}]
+    return min(of_finding or found, key=lambda each: each[0])[1] if found else None
 
 
 def _time(record: RankRecord, call: RecordedCall) -> int:
@@ -416,6 +421,7 @@ def explain_parting(
             _condition(parted, always),
             _other_way(parted, always),
             _last_decided(parted, now),
+            _longest_turned(parted, always),
             _under_line(parted),
         ]
     else:
@@ -432,7 +438,8 @@ def explain_parting(
         return clauses, ""
     if not parting.group:  # what is to be changed is their order
         return [*clauses, reason[0]], ""
-    return [*clauses, reason[0]], (left or reason)[1]
+    is_end = left is not None and "destroy_process_group" in left[0].words
+    return [*clauses, reason[0]], reason[1] if is_end and reason[1] else (left or reason)[1]
 
 
 def _through(place: ScriptPlace) -> str:
@@ -540,6 +547,12 @@ def _condition(parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]) 
             for decision, name in around
             if any(tallies[decision][rank].yes or tallies[decision][rank].no for rank in others)
         ] or around
+        # a loop that others take too is no condition: they are a turn further on
+        fitting = [
+            (decision, name)
+            for decision, name in fitting
+            if decision.kind != "while" or not any(tallies[decision][rank].yes for rank in others)
+        ]
         if fitting:
             decision, name = fitting[-1]
             return _explain_decision(parted, decision, tallies[decision], ranks, name)
@@ -720,6 +733,20 @@ def _speaks(node: ast.stmt) -> bool:
     function = node.value.func
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
     return name in _SPEECH
+
+
+def _longest_turned(
+    parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]
+) -> Reason | None:
+    """Return the first loop that ranks take unequally often, where its script is not read."""
+    for decision, own in tallies.items():
+        if decision.kind in {"for", "while"} and script_at(decision.file) is None:
+            counts = {rank: each.yes for rank, each in own.items()}
+            place = parted.place(decision)
+            words = f"the loop `{decision.text}` ({place}) has more turns on some ranks: "
+            fix = f"give every rank as many turns of the loop at {place}."
+            return Clause(words + list_times(counts)), fix
+    return None
 
 
 #: a line that logs
@@ -1130,8 +1157,9 @@ def _late_finding(
     )
     return Finding(
         witness="program",
-        code="outcome_differs",
-        prose=f"timeout_too_short: rank {late} comes too late, and rank {early} gives up before",
+        code="timeout_too_short",
+        diagnosis="timeout_too_short",
+        prose=f"rank {late} comes too late, and rank {early} gives up before",
         notes=tuple(clauses),
         ranks=(early, late),
         name="outcome",

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 
@@ -139,9 +140,27 @@ class Script:
         return max(found, key=lambda each: each.lineno, default=None)
 
 
-@cache
+#: whether scripts may be opened: a record may be another person's, and names any file
+_MAY_OPEN: ContextVar[bool] = ContextVar("may_open", default=True)
+
+
+@contextmanager
+def closed_scripts() -> Iterator[None]:
+    """Let no script be opened: what is known of it is in the record alone."""
+    token = _MAY_OPEN.set(False)
+    try:
+        yield
+    finally:
+        _MAY_OPEN.reset(token)
+
+
 def script_at(file: str) -> Script | None:
-    """Return a script of the user's own; None where it cannot be read or is no Python."""
+    """Return a script of the user's own; None where it may not, or cannot, be read."""
+    return _parse(file) if _MAY_OPEN.get() else None
+
+
+@cache
+def _parse(file: str) -> Script | None:
     path = Path(file)
     try:
         if not path.is_file() or path.stat().st_size > MOST_SOURCE:
