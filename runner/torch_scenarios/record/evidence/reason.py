@@ -438,7 +438,7 @@ def explain_parting(
         return clauses, ""
     if not parting.group:  # what is to be changed is their order
         return [*clauses, reason[0]], ""
-    is_end = left is not None and "destroy_process_group" in left[0].words
+    is_end = any(not records[rank].left_at.frames for rank in parting.missing)
     return [*clauses, reason[0]], reason[1] if is_end and reason[1] else (left or reason)[1]
 
 
