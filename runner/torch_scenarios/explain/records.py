@@ -18,7 +18,7 @@ RECORDS: tuple[Explanation, ...] = (
     Explanation(
         code="timeout_too_short",
         sort="finding of a record",
-        what="A rank comes to an operation after the timeout of a rank that waits for it.",
+        what="One rank is late, and the timeout of another one strikes first.",
         why="The program is right, and slow on one rank: it loads data, compiles or writes a "
         "checkpoint while the others wait. The timeout of the group strikes first.",
         fix="give the group a longer `timeout=` (of `init_process_group` or `new_group`), or do "
