@@ -10,7 +10,9 @@ import pytest
 import torch
 import torch.distributed.rpc as torch_rpc
 
+from torch_scenarios.errors import UnsupportedError
 from torch_scenarios.worker.calls import Codec, FunctionFailedError
+from torch_scenarios.worker.world import _require_callable
 
 pytestmark = pytest.mark.torch
 
@@ -62,3 +64,17 @@ def test_bytes_of_a_stranger_become_no_object(message: bytes) -> None:
 def test_what_no_function_returns_is_refused() -> None:
     with pytest.raises(TypeError, match="cannot carry Opened"):
         codec().serialize(Opened())
+
+
+@pytest.mark.parametrize(
+    ("device", "here", "reason"),
+    [("cuda", "4", "tensors of the CPU alone"), ("cpu", "2", "2 of its 4 ranks are on this one")],
+)
+def test_functions_are_called_on_one_machine_and_its_cpu(
+    monkeypatch: pytest.MonkeyPatch, device: str, here: str, reason: str
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", here)
+    with pytest.raises(UnsupportedError, match=reason):
+        _require_callable(torch.device(device), 4)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    _require_callable(torch.device("cpu"), 4)

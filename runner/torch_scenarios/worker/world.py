@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import sys
 import threading
@@ -129,6 +130,20 @@ ERRORS = {
 }
 
 
+def _require_callable(device: Any, ranks: int) -> None:
+    """Raise UnsupportedError where ranks cannot call functions of each other: torch's RPC here."""
+    if device.type != "cpu":
+        message = "functions are called on tensors of the CPU alone: run it on gloo"
+        raise UnsupportedError(message)
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", ranks))
+    if here < ranks:
+        message = (
+            f"functions are called on one machine alone, and {here} of its {ranks} ranks are on "
+            "this one"
+        )
+        raise UnsupportedError(message)
+
+
 class World:
     """The process groups of one scenario, by the names that an author uses."""
 
@@ -176,9 +191,7 @@ class World:
         self._keep(WORLD, dist.group.WORLD)
         self._tell_ranks(dist.group.WORLD)
         if calls_functions(self.plan):
-            if self.device.type != "cpu":
-                message = "functions are called on tensors of the CPU alone: run it on gloo"
-                raise UnsupportedError(message)
+            _require_callable(self.device, self.plan.world_size)
             self.calls = Service(self.torch, self.plan, self.rank, store)
             self.calls.start()
 
