@@ -12,7 +12,7 @@ import torch.distributed.rpc as torch_rpc
 
 from torch_scenarios.errors import UnsupportedError
 from torch_scenarios.worker.calls import Codec, FunctionFailedError
-from torch_scenarios.worker.world import _require_callable
+from torch_scenarios.worker.world import require_callable
 
 pytestmark = pytest.mark.torch
 
@@ -75,6 +75,6 @@ def test_functions_are_called_on_one_machine_and_its_cpu(
 ) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", here)
     with pytest.raises(UnsupportedError, match=reason):
-        _require_callable(torch.device(device), 4)
+        require_callable(torch.device(device), 4)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    _require_callable(torch.device("cpu"), 4)
+    require_callable(torch.device("cpu"), 4)

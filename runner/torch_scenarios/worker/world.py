@@ -130,7 +130,7 @@ ERRORS = {
 }
 
 
-def _require_callable(device: Any, ranks: int) -> None:
+def require_callable(device: Any, ranks: int) -> None:
     """Raise UnsupportedError where ranks cannot call functions of each other: torch's RPC here."""
     if device.type != "cpu":
         message = "functions are called on tensors of the CPU alone: run it on gloo"
@@ -191,7 +191,7 @@ class World:
         self._keep(WORLD, dist.group.WORLD)
         self._tell_ranks(dist.group.WORLD)
         if calls_functions(self.plan):
-            _require_callable(self.device, self.plan.world_size)
+            require_callable(self.device, self.plan.world_size)
             self.calls = Service(self.torch, self.plan, self.rank, store)
             self.calls.start()
 
