@@ -100,17 +100,31 @@ class SourceView {
   }
 }
 
+/** Return the line of the dash before the step whose call is in a line: `- name: ...` above it. */
+function beginning(lines, call) {
+  if (!lines[call - 1]) return call;
+  const lead = (number) => /^(\s*-\s+)*\s*/.exec(lines[number - 1])[0];
+  const column = lead(call).length;
+  for (let number = call; number > 0; number -= 1) {
+    if (!lines[number - 1].trim()) continue;
+    if (lead(number).length < column) break;
+    if (lead(number).length === column && lead(number).includes("-")) return number;
+  }
+  return call;
+}
+
 /** Return for every line (from 1) the line at which its step starts: the deepest that holds it. */
 function owners(lines, starts) {
   const found = [];
   const open = [];
+  const begins = new Map([...starts].map((call) => [beginning(lines, call), call]));
   let last = 0;
   lines.forEach((text, at) => {
     const number = at + 1;
     const indent = text.search(/\S/);
     if (indent < 0) return; // a blank line belongs to what surrounds it
-    while (open.length && indent <= open.at(-1).indent && number !== open.at(-1).line) open.pop();
-    if (starts.has(number)) open.push({ line: number, indent });
+    while (open.length && indent <= open.at(-1).indent && number !== open.at(-1).begin) open.pop();
+    if (begins.has(number)) open.push({ line: begins.get(number), begin: number, indent });
     if (open.length) {
       found[number] = open.at(-1).line;
       if (last && found[last] === found[number]) found.fill(found[number], last, number);
