@@ -44,6 +44,7 @@ COMMANDS = {
         "certify",
         "Run the corpus on a backend of your own; say which levels it passes.",
     ),
+    "plan": ("plan", "plan", "Search ways to train a model on so many GPUs; weigh each."),
     "bench": ("cost", "bench", "Measure how long programs take here; compare with before."),
     "topology": (
         "cost",

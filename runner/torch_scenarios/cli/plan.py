@@ -1,0 +1,95 @@
+"""`scenario plan`: ways to train a model on so many GPUs, each a program that is weighed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from torch_scenarios.cli.options import GroupedCommand, option, refuse, write_text
+from torch_scenarios.display import clean
+from torch_scenarios.errors import LaunchError, ScenarioError
+
+WHAT, REPORTS = "What is planned", "Reports"
+
+
+@click.command("plan", cls=GroupedCommand)
+@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@option(
+    WHAT,
+    "--topology",
+    "machine",
+    metavar="NAME|FILE",
+    required=True,
+    help="The machine; `scenario topology list` names some. It needs a `gpu`.",
+)
+@option(
+    WHAT, "--gpus", type=click.IntRange(1, 1 << 16), required=True, help="How many GPUs there are."
+)
+@option(
+    WHAT,
+    "--most",
+    type=click.IntRange(1, 64),
+    default=6,
+    show_default=True,
+    help="How many ways are proved and weighed, of those that compute least.",
+)
+@option(
+    REPORTS,
+    "-o",
+    "--output",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("plan"),
+    show_default=True,
+    help="The folder of the scenarios.",
+)
+@option(
+    REPORTS,
+    "--json",
+    "json_file",
+    type=click.Path(),
+    metavar="FILE",
+    help="Write the plan as JSON; `-` is standard output.",
+)
+def plan(**options: Any) -> None:
+    """Search ways to train a model: stages, replicas, shards, tensor groups, microbatches.
+
+    MODEL is a YAML file with layers, hidden, inner, heads, kv_heads, vocabulary, sequence and
+    batch (sequences of all ranks together). Each way that is shown is a scenario with real sizes,
+    which `scenario cost` weighs in full.
+
+    Exit codes: 0 a way fits, 1 none does, 2 the model or the machine cannot be read.
+    """
+    from torch_scenarios.cost.candidates import read_decoder
+    from torch_scenarios.cost.topology import topology
+    from torch_scenarios.pipeline.plan import plan as find_ways
+    from torch_scenarios.pipeline.plan import plan_lines
+
+    try:
+        model = read_decoder(options["model"])
+        machine = topology(options["machine"])
+        found = find_ways(model, machine, options["gpus"], options["folder"], options["most"])
+    except ScenarioError as error:
+        refuse(error)
+    except LaunchError as error:
+        click.echo(clean(str(error)), err=True)
+        sys.exit(3)
+    if options["json_file"] is not None:
+        content = {
+            "format": "scenario-plan",
+            "version": 1,
+            "topology": machine.name,
+            "gpus": options["gpus"],
+            "ways": found.looked_at,
+            "too_large": found.too_large,
+            "steps": [step.json(model) for step in found.steps],
+        }
+        write_text(options["json_file"], json.dumps(content, indent=2) + "\n")
+    if options["json_file"] != "-":
+        for line in plan_lines(model, found):
+            click.echo(clean(line))
+    sys.exit(0 if any(step.fits for step in found.steps) else 1)

@@ -1,0 +1,178 @@
+"""A model, a machine, a number of GPUs -> ways to train, each a program that is weighed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from torch_scenarios.cost.candidates import (
+    Candidate,
+    Decoder,
+    candidates,
+    load,
+    program,
+    shortest_us,
+)
+from torch_scenarios.cost.forecast import Forecast, forecast
+from torch_scenarios.cost.topology import Gpu, Topology
+from torch_scenarios.errors import LaunchError, Problem, ScenarioError
+from torch_scenarios.language.document import load_content
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.model.scenario import steps_of
+from torch_scenarios.operations.compute import Compute
+from torch_scenarios.pipeline.attempts import weigh
+
+
+class PlannedStep(Struct, frozen=True, kw_only=True):
+    """A candidate, its file, and what its step costs."""
+
+    way: Candidate
+    path: Path
+    held: float
+    fits: bool
+    forecast: Forecast
+    bottleneck: str
+
+    def json(self, model: Decoder) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        tokens = model.batch * model.sequence / self.way.ranks
+        return {
+            "file": str(self.path),
+            "stages": self.way.stages,
+            "replicas": self.way.replicas,
+            "shards": self.way.shards,
+            "tensor": self.way.tensor,
+            "microbatch": self.way.micro,
+            "microbatches": self.way.turns,
+            "blocks_in_a_call": self.way.together,
+            "recompute": self.way.recompute,
+            "held_bytes": self.held,
+            "fits": self.fits,
+            "time_us": self.forecast.time,
+            "interval_us": [self.forecast.low, self.forecast.high],
+            "exposed_us": self.forecast.exposure,
+            "tokens_per_s_per_gpu": tokens / (self.forecast.time / 1e6),
+            "bottleneck": self.bottleneck,
+        }
+
+
+class TrainingPlan(Struct, frozen=True, kw_only=True):
+    """The candidates that were weighed, the quickest first, and how many there are of what sort."""
+
+    steps: tuple[PlannedStep, ...]
+    looked_at: int
+    too_large: int
+
+
+def plan(model: Decoder, machine: Topology, ranks: int, folder: Path, most: int) -> TrainingPlan:
+    """Weigh the `most` candidates that take least without communication, of those that fit.
+
+    Where none fits, the one that holds least is weighed. Raises ScenarioError where the machine has
+    no GPU, or nothing divides the model and its batch; LaunchError where a file cannot be written.
+    """
+    gpu = machine.gpu
+    if gpu is None or not machine.memory:
+        message = f"topology {machine.name} has no `gpu`, or no `memory`: no step is planned on it"
+        hint = "`scenario topology show h100-8x400g` has both"
+        raise ScenarioError([Problem(code="bad_topology", message=message, hint=hint)])
+    ways = list(candidates(model, machine, ranks))
+    if not ways:
+        message = f"nothing divides the model and its batch of {model.batch} by {ranks} GPUs"
+        hint = "take a `batch` that the number of GPUs divides, or fewer GPUs"
+        raise ScenarioError([Problem(code="bad_model", message=message, hint=hint)])
+    fitting = [way for way in ways if load(model, way, gpu).held <= machine.memory]
+    chosen = sorted(fitting, key=lambda way: shortest_us(model, way, gpu))[:most]
+    if not chosen:
+        chosen = [min(ways, key=lambda way: load(model, way, gpu).held)]
+    found = [_weigh(model, way, machine, gpu, folder) for way in chosen]
+    return TrainingPlan(
+        steps=tuple(sorted(found, key=lambda step: step.forecast.time)),
+        looked_at=len(ways),
+        too_large=len(ways) - len(fitting),
+    )
+
+
+def _weigh(
+    model: Decoder, way: Candidate, machine: Topology, gpu: Gpu, folder: Path
+) -> PlannedStep:
+    """Write the program of a candidate, prove it, and weigh it."""
+    text = program(model, way, gpu)
+    path = folder / f"{way.name}.yaml"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        message = f"{path} cannot be written: {error.strerror or error}"
+        raise LaunchError(message) from error
+    limits = replace(DEFAULT, max_ranks=max(DEFAULT.max_ranks, way.ranks))
+    (scenario,) = load_content(path, text.encode(), limits=limits)
+    analysis = weigh(scenario, limits)
+    predicted = analysis.predicted
+    assert analysis.verdict.status == "PASSED", analysis.verdict  # what is written is right
+    assert predicted is not None
+    assert predicted.traffic is not None
+    assert analysis.footprint is not None
+    found = forecast(predicted.traffic, machine)
+    held = analysis.footprint.bytes_held
+    return PlannedStep(
+        way=way,
+        path=path,
+        held=held,
+        fits=held <= machine.memory,
+        forecast=found,
+        bottleneck=_bottleneck(found, _names(steps_of(scenario.steps))),
+    )
+
+
+def _names(steps: Any) -> dict[int, str]:
+    return {each.index: getattr(each.operation, "name", None) or "step" for each in steps}
+
+
+def _bottleneck(found: Forecast, names: dict[int, str]) -> str:
+    """Return what the critical path is in longest, all steps of an operation together."""
+    shares: dict[str, float] = {}
+    for part in found.steps:
+        name = names.get(int(part.part), "step")
+        shares[name] = shares.get(name, 0.0) + part.on_path
+    name = max(shares, key=lambda each: shares[each])
+    others = {key: value for key, value in shares.items() if key != Compute.name}
+    words = f"{name} {shares[name] / found.time:.0%}"
+    if name == Compute.name and others:
+        second = max(others, key=lambda each: others[each])
+        words += f", {second} {others[second] / found.time:.0%}"
+    return words
+
+
+def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
+    """Return a plan as a table."""
+    from torch_scenarios.cost.forecast import microseconds
+
+    rows = [("", "step", "tokens/s/GPU", "exposed", "memory", "", "bottleneck", "file")]
+    for step in found.steps:
+        shown = step.json(model)
+        rows.append(
+            (
+                "FITS" if step.fits else "TOO LARGE",
+                microseconds(step.forecast.time),
+                f"{shown['tokens_per_s_per_gpu']:.0f}",
+                f"{step.forecast.exposure / step.forecast.time:.0%}",
+                f"{step.held / 2**30:.1f} GiB",
+                "recompute" if step.way.recompute else "",
+                step.bottleneck,
+                str(step.path),
+            )
+        )
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    summary = (
+        f"{found.looked_at} ways divide the model, {found.too_large} of them do not fit; "
+        f"{len(found.steps)} were proved and weighed"
+    )
+    return [*lines, summary]

@@ -1,0 +1,141 @@
+"""`scenario plan`: ways to train a model, each a program that is right, weighed as `cost` does."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+from torch_scenarios.cli import cli
+from torch_scenarios.cost.candidates import Candidate, Decoder, candidates, load, program
+from torch_scenarios.cost.topology import Gpu, topology
+from torch_scenarios.language.document import load_content
+from torch_scenarios.pipeline.attempts import analyse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MACHINE = "h100-8x400g"
+TINY = Decoder(
+    layers=4, hidden=8, inner=16, heads=2, kv_heads=2, vocabulary=32, sequence=4, batch=16
+)
+SMALL = """\
+layers: 8
+hidden: 4096
+inner: 14336
+heads: 32
+kv_heads: 8
+vocabulary: 32000
+sequence: 4096
+batch: 64
+"""
+
+
+def gpu() -> Gpu:
+    found = topology(MACHINE).gpu
+    assert found is not None
+    return found
+
+
+def way(**sizes: Any) -> Candidate:
+    plain = {"stages": 1, "replicas": 1, "shards": 1, "tensor": 1, "micro": 1, "turns": 2}
+    return Candidate(**{**plain, "together": 1, "recompute": False, **sizes})
+
+
+WAYS = [
+    way(shards=4),
+    way(shards=2, replicas=2),
+    way(shards=2, tensor=2, recompute=True),
+    way(shards=4, together=2),
+    way(stages=2, shards=2, turns=4),
+    way(stages=4, turns=4),
+    way(stages=2, shards=2, tensor=2, turns=3, recompute=True),
+]
+
+
+@pytest.mark.parametrize("asked", WAYS, ids=lambda each: each.name)
+def test_each_way_is_a_program_that_is_right_with_its_values(
+    asked: Candidate, tmp_path: Path
+) -> None:
+    text = program(TINY, asked, gpu())
+    (scenario,) = load_content(tmp_path / "way.yaml", text.encode())
+    found = analyse(scenario)
+    assert found.verdict.status == "PASSED", found.verdict
+    # of two stages none recovers in the middle
+    assert {each.code for each in found.verdict.warnings} <= {"step_without_ranks"}
+
+
+def test_a_stage_computes_what_its_blocks_take_and_a_pipeline_is_idle_for_the_rest() -> None:
+    tight = way(stages=4, turns=8)
+    own = load(TINY, tight, gpu())
+    whole = load(TINY, way(turns=8), gpu())
+    assert own.block == whole.block
+    assert own.state < whole.state
+
+
+def test_shards_hold_their_part_and_recomputation_keeps_less() -> None:
+    one, eight = (load(TINY, way(shards=size), gpu()) for size in (1, 8))
+    assert eight.state == pytest.approx(one.state / 8)
+    again = load(TINY, way(recompute=True), gpu())
+    assert again.activations < one.activations
+    assert again.backwards == pytest.approx(1.5 * one.backwards)
+
+
+def test_ways_take_all_ranks_and_divide_the_batch() -> None:
+    found = list(candidates(TINY, topology(MACHINE), 8))
+    assert found
+    assert all(each.ranks == 8 for each in found)
+    batch = {each.shards * each.replicas * each.micro * each.turns for each in found}
+    assert batch == {TINY.batch}
+
+
+def test_the_table_has_what_cost_says_of_each_file(tmp_path: Path) -> None:
+    model = tmp_path / "model.yaml"
+    model.write_text(SMALL, encoding="utf-8")
+    asked = ("--topology", MACHINE, "--gpus", "16", "--most", "2", "-o", str(tmp_path / "ways"))
+    shown = CliRunner().invoke(cli, ["plan", str(model), *asked, "--json", "-"])
+    assert shown.exit_code == 0, shown.output
+    found = json.loads(shown.stdout)
+    times = [step["time_us"] for step in found["steps"]]
+    assert len(times) == 2
+    assert times == sorted(times)
+    for step in found["steps"]:
+        assert step["fits"]
+        again = CliRunner().invoke(
+            cli, ["cost", step["file"], "--topology", MACHINE, "--json", "-"]
+        )
+        (weighed,) = json.loads(again.stdout)["cases"]
+        assert weighed["time_us"] == pytest.approx(step["time_us"])
+        assert weighed["held_bytes"] == step["held_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("layers: 2\n", "a model states `hidden`"),
+        (SMALL.replace("layers: 8", "layers: none"), "`layers` of a model is a whole number"),
+        (SMALL + "colour: 3\n", "a model has no `colour`"),
+        ("- 3\n", "a model is a mapping"),
+        (
+            SMALL.replace("batch: 64", "batch: 63").replace("s: 8\n", "s: 7\n"),
+            "nothing divides the model and its batch of 63",
+        ),
+    ],
+)
+def test_a_model_that_cannot_be_read_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    model = tmp_path / "model.yaml"
+    model.write_text(text, encoding="utf-8")
+    asked = ("--topology", MACHINE, "--gpus", "16", "-o", str(tmp_path / "ways"))
+    shown = CliRunner().invoke(cli, ["plan", str(model), *asked])
+    assert shown.exit_code == 2
+    assert message in shown.output
+
+
+def test_a_machine_without_a_gpu_is_refused(tmp_path: Path) -> None:
+    model = tmp_path / "model.yaml"
+    model.write_text(SMALL, encoding="utf-8")
+    shown = CliRunner().invoke(cli, ["plan", str(model), "--topology", "flat", "--gpus", "16"])
+    assert shown.exit_code == 2
+    assert "topology flat has no `gpu`" in shown.output
