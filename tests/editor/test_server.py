@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,12 @@ async def talk(file: Path, text: str, ask: Any) -> Any:
         await client.stop()
 
 
+def run(talk: Coroutine[Any, Any, Any]) -> Any:
+    """Run a client in a thread: that of the tests may have a loop, which a browser left."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, talk).result()
+
+
 def test_a_client_is_answered(tmp_path: Path) -> None:
     async def ask(client: LanguageClient, document: lsp.TextDocumentIdentifier) -> dict[str, Any]:
         everything = lsp.Range(start=lsp.Position(6, 0), end=lsp.Position(6, 40))
@@ -81,7 +89,7 @@ def test_a_client_is_answered(tmp_path: Path) -> None:
             ),
         }
 
-    diagnostics, answer = asyncio.run(talk(tmp_path / "sum.yaml", TEXT, ask))
+    diagnostics, answer = run(talk(tmp_path / "sum.yaml", TEXT, ask))
     (wrong,) = diagnostics
     assert (wrong.code, wrong.range.start, wrong.range.end) == (
         "unknown_op",
@@ -121,7 +129,7 @@ def test_values_ranks_and_names_of_a_right_text(tmp_path: Path) -> None:
             ),
         }
 
-    diagnostics, answer = asyncio.run(talk(tmp_path / "sum.yaml", right, ask))
+    diagnostics, answer = run(talk(tmp_path / "sum.yaml", right, ask))
     assert not diagnostics
     # ranks 0 and 2 have 1 + 3 each, then all four are summed: 4 + 2 + 4 + 4
     assert "rank 0: x = [14, 14]" in answer["value"].contents.value

@@ -104,7 +104,6 @@ def call(operation: str, ins: Sequence[Any], outs: Sequence[Any], **more: object
         ([call("allreduce_", [], [])], "allreduce_ has no tensor"),
         ([call("allgather_into_tensor_coalesced_", [TENSOR] * 2, [TENSOR])], "2 tensors in"),
         ([call("send", [TENSOR], [], peer=-1, tag=0)], "-1 is not a count"),
-        ([call("broadcast_", [TENSOR], [], root=7)], "not a line of a record"),
         ([call("send", [TENSOR], [], peer=1, tag=10**40)], "is not a count"),
         ([call("recv_any_source_", [], [TENSOR], tag=0), ["p", 0, 55]], "line 5"),
         ([["g", 1, "", [0, 99], "", ""]], "rank 99 is in a group"),
@@ -125,6 +124,14 @@ def test_what_no_program_does_is_refused(tmp_path: Path, lines: list[Any], words
     assert said.exit_code == 2, said.output
     assert "error[bad_record]" in said.output
     assert words in " ".join(said.output.split())
+
+
+def test_a_root_beyond_the_group_is_what_a_program_can_pass(tmp_path: Path) -> None:
+    for rank in range(2):
+        of_rank(tmp_path, rank, PLACE, GROUP, call("broadcast_", [TENSOR], [], root=7))
+    said = imported(tmp_path)
+    assert said.exit_code == 1, said.output
+    assert "invalid_argument: torch refuses this call" in said.output
 
 
 def test_a_header_without_a_rank_is_refused(tmp_path: Path) -> None:

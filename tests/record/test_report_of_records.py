@@ -113,8 +113,10 @@ def test_calls_of_different_lines_that_meet_are_one_finding_out_of_step(tmp_path
     folder = recorded(tmp_path / "a", stays, (ALL_REDUCE, ELSEWHERE), stays)
     lines = said_of(folder)
     what = "the ranks are out of step: calls of different lines meet in one operation"
-    assert [line.partition(" (")[0] for line in lines[1:6]] == [
+    parts = "rank 1 comes from train.py:18; ranks 0 and 2 come from train.py:12"
+    assert [line.partition(" (")[0] for line in lines[1:7]] == [
         f"  dtype_mismatch: {what}",
+        f"    the ranks part at operation 2: {parts}",
         "    the members of world enter `all_reduce` from other lines",
         "    rank 1 passes int64, [1]",
         "    ranks 0, 2 pass float32, [4]",

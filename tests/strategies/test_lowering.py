@@ -128,7 +128,7 @@ def scaled(result: Any) -> Any:
 FAULTS: dict[str, tuple[Any, str, Callable[[Any], Any], str]] = {
     "the mean of DDP is a sum": (
         data_parallel,
-        "summed",
+        "sum_over",
         lambda _: _doubled,
         "ddp_accumulates",
     ),
@@ -146,13 +146,13 @@ FAULTS: dict[str, tuple[Any, str, Callable[[Any], Any], str]] = {
     ),
     "rows are dealt out from the last rank on": (
         fully_shard,
-        "sliced",
+        "slice_part",
         lambda old: lambda value, sizes, at, axis=0: old(value, sizes, len(sizes) - 1 - at, axis),
         "fully_shard_calls",
     ),
     "features are cut in the wrong order": (
         tensor_parallel,
-        "sliced",
+        "slice_part",
         lambda old: (
             lambda value, sizes, at, axis=0: (
                 old(value, sizes, len(sizes) - 1 - at, axis)

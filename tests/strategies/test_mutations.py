@@ -184,7 +184,7 @@ UNTOLD = {
     "build": "torch's side",
     "apply": "torch's side",
     "register": "torch's side",
-    "collected": "torch's side",
+    "collect": "torch's side",
     "_schedule": "torch's side",
     "misfit": "reading",
     "_style": "reading",
@@ -192,17 +192,18 @@ UNTOLD = {
     "not_below_zero": "reading",
     "output_shape": "shapes are checked where a file is read",
     "last": "shapes are checked where a file is read",
-    "refused": "refusals have scenarios of their own",
-    "_refused_of_several": "refusals have scenarios of their own",
+    "explain_refusal": "refusals have scenarios of their own",
+    "refuse": "refusals have scenarios of their own",
+    "_explain_refusal_of_several": "refusals have scenarios of their own",
     "_unclippable": "refusals have scenarios of their own",
     "_is_distributed": "refusals have scenarios of their own",
     "_attends": "refusals have scenarios of their own",
-    "built": "torch's side",
+    "build_style": "torch's side",
     "lies": "reading",
     "begin": "weights are the same on all ranks at first",
-    "_reduced": "dtypes have a scenario of their own",
+    "_reduce": "dtypes have a scenario of their own",
     "fit": "refusals have scenarios of their own",
-    "summed_to": "no model of the sample broadcasts its target",
+    "sum_to": "no model of the sample broadcasts its target",
     "construction": "construction is not judged",
     "state_bytes": "held against torch by test_modules",
     "call": "torch's side",
@@ -214,23 +215,24 @@ UNTOLD = {
     "without": "ranks that pass a layer by have scenarios of their own",
     "coarse": "what a coarse dtype may be off by is more than what its casts are",
     "_coarse": "what a coarse dtype may be off by is more than what its casts are",
-    "reduced": "what a coarse dtype may be off by is more than what its casts are",
-    "typed": "integers stay what they are",
-    "_typed": "integers stay what they are",
-    "doubled": "integers stay what they are",
+    "reduce_dtype": "what a coarse dtype may be off by is more than what its casts are",
+    "reduce_parts": "what a coarse dtype may be off by is more than what its casts are",
+    "narrow_floats": "integers stay what they are",
+    "_convert": "integers stay what they are",
+    "widen_floats": "integers stay what they are",
     "broken": "which release has what is a fact of torch",
     "unfit": "refusals have scenarios of their own",
     "tolerance": "held to its numbers by test_tolerance",
     "reach": "held to its numbers by test_tolerance",
-    "_decayed_off": "held to its numbers by test_tolerance",
+    "_decay_off": "held to its numbers by test_tolerance",
     "longest": "held to its numbers by test_tolerance",
     "absolute": "held to its numbers by test_tolerance",
     "bound_of": "held to its numbers by test_tolerance",
-    "weighed": "held to its numbers by test_tolerance",
+    "weigh": "held to its numbers by test_tolerance",
     "terms": "held to its numbers by test_tolerance",
     "terms_of_normalised": "held to its numbers by test_tolerance",
     "_of_reached": "what cancels has tests of its own: test_cancellation",
-    "_followed": "what cancels has tests of its own: test_cancellation",
+    "_follow": "what cancels has tests of its own: test_cancellation",
     "_note": "what cancels has tests of its own: test_cancellation",
     "_turns": "any signs tell what follows",
     "apart": "held to its numbers by test_tolerance",
@@ -239,7 +241,7 @@ UNTOLD = {
     "shake": "any signs shake the weights",
     "_move_weights": "a few last bits more tell as well what follows: test_wrong_models",
     "_move_gradients": "a few last bits more tell as well what follows: test_wrong_models",
-    "wanted": "reading",
+    "list_required": "reading",
     "unequal": "held to its numbers by test_tolerance",
     "factor": "held to its numbers by test_tolerance",
 }
@@ -276,8 +278,8 @@ UNSEEN: dict[ModuleType, dict[str, str]] = {
         " missing: test_lowering::test_orders_of_several_stages_are_those_that_torch_runs",
     },
     base: {
-        "loaded: saved.processes[0] -> saved.processes[1]": "processes have as many weights",
-        "_kept_of_batches: value.dtype.kind == 'f' -> value.dtype.kind != 'f'": "buffers of the"
+        "load: saved.processes[0] -> saved.processes[1]": "processes have as many weights",
+        "_read_buffers: value.dtype.kind == 'f' -> value.dtype.kind != 'f'": "buffers of the"
         " sample are as close as their dtype allows by itself",
         "of: pieces[0] -> pieces[1]": "ranks of a model share one process:"
         " test_checkpoints::test_parts_of_ranks_are_joined_where_they_lie",
@@ -291,9 +293,9 @@ UNSEEN: dict[ModuleType, dict[str, str]] = {
         " be off: test_cancellation::test_no_seed_makes_a_fault_of_a_bias",
         "_step: exact.sizes[name] == 0 -> exact.sizes[name] != 0": "how far a value may be off:"
         " test_cancellation::test_a_unit_that_is_dead_is_known_exactly",
-        "_remembered: key[0] -> key[1]": "how far a value may be off:"
+        "_recall: key[0] -> key[1]": "how far a value may be off:"
         " test_mixed_precision::test_a_factor_is_found",
-        "_remembered: key[0] == 'grad' -> key[0] != 'grad'": "how far a value may be off:"
+        "_recall: key[0] == 'grad' -> key[0] != 'grad'": "how far a value may be off:"
         " test_mixed_precision::test_a_factor_is_found",
         "computed: each.computed != 'float32' -> each.computed == 'float32'": "how far a value may"
         " be off: test_mixed_precision::test_roundings_of_a_coarse_dtype_are_no_fault",
@@ -315,14 +317,16 @@ UNSEEN: dict[ModuleType, dict[str, str]] = {
         " bring a value: test_low_rank::test_a_gradient_that_travels_whole_is_off_by_its_sum",
         "bound: given[0] -> given[1]": "gradients of all ranks have the same shapes",
         "bound: memories[0] -> memories[1]": "all ranks carry the same Q",
-        "_witnessed: key[2] - 1 -> key[2] + 1": "how far rounding may bring a value:"
+        "_witness: key[2] - 1 -> key[2] + 1": "how far rounding may bring a value:"
         " test_training::test_low_rank_gradients_are_off_by_rounding_alone",
         "_one: at + 1 -> at - 1": "the last bits of a number:"
         " test_training::test_random_numbers_are_those_of_torch",
     },
     placement: {
-        "_scattered: parts[0] -> parts[1]": "parts are padded to one shape",
-        "decoded: 2 * count -> 2 / count": "of one dimension it is the same, of two it is no slice:"
+        "_scatter: parts[0] -> parts[1]": "parts are padded to one shape",
+        "decode: 1 + 2 * count -> 1 - 2 * count": "of one dimension it is the same, of two it is no"
+        " slice: test_local_views",
+        "decode: 2 * count -> 2 / count": "of one dimension it is the same, of two it is no slice:"
         " test_local_views",
     },
 }

@@ -34,7 +34,7 @@ FILES = (
     "groups/groups_even",
     "async/work_and_wait",
     "objects/all_gather_object",
-    "p2p/both_send_first",
+    "wrong/missing_participant/one_round_less",
 )
 
 

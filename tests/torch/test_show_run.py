@@ -32,7 +32,7 @@ def output(*arguments: str) -> str:
 def test_a_hang_is_drawn_as_gloo_showed_it() -> None:
     text = output("show", "--run", str(CORPUS / "p2p/both_send_first.yaml"))
     assert "both_send_first  observed on gloo: deadlock" in text
-    assert "  13  ✗╌╌╌╌╌╌╌╌▷?  send to 1  waits for rank 1 to receive" in text
+    assert "  14  ✗╌╌╌╌╌╌╌╌▷?  send to 1  waits for rank 1 to receive" in text
     assert "\nPASSED " in text
 
 

@@ -82,7 +82,9 @@ class World(SimpleNamespace):
         torch = ModuleType("torch")
         torch.Tensor = type("Tensor", (), {})  # type: ignore[attr-defined]
         here = SimpleNamespace(type="cpu")
-        super().__init__(torch=torch, dist=Dist(), device=here, plan=planned, rank=0, made={})
+        super().__init__(
+            torch=torch, dist=Dist(), device=here, plan=planned, rank=0, made={}, calls=None
+        )
 
     def handle(self, name: str) -> object:
         """Return something to tell groups apart by."""
@@ -97,6 +99,10 @@ class World(SimpleNamespace):
 
     def mend(self, _error: BaseException) -> None:
         """Have nothing to take back."""
+
+    def letting(self, call: Any) -> Any:
+        """Make a call; no function of another rank runs meanwhile."""
+        return call()
 
     def group_rank(self, _name: str) -> int:
         """Be the first everywhere."""

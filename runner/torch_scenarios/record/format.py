@@ -804,7 +804,7 @@ class _Reader:
             "inputs": ins,
             "outputs": outs,
             "op": None if op is None else str(op),
-            "root": _member(ranks, more.get("root")),
+            "root": _root(ranks, more.get("root")),
             "peer": _member(ranks, more.get("peer")),
             "tag": _number(more.get("tag", 0)),
             "splits": (
@@ -1073,9 +1073,16 @@ def _number(number: object) -> int:
 
 
 def _member(ranks: tuple[int, ...], at: object) -> int | None:
-    """Return the rank at a place of a group; None for no place, and for one that it has not."""
-    place = -1 if at is None else _whole(at)
-    return ranks[place] if 0 <= place < len(ranks) else None
+    """Return the rank at a place of a group; None for no place. Raises IndexError beyond it."""
+    return None if at is None else ranks[_whole(at)]
+
+
+def _root(ranks: tuple[int, ...], at: object) -> int | None:
+    """Return the rank of a root; None for no place, and for one beyond the group: torch refuses it.
+
+    The recorder sees what a program passes before the backend does.
+    """
+    return ranks[_whole(at)] if at is not None and _whole(at) < len(ranks) else None
 
 
 def _require_tensors(

@@ -148,7 +148,7 @@ class DeviceEvent:
 
 def cuda_runtime(torch: ModuleType) -> ctypes.CDLL | None:
     """Return the CUDA runtime that torch has loaded; None where there is none that is shared."""
-    version = getattr(torch.version, "cuda", None)
+    version = getattr(getattr(torch, "version", None), "cuda", None)
     if version is None:
         return None
     name = f"libcudart.so.{version.partition('.')[0]}"
