@@ -119,19 +119,19 @@ def test_nothing_of_torchs_may_end_a_worker_before_it_was_judged() -> None:
 
 def test_what_decides_a_verdict_is_ours_whatever_the_shell_says() -> None:
     around = {"TORCH_NCCL_BLOCKING_WAIT": "1", "NCCL_RUNTIME_CONNECT": "1", "PATH": "/bin"}
-    found = nccl.environment(around)
+    found = nccl.make_environment(around)
     assert found["TORCH_NCCL_BLOCKING_WAIT"] == "0"
     assert found["NCCL_RUNTIME_CONNECT"] == "1"  # a choice of the user's that only moves a hang
     assert found["TORCH_NCCL_USE_COMM_NONBLOCKING"] == "0"
     assert found["PATH"] == "/bin"
-    assert nccl.environment(found) == found
+    assert nccl.make_environment(found) == found
 
 
 def test_results_have_what_the_shell_says_to_nccl_and_what_of_it_is_not_used() -> None:
     around = {"TORCH_NCCL_BLOCKING_WAIT": "1", "NCCL_DEBUG": "WARN", "NCCL_RAS_ENABLE": "0"}
-    said = nccl.settings(nccl.environment(around))
+    said = nccl.describe_settings(nccl.make_environment(around))
     assert said == "NCCL_DEBUG=WARN not used: TORCH_NCCL_BLOCKING_WAIT=1"
-    assert nccl.settings(nccl.environment({"HOME": "/"})) == ""
+    assert nccl.describe_settings(nccl.make_environment({"HOME": "/"})) == ""
 
 
 def test_slices_of_a_gpu_are_counted_by_a_process(
@@ -182,8 +182,8 @@ def test_hosts_of_one_machine_have_gpus_apart(devices: str, nodes: int, found: l
 
 
 def test_gpus_are_named_as_the_shell_names_them() -> None:
-    assert nccl.visible(fake_torch(2), {}) == ("0", "1")
-    assert nccl.visible(fake_torch(1), {"CUDA_VISIBLE_DEVICES": "5"}) == ("5",)
+    assert nccl.list_visible(fake_torch(2), {}) == ("0", "1")
+    assert nccl.list_visible(fake_torch(1), {"CUDA_VISIBLE_DEVICES": "5"}) == ("5",)
 
 
 # ---------------------------------------------------------------------------- the choice

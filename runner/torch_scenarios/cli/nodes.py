@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from torch_scenarios.cli.options import HOW, INCONCLUSIVE_EXIT, option
+from torch_scenarios.cli.options import HOW, INCONCLUSIVE_EXIT, add_options, option
 from torch_scenarios.display import clean
 from torch_scenarios.errors import LaunchError
 
@@ -39,7 +39,8 @@ def split_endpoint(ctx: click.Context, param: click.Parameter, value: str | None
 
 def add_node_options(command: Any) -> Any:
     """Add the options that say how many nodes and ranks there are, and where the nodes meet."""
-    for add in (
+    return add_options(
+        command,
         option(
             HOW,
             "--nproc-per-node",
@@ -64,9 +65,7 @@ def add_node_options(command: Any) -> Any:
             metavar="N",
             help="Use N nodes: start the same command on each of them.",
         ),
-    ):
-        command = add(command)
-    return command
+    )
 
 
 def require_endpoint(options: Mapping[str, Any]) -> None:

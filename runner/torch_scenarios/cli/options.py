@@ -241,6 +241,13 @@ _SHARD = re.compile(r"(\d+)/(\d+)")
 _SEEDS = 1 << 31
 
 
+def add_options(command: CommandF, *options: Callable[[CommandF], CommandF]) -> CommandF:
+    """Add options to a command, whose help shows them in the reverse of this order."""
+    for add in options:
+        command = add(command)
+    return command
+
+
 def add_repeat_options(command: Any) -> Any:
     """Add what runs a case several times."""
     return option(
@@ -255,7 +262,8 @@ def add_repeat_options(command: Any) -> Any:
 
 def add_order_options(command: Any) -> Any:
     """Add what takes a part, and shuffles."""
-    for add in (
+    return add_options(
+        command,
         option(
             WHICH,
             "--shuffle",
@@ -272,14 +280,13 @@ def add_order_options(command: Any) -> Any:
             metavar="K/N",
             help="Only part K of N, as 2/5; `scenario merge` joins the results of all.",
         ),
-    ):
-        command = add(command)
-    return command
+    )
 
 
 def add_memory_options(command: Any) -> Any:
     """Add what depends on the last run."""
-    for add in (
+    return add_options(
+        command,
         option(
             WHICH,
             "--no-cache",
@@ -301,9 +308,7 @@ def add_memory_options(command: Any) -> Any:
             is_flag=True,
             help="Only what did not pass the last time; all, where everything did.",
         ),
-    ):
-        command = add(command)
-    return command
+    )
 
 
 def _seed(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
@@ -459,7 +464,8 @@ def check_lacks(
 
 def add_execution_options(command: CommandF) -> CommandF:
     """Add the options that choose what scenarios are run on."""
-    for add in (
+    return add_options(
+        command,
         option(
             HOW, "--isolate", is_flag=True, help="Give each scenario fresh processes of its own."
         ),
@@ -483,9 +489,7 @@ def add_execution_options(command: CommandF) -> CommandF:
             metavar="NAME",
             help="gloo, nccl, one that a plugin registers, or auto: NCCL with a GPU for each rank.",
         ),
-    ):
-        command = add(command)
-    return command
+    )
 
 
 def launch_options(options: Mapping[str, Any]) -> LaunchOptions:
@@ -527,8 +531,8 @@ def _pairs(ctx: click.Context, param: click.Parameter, values: Iterable[str]) ->
 
 def add_selection_options(command: CommandF) -> CommandF:
     """Add the paths and the options that select cases and bound them."""
-    command = add_limit_options(command)
-    for add in (
+    command = add_options(
+        add_limit_options(command),
         option(
             WHICH,
             "--set",
@@ -554,8 +558,7 @@ def add_selection_options(command: CommandF) -> CommandF:
             help="Only cases whose path or name holds these words; `and`, `or`, `not` as in "
             "pytest.",
         ),
-    ):
-        command = add(command)
+    )
     return click.argument(
         "paths", nargs=-1, type=click.Path(), callback=lambda _ctx, _param, value: value or (".",)
     )(command)
@@ -575,7 +578,8 @@ def add_reports_as(kinds: Sequence[Format]) -> Callable[[CommandF], CommandF]:
     """Return what adds the options of some kinds of reports."""
 
     def add_all(command: CommandF) -> CommandF:
-        for add in (
+        return add_options(
+            command,
             option(
                 REPORTS,
                 "--github/--no-github",
@@ -610,9 +614,7 @@ def add_reports_as(kinds: Sequence[Format]) -> Callable[[CommandF], CommandF]:
                 help="Show every case, with prediction, observation and explanation.",
             ),
             option(REPORTS, "-q", "--quiet", is_flag=True, help="Show the summary alone."),
-        ):
-            command = add(command)
-        return command
+        )
 
     return add_all
 

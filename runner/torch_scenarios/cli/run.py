@@ -35,6 +35,7 @@ from torch_scenarios.cli.options import (
     GroupedCommand,
     add_execution_options,
     add_memory_options,
+    add_options,
     add_order_options,
     add_repeat_options,
     add_report_options,
@@ -179,7 +180,8 @@ def add_stop_options(command: Any) -> Any:
 
 def add_launch_options(command: Any) -> Any:
     """Add the options that choose how scenarios are executed."""
-    for add in (
+    command = add_options(
+        command,
         option(
             HOW,
             "--share-gpu",
@@ -205,8 +207,7 @@ def add_launch_options(command: Any) -> Any:
         ),
         add_stop_options,
         option(HOW, "--dry-run", is_flag=True, help="Analyse only; start no process."),
-    ):
-        command = add(command)
+    )
     return add_strict_option(add_execution_options(command))
 
 
@@ -401,7 +402,7 @@ def _set_environment() -> None:
     from torch_scenarios.execution import backends
     from torch_scenarios.execution.launcher import ENVIRONMENT
 
-    os.environ.update({**ENVIRONMENT, **backends.environment(os.environ)})
+    os.environ.update({**ENVIRONMENT, **backends.make_environment(os.environ)})
 
 
 def _on_simulated_hosts(options: dict[str, Any]) -> NoReturn:
@@ -441,7 +442,7 @@ def _devices_of_hosts(nodes: int, *, share_gpu: bool) -> list[str]:
     from torch_scenarios.execution import backends
 
     torch = sys.modules["torch"]
-    seen = backends.visible(torch, os.environ)
+    seen = backends.list_visible(torch, os.environ)
     backends.count.cache_clear()  # each host counts its own
     return backends.split_devices(seen, nodes) if len(seen) >= nodes or not share_gpu else []
 
@@ -494,9 +495,10 @@ WOULD_CHANGE = 1
 _BOM = b"\xef\xbb\xbf"
 
 
-def fixing(command: Any) -> Any:
+def add_fix_options(command: Any) -> Any:
     """Add the options that edit files."""
-    for add in (
+    return add_options(
+        command,
         option(
             HOW,
             "--diff",
@@ -510,9 +512,7 @@ def fixing(command: Any) -> Any:
             help="Make the edits that can only be meant (a misspelt word, a missing `wait`), each "
             "proved to help, and check the result. Comments stay.",
         ),
-    ):
-        command = add(command)
-    return command
+    )
 
 
 def refuse_watch(options: Mapping[str, Any]) -> None:
@@ -634,7 +634,7 @@ def _standard_input(options: dict[str, Any], selection: Selection) -> Selection:
 
 @click.command("check", cls=GroupedCommand)
 @option(HOW, "--watch", is_flag=True, help="Stay, and check again what a save changes.")
-@fixing
+@add_fix_options
 @option(
     HOW,
     "--stdin-filename",

@@ -66,7 +66,7 @@ def _keys(place: CursorPlace, names: TextNames) -> dict[str, str]:
         case ():
             return _described(TOP)
         case ("expect",):
-            return _described(FINAL_EXPECT) | _held(names)
+            return _described(FINAL_EXPECT) | _list_tensors(names)
         case ("groups", _):
             return _described(GROUP)
         case ("tensors", _):
@@ -75,7 +75,7 @@ def _keys(place: CursorPlace, names: TextNames) -> dict[str, str]:
             calls = {name: _line(each.__doc__) for name, each in BY_NAME.items()}
             return calls | _described(ACTIONS) | _described(BESIDE)
         case (*_, "expect"):
-            return _held(names) | _described(STEP_EXPECT)
+            return _list_tensors(names) | _described(STEP_EXPECT)
     return {}
 
 
@@ -83,7 +83,7 @@ def _line(text: str | None) -> str:
     return (text or "").strip().partition("\n")[0]
 
 
-def _held(names: TextNames) -> dict[str, str]:
+def _list_tensors(names: TextNames) -> dict[str, str]:
     return {
         name: f"the {names.places[name].sort} `{name}`" for name in names.of("tensor", "object")
     }

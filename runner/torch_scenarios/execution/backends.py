@@ -70,7 +70,7 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
 #
 # A process that has asked CUDA itself forks children that cannot use it. torch asks the driver's
 # library (NVML) first, and CUDA where that does not answer: in a container without it. With MIG it
-# counts GPUs, of which CUDA shows one slice. There a process of its own is asked, which ends.
+# counts GPUs, of which CUDA shows one slice. There another process is asked, which ends.
 
 #: one of these is there wherever CUDA or ROCm can find a GPU (the second: WSL)
 DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
@@ -130,7 +130,7 @@ def split_devices(visible: Sequence[str], nodes: int) -> list[str]:
     return [",".join(visible[at * each : (at + 1) * each]) for at in range(nodes)]
 
 
-def visible(torch: ModuleType, around: Mapping[str, str]) -> tuple[str, ...]:
+def list_visible(torch: ModuleType, around: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of the GPUs that this process sees, as CUDA_VISIBLE_DEVICES has them."""
     named = tuple(filter(None, around.get("CUDA_VISIBLE_DEVICES", "").split(",")))
     return named or tuple(map(str, range(count(torch))))
@@ -195,7 +195,7 @@ NOT_USED = "SCENARIO_NOT_USED"
 STEERS = ("NCCL_", "TORCH_NCCL_", "TORCH_FR_", "CUDA_")
 
 
-def environment(around: Mapping[str, str]) -> dict[str, str]:
+def make_environment(around: Mapping[str, str]) -> dict[str, str]:
     """Return an environment for workers: the user's own, ours where it says nothing, and OVERRULED.
 
     What is overruled stays in NOT_USED, so that the results can say so.
@@ -209,7 +209,7 @@ def environment(around: Mapping[str, str]) -> dict[str, str]:
     return {**ENVIRONMENT, **around, **OVERRULED, **more}
 
 
-def settings(around: Mapping[str, str]) -> str:
+def describe_settings(around: Mapping[str, str]) -> str:
     """Return what the user's shell says to NCCL, in one line; empty where it says nothing."""
     ours = ENVIRONMENT | OVERRULED
     found = [
@@ -776,8 +776,8 @@ def _share_gpus(torch: Any, ranks: int, here: int) -> Sharing | None:
 def describe_machine(torch: Any, backend: str) -> dict[str, str]:
     """Return what the results keep of a machine with GPUs; CUDA need not be initialised."""
     found = {"cuda": str(torch.version.cuda), "gpus": str(count(torch))}
-    if settings(os.environ):
-        found["settings"] = settings(os.environ)
+    if said := describe_settings(os.environ):
+        found["settings"] = said
     if "nccl" in names(backend):
         found["nccl"] = tell_version(version_of(torch))
     return found

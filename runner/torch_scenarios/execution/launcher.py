@@ -351,7 +351,7 @@ def eventual(backend: str) -> tuple[str, ...]:
 
 def environment() -> dict[str, str]:
     """Return the environment of the host and its workers."""
-    own = {**ENVIRONMENT, **backends.environment(os.environ)}
+    own = {**ENVIRONMENT, **backends.make_environment(os.environ)}
     # the host must find this very package, also where it is not installed
     path = [*own.get("PYTHONPATH", "").split(os.pathsep), str(Path(__file__).parents[2])]
     own["PYTHONPATH"] = os.pathsep.join(filter(None, path))

@@ -1024,7 +1024,7 @@ class _ProgramWriter:
         }
         named = {name: value for name, value in self._tensors.items() if name not in reset}
         if self._is_timed:
-            named |= self._held()
+            named |= self._declare_held()
         if named:
             lines.append("tensors:")
             lines += [f"  {name}: {value}" for name, value in sorted(named.items())]
@@ -1035,7 +1035,7 @@ class _ProgramWriter:
             lines.append(f"truncated: {which}")
         return lines
 
-    def _held(self) -> dict[str, str]:
+    def _declare_held(self) -> dict[str, str]:
         """Return tensors for what the rank holds that holds most, but for what it communicates."""
         most = max((each.held for each in self._records.values()), key=lambda x: sum(x.values()))
         sent = sum(self._bytes[name] for name in self._tensors if name in self._bytes)

@@ -191,7 +191,7 @@ def serve(
 
     Prints what it waits for, what the code means, or why the node ends without one.
     """
-    os.environ.update(backends.environment(os.environ))
+    os.environ.update(backends.make_environment(os.environ))
     host = socket.gethostname()
     try:
         talk = endpoint.reach(secret, say)

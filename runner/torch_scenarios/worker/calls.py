@@ -66,11 +66,11 @@ class Codec:
         """Return a message and its tensors. Raises TypeError for what no message has."""
         tensors: list[Any] = []
         if isinstance(value, self._internal.PythonUDF):
-            given = [self._given(each, tensors) for each in (list(value.args), value.kwargs)]
+            given = [self._pack(each, tensors) for each in (list(value.args), value.kwargs)]
             return msgspec.msgpack.encode(["call", self._names[value.func], *given]), tensors
         if isinstance(value, self._internal.RemoteException):
             return msgspec.msgpack.encode(["raised", str(value.msg)]), tensors
-        return msgspec.msgpack.encode(["value", self._given(value, tensors)]), tensors
+        return msgspec.msgpack.encode(["value", self._pack(value, tensors)]), tensors
 
     def deserialize(self, message: bytes, tensors: Sequence[Any]) -> Any:
         """Return what a message says; what is no message of this run is an error of the call."""
@@ -88,7 +88,7 @@ class Codec:
         kind, *parts = msgspec.msgpack.decode(message, type=list[Any])
         if kind == "call":
             name, args, kwargs = parts
-            given, named = self._taken(args, tensors), self._taken(kwargs, tensors)
+            given, named = self._unpack(args, tensors), self._unpack(kwargs, tensors)
             return self._internal.PythonUDF(self._functions[name], tuple(given), dict(named))
         (part,) = parts
         if kind == "raised":
@@ -96,9 +96,9 @@ class Codec:
         if kind != "value":
             words = f"it is {kind!r}"
             raise ValueError(words)
-        return self._taken(part, tensors)
+        return self._unpack(part, tensors)
 
-    def _given(self, value: Any, tensors: list[Any]) -> Any:
+    def _pack(self, value: Any, tensors: list[Any]) -> Any:
         """Return a value as plain data; tensors go into the list."""
         if isinstance(value, self._tensor):
             tensors.append(value)
@@ -106,24 +106,24 @@ class Codec:
         if value is None or isinstance(value, bool | int | float | str):
             return value
         if isinstance(value, list | tuple):
-            return [self._given(each, tensors) for each in value]
+            return [self._pack(each, tensors) for each in value]
         if isinstance(value, set | frozenset):
             return {"set": sorted(str(each) for each in value)}
         if isinstance(value, dict):
-            return {"dict": {str(key): self._given(each, tensors) for key, each in value.items()}}
+            return {"dict": {str(key): self._pack(each, tensors) for key, each in value.items()}}
         message = f"a call cannot carry {type(value).__name__}"
         raise TypeError(message)
 
-    def _taken(self, value: Any, tensors: Sequence[Any]) -> Any:
+    def _unpack(self, value: Any, tensors: Sequence[Any]) -> Any:
         if isinstance(value, list):
-            return [self._taken(each, tensors) for each in value]
+            return [self._unpack(each, tensors) for each in value]
         if isinstance(value, dict):
             ((kind, inner),) = value.items()
             if kind == "tensor":
                 return tensors[inner]
             if kind == "set":
                 return {str(each) for each in inner}
-            return {str(key): self._taken(each, tensors) for key, each in inner.items()}
+            return {str(key): self._unpack(each, tensors) for key, each in inner.items()}
         return value
 
 

@@ -446,7 +446,7 @@ def main(place: ProcessPlace, command_line: CommandLine, secret: Secret | None) 
     Without a `secret` all ranks are on this host, and the first process hands one to the others.
     torchrun's variables are set, whatever the launcher.
     """
-    os.environ.update(backends.environment(os.environ))
+    os.environ.update(backends.make_environment(os.environ))
     launch = f"{os.environ.get('TORCHELASTIC_RUN_ID', 'run')}/"
     launch += os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     die_with_parent()

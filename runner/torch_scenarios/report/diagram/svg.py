@@ -182,11 +182,11 @@ class _Picture:
         self._front.append(_text(self._left, self._y + 4, gutter(self._spans(row)), "line"))
         lines = wrap(beside(self._timeline, row), TEXT)
         if self._values:
-            lines += self._held(row)
+            lines += self._list_values(row)
         self._write(lines)
         self._y += ROW + LINE * max(0, len(lines) - 1)
 
-    def _held(self, row: Row) -> list[list[Piece]]:
+    def _list_values(self, row: Row) -> list[list[Piece]]:
         """Return what the steps of a row left in their tensors."""
         found = values_of(
             {
