@@ -175,6 +175,10 @@ def test_golden_messages_keep_to_the_list_and_their_width() -> None:
     assert faults(GOLDENS, faulty) == {}
 
 
+def test_explanations_keep_to_the_list() -> None:
+    assert found_in_all(f"{e.what} {e.why} {e.fix}" for e in EXPLANATIONS.values()) == []
+
+
 def test_explanations_keep_to_their_width() -> None:
     long = [
         (code, line)

@@ -283,8 +283,8 @@ def make_warning(
     """Return a warning: what passes and should be looked at.
 
     A warning has the shape of a problem and refuses nothing. To add one: put its code into
-    :data:`WARNING_CODES`, explain it with an example (`WARNINGS` in
-    runner/torch_scenarios/explain/findings.py), and hand it over at the stage that notices it:
+    :data:`WARNING_CODES`, explain it with an example (a page in
+    runner/torch_scenarios/explain/pages/warning), and hand it over at the stage that notices it:
 
     - reading a file: `context.problems.warn(code, message, mark, hint)`, kept in
       :attr:`Scenario.warnings`;

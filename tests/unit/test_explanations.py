@@ -14,6 +14,7 @@ import torch_scenarios
 from torch_scenarios.cli import cli
 from torch_scenarios.errors import WARNING_CODES, ScenarioError
 from torch_scenarios.explain import EXPLANATIONS, explanation, page
+from torch_scenarios.explain.prose import PAGES
 from torch_scenarios.language import load
 from torch_scenarios.limits import FLAGS
 from torch_scenarios.pipeline.attempts import analyse
@@ -143,6 +144,18 @@ def test_a_fixed_example_passes(explanation: Explanation, tmp_path: Path) -> Non
     status, codes = judged(explanation.fixed, tmp_path)
     assert status == "PASSED"
     assert explanation.code not in codes
+
+
+@pytest.mark.parametrize("file", sorted(PAGES.rglob("*.md")), ids=lambda file: file.stem)
+def test_a_page_is_read_whole(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    found = EXPLANATIONS[file.stem]
+    heading, _, *more = re.sub(r"```yaml.*?```", "```", text, flags=re.DOTALL).split("\n\n")
+    assert heading == f"# {file.stem}"
+    starts = [re.split(r":|(?<=\|)|(?<=```)", part)[0] for part in more]
+    parts = {"Why": found.why, "Example": found.example, "Fix": found.fix, "Fixed": found.fixed}
+    shown = [name for name, part in parts.items() if part]
+    assert [each for each in starts if each not in {"```", "|"}] == shown
 
 
 def test_a_page_shows_what_why_example_and_fix() -> None:

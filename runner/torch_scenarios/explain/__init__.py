@@ -9,63 +9,26 @@ from __future__ import annotations
 
 from torch_scenarios.display import wrap
 from torch_scenarios.errors import Explanation
-from torch_scenarios.explain.findings import FINDINGS, KINDS, WARNINGS
-from torch_scenarios.explain.problems import (
-    BLESSING,
-    COMMANDS,
-    EXPRESSIONS,
-    LIMITS,
-    NAMES,
-    READING,
-    STRUCTURE,
-    USING,
-)
-from torch_scenarios.explain.records import RECORDS
-from torch_scenarios.explain.values import VALUES
-from torch_scenarios.explain.words import LIMITS as BOUNDS
-from torch_scenarios.explain.words import OUTCOMES, VERDICTS, WORDS
+from torch_scenarios.explain.prose import Explanations
 from torch_scenarios.limits import FLAGS
-from torch_scenarios.reference.diagnoses import EXPLANATIONS as DIAGNOSES
 
 __all__ = ["EXPLANATIONS", "Explanation", "explanation", "page"]
 
 #: columns of a line
 COLUMNS = 98
 
-#: code -> its explanation; where a word is a diagnosis and a kind of error, the diagnosis comes
-EXPLANATIONS: dict[str, Explanation] = {
-    each.code: each
-    for each in (
-        *KINDS,
-        *READING,
-        *STRUCTURE,
-        *NAMES,
-        *EXPRESSIONS,
-        *USING,
-        *COMMANDS,
-        *LIMITS,
-        *FINDINGS,
-        *WARNINGS,
-        *DIAGNOSES,
-        *VALUES,
-        *RECORDS,
-        *BLESSING,
-        *VERDICTS,
-        *OUTCOMES,
-        *WORDS,
-        BOUNDS,
-    )
-}
+#: code -> its explanation
+EXPLANATIONS = Explanations()
 
 
 def explanation(word: str) -> Explanation | None:
     """Return what explains a word that the tool prints, in any case; the name of a limit too."""
     plain = word.strip("[]`:. ").removeprefix("error[").removeprefix("warning[").casefold()
-    found = {code.casefold(): each for code, each in EXPLANATIONS.items()}.get(plain)
+    code = {each.casefold(): each for each in EXPLANATIONS}.get(plain)
     name = plain.removeprefix("--").removeprefix("limit ").partition("=")[0].replace("-", "_")
-    if found is None and not {name, f"max_{name}"}.isdisjoint(FLAGS):
+    if code is None and not {name, f"max_{name}"}.isdisjoint(FLAGS):
         return EXPLANATIONS["limits"]
-    return found or EXPLANATIONS.get(plain.removeprefix("--").removesuffix("s"))
+    return EXPLANATIONS.get(code or plain.removeprefix("--").removesuffix("s"))
 
 
 def page(found: Explanation) -> str:

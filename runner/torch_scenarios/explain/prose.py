@@ -1,0 +1,114 @@
+"""The pages of codes as files: `pages/SORT/CODE.md`, read one by one when they are asked for.
+
+A page is Markdown. Below its heading are a paragraph that says what the code means and, each where
+there is one, a paragraph that begins with `Why:`, a block `Example:`, a paragraph `Fix:`, a block
+`Fixed:` (or a link to a file of `pages/fixed`, where several pages have the same), and a table:
+
+    # not_utf8
+
+    The file is not encoded in UTF-8.
+
+    Why: YAML files are Unicode text.
+
+    Fix: save it as UTF-8.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+
+from torch_scenarios.errors import Explanation
+from torch_scenarios.expressions.signatures import SIGNATURES
+from torch_scenarios.limits import COUNTS, DEFAULT, FLAGS
+from torch_scenarios.reference.diagnoses import EXPLANATIONS as DIAGNOSES
+
+PAGES = Path(__file__).parent / "pages"
+#: the sorts of codes, in the order in which they are listed
+SORTS = (
+    "diagnosis",
+    "finding",
+    "warning",
+    "kind of error",
+    "problem",
+    "finding of values",
+    "finding of a record",
+    "refusal to bless",
+    "verdict",
+    "outcome",
+    "word",
+    "limits",
+)
+
+_FENCED = re.compile(r"^(Example|Fixed):\n\n```yaml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_LINKED = re.compile(r"^Fixed: \[.*\]\(\.\./(.*)\)$", re.MULTILINE)
+_ROW = re.compile(r"^\| (.*?) \| (.*?) \|$", re.MULTILINE)
+
+
+class Explanations(Mapping[str, Explanation]):
+    """Every code with its explanation: a diagnosis has it in its own module, others a page."""
+
+    def __init__(self) -> None:
+        self._read = {each.code: each for each in DIAGNOSES}
+
+    @cached_property
+    def _files(self) -> dict[str, Path | None]:
+        """The pages, by code; of a diagnosis none."""
+        files = sorted(PAGES.glob("*/*.md"))
+        pages = {sort: [each for each in files if sort_of(each) == sort] for sort in SORTS}
+        found = {each.stem: each for sort in SORTS for each in pages[sort]}
+        return {**dict.fromkeys(self._read), **found}
+
+    def __getitem__(self, code: str) -> Explanation:
+        """Return the explanation of a code; raise KeyError where it is not one."""
+        if code not in self._read:
+            page = self._files[code]
+            assert page is not None
+            self._read[code] = read_page(page)
+        return self._read[code]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the codes, sort by sort."""
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        """Return how many codes there are."""
+        return len(self._files)
+
+
+def sort_of(page: Path) -> str:
+    """Return the sort of a code, which is the folder of its page."""
+    return page.parent.name.replace("_", " ")
+
+
+def read_page(page: Path) -> Explanation:
+    """Return what a page says."""
+    text = page.read_text(encoding="utf-8")
+    blocks = dict(_FENCED.findall(text))
+    linked = _LINKED.search(text)
+    if linked:
+        blocks["Fixed"] = (PAGES / linked[1]).read_text(encoding="utf-8")
+    prose = _LINKED.sub("", _FENCED.sub("", text)).split("\n\n")[1:]
+    what, *more = (" ".join(part.split()) for part in prose if part.strip())
+    named = dict(part.split(": ", 1) for part in more if part.startswith(("Why: ", "Fix: ")))
+    functions = ", ".join(each.usage for each in SIGNATURES.values())
+    return Explanation(
+        code=page.stem,
+        sort=sort_of(page),
+        what=what,
+        why=named.get("Why", "").replace("{functions}", functions),
+        fix=named.get("Fix", ""),
+        example=blocks.get("Example", ""),
+        fixed=blocks.get("Fixed", ""),
+        table=_bounds() if page.stem == "limits" else tuple(_ROW.findall(text)[1:]),
+    )
+
+
+def _bounds() -> tuple[tuple[str, str], ...]:
+    """Return each limit by its name, with its default and what it counts."""
+    return tuple(
+        (FLAGS[name].removeprefix("--max-"), f"{getattr(DEFAULT, name)}: {counts}")
+        for name, counts in COUNTS.items()
+    )
