@@ -20,9 +20,8 @@ class Encoder(nn.Module):
 
     def forward(self, x):
         for layer in self.layers:
-            if (
-                self.training and random.random() < self.layerdrop
-            ):  # cause  # right: if self.training and random.random() < -1:
+            drawn = random.random()
+            if self.training and drawn < self.layerdrop:  # cause # right: if drawn < -1:
                 continue
             x = x + layer(x)
         return x

@@ -29,9 +29,8 @@ log = logging.getLogger("train")
 
 def setup_for_distributed(rank):
     logging.basicConfig()
-    log.setLevel(
-        logging.INFO if rank == 0 else logging.WARNING
-    )  # cause  # right: log.setLevel(logging.INFO)
+    level = logging.INFO if rank == 0 else logging.WARNING  # cause # right: level = logging.INFO
+    log.setLevel(level)
 
 
 def main():

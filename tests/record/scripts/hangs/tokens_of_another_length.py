@@ -18,9 +18,8 @@ class PromptServer:
         return torch.arange(11)
 
     def share(self):
-        tokens = (
-            self.read() if self.rank == 0 else torch.zeros(self.MAX, dtype=torch.long)
-        )  # cause  # right: tokens = torch.zeros(self.MAX, dtype=torch.long)
+        empty = torch.zeros(self.MAX, dtype=torch.long)
+        tokens = self.read() if self.rank == 0 else empty  # cause # right: tokens = empty
         dist.broadcast(tokens, src=0, group=self.group)  # cause
         return tokens
 
