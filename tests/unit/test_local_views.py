@@ -111,3 +111,23 @@ def test_what_is_no_placement_is_invalid(tmp_path: Path) -> None:
 )
 def test_a_code_says_the_placements(placements: tuple[Placement, ...] | None) -> None:
     assert decode(encode(placements)) == placements
+
+
+@pytest.mark.parametrize(
+    ("wanted", "token"),
+    [
+        ("{placements: [Shard(1), Shard(0)], shape: [3, 2]}", "[Shard(1), Shard(0)]"),
+        ("{shape: [2, 2], placements: [Shard(0), Shard(1)]}", "[2, 2]"),
+        ("{placements: [Shard(0), Shard(1)], dtype: int64}", "int64"),
+        ("{placements: [Shard(0), Shard(1)], value: {3: [[1, 1], [1, 1]]}}", "[[1, 1], [1, 1]]"),
+        ("{2: {placements: {2: [Shard(2)]}}, else: {shape: {0: [3, 2]}}}", "[Shard(2)]"),
+    ],
+)
+def test_a_finding_is_at_the_part_of_the_form_that_is_wrong(
+    tmp_path: Path, wanted: str, token: str
+) -> None:
+    (finding,) = judged(tmp_path, LYING, wanted).findings
+    mark = finding.mark
+    assert mark is not None
+    assert mark.end_column is not None
+    assert mark.source.line(mark.line)[mark.column - 1 : mark.end_column - 1] == token

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from math import isinf, isnan, prod
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -498,19 +498,22 @@ class Evaluator:
         """Return the place that gives a name its value; None where that is not known."""
         return None
 
-    def place_of(self, form: Any) -> Mark | None:
-        """Return the place of what a form states for this rank: the innermost that selects it."""
+    def place_of(self, form: Any, parts: Iterable[str] = ()) -> Mark | None:
+        """Return the place of what a form states for this rank: the innermost that selects it.
+
+        `parts` are keys of a long form: the first of them that it states is the place.
+        """
+        place = getattr(form, "mark", None)
         while isinstance(form, PerRank):
             at = next(
                 (n for n, (selector, _) in enumerate(form.branches) if self.selects(selector)),
                 len(form.branches),
             )
             place = form.places[at] if at < len(form.places) else form.mark
-            inner = form.branches[at][1] if at < len(form.branches) else form.otherwise
-            if not isinstance(inner, PerRank):
-                return place
-            form = inner
-        return getattr(form, "mark", None)
+            form = form.branches[at][1] if at < len(form.branches) else form.otherwise
+        stated = (getattr(form, part) for part in parts if isinstance(form, Typed))
+        inner = next((part for part in stated if part is not None), None)
+        return place if inner is None else self.place_of(inner) or place
 
     def choose(self, form: PerRank[Any]) -> Any:
         """Return the value of the first branch that selects this rank, else `otherwise`."""

@@ -267,7 +267,9 @@ def needs_of(node: Node | None, context: Context) -> tuple[StatedNeed, ...]:
     for item in items:
         word = str(plain(item))
         if word in found:
-            context.problems.add("duplicate_name", f"`{word}` is given twice", item.mark)
+            context.problems.add(
+                "duplicate_name", f"`needs` names `{word}` twice", item.mark, "keep it once"
+            )
         found[word] = StatedNeed(word=word, mark=item.mark)
     return tuple(found.values())
 

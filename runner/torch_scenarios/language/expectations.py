@@ -245,7 +245,10 @@ def _read_wanted(node: Node, context: Context, *, of_object: bool) -> Any:
         if values.is_long_form(node, expected=True) and not of_object:
             return values.long_form(node, context)
         return values.per_rank(
-            node, context, lambda item, there: _read_wanted(item, there, of_object=of_object)
+            node,
+            context,
+            lambda item, there: _read_wanted(item, there, of_object=of_object),
+            keys=() if of_object else values.EXPECTED_FORM,
         )
     if of_object:
         return read_object(node, context)

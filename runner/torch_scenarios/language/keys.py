@@ -946,6 +946,7 @@ def top_parts() -> dict[str, Schema]:
         "need": {
             "description": "A capability of backends.",
             "title": "a capability such as any_source",
+            "x-is": "need",
             "enum": list(CAPABILITIES),
         },
     }

@@ -52,21 +52,35 @@ STRANGERS = {
 # Plain data: what the arguments of layers and strategies are made of.
 
 
-def data(node: Node, context: Context) -> Any:
-    """Return what a node says as plain data: parameters and expressions over them are computed."""
+class _UnreadError(Exception):
+    """An expression has no value; the problem is noted."""
+
+
+def data(node: Node, context: Context, *, what: str, extra: dict[str, Any] | None = None) -> Any:
+    """Return what a node says as plain data: parameters and expressions over them are computed.
+
+    `what` names it in messages; `extra` are further names that an expression may read. Raises
+    _UnreadError.
+    """
     node, context = context.resolve(node)
     match node:
         case Mapping():
-            return {key_text(key): data(value, context) for key, value in node.entries}
+            return {
+                key_text(key): data(value, context, what=what, extra=extra)
+                for key, value in node.entries
+            }
         case Sequence():
-            return [data(item, context) for item in node.items]
+            return [data(item, context, what=what, extra=extra) for item in node.items]
         case Scalar(value=str()):
             constants = context.names.constants
             if node.value in constants:
                 return constants[node.value]
             if all(part.isidentifier() for part in node.value.split(".")):
                 return node.value
-            return values.constant_value(node, context, what="this")
+            found = values.constant_value(node, context, what=what, extra=extra)
+            if found is None:
+                raise _UnreadError
+            return found
         case _:
             return node.value if isinstance(node, Scalar) else None
 
@@ -94,13 +108,20 @@ def build(kind: type[D], node: Node, context: Context, *, what: str) -> D | None
     good = True
     for key, value in node.entries:
         name = key_text(key)
-        _refuse_left_out(kind, name, value, context, what=what)
+        try:
+            _refuse_left_out(kind, name, value, context, what=what)
+            extra = _names_of(kind, name)
+            known_as = f"`{name}` of {what}"
+            found = data(value, context, what=known_as, extra=extra) if name in known else None
+        except _UnreadError:
+            good = False
+            continue
         if name not in known:
             context.problems.unknown(
                 "unknown_argument",
                 f"unknown argument `{name}` of {what}",
                 name,
-                tuple(known),
+                (*known, *(word for word in getattr(kind, "left_out", ()) if word.isidentifier())),
                 key.mark,
                 listed="its arguments are",
                 sort="argument",
@@ -108,7 +129,6 @@ def build(kind: type[D], node: Node, context: Context, *, what: str) -> D | None
             good = False
             continue
         read = getattr(kind, f"read_{name}", None)
-        found = data(value, context)
         if read is not None:
             try:
                 given[name] = read(found)
@@ -124,6 +144,11 @@ def build(kind: type[D], node: Node, context: Context, *, what: str) -> D | None
     return _make(kind, given, node, context, what=what) if good else None
 
 
+def _names_of(kind: type[Declared], argument: str) -> dict[str, Any] | None:
+    """Return what an argument may read: `rank`, where each rank may have a value of its own."""
+    return {"rank": 0} if issubclass(kind, Optimizer) and argument in BY_RANK else None
+
+
 def _refuse_left_out(kind: Any, name: str, value: Node, context: Context, *, what: str) -> None:
     """Raise LeftOutError for an argument, or a value of it, that is known and is not there."""
     known = getattr(kind, "left_out", {})
@@ -131,7 +156,7 @@ def _refuse_left_out(kind: Any, name: str, value: Node, context: Context, *, wha
         message = f"`{name}` of {what}: {known[name]}"
         raise LeftOutError(message)
     if any(each.startswith(f"{name}=") for each in known) and isinstance(value, Scalar):
-        found = data(value, context)
+        found = data(value, context, what=f"`{name}` of {what}")
         if f"{name}={found}" in known:
             message = f"{found}: {known[f'{name}={found}']}"
             raise LeftOutError(message)
@@ -148,7 +173,9 @@ def _make(
     try:
         return kind(**given)
     except ValueError as error:
-        context.problems.add("bad_value", f"{what}: {error}", node.mark)
+        refused = re.match(r"`(\w+)`", str(error))
+        place = node.get(refused[1]) if refused and isinstance(node, Mapping) else None
+        context.problems.add("bad_value", f"{what}: {error}", (place or node).mark)
         return None
 
 

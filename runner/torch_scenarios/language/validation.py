@@ -1073,6 +1073,16 @@ def _no_reduce_op(found: Misfit, problems: Problems) -> list[Node]:
     return [found.node]
 
 
+def _no_capability(found: Misfit, problems: Problems) -> list[Node]:
+    """A word that no capability of backends has."""
+    word, known = source_text(found.node), tuple(found.part["enum"])
+    message = f"`needs` cannot name `{word}`: it is not a capability of a backend"
+    problems.unknown(
+        "unknown_word", message, word, known, found.node.mark, listed="capabilities are"
+    )
+    return [found.node]
+
+
 #: sort of a place, keyword -> what notes it, where it takes more than words
 _OWN: dict[tuple[str, str], Callable[[Misfit, Problems], list[Node]]] = {
     ("", "additionalProperties"): _unknown_key,
@@ -1095,6 +1105,7 @@ _OWN: dict[tuple[str, str], Callable[[Misfit, Problems], list[Node]]] = {
     ("raised", "maxProperties"): _several_kinds,
     ("group_name", "type"): _no_group_name,
     ("reduce_op", "anyOf"): _no_reduce_op,
+    ("need", "enum"): _no_capability,
 }
 
 

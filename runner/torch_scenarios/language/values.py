@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import keyword
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from torch_scenarios.errors import Mark, Problem, ScenarioError, nearest
 from torch_scenarios.expressions.compile import COMPARE, alone, compile_expression
 from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE, LONGEST_S
 from torch_scenarios.expressions.params import Param
-from torch_scenarios.expressions.signatures import FUNCTION_NAMES
+from torch_scenarios.expressions.signatures import FUNCTION_NAMES, SIGNATURES
 from torch_scenarios.expressions.values import (
     Constant,
     Expression,
@@ -30,6 +30,7 @@ from torch_scenarios.language.context import (
     ALWAYS,
     NAMES,
     Context,
+    Problems,
     correct,
     likely,
     note_unmade,
@@ -346,7 +347,7 @@ def _police_names(compiled: Expression, node: Scalar, context: Context) -> None:
     if context.inlined is None:
         known = context.readable
         for name in sorted(compiled.names.difference(known)):
-            unknown_name(name, node, context)
+            unknown_name(name, node, context, beside=_meant_word(name, node, context))
         for name in sorted(compiled.names.intersection(context.unmade)):
             note_unmade(name, place_of(name, node), context)
     if compiled.before or "before" in compiled.calls:
@@ -360,6 +361,17 @@ def _police_names(compiled: Expression, node: Scalar, context: Context) -> None:
         for name in sorted(compiled.before.difference(context.names.value_names)):
             if context.inlined is None:
                 unknown_name(name, node, context)
+
+
+def _meant_word(name: str, node: Scalar, context: Context) -> tuple[str, ...]:
+    """Return the fixed word that a name misspells, if that word is known at its place."""
+    close = likely(name, (*FIXED_WORDS, *context.names.words))
+    if close is None or not _words(context):
+        return ()
+    text = re.sub(rf"(?<![\w.]){re.escape(name)}(?!\w)", close, node.text)
+    corrected = _compile(Scalar(node.mark, text, text), context.change(problems=Problems()))
+    known = isinstance(corrected, Expression) and close not in corrected.names
+    return (close,) if known else ()
 
 
 def unknown_name(
@@ -382,6 +394,8 @@ def unknown_name(
         return
     message = f"nothing defines the name `{name}`"
     instead = NAMES.get(name)
+    if name in SIGNATURES:
+        instead = f"a function is called: `{SIGNATURES[name].usage}`"
     if name in context.names.variables:
         instead = f"`{name}` is the variable of a `for`, known only inside its `steps`"
     if name in context.names.numbers:
@@ -395,7 +409,7 @@ def unknown_name(
     hint = f"defined here: {spelt_out(context.readable)}"
     if close:
         hint = f"did you mean `{close}`?"
-    elif beside:
+    elif len(beside) > 1:
         hint += f"; the other keys are {', '.join(beside)}"
     mark, known = place_of(name, node), (*context.readable, *beside)
     context.problems.add("unknown_name", message, mark, hint, correct(name, close, known, mark))
@@ -420,8 +434,9 @@ def place_of(word: str, node: Scalar) -> Mark:
     )
 
 
-def _unknown_constant(name: str, node: Scalar, context: Context) -> None:
-    message, known = f"nothing defines the name `{name}`", {*context.names.constants} - {"backend"}
+def _unknown_constant(name: str, node: Scalar, context: Context, extra: Iterable[str]) -> None:
+    message = f"nothing defines the name `{name}`"
+    known = {*context.names.constants, *extra} - {"backend"}
     mark, listed = place_of(name, node), "parameters and matrix keys are"
     if known:
         context.problems.unknown("unknown_name", message, name, known, mark, listed=listed)
@@ -457,7 +472,7 @@ def constant_value(
         elif name in FIXED_WORDS:
             context.problems.add("fixed_word", alone(name), place_of(name, node), COMPARE)
         else:
-            _unknown_constant(name, node, context)
+            _unknown_constant(name, node, context, extra or ())
     if unset:
         return None
     try:
@@ -547,8 +562,17 @@ def _police_rank(node: Node, context: Context) -> None:
         )
 
 
-def per_rank(node: Mapping, context: Context, build: Callable[[Node, Context], T]) -> PerRank[T]:
-    """Return a mapping from selectors to what `build` makes of its values."""
+def per_rank(
+    node: Mapping,
+    context: Context,
+    build: Callable[[Node, Context], T],
+    *,
+    keys: Collection[str] = (),
+) -> PerRank[T]:
+    """Return a mapping from selectors to what `build` makes of its values.
+
+    `keys` are those of the mapping that may be here in its place: a selector may misspell one.
+    """
     branches: list[tuple[Selector, T]] = []
     otherwise: T | None = None
     places: list[Mark] = []
@@ -557,6 +581,9 @@ def per_rank(node: Mapping, context: Context, build: Callable[[Node, Context], T
         if key_text(key) == ELSE:
             otherwise = build(value, context)
             rest.append(value.mark)
+        elif key_text(key) not in context.readable and likely(key_text(key), keys):
+            message = f"unknown key `{key_text(key)}` of a value's long form"
+            context.problems.unknown("unknown_key", message, key_text(key), keys, key.mark)
         else:
             branches.append((selector(key, context), build(value, context)))
             places.append(value.mark)
@@ -804,15 +831,18 @@ def value(node: Node, context: Context) -> Form:
         case Mapping() if is_long_form(node):
             return long_form(node, context)
         case Mapping():
-            return per_rank(node, context, value)
+            return per_rank(node, context, value, keys=LONG_FORM)
 
 
 _LONG_KEYS = frozenset({*LONG_FORM, *TOLERANCES})
 
+#: the keys of the long form in an expectation
+EXPECTED_FORM = _LONG_KEYS.union(LOCAL)
+
 
 def is_long_form(node: Node, *, expected: bool = False) -> bool:
     """Whether a node is a value's long form rather than a mapping from ranks to values."""
-    known = _LONG_KEYS.union(LOCAL) if expected else _LONG_KEYS
+    known = EXPECTED_FORM if expected else _LONG_KEYS
     return isinstance(node, Mapping) and any(key_text(key) in known for key, _ in node.entries)
 
 

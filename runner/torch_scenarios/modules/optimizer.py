@@ -81,7 +81,7 @@ def not_below_zero(optimizer: Optimizer, *names: str) -> None:
     """Raise ValueError where an argument is below zero."""
     for name in names:
         if getattr(optimizer, name) < 0:
-            message = f"`{name}` cannot be {getattr(optimizer, name)}: it is not below 0"
+            message = f"`{name}` cannot be {getattr(optimizer, name)}: it is 0 or more"
             raise ValueError(message)
 
 

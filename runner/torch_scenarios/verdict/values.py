@@ -323,8 +323,8 @@ class Values:
         seen = self._compare(observed, expectation, shared, slack)
         self.case.compared += (mine is not None) + (seen is not None)
         view = predicted or observed
-        if view is not None and (mine or seen):
-            place = replace(place, mark=view.place_of(expectation))
+        if view is not None and (found := mine or seen):
+            place = replace(place, mark=view.place_of(expectation, found[0].code))
         if mine is not None:
             self.asked[(id(expectation), *place.instance, rank)] = place, mine
         for witness, found in _blame(mine, seen, ran=observed is not None):

@@ -415,10 +415,13 @@ class RankView(Struct, frozen=True, kw_only=True):
         found = require_defined(process, lambda: _evaluate_wanted(process, form))
         return found if found.local else self._of_a_whole(expectation.key, found)
 
-    def place_of(self, expectation: ValueExpectation) -> Mark | None:
-        """Return the place of what the author wants here; None where that cannot be told."""
+    def place_of(self, expectation: ValueExpectation, code: str) -> Mark | None:
+        """Return the place of what the author wants here and a finding says is not so.
+
+        None where that cannot be told.
+        """
         try:
-            return self.process().place_of(expectation.wanted)
+            return self.process().place_of(expectation.wanted, _PARTS.get(code, ("value",)))
         except (ScenarioError, UndefinedRead, *CANNOT_COMPUTE):
             return None
 
@@ -497,6 +500,14 @@ class RankView(Struct, frozen=True, kw_only=True):
 
     def _choose(self, process: Process, form: PerRank[Any]) -> Any:
         return require_defined(process, lambda: process.choose(form))
+
+
+#: what a finding is about -> the keys of a long form that state it
+_PARTS = {
+    "placements_differ": ("placements",),
+    "dtype_differs": ("dtype",),
+    "shape_differs": ("shape", "value"),
+}
 
 
 def view_of(side: Side) -> RankView:
