@@ -110,7 +110,7 @@ UNSTATED = frozenset({"strategies"})
 
 
 @pytest.mark.parametrize(
-    "path", sampled([each for each in FILES if each.parts[0] not in UNSTATED], 4), ids=str
+    "path", sampled([each for each in FILES if each.parts[0] not in UNSTATED], 8), ids=str
 )
 def test_a_right_file_is_left_as_it_is(path: Path) -> None:
     content = (CORPUS / path).read_bytes()
@@ -126,7 +126,7 @@ def test_few_files_take_an_expression() -> None:
     assert len(refused) < len(STRIPPED) / FEW
 
 
-@pytest.mark.parametrize("path", sampled(list(STRIPPED), 4), ids=str)
+@pytest.mark.parametrize("path", sampled(list(STRIPPED), 8), ids=str)
 def test_blessing_restores_every_expectation_and_nothing_else(path: Path) -> None:
     after = blessed(path)
     if after is None:
@@ -192,7 +192,7 @@ def catches(scenario: Scenario, run: Trace) -> bool:
     return judge(plan(scenario), predicted, run, "stand_in", reference=False).status == "FAILED"
 
 
-@pytest.mark.parametrize("path", sampled(list(STRIPPED), 12), ids=str)
+@pytest.mark.parametrize("path", sampled(list(STRIPPED), 24), ids=str)
 def test_blessed_expectations_catch_the_same_runs(path: Path) -> None:
     after = blessed(path)
     if after is None:

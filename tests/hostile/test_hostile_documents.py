@@ -138,7 +138,7 @@ def pairs() -> Iterator[ParameterSet]:
     """Yield each command with each document: all of them in the night, every fourth at the gate."""
     for at, command in enumerate(READERS):
         for number, name in enumerate(NOT_ONE):
-            marks = () if (at + number) % 4 == 0 else (pytest.mark.nightly,)
+            marks = () if (at + number) % 8 == 0 else (pytest.mark.nightly,)
             yield pytest.param(command, name, marks=marks, id=f"{' '.join(command)} {name}")
 
 

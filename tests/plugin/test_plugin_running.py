@@ -254,7 +254,13 @@ def pytest_runtest_call(item):
     assert "2 failed, 1 passed" in done.stdout
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+@pytest.mark.parametrize(
+    "workers",
+    [
+        pytest.param((), id="alone"),
+        pytest.param(("-n", "2"), id="xdist", marks=pytest.mark.nightly),
+    ],
+)
 def test_an_interrupt_leaves_nothing(
     workers: tuple[str, ...], tmp_path: Path, session: Session
 ) -> None:

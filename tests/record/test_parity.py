@@ -13,6 +13,7 @@ from unittest import mock
 import pytest
 from click.testing import CliRunner
 from recordings import SCRIPTS
+from sampling import sampled
 
 from torch_scenarios.cli import cli
 from torch_scenarios.errors import ScenarioError
@@ -77,7 +78,7 @@ def test_a_right_strategy_computes_what_one_process_does(
     assert result["problems"] == []
 
 
-@pytest.mark.parametrize(("script", "mistake", "code", "words"), WRONG)
+@pytest.mark.parametrize(("script", "mistake", "code", "words"), sampled(WRONG, 3))
 def test_the_first_deviation_is_named_with_what_it_is(
     warm: WarmLaunch, tmp_path: Path, script: str, mistake: str, code: str, words: str
 ) -> None:

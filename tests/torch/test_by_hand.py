@@ -93,6 +93,7 @@ def test_torchrun_gives_what_scenario_run_gives(tmp_path: Path, *, with_failure:
         assert near[case]["observed"].get("blocked") == far[case]["observed"].get("blocked")
 
 
+@pytest.mark.nightly
 def test_a_scenario_that_ends_rank_0_takes_no_report_with_it(tmp_path: Path) -> None:
     for name, text in {"a_sum": SUM, "b_ends": ENDS, "c_sum": SUM}.items():
         (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
