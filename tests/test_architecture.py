@@ -64,6 +64,7 @@ TABLES = {
     "reference.diagnoses",
     "reference.rules",
     "explain",
+    "record.evidence.reasons",
 }
 #: modules of a package at most, tables excepted
 LARGEST = 18
@@ -82,8 +83,6 @@ SEAMS = {
     "record.values.store": "the same",
     "record.values.witness": "the same",
     "record.shim": "the same, at the start of every Python",
-    "record.evidence.reason": "the user's script, which nothing else parses",
-    "record.evidence.counterpart": "the same, of messages",
     "record.evidence.process": "processes of a job that runs, which nothing else looks at",
     "record.evidence.job_log": "what a job printed, which nothing else reads",
     "record.scratch": "the user's files, in the user's process",

@@ -21,14 +21,18 @@ from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.model.trace import Event, Failure, RankTrace, Trace
 from torch_scenarios.pipeline.attempts import analyse, case_result
 from torch_scenarios.pipeline.results import Result
-from torch_scenarios.record.evidence.counterpart import explain_message
 from torch_scenarios.record.evidence.initialization import (
     JobStart,
     absent_ranks,
     find_in_start,
     read_claims,
 )
-from torch_scenarios.record.evidence.reason import add_reasons, find_late_rank, with_reason
+from torch_scenarios.record.evidence.reasons import (
+    add_reasons,
+    explain_message,
+    find_late_rank,
+    with_reason,
+)
 from torch_scenarios.record.findings import tell_position, verdict_on_records
 from torch_scenarios.record.format import (
     Blocking,

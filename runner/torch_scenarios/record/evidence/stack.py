@@ -250,7 +250,7 @@ def _outside(
 
 
 def _apart(waiting: Mapping[int, RankStack], folder: str, *, parses: bool) -> Finding:
-    from torch_scenarios.record.evidence.reason import explain_places
+    from torch_scenarios.record.evidence.reasons import explain_places
 
     sides: dict[tuple[tuple[str, int, str], ...], list[int]] = {}
     for rank, each in sorted(waiting.items()):

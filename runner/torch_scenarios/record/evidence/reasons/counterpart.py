@@ -16,14 +16,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.reason import (
-    Parted,
-    Parting,
-    Reason,
-    find_caught,
-    list_times,
-    list_values,
-)
+from torch_scenarios.record.evidence.choice import Parted, Reason, list_times, list_values
+from torch_scenarios.record.evidence.divergence import Parting
+from torch_scenarios.record.evidence.reasons.caught_error import find_caught
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import RankRecord
 from torch_scenarios.verdict import Finding

@@ -1,0 +1,154 @@
+"""What ranks that part have decided before: each `if`, loop and `except`, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from torch_scenarios.errors import Clause
+from torch_scenarios.record.evidence.divergence import Frames, Parting
+from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.format import (
+    Decision,
+    RankRecord,
+)
+from torch_scenarios.verdict.finding import ranks_text
+
+#: ranks whose values are told one by one
+MOST_TOLD = 4
+
+
+#: how often something is done, in words
+_TIMES = {0: "never", 1: "once", 2: "twice"}
+
+
+#: what a reason is: a clause that says it, and what to change
+Reason: TypeAlias = tuple[Clause, str]
+
+
+class Tally(Struct, kw_only=True):
+    """How often a rank went each way at a place, and what the place read last."""
+
+    yes: int = 0
+    no: int = 0
+    values: tuple[str | None, ...] = ()
+
+
+class Parted:
+    """A parting with what each rank decided: since the call before it, and from the beginning."""
+
+    def __init__(self, parting: Parting, records: Mapping[int, RankRecord], folder: str) -> None:
+        self.parting, self.records, self.folder = parting, records, folder
+        self.ranks = [*parting.calls, *parting.missing]
+        self._spans = {rank: self._span(rank) for rank in self.ranks}
+        self.has_ways = any(records[rank].ways for rank in self.ranks)
+        self.sides = [*self._gone(), *((who, at) for who, at in parting.sides if at)]
+
+    def _gone(self) -> Iterator[tuple[list[int], Frames]]:
+        """Yield the ranks that do not come, by the place at which they left."""
+        found: dict[Frames, list[int]] = {}
+        for rank in self.parting.missing:
+            record = self.records[rank]
+            frames = record.left_at.frames
+            if not frames and len(record.items) > self._spans[rank][0] + 1:
+                frames = record.items[-1].place.frames
+            if frames:
+                found.setdefault(frames, []).append(rank)
+        yield from ((ranks, frames) for frames, ranks in found.items())
+
+    def _span(self, rank: int) -> tuple[int, int]:
+        items = self.records[rank].items
+        before, call = self.parting.before.get(rank), self.parting.calls.get(rank)
+        start = next((at for at, each in enumerate(items) if each is before), -1)
+        end = next((at for at, each in enumerate(items) if each is call), len(items))
+        return start, end
+
+    def is_within(self, rank: int, before: int, *, whole: bool) -> bool:
+        """Whether what lies before an item of a rank is in the span that is asked for."""
+        start, end = self._spans[rank]
+        return (whole or before > start) and before <= end
+
+    def tallies(self, *, whole: bool, alike: bool = False) -> dict[Decision, dict[int, Tally]]:
+        """Return what ranks decided, in their order: where they decide apart, or `alike` too."""
+        found: dict[Decision, dict[int, Tally]] = {}
+        for rank in self.ranks:
+            for way in self.records[rank].ways:
+                if self.is_within(rank, way.before, whole=whole):
+                    tally = found.setdefault(way.decision, {}).setdefault(rank, Tally())
+                    tally.yes, tally.no = tally.yes + way.yes, tally.no + way.no
+                    tally.values = way.values or tally.values
+        for own in found.values():
+            for rank in self.ranks:
+                own.setdefault(rank, Tally())
+        return {
+            decision: own
+            for decision, own in found.items()
+            if alike or len({(each.yes, each.no) for each in own.values()}) > 1
+        }
+
+    def place(self, decision: Decision) -> str:
+        """Return the place of a decision as it is shown."""
+        return short(((decision.file, decision.line, ""),), self.folder)
+
+
+def list_values(decision: Decision, tallies: Mapping[int, Tally]) -> str:
+    """Return what a condition read last on each rank: `loss = 4.0 on rank 0`."""
+    alike: dict[str, list[int]] = {}
+    for rank, tally in sorted(tallies.items()):
+        words = ", ".join(
+            f"{name} has {value}"
+            if value.startswith("shape") or "item" in value
+            else f"{name} = {value}"
+            for name, value in zip(decision.names, tally.values, strict=False)
+            if value is not None and not (name.endswith("rank") and value == str(rank))
+        )
+        if words:
+            alike.setdefault(words, []).append(rank)
+    if len(alike) > MOST_TOLD or not alike:
+        return ""
+    source = script_at(decision.file)
+    assigned = ""
+    if source is not None and len(decision.names) == 1 and decision.text.split()[-1].isidentifier():
+        assigned = source.assigned(decision.names[0], decision.line)
+    shown = "; ".join(f"{words} on {ranks_text(ranks)}" for words, ranks in alike.items())
+    return f"{shown} (`{assigned}`)" if assigned else shown
+
+
+def count_turns(parted: Parted, decision: Decision, own: Mapping[int, Tally]) -> str:
+    """Return on which ranks a condition is true, or how often where it is so on several."""
+    where = f"`{decision.text}` ({parted.place(decision)})"
+    ranks = [rank for rank, each in sorted(own.items()) if each.yes]
+    if ranks and all(not each.yes or not each.no for each in own.values()):
+        return f"{where} is true on {ranks_text(ranks)} alone"
+    alike: dict[tuple[int, int], list[int]] = {}
+    for rank, each in sorted(own.items()):
+        alike.setdefault((each.yes, each.no), []).append(rank)
+    words = ", ".join(
+        f"{ranks_text(ranks)} {times(yes)} of {yes + no}" for (yes, no), ranks in alike.items()
+    )
+    return f"{where} is not true as often on all ranks: {words}"
+
+
+def list_times(counts: Mapping[int, int]) -> str:
+    """Return how often each rank did something, ranks alike together: `rank 0 twice`."""
+    alike: dict[int, list[int]] = {}
+    for rank, count in sorted(counts.items()):
+        alike.setdefault(count, []).append(rank)
+    return ", ".join(f"{ranks_text(who)} {times(count)}" for count, who in alike.items())
+
+
+def times(count: int) -> str:
+    """Return how often something is done, in words."""
+    return _TIMES.get(count, f"{count} times")
+
+
+def short(frames: Frames, folder: str) -> str:
+    """Return the innermost place of frames as it is shown: `train.py:19`."""
+    if not frames:
+        return "an unknown line"
+    path = Path(frames[0][0])
+    name = path.relative_to(folder) if folder and path.is_relative_to(folder) else path.name
+    return f"{name}:{frames[0][1]}"

@@ -1,0 +1,138 @@
+"""Why ranks part: the loop that one takes once more, the `if` that one takes, the error it catches.
+
+A finding says which calls meet. What a person mends is before: the first operation that ranks enter
+from different lines, and what in the script leads there::
+
+    14   for batch in loader:          rank 0 takes it a fourth time, rank 1 three times
+    17       loss.backward()           rank 0 is here
+    18   dist.barrier()                rank 1 is here
+
+The source is parsed and never run; it is the script that was just recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from torch_scenarios.errors import Clause
+from torch_scenarios.record.evidence.choice import Parted, Reason, short
+from torch_scenarios.record.evidence.divergence import Parting, parting_of
+from torch_scenarios.record.evidence.reasons.branch import explain_places, find_branch
+from torch_scenarios.record.evidence.reasons.caller import find_caller
+from torch_scenarios.record.evidence.reasons.caught_error import find_caught
+from torch_scenarios.record.evidence.reasons.condition import find_condition
+from torch_scenarios.record.evidence.reasons.counterpart import explain_message
+from torch_scenarios.record.evidence.reasons.departure import find_departure
+from torch_scenarios.record.evidence.reasons.earlier_condition import (
+    find_last_decided,
+    find_other_way,
+)
+from torch_scenarios.record.evidence.reasons.late_rank import find_late_rank
+from torch_scenarios.record.evidence.reasons.loop import find_longest, find_loop, find_turns
+from torch_scenarios.record.evidence.reasons.model_error import explain_error
+from torch_scenarios.record.evidence.reasons.other_group import find_other_group
+from torch_scenarios.record.evidence.reasons.way_out import find_way_out
+from torch_scenarios.record.format import RankRecord, ScriptPlace
+from torch_scenarios.verdict import Finding
+from torch_scenarios.verdict.finding import ranks_text
+
+__all__ = ["add_reasons", "explain_message", "explain_places", "find_late_rank", "with_reason"]
+
+#: diagnoses of ranks that went different ways
+PARTED = frozenset(
+    {
+        *("call_mismatch", "missing_participant", "dtype_mismatch", "shape_mismatch"),
+        *("op_mismatch", "root_mismatch", "split_mismatch", "circular_wait", "group_order"),
+        "group_creation",
+    }
+)
+
+
+def add_reasons(
+    findings: Sequence[Finding], records: Mapping[int, RankRecord], folder: str
+) -> tuple[Finding, ...]:
+    """Return the findings; the first of ranks that part with where they do, and why."""
+    lines = list(findings)
+    if lines and lines[0].code == "outcome_differs":
+        lines[0] = explain_error(lines[0], records, folder)
+    at = next((at for at, each in enumerate(lines) if each.diagnosis in PARTED), None)
+    if at is None or (lines[at].fix or "").startswith("two threads"):
+        return tuple(lines)
+    finding = lines[at]
+    parting = parting_of(finding, records)
+    if parting is None:
+        return tuple(lines)
+    clauses, fix = explain_parting(parting, records, folder)
+    if not clauses:
+        return tuple(lines)
+    kept = (finding.fix or "").startswith("rank ")
+    lines[at] = with_reason(finding, clauses, "" if kept else fix)
+    return tuple(lines)
+
+
+def with_reason(finding: Finding, clauses: Sequence[Clause], fix: str) -> Finding:
+    """Return a finding that begins with a reason, and with the advice that follows from it."""
+    return replace(
+        finding,
+        notes=(*clauses, *finding.notes),
+        fix=fix or finding.fix,
+        help=(fix, *finding.help[:1]) if fix else finding.help,
+    )
+
+
+def explain_parting(
+    parting: Parting, records: Mapping[int, RankRecord], folder: str
+) -> tuple[list[Clause], str]:
+    """Return where ranks part and why, and what mends it; nothing where nothing is known."""
+    sides = parting.sides
+    clauses: list[Clause] = []
+    if len(sides) > 1:
+        where = "; ".join(
+            f"{ranks_text(ranks)} {'comes' if len(ranks) == 1 else 'come'} from "
+            f"{short(frames, folder)}" + _through(parting.calls[ranks[0]].place)
+            for ranks, frames in sides
+        )
+        what = f"operation {parting.at + 1}" if parting.group else f"their call {parting.at + 1}"
+        clauses.append(Clause(f"the ranks part at {what}: {where}"))
+    elif not parting.group and (reason := find_other_group(parting, records, folder)) is not None:
+        return [reason[0]], reason[1]
+    parted = Parted(parting, records, folder)
+    reasons: list[Reason | None] = []
+    if parted.has_ways:
+        now, always = parted.tallies(whole=False), parted.tallies(whole=True)
+        loop = find_loop(parted, always)
+        reasons += [
+            find_caught(parted, whole=False),
+            find_condition(parted, now),
+            find_way_out(parted, now, None),
+            find_caught(parted, whole=True),
+            find_way_out(parted, always, loop),
+            find_turns(parting, records, folder) if loop is not None or not always else None,
+            find_condition(parted, always),
+            find_other_way(parted, always),
+            find_last_decided(parted, now),
+            find_longest(parted, always),
+            find_caller(parted),
+        ]
+    else:
+        reasons += [
+            find_turns(parting, records, folder),
+            find_branch(parting, records, folder),
+        ]
+    reasons.append(find_departure(parted))
+    reason = next(filter(None, reasons), None)
+    left = find_departure(parted)
+    if left is not None and left != reason:
+        clauses.append(left[0])
+    if reason is None:
+        return clauses, ""
+    if not parting.group:  # what is to be changed is their order
+        return [*clauses, reason[0]], ""
+    is_end = any(not records[rank].left_at.frames for rank in parting.missing)
+    return [*clauses, reason[0]], reason[1] if is_end and reason[1] else (left or reason)[1]
+
+
+def _through(place: ScriptPlace) -> str:
+    return f" in {place.via}" if place.via else ""

@@ -1,0 +1,44 @@
+"""An error that some ranks catch and others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch_scenarios.errors import Clause
+from torch_scenarios.record.evidence.choice import Parted, Reason
+from torch_scenarios.record.format import (
+    Caught,
+    Decision,
+    names_lost_peer,
+)
+from torch_scenarios.verdict.finding import ranks_text
+
+
+def find_caught(parted: Parted, *, whole: bool) -> Reason | None:
+    """Return the error that some ranks caught and others did not."""
+    found: dict[tuple[Decision, str], dict[int, Caught]] = {}
+    for rank in parted.ranks:
+        for each in parted.records[rank].caught:
+            if parted.is_within(rank, each.before, whole=whole) and not names_lost_peer(each.words):
+                found.setdefault((each.decision, each.words), {})[rank] = each
+    for (decision, words), own in reversed(found.items()):
+        if len(own) == len(parted.ranks):
+            continue
+        caught = next(iter(own.values()))
+        who, place = ranks_text([*own]), parted.place(decision)
+        raised = caught.raised_at.short(parted.folder)
+        sentence = f"{words} ({raised})" if raised else words
+        verb = "catches" if len(own) == 1 else "catch"
+        clause = Clause(
+            f"{who} {verb} {sentence} in `{decision.text}` ({place}), and {_goes_on(own)}"
+        )
+        fix = (
+            f"let no error be caught at {place} on one rank alone: agree on it (an `all_reduce` of "
+            "a flag) before the ranks go on, or raise it."
+        )
+        return clause, fix
+    return None
+
+
+def _goes_on(ranks: Sequence[int] | Mapping[int, object]) -> str:
+    return "goes on another way" if len(ranks) == 1 else "go on another way"

@@ -1,0 +1,83 @@
+"""The last `if` before ranks part that they decide otherwise."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+from torch_scenarios.errors import Clause
+from torch_scenarios.record.evidence.choice import Parted, Reason, Tally, count_turns, list_values
+from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.format import (
+    Decision,
+)
+
+
+def find_other_way(
+    parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]
+) -> Reason | None:
+    """Return the last `if` of the same function that ranks decide otherwise, as a hint."""
+    for _, frames in parted.sides:
+        for file, line, _ in frames:
+            source = script_at(file)
+            if source is None:
+                continue
+            fitting = [
+                decision
+                for decision in tallies
+                if decision.kind == "if"
+                and decision.file == file
+                and decision.line <= line
+                and source.scope(decision.line) is source.scope(line)
+            ]
+            if not fitting:
+                continue
+            decision = max(fitting, key=lambda each: each.line)
+            own = tallies[decision]
+            values = list_values(decision, own)
+            words = f"{count_turns(parted, decision, own)}" + (
+                f", where {values}" if values else ""
+            )
+            return Clause(words), ""
+    return None
+
+
+def find_last_decided(
+    parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]
+) -> Reason | None:
+    """Return the last `if` before they part that ranks decide otherwise, as in a callback."""
+    decided = [
+        decision
+        for decision, own in tallies.items()
+        if decision.kind == "if"
+        and len({each.yes for each in own.values()}) > 1
+        and not is_idle(decision)
+    ]
+    if not decided:
+        return None
+    own = tallies[decided[-1]]
+    values = list_values(decided[-1], own)
+    words = f"before that, {count_turns(parted, decided[-1], own)}"
+    return Clause(words + (f", where {values}" if values else "")), ""
+
+
+def is_idle(decision: Decision) -> bool:
+    """Whether an `if` does nothing but print or log, which decides nothing that comes later."""
+    source = script_at(decision.file)
+    node = source.condition(decision.line) if source is not None else None
+    return isinstance(node, ast.If) and not node.orelse and all(map(_speaks, node.body))
+
+
+#: calls that tell a person something
+_SPEECH = frozenset(
+    {"print", "debug", "info", "warning", "warn", "error", "log", "write", "set_postfix", "update"}
+)
+
+
+def _speaks(node: ast.stmt) -> bool:
+    """Whether a statement prints or logs what is known already."""
+    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+        return False
+    function = node.value.func
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    return name in _SPEECH

@@ -1,0 +1,100 @@
+"""A rank that comes after the timeout of another one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from torch_scenarios.errors import Clause
+from torch_scenarios.record.evidence.divergence import calls_by_group
+from torch_scenarios.record.format import (
+    RankRecord,
+    RecordedCall,
+)
+from torch_scenarios.verdict import Finding
+
+#: what backends raise where a timeout strikes, with its milliseconds
+_TIMED_OUT = re.compile(r"[Tt]imed out (?:after )?(?:waiting )?(\d+) ?ms")
+
+
+#: times its timeout by which a fake rank has to be later: its clock is that of a busy machine
+_FAKE_MARGIN = 1.2
+
+
+def find_late_rank(records: Mapping[int, RankRecord], folder: str = "") -> Finding | None:
+    """Return that a rank came to an operation later than another one waits; None where none does.
+
+    On real ranks both clocks are in the record. Fake ranks wait for nothing: what counts is how
+    much longer one takes from the operation before, against the timeout of the job's start.
+    """
+    for _, _, calls in calls_by_group(records):
+        for at in range(min(map(len, calls.values()))):
+            entered = {rank: own[at] for rank, own in calls.items()}
+            if len(entered) < 2:
+                continue
+            times = {rank: _arrival(records[rank], calls[rank], at) for rank in entered}
+            early, late = min(times, key=times.__getitem__), max(times, key=times.__getitem__)
+            after_s = times[late] - times[early]
+            timeout_s = _timeout_s(records, entered, early)
+            fake = records[early].about.get("mode") == "fake"
+            if timeout_s is not None and after_s > timeout_s * (_FAKE_MARGIN if fake else 1):
+                return _late_finding(entered, early, late, after_s, timeout_s, folder)
+    return None
+
+
+def _arrival(record: RankRecord, calls: list[RecordedCall], at: int) -> float:
+    """Return when a rank comes to an operation, in seconds, by a clock that all ranks have."""
+    began = calls[at].began_us / 1e6
+    if record.about.get("mode") != "fake":
+        started = record.about.get("time", 0.0)
+        return began + (float(started) if isinstance(started, int | float) else 0.0)
+    return began - calls[at - 1].began_us / 1e6 if at else 0.0
+
+
+def _timeout_s(
+    records: Mapping[int, RankRecord], entered: Mapping[int, RecordedCall], early: int
+) -> float | None:
+    """Return the timeout that strikes, or on fake ranks the one that would."""
+    record = records[early]
+    if record.about.get("mode") == "fake":
+        return record.timeout_s
+    words = " ".join(filter(None, (entered[early].failed, record.error)))
+    found = _TIMED_OUT.search(words)
+    if found is not None:
+        return int(found[1]) / 1000
+    return record.timeout_s if "imed out" in words or "imeout" in words else None
+
+
+def _late_finding(
+    entered: Mapping[int, RecordedCall],
+    early: int,
+    late: int,
+    after_s: float,
+    timeout_s: float,
+    folder: str,
+) -> Finding:
+    first, last = entered[early], entered[late]
+    clauses = [
+        Clause(f"rank {early} waits in {first.operation} ({first.place.short(folder)})"),
+        Clause(
+            f"rank {late} enters {last.operation} ({last.place.short(folder)}) {after_s:.1f} s "
+            f"after rank {early}, whose timeout is {timeout_s:.4g} s"
+        ),
+    ]
+    if first.failed:
+        clauses.append(Clause(f"rank {early} raises {first.failed}"))
+    fix = (
+        "give the group a longer `timeout=` (of `init_process_group` or `new_group`), or do what "
+        f"takes rank {late} so long on every rank, or before the ranks meet."
+    )
+    return Finding(
+        witness="program",
+        code="timeout_too_short",
+        diagnosis="timeout_too_short",
+        prose=f"rank {late} comes too late, and rank {early} gives up before",
+        notes=tuple(clauses),
+        ranks=(early, late),
+        name="outcome",
+        fix=fix,
+        help=(fix,),
+    )

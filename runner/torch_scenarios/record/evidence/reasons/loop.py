@@ -1,0 +1,178 @@
+"""A loop that some ranks take more often than others."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from torch_scenarios.errors import Clause
+from torch_scenarios.record.evidence.choice import Parted, Reason, Tally, list_times, short
+from torch_scenarios.record.evidence.divergence import Frames, Parting
+from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.format import (
+    Blocking,
+    Decision,
+    RankRecord,
+    RecordedCall,
+    RecordedWait,
+)
+
+#: loops over data
+_BATCHES = re.compile(r"load|batch|data|sampler|step|epoch|iter", re.IGNORECASE)
+
+
+def find_turns(
+    parting: Parting, records: Mapping[int, RankRecord], folder: str
+) -> tuple[Clause, str] | None:
+    """Return that some ranks come to a line of a loop once more than others, and how often."""
+    for ranks, frames in parting.sides:
+        if not frames:
+            continue
+        call = parting.calls[ranks[0]]
+        if isinstance(call, Blocking):
+            return None
+        maker = call.maker
+        counts = {
+            rank: _passes(records[rank], frames, maker, parting.calls.get(rank))
+            for rank in (*parting.calls, *parting.missing)
+        }
+        own, others = counts[ranks[0]], {counts[r] for r in counts if r not in ranks}
+        if not others or max(others) >= own:
+            continue
+        elsewhere = [each for _, each in parting.sides if each != frames]
+        loop = loop_of(frames, elsewhere)
+        if loop is None:
+            continue
+        text, line, file = loop
+        outer = _longer_loop(Parted(parting, records, folder), ranks, frames, elsewhere)
+        if outer is not None:
+            (text, line, file), counts = outer
+        place = short(((file, line, ""),), folder)
+        is_backward = call.maker in {"bw", "cc"}
+        what = "backward passes" if call.maker == "bw" else f"calls of {short(frames, folder)}"
+        what = "turns" if outer is not None else what
+        clause = Clause(
+            f"the loop `{text}` ({place}) has more turns on some ranks; {what}: "
+            + list_times(counts)
+            + _origin_of_loop(text, line, file)
+        )
+        if call.maker in {"bw", "cc"} or _BATCHES.search(text):
+            fix = (
+                f"give every rank as many turns of the loop at {place}: uneven batches need "
+                "`drop_last=True` (of the sampler and the loader), or one number of steps that the "
+                "ranks agree on"
+            )
+            fix += "; with DDP also `with Join([model]):` around the loop." if is_backward else "."
+        else:
+            fix = (
+                f"give every rank as many turns of the loop at {place}: let it go over the same on "
+                "all ranks, or agree on its length first (an `all_reduce` with `op=max`)."
+            )
+        return clause, fix
+    return None
+
+
+def _longer_loop(
+    parted: Parted, ranks: Sequence[int], frames: Frames, others: Sequence[Frames]
+) -> tuple[tuple[str, int, str], dict[int, int]] | None:
+    """Return the loop around the innermost one that the ranks in it take more often than others.
+
+    Each of its turns may have as many turns of the inner loop on all ranks: then it is the one that
+    is longer. None where the innermost loop is.
+    """
+    tallies = parted.tallies(whole=True)
+    found = None
+    for text, line, file in [*_loops_of(frames, others)][1:]:
+        own = next(
+            (
+                each
+                for decision, each in tallies.items()
+                if decision.kind in {"for", "while"}
+                and (decision.file, decision.line) == (file, line)
+            ),
+            None,
+        )
+        counts = {rank: own[rank].yes for rank in parted.ranks} if own is not None else {}
+        rest = [count for rank, count in counts.items() if rank not in ranks]
+        if rest and min(counts[rank] for rank in ranks) > max(rest):
+            found = (text, line, file), counts
+    return found
+
+
+def _origin_of_loop(text: str, line: int, file: str) -> str:
+    """Return where the script sets the one variable that bounds a loop; or nothing."""
+    source = script_at(file)
+    names = re.findall(r"[A-Za-z_]\w*", text.partition(" in ")[2])
+    set_at = [source.assigned(name, line) for name in dict.fromkeys(names)] if source else []
+    known = [each for each in set_at if each]
+    return f" (`{known[0]}`)" if len(known) == 1 else ""
+
+
+def _passes(
+    record: RankRecord, frames: Frames, maker: str, until: RecordedCall | Blocking | None
+) -> int:
+    """Return how often a rank comes to a place, up to a call; the buckets of a backward are one."""
+    count, is_open = 0, False
+    for item in record.items:
+        if not isinstance(item, RecordedCall):
+            is_open = is_open and not isinstance(item, RecordedWait)
+            continue
+        if item.place.frames == frames and item.maker == maker:
+            count += not (is_open and item.maker == "bw")
+            is_open = item.maker == "bw" and not item.completes
+        if item is until:
+            break
+    return count
+
+
+def loop_of(frames: Frames, others: Sequence[Frames]) -> tuple[str, int, str] | None:
+    """Return the innermost loop that a place is in and the other places are not."""
+    return next(_loops_of(frames, others), None)
+
+
+def _loops_of(frames: Frames, others: Sequence[Frames]) -> Iterator[tuple[str, int, str]]:
+    """Yield the loops that a place is in and the other places are not: text, line and file."""
+    for file, line, _ in frames:
+        source = script_at(file)
+        if source is None:
+            continue
+        for node, _branch_name in source.around(line):
+            if isinstance(node, ast.For | ast.AsyncFor | ast.While):
+                inside = [
+                    at
+                    for other in others
+                    for name, at, _ in other
+                    if name == file and node.lineno <= at <= (node.end_lineno or node.lineno)
+                ]
+                if not inside:
+                    yield source.text(node.lineno), node.lineno, file
+
+
+def find_loop(
+    parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]
+) -> tuple[str, int, int] | None:
+    """Return the loop that one side is in and the other is past: its file, first and last line."""
+    for _, frames in parted.parting.sides:
+        loop = loop_of(frames, [each for _, each in parted.parting.sides if each != frames])
+        if loop is not None:
+            _, line, file = loop
+            source = script_at(file)
+            assert source is not None
+            node = next(node for node, _ in source.around(line) if node.lineno == line)
+            inside = (file, line, node.end_lineno or line)
+            if any(each.file == file and inside[1] <= each.line <= inside[2] for each in tallies):
+                return inside
+    return None
+
+
+def find_longest(parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]) -> Reason | None:
+    """Return the first loop that ranks take unequally often, where its script is not read."""
+    for decision, own in tallies.items():
+        if decision.kind in {"for", "while"} and script_at(decision.file) is None:
+            counts = {rank: each.yes for rank, each in own.items()}
+            place = parted.place(decision)
+            words = f"the loop `{decision.text}` ({place}) has more turns on some ranks: "
+            fix = f"give every rank as many turns of the loop at {place}."
+            return Clause(words + list_times(counts)), fix
+    return None

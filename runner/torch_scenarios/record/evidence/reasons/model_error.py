@@ -1,0 +1,79 @@
+"""The `if` before an error that ranks raise."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from torch_scenarios.errors import Clause
+from torch_scenarios.record.evidence.choice import (
+    Parted,
+    Tally,
+    count_turns,
+    list_times,
+    list_values,
+)
+from torch_scenarios.record.evidence.divergence import Frames, Parting
+from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
+from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.format import (
+    Decision,
+    RankRecord,
+    names_model,
+)
+from torch_scenarios.verdict import Finding
+
+
+def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> Finding:
+    """Return a finding that ranks raised, with the `if` before it that ranks decided otherwise."""
+    raised = [records[rank] for rank in finding.ranks if rank in records]
+    if finding.diagnosis is not None or not raised or raised[0].error is None:
+        return finding
+    parted = Parted(Parting(group="", at=0, calls={}, missing=tuple(records)), records, folder)
+    of_model = any(names_model(each.error or "") for each in raised)
+    fitting = [
+        (decision, own)
+        for decision, own in parted.tallies(whole=True).items()
+        if decision.kind == "if"
+        and len({each.yes for each in own.values()}) > 1
+        and not is_idle(decision)
+        and (of_model or _is_near(decision, raised[0].raised_at.frames))
+    ]
+    unused = [] if fitting or not of_model else _in_forward(parted)
+    if not fitting and not unused:
+        return finding
+    decision, own = (fitting or unused)[-1]
+    values = list_values(decision, own)
+    words = f"before that, {count_turns(parted, decision, own)}"
+    if not fitting:
+        counts = list_times({rank: each.yes for rank, each in own.items()})
+        place = parted.place(decision)
+        words = f"`{decision.text}` ({place}) may leave a layer out; true: {counts}"
+    return replace(
+        finding, notes=(*finding.notes, Clause(words + (f", where {values}" if values else "")))
+    )
+
+
+def _in_forward(parted: Parted) -> list[tuple[Decision, dict[int, Tally]]]:
+    """Return what a `forward` decides both ways: ranks may do so as often, and not in one turn."""
+    found: dict[Decision, dict[int, Tally]] = {}
+    for decision, own in parted.tallies(whole=True, alike=True).items():
+        source = script_at(decision.file)
+        scope = source.scope(decision.line) if source is not None else None
+        is_forward = isinstance(scope, ast.FunctionDef) and scope.name == "forward"
+        if decision.kind == "if" and is_forward and any(e.yes and e.no for e in own.values()):
+            found[decision] = own
+    return list(found.items())
+
+
+def _is_near(decision: Decision, frames: Frames) -> bool:
+    """Whether a decision is in a function that an error went through, before it did."""
+    source = script_at(decision.file)
+    return source is not None and any(
+        file == decision.file
+        and decision.line <= line
+        and source.scope(decision.line) is source.scope(line)
+        for file, line, _ in frames
+    )
