@@ -23,7 +23,15 @@ from typing import Any
 from torch_scenarios.expressions.params import KINDS
 from torch_scenarios.model.needs import CAPABILITIES
 from torch_scenarios.model.traits import KNOWN_BACKENDS
-from torch_scenarios.vocabulary import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS, REDUCE_OPS
+from torch_scenarios.vocabulary import (
+    BACKENDS,
+    DIAGNOSES,
+    DTYPES,
+    OUTCOMES,
+    RAISE_KINDS,
+    REDUCE_OPS,
+    WORLD,
+)
 
 Schema = dict[str, Any]
 
@@ -250,6 +258,7 @@ def arguments() -> dict[str, Schema]:
         "tag": ref("integer"),
         "group": {
             "x-is": "group_name",
+            "x-words": [WORLD],
             **or_per_rank("group", kind("string", "null"), "the name of a group"),
         },
         "reduce_op": when(
@@ -379,7 +388,7 @@ FINAL_EXPECT: dict[str, Schema] = {
         "description": "Which ranks' processes end, and how: a signal, or `exit 1`.",
         "examples": [{"1": "SIGABRT"}],
         **when(
-            (MAPPING, per_rank(TEXT)),
+            (MAPPING, per_rank({**TEXT, "x-words": ["SIGABRT", "SIGKILL", "SIGSEGV", "exit 1"]})),
             otherwise=kind("object", title="a mapping from ranks, such as {1: SIGABRT}"),
         ),
     },
@@ -678,6 +687,7 @@ GROUP: dict[str, Schema] = {
         title="a name such as gloo",
         description="The backend, if another than the world's.",
         minLength=1,
+        **{"x-words": list(BACKENDS)},
     ),
 }
 
@@ -936,7 +946,10 @@ def top_parts() -> dict[str, Schema]:
         "handle": kind("string", title="the name of a work handle"),
         "new_name": kind("string", title="a name"),
         "words": kind("string", "number", "boolean", "null", title="text"),
-        "backend": kind("string", title="a name such as gloo", minLength=1),
+        "backend": {
+            "x-words": list(BACKENDS),
+            **kind("string", title="a name such as gloo", minLength=1),
+        },
         "function_spec": close(
             FUNCTION,
             description="A function that runs on the rank that is called.",

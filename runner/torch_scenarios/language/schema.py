@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
@@ -38,17 +39,23 @@ from torch_scenarios.language.keys import (
     require_any,
     when,
 )
+from torch_scenarios.model.needs import CAPABILITIES
+from torch_scenarios.modules.loss import LOSSES
+from torch_scenarios.modules.optimizer import OPTIMIZERS
 from torch_scenarios.operations import BY_NAME
 from torch_scenarios.operations.base import Operation
+from torch_scenarios.vocabulary import DIAGNOSES
 
 
 def scenario_schema() -> Schema:
     """Return the schema of a scenario file, and of a file with `inputs:`."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **file(),
-        "$defs": {**parts(), "step": step()},
-    }
+    whole = {**file(), "$defs": {**parts(), "step": step()}}
+    model = whole["$defs"]["model_spec"]["properties"]
+    for key, table in (("loss", LOSSES), ("optimizer", OPTIMIZERS)):
+        model[key] = {**model[key], "x-words": list(table)}
+    made: Schema = _Editors(whole["$defs"]).render(whole)
+    made["title"] = made.pop("x-wanted")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
 
 
 def scenario_schema_text() -> str:
@@ -56,18 +63,106 @@ def scenario_schema_text() -> str:
     return json.dumps(scenario_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
+#: words and what each means, of lists that have no others
+_MEANINGS = (DIAGNOSES, {word: each.means for word, each in CAPABILITIES.items()})
+
+
+#: keywords whose values are no schemas
+_RAW = {"examples", "default", "propertyNames", "dependentRequired"}
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether an example is a scalar: a server offers others as `[object Object]`."""
+    return not isinstance(value, dict | list)
+
+
+class _Editors:
+    """The schema as an editor's language server reads it; what fits stays the same.
+
+    Its `title` heads a hover, so that it is the name of the key; what a message calls a value is
+    `x-wanted`. A server completes the words of `enum` and `anyOf`, and none within `if`: so these
+    words are also given flat, in an `anyOf` that everything fits.
+    """
+
+    def __init__(self, defs: dict[str, Schema]) -> None:
+        self.defs = defs
+
+    def render(self, part: Any, heading: str | None = None, action: str | None = None) -> Any:
+        """Return a part; `heading` is its title, `action` the operation that it belongs to."""
+        if not isinstance(part, dict):
+            return part
+        made: Schema = {} if heading is None else {"title": heading}
+        for word, value in part.items():
+            if word == "title":
+                made["x-wanted"] = value
+            elif word in {"properties", "$defs"}:
+                made[word] = {
+                    name: self._render_property(word, name, inner, action)
+                    for name, inner in value.items()
+                }
+            elif word in {"anyOf", "oneOf", "allOf"}:
+                made[word] = [self.render(each, None, action) for each in value]
+            elif word in _RAW:
+                made[word] = value
+            elif word != "x-words":
+                made[word] = self.render(value, None, action)
+        return self._offer_words(part, made)
+
+    def _offer_words(self, part: Schema, made: Schema) -> Schema:
+        """Return a part with its words where a server sees them, and with what each means."""
+        listed = made
+        if ("if" in part or "x-words" in part) and "anyOf" not in part:
+            words = list(dict.fromkeys(self._list_words(part, set())))
+            if words:
+                listed = {"enum": words}
+                made["anyOf"] = [listed, {"not": {"enum": words}}]
+                plain = [each for each in made.pop("examples", ()) if _is_plain(each)]
+                made |= {"examples": plain} if plain else {}
+        for table in _MEANINGS:
+            if "enum" in listed and table.keys() >= set(listed["enum"]):
+                listed["enumDescriptions"] = [table[word] for word in listed["enum"]]
+        return made
+
+    def _render_property(self, word: str, name: str, part: Any, action: str | None) -> Any:
+        if word == "$defs":
+            return self.render(part)
+        within = name if part is not True and name in BY_NAME and action is None else action
+        return self.render(part, name if action is None else f"{name} of {action}", within)
+
+    def _list_words(self, part: Any, seen: set[str]) -> Iterator[Any]:
+        """Yield the words that a value may be, wherever the part says it of the value itself."""
+        if not isinstance(part, dict):
+            return
+        yield from part.get("x-words", ())
+        yield from (word for word in part.get("enum", ()) if word is not None)
+        if "const" in part:
+            yield part["const"]
+        if "boolean" in part.get("type", ()) and "number" not in part["type"]:
+            yield from (True, False)
+        name = part.get("$ref", "").rpartition("/")[2]
+        if name and name not in seen:
+            yield from self._list_words(self.defs[name], seen | {name})
+        for inner in (part.get("then"), part.get("else"), *part.get("anyOf", ())):
+            yield from self._list_words(inner, seen)
+
+
+#: what an editor says of a step without an action, or with a misspelt one
+ONE_ACTION = "A step has one action, such as `all_reduce: {tensor: x}`, or an `expect`."
+
+
 def step() -> Schema:
-    """Return the part of one step: at most one action, and what stands beside it."""
+    """Return the part of one step: at most one action, and what is written next to it."""
     actions = {
         **{name: action(operation, name) for name, operation in BY_NAME.items()},
         **ACTIONS,
     }
     one = [{"required": [name]} for name in actions]
+    worded = {**one[0], "errorMessage": ONE_ACTION}
     return {
         "description": "At most one action, and the keys next to it.",
         "x-is": "step",
         **close({**BESIDE, BODY: BODY_PART, **actions}),
-        "oneOf": [*one, {"required": ["expect"], "not": {"anyOf": one}}],
+        "oneOf": [worded, *one[1:], {"required": ["expect"], "not": {"anyOf": one}}],
         "dependentRequired": {BODY: [REPEAT], REPEAT: [BODY]},
     }
 

@@ -241,10 +241,13 @@ def _alternatives(law: Law, parts: list[Schema]) -> tuple[Callable[[Node], int],
 
 
 def _requires_one(part: Schema) -> bool:
-    return part.keys() == {"required"} and len(part["required"]) == 1
+    return part.keys() - _ANNOTATIONS == {"required"} and len(part["required"]) == 1
 
 
 def _any_of(law: Law, schema: Schema) -> Test:
+    one, other = schema["anyOf"][0], schema["anyOf"][-1]
+    if "enum" in one and other == {"not": {"enum": one["enum"]}}:
+        return _fits_always  # words for editors to complete
     fitting, others = _alternatives(law, schema["anyOf"])
     return lambda node: fitting(node) > 0 or any(test(node) for test in others)
 
@@ -293,7 +296,8 @@ _MAKERS: tuple[tuple[frozenset[str], Callable[[Law, Schema], Test]], ...] = (
     (frozenset({"if", "then", "else"}), _choice),
 )
 #: keywords that say nothing about what fits
-_ANNOTATIONS = {"$schema", "$defs", "title", "description", "examples", "default", "x-is"}
+_ANNOTATIONS = {"$schema", "$defs", "title", "description", "examples", "default", "errorMessage"}
+_ANNOTATIONS |= {"enumDescriptions", "x-is", "x-wanted"}
 _KNOWN = frozenset.union(*(words for words, _ in _MAKERS)) | _ANNOTATIONS
 
 
@@ -327,7 +331,7 @@ class Level(Struct, frozen=True, kw_only=True):
     """One step of the way from the root to a finding.
 
     `key` is the key's own node (None for an item of a list), `sort` the innermost `x-is` of the
-    schema there, `wanted` its `title`.
+    schema there, `wanted` its `x-wanted`.
     """
 
     node: Node
@@ -448,7 +452,7 @@ def _way(
     while True:
         if isinstance(part, dict):
             sorts[-1] = part.get("x-is", sorts[-1])
-            wanted[-1] = part.get("title", wanted[-1])
+            wanted[-1] = part.get("x-wanted", wanted[-1])
         if not words:
             break
         if isinstance(part, dict) and words[0] not in part:
