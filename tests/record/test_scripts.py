@@ -228,7 +228,6 @@ def test_a_fake_run_at_its_limit_says_which_rank_is_outside_of_any_call(tmp_path
         ("leave", 1, "rank 1 exits with code 7 after all_reduce (ends.py:12)"),
         ("kill", 1, "rank 1 dies by SIGKILL"),
         ("return", 1, "rank 1 never enters `all_reduce`, where ranks 0, 2 wait (ends.py:24"),
-        ("all", 3, ""),
     ],
 )
 def test_a_rank_that_ends_is_told_before_what_the_others_waited_for(
@@ -237,6 +236,15 @@ def test_a_rank_that_ends_is_told_before_what_the_others_waited_for(
     ran = recording.of("ends.py", "-n", "3", HOW=how)
     assert ran.code == code, ran.output
     assert words in ran.messages
+
+
+def test_a_right_program_that_ends_with_a_code_of_its_own_says_so(recording: Recording) -> None:
+    ran = recording.of("ends.py", "-n", "3", HOW="all")
+    words = "exit code 3 is the program's own, that of all 3 ranks, by `sys.exit` in ends.py:26"
+    assert ran.code == 3
+    assert ran.result["verdict"] == "PASSED"
+    assert f"  {words}" in ran.output.splitlines()
+    assert words in ran.result["notes"]
 
 
 def test_who_interrupts_a_run_hears_what_is_recorded_so_far(tmp_path: Path) -> None:

@@ -20,7 +20,15 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 VALUES = ("-n", "2", "--values")
 
 #: right scripts that every run records; the others are for the night
-ALWAYS = {"sampler", "by_hand", "local_sgd", "tensor_parallel", "ema_and_norms", "fsdp2", "diloco"}
+ALWAYS = {
+    "sampler",
+    "by_hand",
+    "local_sgd",
+    "tensor_parallel",
+    "ema_and_norms",
+    "fsdp2",
+    "zero_clips_whole",
+}
 #: wrong scripts for the night: kinds that others have already
 NIGHTLY = {
     *("sampler_of_local_zero", "iterable_not_sharded", "shuffles_before_sharding"),

@@ -315,7 +315,7 @@ def _record(order: Order, options: Mapping[str, Any]) -> NoReturn:
         lines = report_lines(found, time.monotonic() - began, values)
         for line in lines[:1] if options["quiet"] else lines:
             _show(line)
-    _write(with_scope(found.judged, values), options)
+    _write(with_scope(found.judged, values, tell_own_code(found)), options)
     if found.ran.interrupted:
         sys.exit(130)
     if options["strict"] and found.judged.result.verdict.warnings:
@@ -342,11 +342,11 @@ def with_verdict(judged: Judged, verdict: Verdict) -> Judged:
     return replace(judged, result=replace(judged.result, verdict=verdict))
 
 
-def with_scope(judged: Judged, values: ValueVerdict | None) -> Judged:
+def with_scope(judged: Judged, values: ValueVerdict | None, own_code: str = "") -> Judged:
     """Return what came of a record with what its verdict covers among the notes."""
     verdict = judged.result.verdict
     open_words = values.open_words if values is not None else ""
-    scope = [each for each in (scope_line(verdict, values), open_words) if each]
+    scope = [each for each in (own_code, scope_line(verdict, values), open_words) if each]
     return with_verdict(judged, replace(verdict, notes=(*verdict.notes, *scope)))
 
 
@@ -366,6 +366,23 @@ def exit_code(result: Judged, code: int) -> int:
     if result.result.verdict.status != "PASSED":
         return INCONCLUSIVE
     return code
+
+
+def tell_own_code(found: Recorded) -> str:
+    """Return whose exit code the command ends with, where it finds nothing and the program has one.
+
+    Without these words a right program that leaves by `sys.exit(1)` would fail without a reason.
+    """
+    from torch_scenarios.verdict.finding import among_text
+
+    code = exit_code(found.judged, found.ran.code)
+    if found.judged.result.verdict.status != "PASSED" or not code:
+        return ""
+    ranks = [rank for rank, each in sorted(found.records.items()) if each.code == code]
+    places = {found.records[rank].left_at.short(found.home) for rank in ranks} - {""}
+    who = among_text(ranks, len(found.records)) if ranks else "the launcher"
+    line = f", by `sys.exit` in {' and '.join(sorted(places))}" if places else ""
+    return f"exit code {code} is the program's own, that of {who}{line}"
 
 
 def _write(result: Judged, options: Mapping[str, Any]) -> None:
@@ -414,6 +431,8 @@ def report_lines(found: Recorded, seconds: float, values: ValueVerdict | None = 
             stack = [f"    {line}" for line in stack_of(ran.stacks[rank], MOST_LINES)]
             positions += [head, *stack]
     parts += tell_result(_without_values(result, values), records, positions, found.notes)
+    if own_code := tell_own_code(found):
+        parts.append(f"  {own_code}")
     if scope and values is None:
         parts.append("  values: `scenario record --values` compares what the ranks hold")
     steps = result.program.steps

@@ -42,6 +42,8 @@ LIKELY = {
     "DistributedDataParallel": ("torch.nn.parallel", "torch._dynamo"),
     "optim": ("torch._dynamo",),
 }
+#: modules that the witness of values imports
+WITNESSED = ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.algorithms.join")
 
 
 #: `PR_SET_PDEATHSIG` of Linux: which signal a process gets when its parent ends
@@ -127,10 +129,12 @@ def _import(order: dict[str, Any]) -> None:
 
     torch.set_num_threads(1)
     names = [name for word in order["mentions"] for name in LIKELY[word]]
+    if order["values"]:
+        names += WITNESSED
     if order["fake"]:
         names.append("torch.testing._internal.distributed.fake_pg")
     for name in dict.fromkeys(names):
-        with suppress(ImportError):
+        with suppress(Exception):  # the script that needs it is shown why it cannot be imported
             importlib.import_module(name)
 
 

@@ -244,28 +244,28 @@ def _write_order(order: Order) -> dict[str, Any]:
         "parent": os.getpid(),
         "command": list(order.command),
         "mentions": [] if order.module else _mentions(Path(order.command[0])),
+        "values": bool(order.values),
     }
 
 
 class WarmLaunch:
-    """A process that has imported torch once, from which run after run is forked."""
+    """A process that has imported torch once, from which run after run is forked.
+
+    It is begun anew where it has ended, and where a run was left before its end was known.
+    """
 
     def __init__(self) -> None:
         """Start nothing yet."""
         self._process: subprocess.Popen[bytes] | None = None
         self._reply = -1
+        self._run: _Forked | None = None
 
     def start(self, order: Order) -> Started:
         """Start a run; the one before has to be over."""
+        if self._process is not None and (self._process.poll() is not None or not self._rests()):
+            self._drop()
         if self._process is None:
-            self._reply, given = os.pipe()
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "torch_scenarios.record.launch", str(given)],
-                stdin=subprocess.PIPE,
-                pass_fds=[given],
-                start_new_session=True,
-            )
-            os.close(given)
+            self._process, self._reply = self._begin()
         sent = {
             **_write_order(order),
             "cwd": str(Path.cwd()),
@@ -277,10 +277,31 @@ class WarmLaunch:
         try:
             self._process.stdin.write(json.dumps(sent).encode() + b"\n")
             self._process.stdin.flush()
+            self._run = _Forked(self._process, self._reply)
         except OSError as error:
-            message = f"the process that imports torch has ended: {error}"
-            raise LaunchError(message) from error
-        return _Forked(self._reply)
+            raise LaunchError(_words_of_end(self._process)) from error
+        except BaseException:  # interrupted: whose its next words are cannot be known
+            self._drop()
+            raise
+        return self._run
+
+    def _begin(self) -> tuple[subprocess.Popen[bytes], int]:
+        reply, given = os.pipe()
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "torch_scenarios.record.launch", str(given)],
+            stdin=subprocess.PIPE,
+            pass_fds=[given],
+            start_new_session=True,
+        )
+        os.close(given)
+        return process, reply
+
+    def _rests(self) -> bool:
+        """Whether the run before is over, and all that was said of it is read."""
+        try:
+            return self._run is None or self._run.poll() is not None
+        except LaunchError:
+            return False
 
     def close(self) -> None:
         """End it."""
@@ -288,20 +309,34 @@ class WarmLaunch:
             assert self._process.stdin is not None
             with suppress(OSError):
                 self._process.stdin.close()
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=TERM_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+            self._drop()
+
+    def _drop(self) -> None:
+        """End it at once, with the run that it waits for, and read nothing more of it."""
+        if self._process is not None:
+            self._process.kill()
+            with suppress(OSError):
+                self._process.communicate()
             os.close(self._reply)
-            self._process = None
+        self._process = self._run = None
+
+
+def _words_of_end(process: subprocess.Popen[bytes]) -> str:
+    """Return how the process ended that imports torch."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=1.0)
+    code = process.returncode
+    how = f"signal {-code} has ended" if code is not None and code < 0 else "an error has ended"
+    return f"{how} the process that imports torch; the next run starts another one"
 
 
 class _Forked:
     """A run that a warm process has forked: its id and its exit code come through a pipe."""
 
-    def __init__(self, reply: int) -> None:
-        self._reply = reply
+    def __init__(self, process: subprocess.Popen[bytes], reply: int) -> None:
+        self._process, self._reply = process, reply
         self._rest = b""
         self.returncode: int | None = None
         self.pid = int(self._line(None) or b"")
@@ -325,8 +360,7 @@ class _Forked:
                 return None
             read = os.read(self._reply, 64)
             if not read:
-                message = "the process that imports torch has ended"
-                raise LaunchError(message)
+                raise LaunchError(_words_of_end(self._process))
             self._rest += read
         line, _, self._rest = self._rest.partition(b"\n")
         return line

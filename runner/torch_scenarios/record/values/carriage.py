@@ -95,8 +95,8 @@ class Carriage:
         self._put = witness.put
         self._suspects: list[_Suspect] = []
         self.pending: dict[int, _Pending] = {}
-        self._gradients: dict[int, int] | None = None
-        self._weights: dict[int, int] | None = None
+        self._gradients: dict[int, Any] | None = None
+        self._weights: dict[int, Any] | None = None
         self._known = -1
         #: exchanges of activations since the forward pass began: between two of them are experts
         self.exchanges = 0
@@ -235,15 +235,9 @@ class Carriage:
         witness = self._witness
         place = tensor.data_ptr()
         if place:
-            for kind, table in (("gradient", self._of_gradients()), ("weight", self._of_weights())):
-                found = table.get(place)
-                if found is not None:
-                    return kind, self._find_covered(found, tensor, kind), True
-            if self._gradients is not None and not witness.in_backward:
-                self._gradients = None  # a gradient may be new since the table was made
-                found = self._of_gradients().get(place)
-                if found is not None:
-                    return "gradient", self._find_covered(found, tensor, "gradient"), True
+            for kind in ("gradient", "weight"):
+                if found := self._find_covered(kind, tensor):
+                    return kind, found, True
         is_inside = witness.depth.module > 0 or witness.in_backward
         if not tensor.is_floating_point():
             return "other", [], False
@@ -265,33 +259,49 @@ class Carriage:
         ]
         return own if len(own) == 1 else []
 
-    def _of_gradients(self) -> dict[int, int]:
+    def _find_covered(self, kind: str, tensor: Any) -> list[int]:
+        """Return the parameters whose values or gradients a tensor covers in memory.
+
+        It begins where one of them does. A gradient may be new since the table was made; and what
+        was in the table's memory then may be gone: another tensor can have it now.
+        """
+        start = tensor.data_ptr()
+        end = start + tensor.numel() * tensor.element_size()
+        found = self._find_within(kind, start, end)
+        if not found and kind == "gradient" and not self._witness.in_backward:
+            self._gradients = None
+            found = self._find_within(kind, start, end)
+        return sorted(found)
+
+    def _find_within(self, kind: str, start: int, end: int) -> list[int]:
+        table = self._of_gradients() if kind == "gradient" else self._of_weights()
+        if not _is_at(table.get(start), kind, start):
+            return []
+        return [
+            each.number
+            for place, each in table.items()
+            if start <= place < end and _is_at(each, kind, place)
+        ]
+
+    def _of_gradients(self) -> dict[int, Any]:
         if self._gradients is None or self._witness.in_backward:
             self._gradients = {
-                local_part(p.grad).data_ptr(): each.number
+                local_part(p.grad).data_ptr(): each
                 for each in self._witness.parameters.known.values()
                 if (p := each.tensor) is not None and p.grad is not None
             }
         return self._gradients
 
-    def _of_weights(self) -> dict[int, int]:
+    def _of_weights(self) -> dict[int, Any]:
         known = len(self._witness.parameters.known)
         if self._weights is None or known != self._known:
             self._known = known
             self._weights = {
-                local_part(p).data_ptr(): each.number
+                local_part(p).data_ptr(): each
                 for each in self._witness.parameters.known.values()
                 if (p := each.tensor) is not None and local_part(p).numel()
             }
         return self._weights
-
-    def _find_covered(self, number: int, tensor: Any, kind: str) -> list[int]:
-        """Return the parameters whose values or gradients a tensor covers in memory."""
-        table = self._of_gradients() if kind == "gradient" else self._of_weights()
-        start = tensor.data_ptr()
-        end = start + tensor.numel() * tensor.element_size()
-        found = [each for place, each in table.items() if start <= place < end]
-        return sorted(found) or [number]
 
     def _by_value(self, tensor: Any) -> tuple[str, list[int]] | None:
         """Return the parameters whose gradients or weights a flat tensor begins with, times k."""
@@ -482,6 +492,13 @@ class Carriage:
     def forget_gradients(self) -> None:
         """Forget where gradients are: a backward pass has made them."""
         self._gradients = None
+
+
+def _is_at(known: Any, kind: str, place: int) -> bool:
+    """Whether a parameter, or its gradient, begins at an address still."""
+    tensor = None if known is None else known.tensor
+    held = tensor if tensor is None or kind == "weight" else tensor.grad
+    return held is not None and local_part(held).data_ptr() == place
 
 
 def _fills_its_memory(tensor: Any) -> bool:

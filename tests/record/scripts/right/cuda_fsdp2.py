@@ -24,6 +24,7 @@ for l in net:
     fully_shard(l, mesh=mesh)
 fully_shard(net, mesh=mesh)
 opt = torch.optim.AdamW(net.parameters())
+torch.manual_seed(local)
 s = torch.cuda.Stream()
 e = torch.cuda.Event(enable_timing=True)
 for (x,) in DataLoader(TensorDataset(torch.randn(8, 8)), batch_size=4, pin_memory=True):
