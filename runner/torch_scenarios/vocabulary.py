@@ -83,27 +83,3 @@ BACKEND = "backend"
 # The name of the default group.
 
 WORLD = "world"
-
-#: operation of c10d -> the function of torch.distributed that a person knows
-FUNCTIONS = {
-    "allreduce_": "all_reduce",
-    "allreduce_coalesced_": "all_reduce_coalesced",
-    "broadcast_": "broadcast",
-    "reduce_": "reduce",
-    "allgather_": "all_gather",
-    "allgather_coalesced_": "all_gather_coalesced",
-    "_allgather_base_": "all_gather_single",
-    "allgather_into_tensor_coalesced_": "all_gather_single",
-    "gather_": "gather",
-    "scatter_": "scatter",
-    "reduce_scatter_": "reduce_scatter",
-    "_reduce_scatter_base_": "reduce_scatter_single",
-    "reduce_scatter_tensor_coalesced_": "reduce_scatter_single",
-    "alltoall_": "all_to_all",
-    "alltoall_base_": "all_to_all_single",
-    "barrier": "barrier",
-    "monitored_barrier_": "monitored_barrier",
-    "send": "send",
-    "recv_": "recv",
-    "recv_any_source_": "recv",
-}

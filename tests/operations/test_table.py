@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import re
 from typing import TYPE_CHECKING
 
 import pytest
+from checkout import ROOT
 
+from torch_scenarios.modules import LAYERS
+from torch_scenarios.modules.loss import LOSSES
+from torch_scenarios.modules.optimizer import OPTIMIZERS
 from torch_scenarios.operations import BY_NAME, OPERATIONS
 from torch_scenarios.operations.base import (
     Collective,
@@ -18,6 +23,7 @@ from torch_scenarios.operations.base import (
     RemoteCall,
     Waiting,
 )
+from torch_scenarios.strategies import STRATEGIES
 
 if TYPE_CHECKING:
     from torch_scenarios.operations.base import Operation
@@ -25,66 +31,52 @@ if TYPE_CHECKING:
 SHAPES = (Collective, PointToPoint, Waiting, GroupCreation, Local, Compound, RemoteCall)
 
 #: the communication functions of a scenario, by torch's names
-COMMUNICATION = (
-    "send",
-    "recv",
-    "isend",
-    "irecv",
-    "batch_isend_irecv",
-    "broadcast",
-    "all_reduce",
-    "reduce",
-    "all_gather",
-    "all_gather_single",
-    "all_gather_into_tensor",
-    "gather",
-    "scatter",
-    "reduce_scatter",
-    "reduce_scatter_single",
-    "reduce_scatter_tensor",
-    "all_to_all",
-    "all_to_all_single",
-    "barrier",
-    "monitored_barrier",
-    "broadcast_object_list",
-    "all_gather_object",
-    "gather_object",
-    "scatter_object_list",
-    "send_object_list",
-    "recv_object_list",
-    "all_reduce_coalesced",
-    "all_gather_coalesced",
-    "new_group",
-    "destroy_process_group",
-)
-
-#: those on distributed tensors
-ON_MESHES = ("distribute_tensor", "redistribute", "full_tensor", "from_local")
+COMMUNICATION = [
+    name
+    for each in OPERATIONS
+    if isinstance(each, (Collective, PointToPoint, GroupCreation))
+    or each.name == "destroy_process_group"
+    for name in (each.name, *each.aliases)
+]
 
 every_operation = pytest.mark.parametrize(
     "operation", OPERATIONS, ids=[operation.name for operation in OPERATIONS]
 )
 
 
-#: of torch.distributed.rpc
-REMOTE = ("rpc_sync", "rpc_async", "remote", "to_here")
+#: the corpus, as one text
+CORPUS = "".join(
+    path.read_text(encoding="utf-8") for path in sorted((ROOT / "scenarios").rglob("*.yaml"))
+)
 
 
-def test_the_table_holds_every_action_of_the_language() -> None:
-    assert set(BY_NAME) == {
-        *COMMUNICATION,
-        *ON_MESHES,
-        *REMOTE,
-        "train",
-        "join",
-        "save",
-        "load",
-        "wait",
-        "compute",
-        "let",
-        "sleep",
-        "fault",
-    }
+@pytest.mark.parametrize(
+    "name",
+    [*(each.name for each in OPERATIONS), *LAYERS, *LOSSES, *OPTIMIZERS, *STRATEGIES],
+)
+def test_the_corpus_has_a_file_of_it(name: str) -> None:
+    assert re.search(rf"(?<!\w){re.escape(name)}(?!\w)", CORPUS)
+
+
+@every_operation
+def test_what_an_operation_is_is_an_operation(operation: Operation) -> None:
+    assert BY_NAME.get(operation.kind, operation).kind == operation.kind
+
+
+@pytest.mark.parametrize("attribute", ["c10d", "dumped"])
+def test_what_torch_calls_an_operation_is_one_operation(attribute: str) -> None:
+    names = [name for each in OPERATIONS for name in vars(type(each)).get(attribute, ())]
+    assert names
+    assert len(names) == len(set(names))
+
+
+@every_operation
+def test_what_a_record_has_of_an_operation_exists(operation: Operation) -> None:
+    names = {param.name for param in operation.params if param.kind.startswith("tensor")}
+    assert {slot.name for slot in operation.slots or ()} <= names
+    assert (operation.slots is None) == (not operation.c10d)
+    if isinstance(operation, Collective) and operation.payload is not None:
+        assert operation.payload in names
 
 
 def test_no_name_is_used_twice() -> None:

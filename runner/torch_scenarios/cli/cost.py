@@ -366,8 +366,8 @@ def _points(
 ) -> Iterator[Point]:
     """Yield the forecasts of a case: one for each size that is asked for."""
     from torch_scenarios.cost.forecast import forecast, forecast_lines
-    from torch_scenarios.cost.measurements import TABLED
     from torch_scenarios.cost.picture import Point
+    from torch_scenarios.operations import kind_of
     from torch_scenarios.pipeline.bench import collective_of
 
     assert analysis.predicted is not None
@@ -389,7 +389,7 @@ def _points(
             bytes=size,
             lines=tuple(forecast_lines(found, labels, options["by"] or "step")),
             forecast=found,
-            collective=None if collective is None else TABLED.get(collective, collective),
+            collective=None if collective is None else kind_of(collective),
             size=None if own is None else float(round(own * scale)),
         )
 

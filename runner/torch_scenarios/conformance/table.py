@@ -24,6 +24,7 @@ from torch_scenarios.limits import OverdueError
 from torch_scenarios.model.groups import plan
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.trace import Event, Trace
+from torch_scenarios.operations import BY_NAME, OPERATIONS
 from torch_scenarios.pipeline.results import Executor
 from torch_scenarios.reference import simulate
 from torch_scenarios.verdict.comparison import Wanted, differences
@@ -33,12 +34,8 @@ from torch_scenarios.vocabulary import DTYPES, RAISE_KINDS, REDUCE_OPS
 OUTCOMES = ("same", "differs", "refuses", "undefined", "hangs", "dies", "not run", "unseen")
 RANKS = 2
 OPS = (*REDUCE_OPS, "premul_sum")
-REDUCING = ("all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter")
-REDUCING_FLAT = ("reduce_scatter_single",)
-MOVING = (
-    *("broadcast", "all_gather", "all_gather_single", "gather", "scatter"),
-    *("all_to_all", "all_to_all_single", "send", "batch_isend_irecv"),
-)
+#: the operations that are tried
+TRIED = tuple(each for each in OPERATIONS if each.trial is not None)
 #: attempts for one dtype before the rest is given up
 ATTEMPTS = 6
 
@@ -66,63 +63,12 @@ def every_cell(dtypes: tuple[str, ...] = DTYPES) -> dict[str, list[Cell]]:
     """Return the cells of each dtype."""
     return {
         dtype: [
-            *(
-                Cell(operation=operation, op=op, dtype=dtype)
-                for operation in (*REDUCING, *REDUCING_FLAT)
-                for op in OPS
-            ),
-            *(Cell(operation=operation, op="", dtype=dtype) for operation in MOVING),
+            Cell(operation=each.name, op=op, dtype=dtype)
+            for each in TRIED
+            for op in (OPS if each.reduces else ("",))
         ]
         for dtype in dtypes
     }
-
-
-#: operation -> its tensors (name -> value) and its arguments; {n} is the cell's number. Values are
-#: small integers that every dtype holds, different on each rank
-VALUE = "[rank + 1, rank]"
-LIST = "[full(2, rank + 1), full(2, rank)]"
-FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "all_reduce": ({"a{n}": VALUE}, {"tensor": "a{n}"}),
-    "all_reduce_coalesced": ({"a{n}": VALUE, "b{n}": VALUE}, {"tensors": ["a{n}", "b{n}"]}),
-    "reduce": ({"a{n}": VALUE}, {"tensor": "a{n}", "dst": 0}),
-    "reduce_scatter": (
-        {"a{n}": "zeros(2)", "p{n}": LIST},
-        {"output": "a{n}", "input_list": "p{n}"},
-    ),
-    "reduce_scatter_single": (
-        {"a{n}": "zeros(1)", "b{n}": VALUE},
-        {"output": "a{n}", "input": "b{n}"},
-    ),
-    "broadcast": ({"a{n}": VALUE}, {"tensor": "a{n}", "src": 1}),
-    "all_gather": (
-        {"a{n}": VALUE, "p{n}": "[zeros(2), zeros(2)]"},
-        {"tensor_list": "p{n}", "tensor": "a{n}"},
-    ),
-    "all_gather_single": ({"a{n}": "zeros(4)", "b{n}": VALUE}, {"output": "a{n}", "input": "b{n}"}),
-    "gather": (
-        {"a{n}": VALUE, "p{n}": {0: "[zeros(2), zeros(2)]"}},
-        {"tensor": "a{n}", "gather_list": "p{n}", "dst": 0},
-    ),
-    "scatter": (
-        {"a{n}": "zeros(2)", "p{n}": {0: "[ones(2), zeros(2)]"}},
-        {"tensor": "a{n}", "scatter_list": "p{n}", "src": 0},
-    ),
-    "all_to_all": (
-        {"p{n}": "[zeros(2), zeros(2)]", "q{n}": LIST},
-        {"output_tensor_list": "p{n}", "input_tensor_list": "q{n}"},
-    ),
-    "all_to_all_single": ({"a{n}": "zeros(2)", "b{n}": VALUE}, {"output": "a{n}", "input": "b{n}"}),
-    "send": ({"a{n}": VALUE}, {"tensor": "a{n}"}),
-    "batch_isend_irecv": (
-        {"a{n}": VALUE, "b{n}": "zeros(2)"},
-        {
-            "p2p_op_list": [
-                {"op": "isend", "tensor": "a{n}", "peer": "1 - rank"},
-                {"op": "irecv", "tensor": "b{n}", "peer": "1 - rank"},
-            ]
-        },
-    ),
-}
 
 
 #: kinds after which the next cell can still be tried; after the others the group is gone
@@ -138,9 +84,12 @@ def program(cells: list[Cell], *, freely: bool) -> tuple[str, dict[int, Cell]]:
     steps: list[dict[str, Any]] = []
     by_step: dict[int, Cell] = {}
     for number, cell in enumerate(cells):
-        held, arguments = _fill(FORMS[cell.operation], number)
-        for name, value in held.items():
-            tensors[name] = {"dtype": cell.dtype, "value": value}
+        trial = BY_NAME[cell.operation].trial
+        assert trial is not None
+        names = {name: f"{name}{number}" for name in trial.tensors}
+        for name, value in trial.tensors.items():
+            tensors[names[name]] = {"dtype": cell.dtype, "value": value}
+        arguments = _rename(trial.arguments, names)
         for step in _steps(cell, arguments, number):
             if freely:
                 step["expect"] = {"raises": HARMLESS}
@@ -150,14 +99,13 @@ def program(cells: list[Cell], *, freely: bool) -> tuple[str, dict[int, Cell]]:
     return yaml.safe_dump(document, sort_keys=False), by_step
 
 
-def _fill(form: Any, number: int) -> Any:
+def _rename(form: Any, names: Mapping[str, str]) -> Any:
+    """Return arguments with other names of tensors."""
     if isinstance(form, str):
-        return form.replace("{n}", str(number))
-    if isinstance(form, dict):
-        return {_fill(key, number): _fill(value, number) for key, value in form.items()}
-    if isinstance(form, list | tuple):
-        return [_fill(item, number) for item in form]
-    return form
+        return names.get(form, form)
+    if isinstance(form, Mapping):
+        return {key: _rename(value, names) for key, value in form.items()}
+    return [_rename(item, names) for item in form] if isinstance(form, list) else form
 
 
 def _steps(cell: Cell, arguments: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from torch_scenarios.cost.intervals import TABLE, Interval, interval
-from torch_scenarios.cost.measurements import TABLED, Tables, Taken, time_in
+from torch_scenarios.cost.measurements import Tables, Taken, time_in
 from torch_scenarios.cost.nccl import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -31,6 +31,7 @@ from torch_scenarios.cost.nccl import (
 from torch_scenarios.cost.topology import NcclNetwork, Network, Topology
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.model.traffic import Enter
+from torch_scenarios.operations import kind_of
 
 Ranks: TypeAlias = NDArray[np.int64]
 
@@ -133,39 +134,31 @@ def _dissemination(ranks: Ranks, _size: float) -> Iterator[Stroke]:
         reach *= 2
 
 
-_ALL_REDUCE: Mapping[str, Algorithm] = {
-    "ring": _ring(2),
-    "tree": _binomial(2),
-    "doubling": _exchange_whole,
-    "halving_doubling": _exchange_halves,
-}
 _PARTS: Mapping[str, Algorithm] = {"ring": _ring(1)}
 _WHOLE: Mapping[str, Algorithm] = {"ring": _chain, "tree": _binomial(1)}
-_EXCHANGE: Mapping[str, Algorithm] = {"pairwise": _pairwise}
 
 #: collectives that torch makes of NCCL's messages, in one batch
 _MESSAGES: Mapping[str, Algorithm] = {
     "all_to_all": _pairwise,
-    "all_to_all_single": _pairwise,
     "gather": _at_root,
     "scatter": _from_root,
 }
 
-#: operation -> its algorithms; the first one is taken where none is asked for
+#: kind of operation -> its algorithms; the first one is taken where none is asked for
 ALGORITHMS: Mapping[str, Mapping[str, Algorithm]] = {
-    "all_reduce": _ALL_REDUCE,
-    "all_reduce_coalesced": _ALL_REDUCE,
+    "all_reduce": {
+        "ring": _ring(2),
+        "tree": _binomial(2),
+        "doubling": _exchange_whole,
+        "halving_doubling": _exchange_halves,
+    },
     "all_gather": _PARTS,
-    "all_gather_single": _PARTS,
-    "all_gather_coalesced": _PARTS,
     "reduce_scatter": _PARTS,
-    "reduce_scatter_single": _PARTS,
     "broadcast": _WHOLE,
     "reduce": _WHOLE,
     "gather": {"direct": _at_root},
     "scatter": {"direct": _from_root},
-    "all_to_all": _EXCHANGE,
-    "all_to_all_single": _EXCHANGE,
+    "all_to_all": {"pairwise": _pairwise},
     "barrier": {"dissemination": _dissemination},
     "monitored_barrier": {"direct": _at_root},
 }
@@ -329,7 +322,7 @@ class CollectiveTimes:
 
     def _find_error(self, found: Timing, name: str, size: float, ranks: Ranks) -> Interval | None:
         """Return how far off such times were, of this collective on such a machine."""
-        plain = COLLECTIVES.get(name, "all_to_all" if name in _MESSAGES else name)
+        plain = "all_to_all" if kind_of(name) in _MESSAGES else kind_of(name)
         nodes = self.topology.node_count(ranks, self.world_size)
         kind = {"table": TABLE, "table and tuner": TABLE, "steps": "", "torch": ""}.get(
             found.model, self.topology.kind
@@ -350,7 +343,7 @@ class CollectiveTimes:
     def _time(self, name: str, size: float, ranks: Ranks) -> Timing:
         if len(ranks) < 2:
             return Timing(0.0, "steps")
-        plain = COLLECTIVES.get(name, name)
+        plain = kind_of(name)
         ways: Mapping[str, Callable[[str, float, Ranks], Timing | None]] = {
             "table": self._by_table,
             "nccl": self._by_nccl,
@@ -362,7 +355,6 @@ class CollectiveTimes:
 
     def _by_table(self, name: str, size: float, ranks: Ranks) -> Timing | None:
         tables: Tables = self.topology.tables
-        name = TABLED.get(name, name)
         known = tables.get(name) or {}
         if size == 0 and name not in tables:
             return None
@@ -406,20 +398,20 @@ class CollectiveTimes:
 
     def algorithms_of(self, entry: Enter) -> tuple[str, ...]:
         """Return the algorithms that a collective may be asked to take, by their names."""
-        tuner, plain = self.topology.tuner, COLLECTIVES.get(entry.name, entry.name)
+        tuner, plain = self.topology.tuner, kind_of(entry.name)
         if self.model in {"table", "torch"}:
             return ()
         if self.model == "nccl" and tuner is not None and plain in COLLECTIVES:
             choices = self._choices(tuner, plain, 1.0, np.array(entry.members))
             return tuple(dict.fromkeys(each.algorithm for each in choices))
-        return tuple(ALGORITHMS.get(entry.name, ()))
+        return tuple(ALGORITHMS.get(plain, ()))
 
     def _by_torch(self, name: str, size: float, ranks: Ranks) -> Timing:
         hosts = self.topology.node_ranks or self.world_size
         return Timing(torch_time(name, size / 2**30, len(ranks), hosts), "torch", "ring")
 
     def _by_steps(self, name: str, size: float, ranks: Ranks) -> Timing:
-        known = ALGORITHMS.get(name)
+        known = ALGORITHMS.get(kind_of(name))
         if known is None:
             message = f"no algorithm of {name} is known"
             raise ScenarioError([Problem(code="no_forecast", message=message)])

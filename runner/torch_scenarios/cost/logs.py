@@ -15,24 +15,14 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from torch_scenarios.cost.measurements import TABLED, Table, name_table
+from torch_scenarios.cost.measurements import Table, name_table
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.files import read_file
+from torch_scenarios.operations import BY_NAME, OPERATIONS, kind_of
 from torch_scenarios.source.documents import decode_json
 
 #: program of nccl-tests -> operation
-PROGRAMS = {
-    "all_reduce_perf": "all_reduce",
-    "all_gather_perf": "all_gather",
-    "reduce_scatter_perf": "reduce_scatter",
-    "broadcast_perf": "broadcast",
-    "reduce_perf": "reduce",
-    "alltoall_perf": "all_to_all",
-    "gather_perf": "gather",
-    "scatter_perf": "scatter",
-}
-#: operations that torch does in place: of a log they take the column of that name
-IN_PLACE = frozenset({"all_reduce", "broadcast", "reduce"})
+PROGRAMS = {each.bench: each.name for each in OPERATIONS if each.bench is not None}
 
 
 class LogRow(Struct, frozen=True):
@@ -59,7 +49,8 @@ class Log(Struct, frozen=True, kw_only=True):
 
         A half that was not measured is replaced by the other.
         """
-        in_place = (collective or self.collective) in IN_PLACE
+        operation = BY_NAME.get(collective or self.collective or "")
+        in_place = operation is not None and operation.in_place
         times = []
         for row in self.rows:
             one, other = row.out_of_place, row.in_place
@@ -330,7 +321,7 @@ def _from_bench(path: Path, whole: dict[str, Any]) -> list[Log]:
             rows=(LogRow(float(row["bytes"]), float(row["min_us"]), float(row["min_us"])),),
             source=str(path),
             ranks=int(row["ranks"]),
-            collective=TABLED.get(row.get("collective"), row.get("collective")),
+            collective=kind_of(named) if (named := row.get("collective")) else None,
         )
         for row in rows
     ]

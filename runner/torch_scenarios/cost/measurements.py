@@ -15,11 +15,10 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from torch_scenarios.cost.nccl import COLLECTIVES
 from torch_scenarios.errors import Problem, ScenarioError, nearest
 from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.model.trace import Trace
-from torch_scenarios.operations import BY_NAME
+from torch_scenarios.operations import BY_NAME, kind_of
 from torch_scenarios.operations.base import Collective
 
 #: how far beyond its first and last row a table is believed
@@ -90,10 +89,6 @@ class Table(Struct, frozen=True):
         return time
 
 
-#: operation -> the collective under which its table stands: nccl-tests has one for both
-TABLED = {**COLLECTIVES, "all_to_all_single": "all_to_all"}
-
-
 def name_table(name: str) -> str:
     """Return the collective under which an operation's table stands.
 
@@ -102,7 +97,7 @@ def name_table(name: str) -> str:
     if not isinstance(BY_NAME.get(name), Collective):
         known = sorted(
             {
-                TABLED.get(each.name, each.name)
+                each.kind
                 for each in BY_NAME.values()
                 if isinstance(each, Collective) and not each.takes_objects
             }
@@ -111,7 +106,7 @@ def name_table(name: str) -> str:
         hint = f"did you mean {close}?" if close else f"known are {', '.join(known)}"
         message = f"no collective is called {name}"
         raise ScenarioError([Problem(code="bad_topology", message=message, hint=hint)])
-    return TABLED.get(name, name)
+    return kind_of(name)
 
 
 #: collective -> ranks -> table

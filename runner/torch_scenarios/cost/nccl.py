@@ -302,18 +302,7 @@ class TunerChoice(Struct, frozen=True):
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "all_reduce", "all_gather", "reduce_scatter"
 BROADCAST, REDUCE = "broadcast", "reduce"
 
-#: operation -> the collective of NCCL's that it is
-COLLECTIVES = {
-    ALL_REDUCE: ALL_REDUCE,
-    "all_reduce_coalesced": ALL_REDUCE,
-    ALL_GATHER: ALL_GATHER,
-    "all_gather_single": ALL_GATHER,
-    "all_gather_coalesced": ALL_GATHER,
-    REDUCE_SCATTER: REDUCE_SCATTER,
-    "reduce_scatter_single": REDUCE_SCATTER,
-    BROADCAST: BROADCAST,
-    REDUCE: REDUCE,
-}
+COLLECTIVES = frozenset({ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, REDUCE})
 _HALVES = frozenset({ALL_GATHER, REDUCE_SCATTER})
 _ROOTED = frozenset({BROADCAST, REDUCE})
 

@@ -25,8 +25,9 @@ from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import Scenario, Step, steps_of
 from torch_scenarios.model.trace import Failure, Trace
 from torch_scenarios.model.traits import KNOWN_BACKENDS, traits_of
+from torch_scenarios.operations import C10D
 from torch_scenarios.operations.base import Compound, Operation
-from torch_scenarios.vocabulary import BACKEND, FUNCTIONS, WORLD
+from torch_scenarios.vocabulary import BACKEND, WORLD
 
 # -------------------------------------------------------------------------------------------------
 # How scenarios are executed: what the command line chose, and no scenario can.
@@ -572,7 +573,7 @@ def name_absent_method(failure: Failure, function: str, group: type) -> Failure:
     """
     if _NO_METHOD not in failure.message or group.__module__.startswith("torch."):
         return failure
-    wanted = [name.removesuffix("_") for name, public in FUNCTIONS.items() if public == function]
+    wanted = [name.removesuffix("_") for name, public in C10D.items() if public == function]
     absent = [
         name
         for name in wanted

@@ -249,20 +249,14 @@ class Upcoming(Call, frozen=True, kw_only=True):
 # remembers; it communicates nothing, and it learns nothing of other ranks.
 
 
-#: calls whose names in a report differ from those of their operations
-SAID = {"all_gather_single": "all_gather", "reduce_scatter_single": "reduce_scatter"}
-SAID |= {"isend": "send", "irecv": "recv"}
-
-
 def read_issued(part: Part) -> tuple[Issued, ...]:
     """Return what a call says: the larger of its tensors; nothing where it has none."""
     arrays = [each for each in part.arguments.values() if hasattr(each, "dtype")]
     if not arrays:
         return ()
     largest = max(arrays, key=lambda each: int(each.size))
-    name = SAID.get(part.operation.name, part.operation.name)
-    numel = int(largest.size)
-    return (Issued(group=part.group.name, call=name, dtype=dtype_name(largest.dtype), numel=numel),)
+    name, dtype = part.operation.kind, dtype_name(largest.dtype)
+    return (Issued(group=part.group.name, call=name, dtype=dtype, numel=int(largest.size)),)
 
 
 class Counting(Protocol):

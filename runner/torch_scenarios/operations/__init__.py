@@ -99,7 +99,17 @@ OPERATIONS: tuple[Operation, ...] = (
 #: what a program does and no file writes, by name
 IMPLIED: dict[str, Operation] = {each.name: each for each in (Shutdown(),)}
 
+#: what c10d's dispatcher calls an operation -> torch's public name
+C10D: dict[str, str] = {
+    name: operation.name for operation in reversed(OPERATIONS) for name in operation.c10d
+}
+
 #: every name that a scenario may use, older and newer ones alike
 BY_NAME: dict[str, Operation] = {
     name: operation for operation in OPERATIONS for name in (operation.name, *operation.aliases)
 }
+
+
+def kind_of(name: str) -> str:
+    """Return what an operation is whatever the form of its tensors; another word as it is."""
+    return BY_NAME[name].kind if name in BY_NAME else name

@@ -8,12 +8,14 @@ from typing import Any
 
 from torch_scenarios.expressions.params import ASYNC_OP, GROUP, tensor, tensors
 from torch_scenarios.operations.base import (
+    EMPTY,
+    VALUE,
     Collective,
     Disagreement,
     Entry,
     Refusal,
-    Volume,
-    bytes_of,
+    Slot,
+    Trial,
 )
 from torch_scenarios.operations.checks import (
     absent,
@@ -44,6 +46,12 @@ class AllGather(Collective):
         ASYNC_OP,
     )
     agree = ("tensor.dtype",)
+    c10d = ("allgather_",)
+    dumped = ("all_gather", "allgather")
+    slots = (Slot(name="tensor_list", of="outs"), Slot(name="tensor", of="in"))
+    bench = "all_gather_perf"
+    payload, gathers, turns = "tensor", True, 1
+    trial = Trial({"a": VALUE, "p": EMPTY}, {"tensor_list": "p", "tensor": "a"})
     example = """\
 world_size: 2
 tensors:
@@ -86,11 +94,6 @@ steps:
                 Disagreement(diagnosis="shape_mismatch", what="tensor.shape", values=values)
             )
         return found
-
-    def volume(self, entry: Entry) -> Volume:
-        """The bytes of the call, and of a ring's rank."""
-        own = bytes_of(entry["tensor"])
-        return Volume(size=own * entry.size, sent=own * (entry.size - 1))
 
     def common(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Every member has the stack itself, as a list."""

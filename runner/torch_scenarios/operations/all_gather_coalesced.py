@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from torch_scenarios.expressions.params import ASYNC_OP, GROUP, Param, tensors
-from torch_scenarios.operations.base import Collective, Entry, Refusal, Volume, bytes_of
+from torch_scenarios.operations.base import Collective, Entry, Refusal, Slot
 from torch_scenarios.operations.checks import (
     absent,
     arrays_in,
@@ -35,6 +35,13 @@ class AllGatherCoalesced(Collective):
         ASYNC_OP,
     )
     agree = ("input_tensor_list.dtype", "input_tensor_list.shape")
+    kind = "all_gather"
+    c10d = ("allgather_coalesced_",)
+    slots = (
+        Slot(name="output_tensor_lists", of="outs", wrapped=True),
+        Slot(name="input_tensor_list", of="in", wrapped=True),
+    )
+    payload, gathers, turns = "input_tensor_list", True, 1
     example = """\
 world_size: 2
 tensors:
@@ -62,11 +69,6 @@ steps:
             or refuse_mixed_elements(entry, "input_tensor_list")
             or _ill_fitting(entry)
         )
-
-    def volume(self, entry: Entry) -> Volume:
-        """The bytes of the call, and of a ring's rank."""
-        own = bytes_of(entry["input_tensor_list"])
-        return Volume(size=own * entry.size, sent=own * (entry.size - 1))
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """As `all_gather` of each input in turn."""

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 
 from torch_scenarios.expressions.params import ASYNC_OP, GROUP, tensor
-from torch_scenarios.operations.base import Collective, Entry, Refusal, Volume, bytes_of, dtype_name
+from torch_scenarios.operations.base import (
+    OUT_IN,
+    VALUE,
+    Collective,
+    Entry,
+    Refusal,
+    Trial,
+    dtype_name,
+)
 from torch_scenarios.operations.checks import absent, misfit
 
 
@@ -36,6 +44,12 @@ class AllGatherSingle(Collective):
         ASYNC_OP,
     )
     agree = ("input.dtype", "input.shape")
+    kind = "all_gather"
+    c10d = ("_allgather_base_", "allgather_into_tensor_coalesced_")
+    dumped = ("_all_gather_base", "all_gather_into_tensor_coalesced")
+    slots = OUT_IN
+    payload, gathers, turns = "input", True, 1
+    trial = Trial({"a": "zeros(4)", "b": VALUE}, {"output": "a", "input": "b"})
     example = """\
 world_size: 3
 tensors:
@@ -69,11 +83,6 @@ steps:
         """Gloo refuses the members as a dimension of their own, and scalars."""
         stacked = {"shape_mismatch"} if entry["output"].ndim > entry["input"].ndim else ()
         return super().backend_kinds(entry).union(stacked)
-
-    def volume(self, entry: Entry) -> Volume:
-        """The bytes of the call, and of a ring's rank."""
-        own = bytes_of(entry["input"])
-        return Volume(size=own * entry.size, sent=own * (entry.size - 1))
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """As MPI_Allgather into one buffer (MPI 4.1, 6.7), in the shape of each output."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch_scenarios.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, tensor
-from torch_scenarios.operations.base import Collective, Entry, Refusal, Volume, bytes_of
+from torch_scenarios.operations.base import SENT, VALUE, Collective, Entry, Refusal, Trial
 from torch_scenarios.operations.checks import absent, reduce_parts, senseless_op
 
 
@@ -21,6 +21,12 @@ class AllReduce(Collective):
         ASYNC_OP,
     )
     agree = ("op", "tensor.dtype", "tensor.shape")
+    c10d = ("allreduce_",)
+    dumped = ("all_reduce", "allreduce", "allreduce_coalesced")
+    slots = SENT
+    bench = "all_reduce_perf"
+    payload, turns = "tensor", 2
+    trial = Trial({"a": VALUE}, {"tensor": "a"})
     example = """\
 world_size: 2
 tensors:
@@ -34,11 +40,6 @@ steps:
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse no tensor, and an op that complex numbers have not."""
         return absent(entry, "tensor") or senseless_op(entry, "tensor")
-
-    def volume(self, entry: Entry) -> Volume:
-        """The bytes of the call, and of a ring's rank."""
-        size = bytes_of(entry["tensor"])
-        return Volume(size=size, sent=2 * size * (entry.size - 1) / entry.size)
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """MPI 4.1, 6.9.6: the same result on every member."""

@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from torch_scenarios.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, tensors
-from torch_scenarios.operations.base import Collective, Entry, Refusal, Volume, bytes_of
+from torch_scenarios.operations.base import VALUE, Collective, Entry, Refusal, Slot, Trial
 from torch_scenarios.operations.checks import (
     absent,
     invalid,
@@ -29,6 +29,11 @@ class AllReduceCoalesced(Collective):
         ASYNC_OP,
     )
     agree = ("op", "tensors.dtype", "tensors.shape")
+    kind = "all_reduce"
+    c10d = ("allreduce_coalesced_",)
+    slots = (Slot(name="tensors", of="ins"),)
+    payload, turns = "tensors", 2
+    trial = Trial({"a": VALUE, "b": VALUE}, {"tensors": ["a", "b"]})
     example = """\
 world_size: 2
 tensors:
@@ -49,11 +54,6 @@ steps:
             or refuse_mixed_elements(entry, "tensors")
             or senseless_op(entry, "tensors")
         )
-
-    def volume(self, entry: Entry) -> Volume:
-        """The bytes of the call, and of a ring's rank."""
-        size = bytes_of(entry["tensors"])
-        return Volume(size=size, sent=2 * size * (entry.size - 1) / entry.size)
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """As `all_reduce` of each tensor in turn."""

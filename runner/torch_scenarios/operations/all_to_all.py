@@ -7,10 +7,14 @@ from typing import Any
 
 from torch_scenarios.expressions.params import ASYNC_OP, GROUP, tensors
 from torch_scenarios.operations.base import (
+    EMPTY,
+    LIST,
     Collective,
     Disagreement,
     Entry,
     Refusal,
+    Slot,
+    Trial,
     Volume,
     bytes_of,
 )
@@ -39,6 +43,14 @@ class AllToAll(Collective):
         ASYNC_OP,
     )
     agree = (f"{IN}.dtype",)
+    c10d = ("alltoall_",)
+    slots = (
+        Slot(name="output_tensor_list", of="outs", mark="out"),
+        Slot(name="input_tensor_list", of="ins"),
+    )
+    bench = "alltoall_perf"
+    turns = 1
+    trial = Trial({"p": EMPTY, "q": LIST}, {"output_tensor_list": "p", "input_tensor_list": "q"})
     example = """\
 world_size: 2
 tensors:

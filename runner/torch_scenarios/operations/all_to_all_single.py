@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 
 from torch_scenarios.expressions.params import ASYNC_OP, GROUP, Param, tensor
 from torch_scenarios.operations.base import (
+    OUT_IN,
+    VALUE,
     Collective,
     Disagreement,
     Entry,
     Refusal,
+    Trial,
     Volume,
     bytes_of,
 )
@@ -51,6 +54,12 @@ class AllToAllSingle(Collective):
         ASYNC_OP,
     )
     agree = ("input.dtype",)
+    kind = "all_to_all"
+    c10d = ("alltoall_base_",)
+    dumped = ("all_to_all", "alltoall", "alltoall_base")
+    slots = OUT_IN
+    turns = 1
+    trial = Trial({"a": "zeros(2)", "b": VALUE}, {"output": "a", "input": "b"})
     example = """\
 world_size: 2
 tensors:

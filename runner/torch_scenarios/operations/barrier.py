@@ -14,6 +14,9 @@ class Barrier(Collective):
 
     name = "barrier"
     params = (GROUP, ASYNC_OP, TIMEOUT)
+    c10d = ("barrier",)
+    dumped = ("barrier", "all_reduce_barrier")
+    slots = ()
     example = """\
 world_size: 2
 steps:

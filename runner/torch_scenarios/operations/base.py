@@ -97,6 +97,36 @@ class Refusal(Struct, frozen=True, kw_only=True):
     lacks: str | None = None
 
 
+class Slot(Struct, frozen=True, kw_only=True):
+    """An argument that holds tensors: the first or all of what a call passes in, or takes.
+
+    `of` is `in` or `out`, `ins` or `outs` of all. `mark` tells its tensor's name from others in a
+    recorded program, `at_root` that only the root passes it, `wrapped` that it is a list of one.
+    """
+
+    name: str
+    of: str
+    mark: str = ""
+    at_root: bool = False
+    wrapped: bool = False
+
+
+OUT_IN = (Slot(name="output", of="out"), Slot(name="input", of="in"))
+SENT = (Slot(name="tensor", of="in"),)
+
+
+class Trial(Struct, frozen=True):
+    """A call that is right on two ranks with any dtype: tensors by name, and its arguments."""
+
+    tensors: Mapping[str, Any]
+    arguments: Mapping[str, Any]
+
+
+#: values of a trial: small integers that every dtype holds, different on each rank
+VALUE = "[rank + 1, rank]"
+LIST, EMPTY = "[full(2, rank + 1), full(2, rank)]", "[zeros(2), zeros(2)]"
+
+
 class Disagreement(Struct, frozen=True, kw_only=True):
     """Members of one operation whose arguments do not fit together.
 
@@ -371,6 +401,18 @@ class Operation(metaclass=_Class):
     bare: ClassVar[str | None] = None
     #: where torch documents it
     source: ClassVar[str] = ""
+    #: what it is whatever the form of its tensors, as NCCL and nccl-tests name it: `all_gather` of
+    #: `all_gather_single`, `send` of `isend`
+    kind: ClassVar[str]
+    #: what c10d's dispatcher calls it, and what a dump of torch's flight recorder does
+    c10d: ClassVar[tuple[str, ...]] = ()
+    dumped: ClassVar[tuple[str, ...]] = ()
+    #: the arguments with its tensors, as a record of a script has them; None: it is not recorded
+    slots: ClassVar[tuple[Slot, ...] | None] = None
+    #: how the differential table of a backend tries it; None: it does not
+    trial: ClassVar[Trial | None] = None
+    #: the program of nccl-tests that measures it
+    bench: ClassVar[str | None] = None
     #: the operation returns a work handle without being told to (`isend`)
     asynchronous: ClassVar[bool] = False
     #: it carries what ranks hold from one to another
@@ -381,9 +423,21 @@ class Operation(metaclass=_Class):
     distributes: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
-        """Say where torch documents the operation, unless it is documented elsewhere."""
+        """Say where torch documents the operation, and what it is, unless it says so itself."""
         if not cls.source and hasattr(cls, "name"):
             cls.source = f"torch.distributed.{cls.name}"
+        if not hasattr(cls, "kind") and hasattr(cls, "name"):
+            cls.kind = cls.name
+
+    @property
+    def reduces(self) -> bool:
+        """Whether it has a reduce op."""
+        return any(param.name == "op" for param in self.params)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether it writes what it reads."""
+        return any(param.writes and param.reads for param in self.params)
 
     @property
     def takes_objects(self) -> bool:
@@ -500,6 +554,11 @@ class Collective(Operation):
     #: whether what any other member than the root holds follows from the root's arguments and the
     #: member's place in the group alone
     from_root: ClassVar[bool] = False
+    #: the argument whose bytes the call is about; with `gathers` every member has as many
+    payload: ClassVar[str | None] = None
+    gathers: ClassVar[bool] = False
+    #: how often each of its n parts goes round a ring, less the last hop; 0: the whole is handed on
+    turns: ClassVar[int] = 0
 
     def root(self, entry: Entry) -> int:
         """Return the root's group rank; call only on an entry that was not refused."""
@@ -619,7 +678,10 @@ class Collective(Operation):
 
     def volume(self, entry: Entry) -> Volume:
         """Return the bytes that the call is about, and those that this rank sends in a ring."""
-        return Volume(size=NAN, sent=NAN) if self.takes_objects else Volume(size=0.0, sent=0.0)
+        if self.payload is None:
+            return Volume(size=NAN, sent=NAN) if self.takes_objects else Volume(size=0.0, sent=0.0)
+        size = bytes_of(entry[self.payload]) * (entry.size if self.gathers else 1)
+        return Volume(size=size, sent=self.turns * size * (entry.size - 1) / entry.size)
 
     def tensor_calls(self, entries: Sequence[Entry]) -> tuple[TensorCall, ...]:
         """Return the collectives of tensors that one of objects makes; none where nothing tells.

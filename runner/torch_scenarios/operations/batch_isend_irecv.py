@@ -9,7 +9,15 @@ from typing import Any
 
 from torch_scenarios.expressions.params import GROUP, TAG, Param, tensor
 from torch_scenarios.expressions.values import Form, ListForm, PerRank, Record
-from torch_scenarios.operations.base import Caller, Entry, Message, PointToPoint, Refusal
+from torch_scenarios.operations.base import (
+    VALUE,
+    Caller,
+    Entry,
+    Message,
+    PointToPoint,
+    Refusal,
+    Trial,
+)
 from torch_scenarios.operations.checks import invalid, valueless
 from torch_scenarios.operations.send import name_peer, police_peer, refuse_peer, world_rank
 
@@ -51,6 +59,15 @@ class BatchISendIRecv(PointToPoint):
                 "select `ranks`, and repeat with `for`."
             ),
         ),
+    )
+    trial = Trial(
+        {"a": VALUE, "b": "zeros(2)"},
+        {
+            OPS: [
+                {"op": "isend", "tensor": "a", "peer": "1 - rank"},
+                {"op": "irecv", "tensor": "b", "peer": "1 - rank"},
+            ]
+        },
     )
     example = """\
 world_size: 2

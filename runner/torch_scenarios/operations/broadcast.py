@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from torch_scenarios.expressions.params import ASYNC_OP, GROUP, Param, root, tensor
-from torch_scenarios.operations.base import Collective, Entry, Refusal, Volume, bytes_of
+from torch_scenarios.operations.base import (
+    SENT,
+    VALUE,
+    Collective,
+    Entry,
+    Refusal,
+    Trial,
+    Volume,
+    bytes_of,
+)
 from torch_scenarios.operations.checks import absent
 
 
@@ -23,6 +32,11 @@ class Broadcast(Collective):
     agree = ("root", "tensor.dtype", "tensor.shape")
     rooted = "src"
     from_root = True
+    c10d = ("broadcast_",)
+    dumped = ("broadcast", "_broadcast_oop")
+    slots = SENT
+    bench = "broadcast_perf"
+    trial = Trial({"a": VALUE}, {"tensor": "a", "src": 1})
     example = """\
 world_size: 3
 tensors:

@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from torch_scenarios.expressions.params import ASYNC_OP, GROUP, Param, root, tensor, tensors
-from torch_scenarios.operations.base import Collective, Entry, Refusal, Volume, bytes_of
+from torch_scenarios.operations.base import (
+    EMPTY,
+    VALUE,
+    Collective,
+    Entry,
+    Refusal,
+    Slot,
+    Trial,
+    Volume,
+    bytes_of,
+)
 from torch_scenarios.operations.checks import refuse_list_at_root
 
 
@@ -30,6 +40,12 @@ class Gather(Collective):
     agree = ("root", "tensor.dtype", "tensor.shape")
     rooted = "dst"
     default_root = 0
+    c10d = ("gather_",)
+    dumped = ("gather",)
+    slots = (Slot(name="tensor", of="in"), Slot(name="gather_list", of="outs", at_root=True))
+    bench = "gather_perf"
+    turns = 1
+    trial = Trial({"a": VALUE, "p": {0: EMPTY}}, {"tensor": "a", "gather_list": "p", "dst": 0})
     example = """\
 world_size: 2
 tensors:

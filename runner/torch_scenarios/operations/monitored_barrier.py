@@ -25,6 +25,8 @@ class MonitoredBarrier(Barrier):
             description="Name every missing rank, not only the first.",
         ),
     )
+    c10d = ("monitored_barrier_",)
+    slots = ()
     example = """\
 world_size: 2
 steps:

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from torch_scenarios.expressions.params import GROUP, TAG, root, tensor
-from torch_scenarios.operations.base import Entry, Message, PointToPoint, Refusal
+from torch_scenarios.operations.base import Entry, Message, PointToPoint, Refusal, Slot
 from torch_scenarios.operations.send import name_peer, peer_of, police_peer, refuse_message
 
 
@@ -21,6 +21,9 @@ class Recv(PointToPoint):
         GROUP,
         TAG,
     )
+    c10d = ("recv_", "recv_any_source_")
+    dumped = ("recv",)
+    slots = (Slot(name="tensor", of="out"),)
     example = """\
 world_size: 2
 tensors:

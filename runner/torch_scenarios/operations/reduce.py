@@ -7,7 +7,16 @@ from typing import Any
 
 from torch_scenarios.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, root, tensor
 from torch_scenarios.expressions.values import Undefined
-from torch_scenarios.operations.base import Collective, Entry, Refusal, Volume, bytes_of
+from torch_scenarios.operations.base import (
+    VALUE,
+    Collective,
+    Entry,
+    Refusal,
+    Slot,
+    Trial,
+    Volume,
+    bytes_of,
+)
 from torch_scenarios.operations.checks import absent, reduce_parts, senseless_op
 
 
@@ -28,6 +37,11 @@ class Reduce(Collective):
     agree = ("root", "op", "tensor.dtype", "tensor.shape")
     rooted = "dst"
     from_root = True
+    c10d = ("reduce_",)
+    dumped = ("reduce", "_reduce_oop")
+    slots = (Slot(name="tensor", of="in", mark="reduced"),)
+    bench = "reduce_perf"
+    trial = Trial({"a": VALUE}, {"tensor": "a", "dst": 0})
     example = """\
 world_size: 3
 tensors:

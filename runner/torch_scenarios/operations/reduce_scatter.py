@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from torch_scenarios.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, tensor, tensors
-from torch_scenarios.operations.base import Collective, Entry, Refusal, Volume, bytes_of
+from torch_scenarios.operations.base import LIST, Collective, Entry, Refusal, Slot, Trial
 from torch_scenarios.operations.checks import (
     absent,
     misfit,
@@ -44,6 +44,12 @@ class ReduceScatter(Collective):
         ASYNC_OP,
     )
     agree = ("op", "input_list.dtype", "input_list.shape")
+    c10d = ("reduce_scatter_",)
+    dumped = ("reduce_scatter",)
+    slots = (Slot(name="output", of="out"), Slot(name="input_list", of="ins"))
+    bench = "reduce_scatter_perf"
+    payload, turns = "input_list", 1
+    trial = Trial({"a": "zeros(2)", "p": LIST}, {"output": "a", "input_list": "p"})
     example = """\
 world_size: 2
 tensors:
@@ -66,11 +72,6 @@ steps:
             or _refuse_output(entry)
             or senseless_op(entry, "input_list")
         )
-
-    def volume(self, entry: Entry) -> Volume:
-        """The bytes of the call, and of a ring's rank."""
-        size = bytes_of(entry["input_list"])
-        return Volume(size=size, sent=size * (entry.size - 1) / entry.size)
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """MPI 4.1, 6.10: member j receives block j of the reduction."""

@@ -11,7 +11,15 @@ import numpy as np
 
 from torch_scenarios.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, tensor
 from torch_scenarios.expressions.values import Undefined
-from torch_scenarios.operations.base import Collective, Entry, Refusal, Volume, bytes_of, dtype_name
+from torch_scenarios.operations.base import (
+    OUT_IN,
+    VALUE,
+    Collective,
+    Entry,
+    Refusal,
+    Trial,
+    dtype_name,
+)
 from torch_scenarios.operations.checks import absent, misfit, reduce_parts, senseless_op
 
 
@@ -38,6 +46,12 @@ class ReduceScatterSingle(Collective):
         ASYNC_OP,
     )
     agree = ("op", "input.dtype", "input.shape")
+    kind = "reduce_scatter"
+    c10d = ("_reduce_scatter_base_", "reduce_scatter_tensor_coalesced_")
+    dumped = ("_reduce_scatter_base", "reduce_scatter_tensor_coalesced")
+    slots = OUT_IN
+    payload, turns = "input", 1
+    trial = Trial({"a": "zeros(1)", "b": VALUE}, {"output": "a", "input": "b"})
     example = """\
 world_size: 2
 tensors:
@@ -71,11 +85,6 @@ steps:
         """Gloo refuses the members as a dimension of their own."""
         stacked = {"shape_mismatch"} if entry["input"].ndim > entry["output"].ndim else ()
         return super().backend_kinds(entry).union(stacked)
-
-    def volume(self, entry: Entry) -> Volume:
-        """The bytes of the call, and of a ring's rank."""
-        size = bytes_of(entry["input"])
-        return Volume(size=size, sent=size * (entry.size - 1) / entry.size)
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """As MPI_Reduce_scatter_block (MPI 4.1, 6.10.1)."""

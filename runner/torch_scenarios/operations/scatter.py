@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from torch_scenarios.expressions.params import ASYNC_OP, GROUP, root, tensor, tensors
-from torch_scenarios.operations.base import Collective, Entry, Refusal, Volume, bytes_of
+from torch_scenarios.operations.base import (
+    Collective,
+    Entry,
+    Refusal,
+    Slot,
+    Trial,
+    Volume,
+    bytes_of,
+)
 from torch_scenarios.operations.checks import refuse_list_at_root
 
 
@@ -29,6 +37,15 @@ class Scatter(Collective):
     rooted = "src"
     from_root = True
     default_root = 0
+    c10d = ("scatter_",)
+    dumped = ("scatter",)
+    slots = (Slot(name="tensor", of="out"), Slot(name="scatter_list", of="ins", at_root=True))
+    bench = "scatter_perf"
+    turns = 1
+    trial = Trial(
+        {"a": "zeros(2)", "p": {0: "[ones(2), zeros(2)]"}},
+        {"tensor": "a", "scatter_list": "p", "src": 0},
+    )
     example = """\
 world_size: 2
 tensors:

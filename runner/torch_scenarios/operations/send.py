@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from torch_scenarios.expressions.params import GROUP, TAG, root, tensor
 from torch_scenarios.operations.base import (
+    SENT,
+    VALUE,
     Entry,
     Message,
     PointToPoint,
     Refusal,
+    Trial,
     name_outsider,
 )
 from torch_scenarios.operations.checks import invalid, valueless
@@ -110,6 +113,10 @@ class Send(PointToPoint):
         GROUP,
         TAG,
     )
+    c10d = ("send",)
+    dumped = ("send",)
+    slots = SENT
+    trial: ClassVar[Trial | None] = Trial({"a": VALUE}, {"tensor": "a"})
     example = """\
 world_size: 2
 tensors:
@@ -150,6 +157,7 @@ class ISend(Send):
 
     name = "isend"
     asynchronous = True
+    trial = None
     example = """\
 world_size: 2
 tensors:

@@ -19,15 +19,14 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from torch_scenarios.cost.logs import PROGRAMS
-from torch_scenarios.cost.measurements import TABLED
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.expressions.values import Constant, Expression
 from torch_scenarios.model.groups import plan
 from torch_scenarios.model.scenario import Scenario, Step, steps_of
 from torch_scenarios.model.trace import Trace
 from torch_scenarios.model.traffic import Enter, EnterGroups
-from torch_scenarios.operations import BY_NAME
-from torch_scenarios.operations.base import PremulSum
+from torch_scenarios.operations import BY_NAME, kind_of
+from torch_scenarios.operations.base import Collective, PremulSum
 from torch_scenarios.pipeline.results import Analysis, Executor
 
 #: blocks of repetitions, each a run of its own, that a comparison resamples
@@ -35,24 +34,12 @@ BLOCKS = 5
 #: repetitions from which a 99th percentile is more than the slowest one
 FOR_P99 = 100
 
-#: torch's root is rank 0 where none is stated
-_ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
-#: operation -> what bandwidth of the bus is of that of the algorithm, for n ranks (nccl-tests)
-_TWICE = frozenset({"all_reduce", "all_reduce_coalesced"})
-_PARTS = frozenset(
-    {
-        *("all_gather", "all_gather_single", "all_gather_coalesced"),
-        *("reduce_scatter", "reduce_scatter_single"),
-        *("all_to_all", "all_to_all_single", "gather", "scatter"),
-    }
-)
-
 
 def bus_factor(collective: str, ranks: int) -> float:
     """Return busbw / algbw as nccl-tests defines it (doc/PERFORMANCE.md)."""
-    if collective in _TWICE:
-        return 2 * (ranks - 1) / ranks
-    return (ranks - 1) / ranks if collective in _PARTS else 1.0
+    operation = BY_NAME.get(collective)
+    turns = operation.turns if isinstance(operation, Collective) else 0
+    return turns * (ranks - 1) / ranks if turns else 1.0
 
 
 class BenchRow(Struct, frozen=True, kw_only=True):
@@ -249,7 +236,13 @@ def _op_and_root(scenario: Scenario, collective: str | None) -> tuple[str, int]:
     redop = "premul_sum" if isinstance(op, PremulSum) else op if isinstance(op, str) else "sum"
     stated = [_read_argument(step, name, scenario) for name in _ROOTS]
     given = [each for each in stated if isinstance(each, int)]
-    return redop, given[0] if given else 0 if collective in _ROOTED else -1
+    return redop, given[0] if given else _default_root(collective)
+
+
+def _default_root(collective: str | None) -> int:
+    """Return the root where none is stated: torch's is rank 0; -1 where there is none."""
+    operation = BY_NAME.get(collective or "")
+    return 0 if isinstance(operation, Collective) and operation.rooted else -1
 
 
 def _read_argument(step: Step, name: str, scenario: Scenario) -> Any:
@@ -383,10 +376,6 @@ _TYPES = {
     "float8_e5m2": "f8e5m2",
 }
 _OPS = {"product": "prod", "premul_sum": "mulsum"}
-#: what reduces; the others have no reduce op
-_REDUCING = frozenset({"all_reduce", "reduce", "reduce_scatter"})
-#: what counts the elements of one rank's part, where the size is that of the whole
-_COUNTED_BY_PART = frozenset({"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"})
 _HALF = ("time", "algbw", "busbw", "#wrong")
 _UNITS = ("(us)", "(GB/s)", "(GB/s)", "")
 
@@ -407,7 +396,7 @@ def _nccl_tests_table(rows: Sequence[BenchRow]) -> list[str]:
     first = rows[0]
     program = first.case
     if first.collective is not None:
-        tabled = TABLED.get(first.collective, first.collective)
+        tabled = kind_of(first.collective)
         program = {name: each for each, name in PROGRAMS.items()}.get(tabled, tabled)
     sizes = [int(row.bytes) for row in rows]
     factors = {after / before for before, after in pairwise(sizes) if before}
@@ -468,10 +457,14 @@ def _half(cells: Sequence[str]) -> str:
 
 def _preamble(row: BenchRow) -> str:
     """Return the columns before the times: size, count, type, reduce op, root."""
-    collective = TABLED.get(row.collective or "", row.collective)
-    parts = row.ranks if collective in _COUNTED_BY_PART else 1
+    operation = BY_NAME.get(kind_of(row.collective or ""))
+    # what counts the elements of one rank's part, where the size is that of the whole
+    by_part = isinstance(operation, Collective) and operation.turns == 1
+    parts = row.ranks if by_part else 1
     count = int(row.bytes // row.item_bytes) // parts
-    redop = _OPS.get(row.redop, row.redop) if collective in _REDUCING else "none"
+    redop = (
+        _OPS.get(row.redop, row.redop) if operation is not None and operation.reduces else "none"
+    )
     kind = _TYPES.get(row.dtype, row.dtype)
     return f"{int(row.bytes):>12}  {count:>12}  {kind:>8}  {redop:>6}  {row.root:>6}"
 

@@ -78,8 +78,8 @@ from msgspec import Struct, field
 from torch_scenarios.display import clean_line
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.files import open_regular, read_open
+from torch_scenarios.operations import C10D
 from torch_scenarios.source.documents import DocumentError, decode_json, police, read_document
-from torch_scenarios.vocabulary import FUNCTIONS
 
 VERSION = 2
 #: bytes of a record's file that are read
@@ -797,7 +797,7 @@ class _Reader:
         ins, outs = tuple(map(_tensor, inputs)), tuple(map(_tensor, outputs))
         _require_tensors(operation, ins, outs)
         return {
-            "operation": FUNCTIONS[operation],
+            "operation": C10D[operation],
             "group": ranks,
             "group_name": str(group),
             "place": self._places[place],
@@ -1089,7 +1089,7 @@ def _require_tensors(
     operation: str, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]
 ) -> None:
     """Raise ImpossibleError where a call lacks the tensors without which it is none."""
-    name = FUNCTIONS[operation]
+    name = C10D[operation]
     both = "coalesced" in operation and name.endswith("single")
     if both and len(inputs) != len(outputs):
         message = f"{operation} has {len(inputs)} tensors in, and {len(outputs)} out"

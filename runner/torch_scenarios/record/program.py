@@ -23,6 +23,8 @@ from torch_scenarios.display import clean_line
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.language.format import format_file
 from torch_scenarios.limits import DEFAULT
+from torch_scenarios.operations import BY_NAME
+from torch_scenarios.operations.base import Collective, Slot
 from torch_scenarios.record.fold import (
     Coordinate,
     Item,
@@ -70,66 +72,12 @@ SHORT = 30
 MOST_DIMENSIONS = 5
 
 
-class Slot(Struct, frozen=True, kw_only=True):
-    """An argument that holds tensors: the first or all of what a call passes in, or takes.
-
-    `mark` tells its tensor's name from others, `at_root` that only the root passes it, `wrapped`
-    that it is a list of one.
-    """
-
-    name: str
-    of: str
-    mark: str = ""
-    at_root: bool = False
-    wrapped: bool = False
-
-
-_OUT_IN = (Slot(name="output", of="out"), Slot(name="input", of="in"))
-_SENT, _TAKEN = (Slot(name="tensor", of="in"),), (Slot(name="tensor", of="out"),)
-
-#: operation -> its arguments that hold tensors
-SLOTS: dict[str, tuple[Slot, ...]] = {
-    "barrier": (),
-    "monitored_barrier": (),
-    "all_reduce": _SENT,
-    "broadcast": _SENT,
-    "send": _SENT,
-    "recv": _TAKEN,
-    "reduce": (Slot(name="tensor", of="in", mark="reduced"),),
-    "all_gather": (Slot(name="tensor_list", of="outs"), Slot(name="tensor", of="in")),
-    "all_gather_coalesced": (
-        Slot(name="output_tensor_lists", of="outs", wrapped=True),
-        Slot(name="input_tensor_list", of="in", wrapped=True),
-    ),
-    "gather": (
-        Slot(name="tensor", of="in"),
-        Slot(name="gather_list", of="outs", at_root=True),
-    ),
-    "scatter": (
-        Slot(name="tensor", of="out"),
-        Slot(name="scatter_list", of="ins", at_root=True),
-    ),
-    "reduce_scatter": (Slot(name="output", of="out"), Slot(name="input_list", of="ins")),
-    "all_to_all": (
-        Slot(name="output_tensor_list", of="outs", mark="out"),
-        Slot(name="input_tensor_list", of="ins"),
-    ),
-    "all_reduce_coalesced": (Slot(name="tensors", of="ins"),),
-    "all_gather_single": _OUT_IN,
-    "reduce_scatter_single": _OUT_IN,
-    "all_to_all_single": _OUT_IN,
-}
-
-#: operation with a root -> whether the root sends
-ROOTED = {"broadcast": True, "scatter": True, "reduce": False, "gather": False}
 #: operation of one message -> the argument that names the other rank
 MESSAGES = {"send": "dst", "recv": "src"}
 #: operations that leave something undefined where they are no root
 LEAVING = frozenset({"reduce"})
 #: what marks a tensor that is sent while the rank goes on: it may receive meanwhile
 SENT = "sent"
-#: operations that write what they are passed
-IN_PLACE = frozenset({"all_reduce", "broadcast", "reduce", "all_reduce_coalesced"})
 #: operations whose tensors are rows of any number, which may differ by rank
 ROWS = frozenset({"all_to_all_single"})
 
@@ -901,8 +849,8 @@ class _ProgramWriter:
     ) -> tuple[str, ...]:
         """Return the names of what a call passes, in the order of the operation's arguments."""
         found = []
-        for slot in SLOTS[call.operation]:
-            writes = slot.of.startswith("out") or call.operation in IN_PLACE
+        for slot in _slots(call.operation):
+            writes = slot.of.startswith("out") or BY_NAME[call.operation].in_place
             tensors = inputs if slot.of.startswith("in") else outputs
             if slot.of.endswith("s"):
                 # who is no root passes no list: its size is that of the group
@@ -1160,7 +1108,7 @@ class _ProgramWriter:
         if step.operation == BATCH:
             return f"{BATCH}: {{p2p_op_list: [{', '.join(self._write_batch(step, own))}]}}"
         given: list[str] = []
-        for slot, name in zip(SLOTS[step.operation], step.tensors, strict=False):
+        for slot, name in zip(_slots(step.operation), step.tensors, strict=False):
             value = f"'[{name}]'" if slot.wrapped else name
             given.append(
                 self._at_root(slot.name, name, step) if slot.at_root else f"{slot.name}: {value}"
@@ -1228,7 +1176,9 @@ class _ProgramWriter:
     def _number_peers(self, step: ProgramStep, placed: Mapping[int, tuple[Any, Any]]) -> list[str]:
         """Return the arguments that name another rank."""
         if step.root is not None:
-            word = "group_src" if ROOTED[step.operation] else "group_dst"
+            operation = BY_NAME[step.operation]
+            assert isinstance(operation, Collective)
+            word = f"group_{operation.rooted}"
             if step.group == WORLD:
                 word = word.removeprefix("group_")
             return [f"{word}: {step.root}"]
@@ -1807,6 +1757,13 @@ def _fresh_names(word: str) -> Iterator[str]:
 
 #: memory that is not known
 _NOWHERE = Tensor(dtype="", shape=())
+
+
+def _slots(operation: str) -> tuple[Slot, ...]:
+    """Return the arguments of an operation that hold tensors."""
+    found = BY_NAME[operation].slots
+    assert found is not None
+    return found
 
 
 def _many(tensor: Tensor, count: int) -> Tensor:

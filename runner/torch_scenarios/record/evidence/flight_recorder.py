@@ -19,8 +19,11 @@ from msgspec import Struct
 
 from torch_scenarios.display import clean_line
 from torch_scenarios.execution.pickles import plain
+from torch_scenarios.operations import BY_NAME, OPERATIONS
+from torch_scenarios.operations.base import Collective
 from torch_scenarios.record.format import (
     BROKEN,
+    MESSAGES,
     MOST_CHARACTERS,
     MOST_DIMENSIONS,
     MOST_RANKS,
@@ -39,31 +42,7 @@ from torch_scenarios.source.documents import convert, decode_json
 MOST_BYTES = 1 << 26
 
 #: what a dump calls an operation -> torch's public name
-NAMES = {
-    "all_reduce": "all_reduce",
-    "allreduce": "all_reduce",
-    "allreduce_coalesced": "all_reduce",
-    "all_reduce_barrier": "barrier",
-    "barrier": "barrier",
-    "broadcast": "broadcast",
-    "_broadcast_oop": "broadcast",
-    "reduce": "reduce",
-    "_reduce_oop": "reduce",
-    "all_gather": "all_gather",
-    "allgather": "all_gather",
-    "_all_gather_base": "all_gather_single",
-    "all_gather_into_tensor_coalesced": "all_gather_single",
-    "gather": "gather",
-    "scatter": "scatter",
-    "reduce_scatter": "reduce_scatter",
-    "_reduce_scatter_base": "reduce_scatter_single",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter_single",
-    "all_to_all": "all_to_all_single",
-    "alltoall": "all_to_all_single",
-    "alltoall_base": "all_to_all_single",
-    "send": "send",
-    "recv": "recv",
-}
+NAMES = {name: each.name for each in reversed(OPERATIONS) for name in each.dumped}
 DTYPES = {
     "Float": "float32",
     "Double": "float64",
@@ -76,15 +55,6 @@ DTYPES = {
     "Byte": "uint8",
     "Bool": "bool",
 }
-#: operations that a dump shows without the rank that they name
-ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
-#: operations that reduce: a dump has no reduce op
-REDUCTIONS = frozenset(
-    {"all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_single"}
-)
-#: operations of one message
-MESSAGES = frozenset({"send", "recv"})
-
 _RANK = re.compile(r"(\d+)(?:\.[A-Za-z]+)*$")
 _NAME = re.compile(r"^(?:\w+:)?(?P<name>\w+)(?: (?P<one>\d+)(?P<way>->|<-)(?P<two>\d+))?")
 
@@ -247,7 +217,7 @@ def _record(
             "a dump has no entry: the recorder was off, or the program used only messages on Gloo, "
             "which it does not see"
         )
-    if any(each.operation in ROOTED for each in record.calls):
+    if any(_is_rooted(each.operation) for each in record.calls):
         record.notes.append("dumps name no root: it is assumed to be the same on all ranks")
     missing = sorted(set(whole) - known)
     if missing:
@@ -279,13 +249,19 @@ def _call(
         place=ScriptPlace(frames=frames[:3]),
         inputs=_tensors(entry.input_sizes, entry.input_dtypes),
         outputs=_tensors(entry.output_sizes, entry.output_dtypes),
-        op="sum" if operation in REDUCTIONS else None,
-        root=ranks[0] if operation in ROOTED else None,
+        op="sum" if BY_NAME[operation].reduces else None,
+        root=ranks[0] if _is_rooted(operation) else None,
         peer=peer,
         completes=done,
         ended_us=0 if done else None,
         began_us=entry.collective_seq_id,
     )
+
+
+def _is_rooted(operation: str) -> bool:
+    """Whether a dump shows an operation without the rank that it names."""
+    found = BY_NAME[operation]
+    return isinstance(found, Collective) and found.rooted is not None
 
 
 def _tensors(
