@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 from recordings import SCRIPTS
+from sampling import sampled
 
 import torch_scenarios
 from torch_scenarios.cli import cli
@@ -35,11 +36,14 @@ def line_of(script: str, mark: str) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "words"),
-    [
-        ("norm_of_own_rows.py", "`1` (BatchNorm1d) is the first module whose rows depend on"),
-        ("mean_of_own_tokens.py", "the forward pass of each row is the same"),
-        ("lines_of_own_tokens.py", "the forward pass of each row is the same"),
-    ],
+    sampled(
+        [
+            ("norm_of_own_rows.py", "`1` (BatchNorm1d) is the first module whose rows depend on"),
+            ("mean_of_own_tokens.py", "the forward pass of each row is the same"),
+            ("lines_of_own_tokens.py", "the forward pass of each row is the same"),
+        ],
+        3,
+    ),
 )
 def test_a_gradient_that_depends_on_the_dealing_is_found(
     recording: Recording, script: str, words: str
@@ -54,7 +58,7 @@ def test_a_gradient_that_depends_on_the_dealing_is_found(
 
 @pytest.mark.torch
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["rows", "ranks"])
+@pytest.mark.parametrize("kind", sampled(["rows", "ranks"], 2))
 def test_a_right_gradient_does_not_depend_on_it(recording: Recording, kind: str) -> None:
     ran = recording.of("values/redeal/norm_of_each_row.py", "-n", "2", "--redeal", kind)
     assert ran.code == 0, ran.output
@@ -96,13 +100,16 @@ def test_random_masks_are_not_a_mistake(recording: Recording) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "script", "mistake", "words"),
-    [
-        ("micro", "microbatches.py", "means", "the forward pass of each row is the same"),
-        ("world", "any_world.py", "two", "half as many ranks"),
-        ("resume", "resumes.py", "momentum", "the same gradients move the weights in another way"),
-        ("resume", "resumes.py", "schedule", "the learning rate is 0.05, and 0.00625 without"),
-        ("resume", "resumes.py", "rows", "it trains on other rows: 0 of 8 are the same"),
-    ],
+    sampled(
+        [
+            ("micro", "microbatches.py", "means", "the forward pass of each row is the same"),
+            ("world", "any_world.py", "two", "half as many ranks"),
+            ("resume", "resumes.py", "momentum", "the same gradients move the weights in another"),
+            ("resume", "resumes.py", "schedule", "the learning rate is 0.05, and 0.00625 without"),
+            ("resume", "resumes.py", "rows", "it trains on other rows: 0 of 8 are the same"),
+        ],
+        2,
+    ),
 )
 def test_what_depends_on_microbatches_ranks_or_a_stop_is_found(
     recording: Recording, kind: str, script: str, mistake: str, words: str
@@ -120,11 +127,14 @@ def test_what_depends_on_microbatches_ranks_or_a_stop_is_found(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "script", "words"),
-    [
-        ("micro", "microbatches.py", "gradients do not depend on the dealing"),
-        ("world", "any_world.py", "gradients do not depend on the dealing"),
-        ("resume", "resumes.py", "3 steps after a checkpoint are as without a stop"),
-    ],
+    sampled(
+        [
+            ("micro", "microbatches.py", "gradients do not depend on the dealing"),
+            ("world", "any_world.py", "gradients do not depend on the dealing"),
+            ("resume", "resumes.py", "3 steps after a checkpoint are as without a stop"),
+        ],
+        2,
+    ),
 )
 def test_what_depends_on_none_of_these_is_right(
     recording: Recording, kind: str, script: str, words: str

@@ -168,7 +168,13 @@ def test_ranks_that_meet_are_as_they_say(
 
 @pytest.mark.torch
 @pytest.mark.slow
-@pytest.mark.parametrize("wrong", [False, True], ids=["right", "wrong"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param(False, id="right", marks=pytest.mark.nightly),
+        pytest.param(True, id="wrong"),
+    ],
+)
 def test_ranks_that_a_script_spawns_are_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, wrong: bool
 ) -> None:

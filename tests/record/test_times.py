@@ -102,6 +102,7 @@ def test_ddp_sums_its_buckets_while_it_goes_backwards(tmp_path: Path) -> None:
     assert found["cost"]["computing_us"] > flops / (67e6 * 0.60)
 
 
+@pytest.mark.nightly
 def test_what_is_held_is_what_torch_tracks(tmp_path: Path) -> None:
     script = SCRIPTS / "times_of_ddp.py"
     done = subprocess.run(

@@ -180,7 +180,13 @@ def verdicts(folder: Path) -> list[str]:
     return [each["verdict"] for each in json.loads(text)["results"]]
 
 
-@pytest.mark.parametrize("words", [RUN, TORCHRUN], ids=["scenario run", "torchrun"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(RUN, id="scenario run"),
+        pytest.param(TORCHRUN, id="torchrun", marks=pytest.mark.nightly),
+    ],
+)
 def test_he_runs_nothing_and_reads_nothing_of_ours(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "case.yaml").write_text(RIGHT, encoding="utf-8")
     made = Path("/tmp") / f"planted-{os.getpid()}"  # noqa: S108 -- where any user may write
@@ -199,6 +205,7 @@ def with_a_wrong_backend(folder: Path) -> list[str]:
     return [*RUN[:2], "--plugin", "wrongly", *RUN[2:]]
 
 
+@pytest.mark.nightly
 def test_a_wrong_backend_is_found_out_where_he_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "case.yaml").write_text(RIGHT.replace("  - sleep: 20s\n", ""), encoding="utf-8")
     run = started(with_a_wrong_backend(tmp_path), tmp_path)

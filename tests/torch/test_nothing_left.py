@@ -103,8 +103,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.
 MOMENTS = ("while workers run", "while torch is imported")
 
 
-# every signal once: at one moment or the other
-@pytest.mark.parametrize(("moment", "number"), sampled(list(product(MOMENTS, SIGNALS)), 2))
+# at one moment or the other
+@pytest.mark.parametrize(("moment", "number"), sampled(list(product(MOMENTS, SIGNALS)), 3))
 def test_a_launcher_that_ends_takes_everything_with_it(
     number: signal.Signals, moment: str, run: tuple[subprocess.Popen[bytes], str], tmp_path: Path
 ) -> None:
@@ -121,7 +121,7 @@ def test_a_launcher_that_ends_takes_everything_with_it(
         assert process.returncode == 130, output.decode()
 
 
-@pytest.mark.parametrize("victim", ["host", "worker"])
+@pytest.mark.parametrize("victim", sampled(["host", "worker"], 2))
 def test_a_killed_process_behind_the_run_leaves_nothing(
     victim: str, run: tuple[subprocess.Popen[bytes], str], tmp_path: Path
 ) -> None:
