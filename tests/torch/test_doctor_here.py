@@ -56,4 +56,4 @@ def test_a_machine_that_cannot_run_ends_with_1_and_what_to_do() -> None:
 def test_a_wrong_command_line_ends_with_2(words: list[str]) -> None:
     done = called(*words)
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "Error: " in done.stderr
+    assert done.stderr.startswith("scenario doctor: ")

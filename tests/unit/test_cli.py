@@ -99,7 +99,7 @@ def test_a_command_line_that_makes_no_sense_exits_2() -> None:
 
 
 def test_a_misspelt_command_names_the_nearest() -> None:
-    assert "'check'" in called("chekc").output
+    assert "did you mean check?" in called("chekc").output
 
 
 def test_set_replaces_a_parameter() -> None:

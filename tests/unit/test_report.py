@@ -433,11 +433,12 @@ def test_a_brief_report_names_the_one_case_that_did_not_pass(tmp_path: Path, aga
     assert "these alone" not in shown
 
 
-def test_the_start_of_the_workers_has_a_line_of_its_own(tmp_path: Path) -> None:
+def test_the_start_of_the_workers_has_a_line_for_who_asks_for_more(tmp_path: Path) -> None:
     verdict = ran(WRONG.replace("[6, 7, 6]", "[6, 6, 6]"), tmp_path)
-    file = io.StringIO()
-    report = TerminalReport(file)
-    report.begin(2)
-    report.finish(replace(result(verdict), ready_s=2.4))
-    report.finish(replace(result(verdict), ready_s=0.001))
-    assert file.getvalue() == "workers ready in 2.40 s\n"
+    for verbose, said in ((False, 0), (True, 1)):
+        file = io.StringIO()
+        report = TerminalReport(file, verbose=verbose)
+        report.begin(2)
+        report.finish(replace(result(verdict), ready_s=2.4))
+        report.finish(replace(result(verdict), ready_s=0.001))
+        assert file.getvalue().count("workers ready in 2.40 s\n") == said

@@ -10,12 +10,14 @@ import errno
 import gc
 import importlib
 import os
+import re
 import signal
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, Any, NoReturn
 
 import click
 
@@ -76,6 +78,7 @@ COMMANDS = {
     "completion": ("show", "completion", "Print the completion script of a shell."),
 }
 
+INVALID = 2
 INTERRUPTED = 130
 ENVIRONMENT = 3
 #: what a standard output that is full, closed or broken raises
@@ -100,6 +103,29 @@ Shell completion: `scenario completion bash`, `zsh` or `fish` prints the script.
 """
 
 
+class MisuseError(click.ClickException):
+    """A command line that cannot be used: one line says what is wrong, and what to do."""
+
+    exit_code = INVALID
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the line."""
+        click.echo(self.message, file=file, err=True)
+
+
+@contextmanager
+def _in_one_line(context: click.Context | None = None) -> Iterator[None]:
+    """Turn what click raises about a command line into one line."""
+    try:
+        yield
+    except (MisuseError, click.exceptions.NoArgsIsHelpError):
+        raise
+    except click.UsageError as error:
+        words = [context.command_path, context.invoked_subcommand] if context else ["scenario"]
+        command = error.ctx.command_path if error.ctx else " ".join(filter(None, words))
+        raise MisuseError(describe_misuse(error, command)) from None
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are used; their names are known before."""
 
@@ -116,20 +142,21 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Name the nearest command where one is misspelt."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            from torch_scenarios.errors import nearest
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Read the command line. Raises MisuseError."""
+        with _in_one_line():
+            return super().make_context(info_name, args, parent, **extra)
 
-            close = nearest(args[0], COMMANDS) if args else None
-            if close is None:
-                raise
-            message = f"{error.message.rstrip('.')}. Did you mean '{close}'?"
-            raise click.UsageError(message, ctx) from None
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Raises MisuseError."""
+        with _in_one_line(ctx):
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing one."""
@@ -225,6 +252,63 @@ def _call() -> int:
         _say(str(error))
         code = ENVIRONMENT
     return code if isinstance(code, int) else 0
+
+
+def describe_misuse(error: click.UsageError, command: str) -> str:
+    """Return one line about a command line: what is wrong, and what to do.
+
+    click ends its own messages with a full stop, and they do not say what to do; ours do.
+    """
+    page = f"`{command} --help` shows how it is used"
+    unknown = _UNKNOWN.fullmatch(error.message)
+    match error:
+        case click.NoSuchOption():
+            known = [word for each in _params(error.ctx) for word in each.opts]
+            near = _find_near(error.option_name, [*known, "--version"])
+            near = "scenario --version" if near == "--version" else near
+            text = f"there is no option {error.option_name}"
+            text += f"; did you mean {near}?" if near else f"; {page}"
+        case click.BadOptionUsage():
+            text = f"{error.option_name} needs a value; {page}"
+        case click.MissingParameter():
+            text = f"{_name_of(error)} is missing; {page}"
+        case click.BadParameter():
+            text = f"{_name_of(error)}: {error.message}"
+        case _ if unknown and error.ctx and isinstance(error.ctx.command, click.Group):
+            near = _find_near(unknown[1], error.ctx.command.list_commands(error.ctx))
+            text = f"there is no command {unknown[1]}; "
+            text += f"did you mean {near}?" if near else f"`{command} --help` lists the commands"
+        case _:
+            text = _SURPLUS.sub(r"\1 is more than it takes.", error.message)
+    if text.endswith("."):
+        text = f"{text[:-1]}; {page}"
+    return f"{command}: {' '.join(text.split())}"
+
+
+#: what click says of a command, and of arguments, that are not there
+_UNKNOWN = re.compile(r"No such command '(.+)'\.?")
+_SURPLUS = re.compile(r"Got unexpected extra arguments? \((.+)\)$")
+
+
+def _params(context: click.Context | None) -> list[click.Parameter]:
+    return context.command.params if context is not None else []
+
+
+def _name_of(error: click.BadParameter) -> str:
+    """Return the name of an option, or the place of an argument, as the usage has it."""
+    if isinstance(error.param, click.Option):
+        return max(error.param.opts, key=len)
+    if isinstance(error.param, click.Argument) and error.ctx is not None:
+        return error.param.make_metavar(error.ctx)
+    return str(error.param_hint or "the command line")
+
+
+def _find_near(word: str, known: list[str]) -> str | None:
+    """Return the word that is meant; the dashes of an option say nothing."""
+    from torch_scenarios.errors import nearest
+
+    bare = {each.lstrip("-"): each for each in known}
+    return bare.get(nearest(word.lstrip("-"), bare) or "")
 
 
 def _refusal_of_the_machine(error: OSError) -> str:

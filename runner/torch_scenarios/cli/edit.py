@@ -25,6 +25,7 @@ from torch_scenarios.cli.options import (
     limits_of,
     option,
     refuse,
+    refuse_usage,
 )
 from torch_scenarios.display import clean
 from torch_scenarios.errors import LaunchError, Mark, Problem, ScenarioError, Source, nearest
@@ -269,9 +270,11 @@ def new(*, name: str, example: str | None, strategy: str | None, force: bool) ->
         raise click.UsageError(message)
     path = Path(name if name.endswith((".yaml", ".yml")) else f"{name}.yaml")
     if not re.fullmatch(r"[\w.-]+", path.name):
-        _refuse(f"{path.name!r} is not a name for a scenario: letters, digits, _, - and . make one")
+        refuse_usage(
+            f"{path.name!r} is not a name for a scenario: letters, digits, _, - and . make one"
+        )
     if path.exists() and not force:
-        _refuse(f"{path} exists; choose another name, or replace it with --force")
+        refuse_usage(f"{path} exists; choose another name, or replace it with --force")
     written = STARTER.format(file=path) if strategy is None else starter(strategy, path)
     texts = {path: written} if example is None else _copy_example(example, path)
     for file, text in texts.items():
@@ -281,7 +284,7 @@ def new(*, name: str, example: str | None, strategy: str | None, force: bool) ->
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
         except OSError as error:
-            _refuse(f"{file} cannot be written: {error.strerror or error}")
+            refuse_usage(f"{file} cannot be written: {error.strerror or error}")
     click.echo(f"{path} is written; try: scenario run {path}")
 
 
@@ -300,9 +303,9 @@ def _copy_example(example: str, path: Path) -> dict[Path, str]:
     if not found:
         close = nearest(example, examples_named(""))
         hint = f"did you mean {close}?" if close else "`scenario examples` lists them"
-        _refuse(f"there is no example {clean(example)}; {hint}")
+        refuse_usage(f"there is no example {clean(example)}; {hint}")
     if len(found) > 1:
-        _refuse(f"several examples have the name {clean(example)}: {', '.join(found)}")
+        refuse_usage(f"several examples have the name {clean(example)}: {', '.join(found)}")
     source = corpus_folder() / f"{found[0]}.yaml"
     text = _SCHEMA_LINE.sub("", source.read_text(encoding="utf-8"))
     texts = {path: text}
@@ -310,11 +313,6 @@ def _copy_example(example: str, path: Path) -> dict[Path, str]:
         words = (source.parent / part).read_text(encoding="utf-8")
         texts[path.parent / part] = _SCHEMA_LINE.sub("", words)
     return texts
-
-
-def _refuse(message: str) -> NoReturn:
-    click.echo(message, err=True)
-    sys.exit(INVALID_EXIT)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -503,9 +501,10 @@ def bless_files(**options: Any) -> None:
     is set) nothing is blessed: a person must look at an expectation.
 
     \b
-    Exit codes: 0 everything is blessed or as it should be; 1 a file was refused or, with
-    --dry-run, would change; 2 a file or the command line is invalid, and nothing was written;
-    3 the environment could not run it; 5 nothing was selected; 130 interrupted.
+    Exit codes: 0 everything is blessed or as it should be; 1 a file was refused
+    or, with --dry-run, would change; 2 a file or the command line is invalid, and
+    nothing was written; 3 the environment could not run it; 5 nothing was
+    selected; 130 interrupted.
     """
     _police(options)
     interrupt_on_termination()
@@ -713,9 +712,9 @@ def minimize_file(**options: Any) -> None:
     so far.
 
     \b
-    Exit codes: 0 the result is printed; 1 the scenario shows no fault that could be kept; 2 the
-    file or the command line is invalid; 3 the environment could not run it; 130 interrupted, and
-    the smallest so far is printed.
+    Exit codes: 0 the result is printed; 1 the scenario shows no fault that could
+    be kept; 2 the file or the command line is invalid; 3 the environment could
+    not run it; 130 interrupted, and the smallest so far is printed.
     """
     interrupt_on_termination()
     limits = limits_of(options)

@@ -73,15 +73,7 @@ class GroupedCommand(click.Command):
         """Read each `--limit NAME=N` as the option of that bound."""
         if any(param.name == "limit" for param in self.params):
             args = _with_bounds(args)
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            if nearest(error.option_name, [*_spellings(self), "--version"]) == "--version":
-                message = (
-                    f"No such option '{error.option_name}'. Did you mean `scenario --version`?"
-                )
-                raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
-            raise
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections."""
@@ -187,10 +179,6 @@ def _require_fitting(path: Path, name: str, value: object, param: click.Option) 
         except click.BadParameter as error:
             message = f"{where}: {error.message}"
             raise click.UsageError(message) from None
-
-
-def _spellings(command: click.Command) -> list[str]:
-    return [spelling for param in command.params for spelling in param.opts]
 
 
 def _by_long_name(command: click.Command) -> dict[str, click.Option]:
@@ -760,8 +748,7 @@ def _beside(options: Mapping[str, Any], terminal: TerminalReport) -> dict[str, R
 
 def refuse_usage(words: str) -> NoReturn:
     """Say what is wrong with a command line, in one line, and leave."""
-    click.echo(clean(words), err=True)
-    sys.exit(INVALID_EXIT)
+    raise click.UsageError(clean(words), click.get_current_context())
 
 
 def write_text(path: str, words: str) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from torch_scenarios.cli.options import (
     INCONCLUSIVE_EXIT,
-    INVALID_EXIT,
     GroupedCommand,
     _pairs,
     add_execution_options,
@@ -21,6 +21,7 @@ from torch_scenarios.cli.options import (
     limits_of,
     option,
     refuse,
+    refuse_usage,
     write_text,
 )
 from torch_scenarios.display import clean
@@ -51,6 +52,9 @@ WHAT = "What is drawn"
 
 #: ranks that one range may name
 MOST_RANKS = 100_000
+
+#: ranks of a world that is drawn: what starts no process may be larger than what does
+MOST_LANES = 16_384
 
 #: further cases that are named
 MOST_NAMES = 8
@@ -157,17 +161,17 @@ def show(**options: Any) -> None:
     several cases the first is drawn, unless FILE::CASE names one.
 
     \b
-      line  rank 0    rank 1    rank 2
-         4  ●━━━━━━━━━●━━━━━━━━━●  all_reduce     a collective, over its members
-         6  ●────────▶●         │  send / recv    a message; rank 2 takes no part
-         8  │         ✗╌╌╌╌╌╌╌╌▷?  send to 2      stuck: rank 2 never receives
+      line  rank 0  rank 1  rank 2
+         4  ●━━━━━━━●━━━━━━━●  all_reduce   a collective, over its members
+         6  ●──────▶●       │  send / recv  a message; rank 2 takes no part
+         8  │       ✗╌╌╌╌╌╌▷?  send to 2    stuck: rank 2 never receives
 
     On the left are lines of the file; of the folder of a record those of the script. Below it says
     what is wrong, and which rank waits for which.
 
     \b
-    Exit codes: 0 it is drawn, with any verdict; 2 a file or the command line is invalid; 3 the
-    environment could not run it; 5 there is no such case.
+    Exit codes: 0 it is drawn, with any verdict; 2 a file or the command line is
+    invalid; 3 the environment could not run it; 5 there is no such case.
     """
     if options["last"] and options["runs"]:
         message = "--last draws the latest run; --run makes a new one"
@@ -182,6 +186,9 @@ def show(**options: Any) -> None:
     if options["lowered"]:
         _print_lowered(options)
         return
+    given = click.get_current_context().get_parameter_source("max_ranks")
+    if given is ParameterSource.DEFAULT and not options["runs"]:
+        options["max_ranks"] = MOST_LANES
     printer = Printer(sys.stdout)
     view = PictureView(
         width=printer.width,
@@ -393,8 +400,7 @@ def ops(*, name: str | None, functions: bool) -> None:
     if operation is None:
         close = nearest(name, BY_NAME)
         hint = f"did you mean {close}?" if close else "`scenario ops` lists them all"
-        click.echo(f"there is no operation {name}; {hint}", err=True)
-        sys.exit(INVALID_EXIT)
+        refuse_usage(f"there is no operation {name}; {hint}")
     click.echo(page(operation))
 
 
@@ -422,8 +428,7 @@ def examples(*, subject: str | None) -> None:
     if subject not in SUBJECTS:
         close = nearest(subject, SUBJECTS)
         hint = f"did you mean {close}?" if close else "`scenario examples` lists the subjects"
-        click.echo(f"there is no subject {clean(subject)}; {hint}", err=True)
-        sys.exit(INVALID_EXIT)
+        refuse_usage(f"there is no subject {subject}; {hint}")
     for each in examples_of(subject):
         click.echo(each.name)
         click.echo(textwrap.fill(each.lesson, 96, initial_indent="    ", subsequent_indent="    "))
@@ -485,8 +490,7 @@ def explain(*, code: str | None) -> None:
         hint = f"did you mean {close}?" if close else "`scenario explain` lists them all"
         if code in BY_NAME:
             hint = f"`scenario ops {code}` shows the operation"
-        click.echo(f"there is no code {clean(code)}; {hint}", err=True)
-        sys.exit(INVALID_EXIT)
+        refuse_usage(f"there is no code {code}; {hint}")
     click.echo(page(found))
 
 
@@ -506,7 +510,8 @@ def completion(context: click.Context, *, shell: str) -> None:
     Write it where the shell looks for such scripts, once for each version:
 
     \b
-    bash  scenario completion bash > ~/.local/share/bash-completion/completions/scenario
+    bash  d=~/.local/share/bash-completion/completions
+          scenario completion bash > $d/scenario
     zsh   scenario completion zsh > "${fpath[1]}/_scenario"
     fish  scenario completion fish > ~/.config/fish/completions/scenario.fish
     """

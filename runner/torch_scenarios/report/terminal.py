@@ -167,7 +167,7 @@ class TerminalReport:
         if self._alike and result.file != next(iter(self._alike.values()))[0].file:
             self._unfold()
         warnings = self._new(result.verdict.warnings)
-        if result.ready_s >= SLOW_START_S and not self.brief:
+        if self.verbose and result.ready_s >= SLOW_START_S:
             self._ready(milliseconds(result.ready_s))
         if self.brief:
             pass
