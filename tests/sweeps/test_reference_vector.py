@@ -606,11 +606,6 @@ models:
 
 #: what is walked: what a file has beside its steps, those after two steps, and from where
 WALKED: dict[str, tuple[str, str, str]] = {
-    "a model that is trained": (
-        MODEL,
-        "- {train: {model: m, input: x, target: x}}",
-        "the beginning",
-    ),
     "a call of a function on another rank": (
         "functions: {f: {returns: ones(1)}}",
         "- {rpc_sync: {to: 0, func: f}}",
@@ -645,6 +640,11 @@ WALKED: dict[str, tuple[str, str, str]] = {
         "",
         "- {ranks: [0, 2], broadcast: {tensor: x, src: 0}}\n- {broadcast: {tensor: x, src: 1}}",
         "the beginning",
+    ),
+    "a step of a model": (
+        MODEL,
+        "- {train: {model: m, input: x, target: x}}",
+        "the first such step",
     ),
     "a list of tensors that a call makes": (
         "tensors: {x: 'full(2, rank)', l: '[zeros(2) for i in range(17)]'}",

@@ -355,10 +355,10 @@ class Process(Membership):
         #: the checkpoints that it knows to be written
         self.checkpoints: dict[str, Any] = {}
         self.enter()
+        self._made = made
         if initialise:
             self._initialise()
-            for model in plan.scenario.models.values():
-                self._train(model, made)
+            self.train()
 
     # ------------------------------------------------------------------ what it holds
 
@@ -381,16 +381,20 @@ class Process(Membership):
                     self._ledger.keep((value,), form.mark, copies=2)  # held, and in the trace
                 self._guard(partial(self.assign, name, value), form.mark)
 
-    def _train(self, model: Model, made: Callable[[Model, Process], Any]) -> None:
-        """Make this rank's part of a model, where it is one of those that train it."""
-        if model.where and not self.mesh(model.where):
-            return
-        try:
-            trainee = self.trainees[model.name] = made(model, self)
-        except WeightError as error:
-            raise ScenarioError([wrong_weight(error)]) from error
-        for name, value in trainee.read_held().items():
+    def train(self) -> dict[str, Any]:
+        """Make this rank's part of each model that it trains; return what it holds of them."""
+        held: dict[str, Any] = {}
+        for model in self.plan.scenario.models.values():
+            if model.where and not self.mesh(model.where):
+                continue
+            try:
+                trainee = self.trainees[model.name] = self._made(model, self)
+            except WeightError as error:
+                raise ScenarioError([wrong_weight(error)]) from error
+            held |= trainee.read_held()
+        for name, value in held.items():
             self.hold(name, value)
+        return held
 
     def hold(self, name: str, value: Any) -> None:
         """Let `name` hold `value` itself, without a copy."""

@@ -888,7 +888,8 @@ def synchronises(main: Rest) -> bool:
 
     True where they do although each call waits for all that take part in it: no time passes, no
     message is received from anyone, every collective has its members and every message both sides.
-    False where that is to be tried.
+    False where that is to be tried. What ranks did together before they went on by themselves
+    counts for nothing: there each collective waited for all its members.
     """
     run = main.simulation
     timeless = not any(state.clock_s for state in run.ranks)
@@ -933,6 +934,8 @@ def _exchanges(work: Work) -> dict[CollectiveMatch | Posted, int]:
     """Return what a call takes part in, each with how many do; a message is its earlier side."""
     found: dict[CollectiveMatch | Posted, int] = {}
     for post in work.posts:
+        if post.past:
+            continue
         if isinstance(post, CollectivePost):
             found[post.match] = post.match.group.size
         elif isinstance(post, Posted):

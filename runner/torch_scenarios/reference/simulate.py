@@ -110,7 +110,7 @@ def walk(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace:
         disputed = [rest(plan, arrays, Semantics(disputed=True), limits=limits, start=start)]
     strict = None
     early = [run for run in orders if run.simulation.hurried]
-    if opened - {main.outcome} or not all(start is None and synchronises(run) for run in early):
+    if opened - {main.outcome} or not all(map(synchronises, early)):
         strict = rest(plan, arrays, Semantics(strict=True), limits=limits, start=start)
     findings += find_unbuffered_rings(plan, arrays, main, limits, start)
     if strict is not None and main.outcome == "completes":

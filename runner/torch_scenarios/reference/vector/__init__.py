@@ -105,7 +105,7 @@ def take_together(plan: Plan, limits: Limits) -> Finished | Remainder:
     def again(watched: NDArray[np.bool_]) -> ColumnRecord:
         return CohortState(plan, limits, watched, parked=frozenset(parked), stop=stop).run()
 
-    if cohort_state.whole:
+    if cohort_state.whole and not plan.scenario.models:
         return Finished(
             trace_of(cohort_state.record, again), cohort_state.record, cohort_state.turns
         )
@@ -123,8 +123,8 @@ def police(plan: Plan) -> None:
     scenario = plan.scenario
     calls = any(isinstance(step.operation, RemoteCall) for step in steps_of(scenario.steps))
     refused = any(creation.refused is not None for creation in plan.creations)
-    if scenario.models or calls or refused:
-        leave("models, calls of functions on other ranks, or a group that is refused")
+    if calls or refused:
+        leave("calls of functions on other ranks, or a group that is refused")
     steps = steps_of(scenario.steps)
     variables = {step.variable for step in steps if step.variable is not None}
     names = {*scenario.tensors, *scenario.objects, *plan.introduced}

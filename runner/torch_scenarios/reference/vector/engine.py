@@ -16,6 +16,7 @@ from torch_scenarios.expressions.values import Form, PerRank, roots_of
 from torch_scenarios.expressions.values import Record as Assignments
 from torch_scenarios.limits import Limits
 from torch_scenarios.model.plan import Plan
+from torch_scenarios.model.scenario import Step
 from torch_scenarios.model.traits import TRAITS, Traits
 from torch_scenarios.operations.base import (
     Collective,
@@ -45,6 +46,7 @@ from torch_scenarios.reference.vector.call import (
 )
 from torch_scenarios.reference.vector.cohort import Active, Beyond, Column, Scene, View, leave
 from torch_scenarios.reference.vector.evaluator import Evaluation, Unrolled
+from torch_scenarios.reference.vector.fitness import find_misfit, group_of
 from torch_scenarios.reference.vector.matching import (
     Calls,
     Collectives,
@@ -53,7 +55,6 @@ from torch_scenarios.reference.vector.matching import (
     MessageEvaluator,
     entries,
     find_stored,
-    group_of,
     part_items,
 )
 from torch_scenarios.reference.vector.record import ColumnRecord, Notes, TrafficNotes
@@ -338,7 +339,7 @@ class BlockedRanks:
         done = left == 0
         if done.any():
             ready = active.among(done)
-            self._finish(stand, self._evaluation.scene(ready, scene.variables))
+            self._finish(stand, Scene(ready, scene.variables))
         blocked_ranks = active.among(~done)
         for work in stand.works:
             rows = work.active.rows(blocked_ranks.ranks)
@@ -375,7 +376,7 @@ class BlockedRanks:
         for place in np.unique(places).tolist():
             stand = self._stands[place]
             active = Active(ranks[places == place], self._plan.world_size)
-            self._finish(stand, self._evaluation.scene(active, stand.instance.variables))
+            self._finish(stand, Scene(active, stand.instance.variables))
             self._go(stand.instance.number + 1, active)
             self._blocked_ranks[active.index] = -1
             if not (self._blocked_ranks == place).any():
@@ -462,11 +463,9 @@ class Beginning:
         if operation is None:
             self._notes.note(instance, scene, Said())
             return None
-        for shape, begin in self._shapes:
-            if isinstance(operation, shape):
-                blocked: NDArray[np.int64] | None = begin(self, instance, scene, operation)
-                return blocked
-        return leave("an operation of another shape")
+        begin = next(begin for shape, begin in self._shapes if isinstance(operation, shape))
+        blocked: NDArray[np.int64] | None = begin(self, instance, scene, operation)
+        return blocked
 
     def _local(self, instance: Instance, scene: Scene, operation: Operation) -> None:
         assignments = next(iter(instance.step.arguments.values()), None)
@@ -475,10 +474,7 @@ class Beginning:
             return
         if TIME in instance.step.arguments:
             self._pause(instance, scene, instance.step.arguments[TIME])
-        if not isinstance(assignments, Assignments):
-            leave("a local operation that takes time")
-        if type(operation).refuse is not Operation.refuse:
-            leave("a local operation that may be refused")
+        assert isinstance(assignments, Assignments)
         if operation.numbers(instance.step.arguments):
             for name, form in assignments.fields.items():
                 self._evaluation.let(name, form, scene)
@@ -509,7 +505,7 @@ class Beginning:
         if isinstance(duration, PerRank):
             for active, form in self._evaluation.branches(duration, scene):
                 if active.size and form is not None:
-                    self._pause(instance, self._evaluation.scene(active, scene.variables), form)
+                    self._pause(instance, Scene(active, scene.variables), form)
             return
         value = self._evaluation.value(duration, scene)
         if value is None:
@@ -555,7 +551,7 @@ class Beginning:
         if parts is None:
             return self._post(instance, scene, operation, None)
         blocked = [
-            self._post(instance, self._evaluation.scene(active, scene.variables), operation, items)
+            self._post(instance, Scene(active, scene.variables), operation, items)
             for active, items in parts
         ]
         return _all_of([each for each in blocked if each is not None])
@@ -619,7 +615,7 @@ class Beginning:
         blocked = []
         for key, rows in apart.items():
             part = Active(scene.active.ranks[rows], scene.active.world_size)
-            inner = self._evaluation.scene(part, scene.variables)
+            inner = Scene(part, scene.variables)
             found, _ = self._calls.collective(instance.step, operation, inner)
             left = self._enter(instance, inner, operation, found, set(key))
             blocked += [] if left is None else [left]
@@ -675,7 +671,7 @@ class Beginning:
             same = (table == np.asarray(numbers)[:, np.newaxis]).all(axis=0)
             together = scene.active.among(same)
             works = self._blocked_ranks.works(numbers)
-            inner = self._evaluation.scene(together, scene.variables)
+            inner = Scene(together, scene.variables)
             said = Said(arguments)
             if together is not scene.active:
                 said = said.among(scene.active.rows(together.ranks))
@@ -758,6 +754,7 @@ class CohortState:
         self.blocked_ranks = BlockedRanks(
             plan, self._evaluation, flights, notes, self.turns, self._go
         )
+        self._misfits: dict[int, str | None] = {}
         self._beginning = Beginning(
             plan,
             ledger=self.ledger,
@@ -844,7 +841,7 @@ class CohortState:
 
     def _hold(self, name: str, form: Form) -> None:
         """Let a name hold what it holds at first, in a column. Raises Beyond where it has none."""
-        scene = self._evaluation.scene(self._world, {})
+        scene = Scene(self._world, {})
         parts = (
             list(self._evaluation.branches(form, scene))
             if isinstance(form, PerRank)
@@ -853,7 +850,7 @@ class CohortState:
         for active, part in parts:
             if part is None:
                 continue
-            inner = self._evaluation.scene(active, {})
+            inner = Scene(active, {})
             value = self._evaluation.tensor(part, inner, "float32")
             if value is not None:
                 self.memory.hold(name, active, value, form.mark)
@@ -878,21 +875,29 @@ class CohortState:
         else:
             chosen = active
         assert chosen is not None
-        scene = self._evaluation.scene(chosen, instance.variables)
-        chosen = self._calls.find_taking(instance.step, scene)
+        scene, fits = Scene(chosen, instance.variables), self._fits(instance.step)
+        chosen = self._calls.find_taking(instance.step, scene, fits=fits)
         if chosen is None:
             self.ledger.pass_by(instance.step, PASSED_TOGETHER)
             return None
-        if instance.step.expect is not None and instance.step.expect.raises is not None:
-            leave("a step that raises")
-        self.ledger.step(instance.step.mark, chosen.size)
-        scene.active = chosen
-        blocked = self._beginning.begin(instance, scene)
+        if fits:
+            self.ledger.step(instance.step.mark, chosen.size)
+            scene.active = chosen
+            blocked = self._beginning.begin(instance, scene)
+        else:
+            self.left.append((instance.number, chosen))
+            blocked = chosen.ranks
         if blocked is None:
             return None
         staying = np.zeros(active.size, np.bool_)
         staying[active.rows(blocked)] = True
         return staying
+
+    def _fits(self, step: Step) -> bool:
+        """Whether the text of a step tells of nothing that no column can hold."""
+        if step.index not in self._misfits:
+            self._misfits[step.index] = find_misfit(step, hollow=self.memory.hollow)
+        return self._misfits[step.index] is None
 
 
 def _merge(parts: list[Active]) -> Active:

@@ -304,10 +304,6 @@ class Evaluation:
         self.settled: set[str] = set()
         self._fixed = {"rank", "world_size", *plan.scenario.constants, *plan.names}
 
-    def scene(self, active: Active, variables: Mapping[str, int | Named]) -> Scene:
-        """Return where forms are evaluated."""
-        return Scene(active, variables)
-
     def _compute(self, form: Form, scene: Scene, run: Callable[[TypedEvaluator], Any]) -> Value:
         """Return what `run` gives on the active ranks, as one value.
 
@@ -399,7 +395,7 @@ class Evaluation:
                 return
             self.settled.discard(name)
             try:
-                self.let(name, form, self.scene(world, variables))
+                self.let(name, form, Scene(world, variables))
             except Beyond:
                 return
             self.settled.add(name)
@@ -458,7 +454,7 @@ class Evaluation:
         """
         if form is not None:
             self._check_fixed(form, variables)
-        return self.value(form, self.scene(world, variables))
+        return self.value(form, Scene(world, variables))
 
     # ------------------------------------------------------------------ selectors
 
@@ -484,7 +480,7 @@ class Evaluation:
     ) -> NDArray[np.bool_]:
         """Return the ranks `[W]` that a selector selects before any of them gets there."""
         self._check_fixed(selector.form, variables)
-        return self._mask(selector, self.scene(world, variables))
+        return self._mask(selector, Scene(world, variables))
 
     def _mask(self, selector: Selector, scene: Scene) -> NDArray[np.bool_]:
         form, active = selector.form, scene.active
@@ -518,10 +514,8 @@ class Evaluation:
             form, scene, lambda evaluator: evaluator.tensor_value(form, dtype=dtype)
         )
 
-    def argument(self, form: Form | None, scene: Scene) -> Stack:
+    def argument(self, form: Form, scene: Scene) -> Stack:
         """Return a tensor argument; raises Beyond where it shares memory in a way unknown here."""
-        if form is None:
-            leave("a tensor that is left out")
         value = self.tensor(form, scene)
         if isinstance(value, np.ndarray):
             wide = (scene.active.size, *value.shape)

@@ -46,8 +46,8 @@ def footprint(plan: Plan, *, limits: Limits) -> Footprint | None:
     """
     try:
         police(plan)
-        if plan.scenario.objects:
-            return None  # values decide how many bytes they are
+        if plan.scenario.objects or plan.scenario.models:
+            return None  # values decide how many bytes they are, or what a strategy sends
         cohort_state = CohortState(plan, boundless(limits), hollow=True)
         cohort_state.run()
     except (Beyond, Forgotten, ValueNeeded, ScenarioError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from msgspec import Struct, field
@@ -14,7 +14,7 @@ from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE, READ
 from torch_scenarios.expressions.hollow import is_hollow, need
 from torch_scenarios.expressions.lanes import Lanes, Stack, Value, copy_value, varies
 from torch_scenarios.expressions.params import Param
-from torch_scenarios.expressions.values import Constant, Form, ListForm, PerRank, Record, Undefined
+from torch_scenarios.expressions.values import Constant, Form, PerRank, Record, Undefined
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import Step
 from torch_scenarios.model.traffic import Enter, EnterGroups, Traffic
@@ -44,6 +44,7 @@ from torch_scenarios.reference.vector.cohort import (
     listed,
 )
 from torch_scenarios.reference.vector.evaluator import Evaluation
+from torch_scenarios.reference.vector.fitness import MESSAGE, find_list, group_of, list_records
 from torch_scenarios.reference.vector.state import Memory
 from torch_scenarios.vocabulary import WORLD
 
@@ -153,9 +154,6 @@ def _is_ascending(rows: NDArray[np.int64]) -> bool:
 # -------------------------------------------------------------------------------------------------
 # The messages of a call: their peers, with which tag, and where in memory.
 
-#: the kinds of the arguments that make one message
-_ONE = {"tensor", "rank", "group_rank", "group", "tag"}
-
 
 class MessageEvaluator:
     """Evaluates the messages of one plan."""
@@ -178,20 +176,15 @@ class MessageEvaluator:
         group = group_of(step)
         if self._memory.group_numbers(group)[scene.active.index].min() < 0:
             leave("a message in a group of others")
-        listed = _find_list(step, operation)
-        if listed is None:
+        param = find_list(operation)
+        if param is None:
             post, said = self._message(step, 0, operation.params, step.arguments, scene)
             return self._direct(operation, [post], said, group, scene), said, group
-        param, records = listed
-        items = [(record, scene.variables) for record in records] if items is None else items
+        if items is None:
+            records = list_records([step.arguments[param.name]])
+            items = [(record, scene.variables) for record in records]
         pairs = [
-            self._message(
-                step,
-                at,
-                param.fields,
-                item.fields,
-                Scene(scene.active, variables),
-            )
+            self._message(step, at, param.fields, item.fields, Scene(scene.active, variables))
             for at, (item, variables) in enumerate(items)
         ]
         values = {param.name: [said for _, said in pairs]}
@@ -226,8 +219,6 @@ class MessageEvaluator:
     ) -> tuple[Messages, dict[str, Any]]:
         """Return one message of each rank, and its arguments but for the tensor."""
         kinds = {param.kind: param for param in params}
-        if not set(kinds) >= _ONE or len(kinds) != len(params):
-            leave("no message of one tensor")
         world, inside, tag = (
             self._integers(forms.get(kinds[kind].name), kinds[kind], scene)
             for kind in ("rank", "group_rank", "tag")
@@ -242,16 +233,13 @@ class MessageEvaluator:
             active=scene.active,
             peers=peers,
             tags=tag.values if isinstance(tag, Lanes) else tag,
-            payload=self._evaluation.argument(forms.get(kinds["tensor"].name), scene),
+            payload=self._evaluation.argument(forms[kinds["tensor"].name], scene),
         )
         said: dict[str, Any] = {param.name: param.default for param in params}
         said[kinds["rank"].name] = peers
         said[kinds["tag"].name] = post.tags
-        for kind in kinds.keys() - _ONE:
-            form = forms.get(kinds[kind].name)
-            if not isinstance(form, Constant):
-                leave("an argument that is computed")
-            said[kinds[kind].name] = form.value
+        for kind in kinds.keys() - MESSAGE:
+            said[kinds[kind].name] = cast("Constant", forms[kinds[kind].name]).value
         return post, said
 
     def _integers(self, form: Form | None, param: Param, scene: Scene) -> Any:
@@ -321,11 +309,10 @@ def part_items(
 
     None for a call whose items are there on every rank.
     """
-    params = [param for param in operation.params if param.fields] if operation else []
-    form = step.arguments.get(params[0].name) if params else None
-    if not isinstance(form, ListForm):
+    param = find_list(operation)
+    if param is None:
         return None
-    records = [item for item in form.items if isinstance(item, Record)]
+    records = list(list_records([step.arguments.get(param.name)]))
     if not any(record.ranks is not None or record.loops for record in records):
         return None
     found = [each for record in records for each in _turns(record, evaluation, scene)]
@@ -383,39 +370,6 @@ def _values(
         mask = np.zeros(active.size, np.bool_)
         mask[active.rows(ranks.ranks)] = True
         yield named, mask
-
-
-def _find_list(step: Step, operation: PointToPoint) -> tuple[Param, tuple[Record, ...]] | None:
-    """Return the messages of a call that takes a list of them; None of one that takes none."""
-    params = [param for param in operation.params if param.fields]
-    if not params:
-        return None
-    form = step.arguments.get(params[0].name)
-    if len(operation.params) > 1 or not isinstance(form, ListForm) or not form.items:
-        leave("a list of messages that is computed")
-    items = tuple(item for item in form.items if isinstance(item, Record))
-    if len(items) != len(form.items):
-        leave("a list of messages that is computed")
-    return params[0], items
-
-
-def group_of(step: Step) -> str:
-    """Return the name of the group of a step; raises Beyond where it is computed."""
-    records = [
-        item
-        for form in step.arguments.values()
-        if isinstance(form, ListForm)
-        for item in form.items
-        if isinstance(item, Record)
-    ]
-    names = set()
-    for form in [each.get("group") for each in ([r.fields for r in records] or [step.arguments])]:
-        if form is not None and not isinstance(form, Constant):
-            leave("a group that is computed")
-        names.add(WORLD if form is None or form.value is None else str(form.value))
-    if len(names) != 1:
-        leave("messages in several groups")
-    return names.pop()
 
 
 # -------------------------------------------------------------------------------------------------
@@ -786,9 +740,6 @@ def _put(post: Entering, into: dict[str, Any], argument: str, rows: Any, value: 
 # -------------------------------------------------------------------------------------------------
 # Who takes a step, and with which arguments: a call of many ranks at once.
 
-#: kinds of arguments that are tensors
-_TENSORS = {"tensors", "tensor_lists", "objects", "object", "p2p_ops"}
-
 
 class Calls:
     """Evaluates the calls of one plan."""
@@ -801,13 +752,18 @@ class Calls:
         self._started: dict[str, NDArray[np.bool_]] = {}
         self._members: dict[str, Active | None] = {}
 
-    def find_taking(self, step: Step, scene: Scene) -> Active | None:
-        """Return which of the active ranks take a step; None for none of them."""
+    def find_taking(self, step: Step, scene: Scene, *, fits: bool = True) -> Active | None:
+        """Return which of the active ranks take a step; None for none of them.
+
+        Of a step that does not fit, all that its text does not rule out.
+        """
         active: Active | None = scene.active
         if step.ranks is not None:
             active = self._evaluation.select(step.ranks, scene)
-        elif step.operation is not None:
+        elif step.operation is not None and fits:
             active = self._inside(group_of(step), scene.active)
+        if not fits:
+            return active
         if active is not None and step.operation is not None:
             inner = Scene(active, scene.variables)
             parts = part_items(step, step.operation, self._evaluation, inner)
@@ -900,14 +856,12 @@ class Calls:
                     step.arguments.get(param.name), scene
                 )
                 continue
-            if param.kind in _TENSORS:
-                leave("objects, or lists of lists of tensors")
             if param.kind == "group":
                 continue
             if param.kind == "tensor":
                 if param.required or param.name in step.arguments:
                     arguments[param.name] = self._evaluation.argument(
-                        step.arguments.get(param.name), scene
+                        step.arguments[param.name], scene
                     )
                 continue
             arguments[param.name] = self._plain(step, operation, param, scene)

@@ -214,8 +214,8 @@ def _size(change: Change) -> int:
 # -------------------------------------------------------------------------------------------------
 # The trace of a sweep: events and links that are made when they are asked for.
 
-#: bytes of values that one replay of the program keeps
-REPLAYED = 2**26
+#: what a rank holds of models where the program has none
+NO_MODELS: Mapping[str, Value] = {}
 
 
 class Replays:
@@ -247,11 +247,21 @@ class Replays:
 
 
 class ColumnEvents(Events):
-    """The events of one rank: those in columns, and after them its own, to which more may come."""
+    """The events of one rank: those in columns, and after them its own, to which more may come.
 
-    def __init__(self, replays: Replays, rank: int, own: Iterable[Event] = ()) -> None:
+    `models` is what the rank holds of models from beginning to end of the columns.
+    """
+
+    def __init__(
+        self,
+        replays: Replays,
+        rank: int,
+        own: Iterable[Event] = (),
+        models: Mapping[str, Value] = NO_MODELS,
+    ) -> None:
         """Make no event yet."""
         super().__init__(own)
+        self._models = models
         self._replays = replays
         self._record = replays.record
         self._rank = rank
@@ -259,7 +269,7 @@ class ColumnEvents(Events):
 
     def copy(self) -> ColumnEvents:
         """Return the same events, to be added to apart."""
-        return ColumnEvents(self._replays, self._rank, self._own)
+        return ColumnEvents(self._replays, self._rank, self._own, self._models)
 
     def links(self, works: Sequence[Work]) -> RankLinks:
         """Return the ranks that this one met: those in columns, and those of its own works."""
@@ -315,7 +325,8 @@ class ColumnEvents(Events):
     def _find_ragged(self) -> dict[str, Value]:
         """Return what the rank holds in no column."""
         values = {name: each[self._rank] for name, each in self._record.ragged.items()}
-        return {name: value for name, value in values.items() if value is not None}
+        held = {name: value for name, value in values.items() if value is not None}
+        return {**self._models, **held}
 
     def _find_held(self) -> dict[str, Value]:
         """Return what the rank held after the events in columns."""

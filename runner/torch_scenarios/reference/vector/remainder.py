@@ -191,9 +191,10 @@ class Remainder:
         for name, values in memory.ragged.items():
             if values[rank] is not None:
                 process.hold(name, frozen(values[rank]))
+        models = {name: frozen(value) for name, value in process.train().items()}
         for group in memory.created:
             process.join(group)
-        events = ColumnEvents(self._replays, rank)
+        events = ColumnEvents(self._replays, rank, models=models)
         state = RankState(
             rank=rank,
             process=process,
@@ -251,6 +252,8 @@ class Remainder:
         if stand is not None:
             state.call = self._find_call(state, stand, made)
             state.waiting = tuple(made[id(work)] for work in stand.works)
+            for each in state.waiting:
+                each.waited_after = len(state.works)
             place = (stand.instance.step.index, stand.instance.iteration)
             state.walker = state.process.walk(after=place)
         state.process.undefined_reads.clear()

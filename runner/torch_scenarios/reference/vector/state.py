@@ -48,6 +48,8 @@ class Memory:
         #: what names hold that no column has, by rank (None: nothing): objects, and what is of
         #: several shapes or types. The first step that looks at one of them is walked
         self.ragged: dict[str, list[Any]] = {}
+        #: what models hold: each rank has its own part, and computes with it by itself
+        self._of_models = {name for model in plan.scenario.models.values() for name in model.values}
         #: the groups that a name means, each on its members
         self.groups: dict[str, tuple[Group, ...]] = dict(plan.names)
         #: those that were created on the way, in order
@@ -69,8 +71,8 @@ class Memory:
 
     def check_ragged(self, names: Collection[str]) -> None:
         """Raise Beyond where some name holds what no column has."""
-        if not self.ragged.keys().isdisjoint(names):
-            leave("a name with several shapes or types")
+        if not (self.ragged.keys() | self._of_models).isdisjoint(names):
+            leave("a name with several shapes or types, or a part of a model")
 
     def hold(self, name: str, active: Active, value: Value, mark: Mark | None) -> NDArray[Any]:
         """Let a name hold a copy of a tensor; returns its elements, which no step changes."""
