@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from torch_scenarios.reference.vector import Beyond, Finished, take_together
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from torch_scenarios.limits import Limits
+    from torch_scenarios.model.plan import Plan
     from torch_scenarios.model.trace import Event, RankTrace, Trace
 
 _OF_TRACE = (
@@ -33,6 +37,15 @@ _OF_EVENT = (
     "complete_s",
     "failure",
 )
+
+
+def run_together(plan: Plan, limits: Limits) -> Trace:
+    """Return what cohorts make of a plan; raises Beyond where its ranks do not end together."""
+    found = take_together(plan, limits)
+    if not isinstance(found, Finished):
+        message = "ranks walk on by themselves"
+        raise Beyond(message)
+    return found.trace
 
 
 def departures(one: Trace, two: Trace) -> list[str]:

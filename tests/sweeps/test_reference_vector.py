@@ -15,7 +15,7 @@ from programs import CORRECT, WRONG, Program
 from random_programs import programs
 from sampling import strides
 from spmd_programs import spmd_programs
-from traces import departures
+from traces import departures, run_together
 
 import torch_scenarios
 from torch_scenarios.errors import ScenarioError
@@ -26,7 +26,7 @@ from torch_scenarios.model.traits import TRAITS
 from torch_scenarios.reference.backends import forecast
 from torch_scenarios.reference.matching import Forgotten
 from torch_scenarios.reference.simulate import walk
-from torch_scenarios.reference.vector import Beyond, Finished, run_together, take_together
+from torch_scenarios.reference.vector import Beyond, Finished, take_together
 from torch_scenarios.reference.vector.record import Batch, ColumnEvents
 
 if TYPE_CHECKING:
@@ -304,7 +304,7 @@ def test_too_much_memory_is_refused_before_it_is_taken(folder: Path) -> None:
 
 def test_large_tensors_are_left_to_the_other_engine(folder: Path) -> None:
     text = 'world_size: 16\ntensors: {x: "zeros(8000000)"}\nsteps: [{barrier: {}}]\n'
-    with pytest.raises(Beyond, match="large"):
+    with pytest.raises(Beyond, match="worth a column"):
         run_together(torch_scenarios.plan(case_of(text, folder)), DEFAULT)
 
 

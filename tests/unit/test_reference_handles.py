@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from judging import checked
+from traces import run_together
 
 import torch_scenarios
 from torch_scenarios.limits import DEFAULT
-from torch_scenarios.reference.vector import Beyond, run_together
+from torch_scenarios.reference.vector import Beyond
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+from traces import run_together
 
 import torch_scenarios
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.reference.simulate import walk
-from torch_scenarios.reference.vector import Beyond, run_together
+from torch_scenarios.reference.vector import Beyond
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -36,7 +36,7 @@ from torch_scenarios.reference.vector.engine import CohortState, Turns
 from torch_scenarios.reference.vector.record import ColumnRecord, trace_of
 from torch_scenarios.reference.vector.remainder import Remainder
 
-__all__ = ["Beyond", "Finished", "Turns", "police", "run_together", "take_together"]
+__all__ = ["Beyond", "Finished", "Turns", "police", "take_together"]
 
 #: how often what one cohort cannot do is left out and the sweep begun again; then all are left
 PARKED = 3
@@ -112,22 +112,15 @@ def take_together(plan: Plan, limits: Limits) -> Finished | Remainder:
     return Remainder(plan, cohort_state, again)
 
 
-def run_together(plan: Plan, limits: Limits) -> Trace:
-    """Return what the plan must do. Raises Beyond where its ranks do not end together."""
-    found = take_together(plan, limits)
-    return found.trace if isinstance(found, Finished) else leave("ranks that walk on by themselves")
-
-
 def police(plan: Plan) -> None:
     """Raise Beyond for what can be told from the text: it costs nothing to look."""
     scenario = plan.scenario
     calls = any(isinstance(step.operation, RemoteCall) for step in steps_of(scenario.steps))
     refused = any(creation.refused is not None for creation in plan.creations)
-    if calls or refused:
-        leave("calls of functions on other ranks, or a group that is refused")
     steps = steps_of(scenario.steps)
     variables = {step.variable for step in steps if step.variable is not None}
     names = {*scenario.tensors, *scenario.objects, *plan.introduced}
     others = {*scenario.constants, *plan.names, "rank", "world_size"}
-    if names & variables or (names | variables) & others:
-        leave("a name with two meanings")
+    twice = names & variables or (names | variables) & others
+    if calls or refused or twice:
+        leave("calls of functions, a group that is refused, or a name with two meanings")

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch_scenarios.expressions.hollow import hollow, is_hollow, pick
 from torch_scenarios.expressions.lanes import (
     EXACT,
-    Diverge,
     Lanes,
     Stack,
     Value,
@@ -37,6 +36,22 @@ class Beyond(Exception):
 def leave(why: str) -> NoReturn:
     """Leave the program to the other engine."""
     raise Beyond(why)
+
+
+def leave_apart(apart: object) -> None:
+    """Raise Beyond where the rules find something wrong, or ranks do not make a call together.
+
+    Cohorts know what is right: what is wrong is found once more by the walk, which says who is at
+    fault, in words. Here it is asked for alone whether there is any of it.
+    """
+    if apart:
+        leave("a call that is wrong, or that ranks do not make together")
+
+
+def stay_small(count: int, most: int = LARGEST) -> None:
+    """Raise Beyond where there are more bytes, or other things, than are worth a column."""
+    if count > most:
+        leave(f"{count} where {most} are worth a column")
 
 
 # Arguments of a call of many ranks -> of one of them, or of some.
@@ -159,10 +174,10 @@ class Named:
     def on(self, active: Active) -> Value:
         """Return the value on these ranks; Diverge where it is of several types.
 
-        Raises Beyond where one of them lacks it.
+        Raises NameError where one of them lacks it.
         """
         if not self._held[active.index].all():
-            leave("a number that some rank has not named")
+            raise NameError
         if self._same:
             return self._one
         assert self._values is not None
@@ -198,17 +213,6 @@ class Scene(Struct, eq=False):
 
     active: Active
     variables: Mapping[str, int | Named]
-
-    def variable(self, name: str) -> Value:
-        """Return the value of a loop's variable, or of what `let` has named, on the ranks here.
-
-        Raises Beyond where they have no value in common.
-        """
-        found = self.variables[name]
-        try:
-            return found.on(self.active) if isinstance(found, Named) else found
-        except Diverge:
-            leave("numbers of several types")
 
 
 class Column(Struct, eq=False):

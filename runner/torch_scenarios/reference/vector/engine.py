@@ -44,7 +44,7 @@ from torch_scenarios.reference.vector.call import (
     Stand,
     WorkColumn,
 )
-from torch_scenarios.reference.vector.cohort import Active, Beyond, Column, Scene, View, leave
+from torch_scenarios.reference.vector.cohort import Active, Beyond, Column, Scene, View, leave_apart
 from torch_scenarios.reference.vector.evaluator import Evaluation, Unrolled
 from torch_scenarios.reference.vector.fitness import find_misfit, group_of
 from torch_scenarios.reference.vector.matching import (
@@ -250,27 +250,47 @@ class BlockedRanks:
     # ------------------------------------------------------------------ calls
 
     def handles(self, named: Iterable[dict[str, Any]], active: Active) -> NDArray[np.int64]:
-        """Return the number of each rank's work by handle `[handles, L]`; -1 where it has none.
+        """Return what each rank waits for `[works, L]`: the number of a work; -1 where it has none.
 
-        `up` means those of `up[0]`, `up[1]`, ... that were not waited for.
+        Each is doubled, and one more where the rank has waited for it before. `up` means those of
+        `up[0]`, `up[1]`, ... that were not waited for.
         """
         table: list[NDArray[np.int64]] = []
+        unclear = np.zeros(active.size, np.bool_)
         for handle in named:
             numbers = np.full(active.size, -1, np.int64)
             for name, rows in handle.items():
                 if name in self._handles:
                     numbers[rows] = self._handles[name][active.ranks[rows]]
-            table.append(numbers)
             family = [
                 each for name in handle for each in self._handles if each.startswith(f"{name}[")
             ]
-            if family and (numbers >= 0).any():
-                leave("a handle of the name of several")
-            table += self._find_unwaited(family, active)
-        return np.stack(table) if table else np.empty((0, active.size), np.int64)
+            several, over = self._find_unwaited(family, active)
+            table += [numbers, *several]
+            unclear |= over | (bool(family) & (numbers >= 0))
+        found = np.stack(table) if table else np.empty((0, active.size), np.int64)
+        ordered = np.sort(found, axis=0)
+        unclear |= ((ordered[1:] == ordered[:-1]) & (ordered[1:] >= 0)).any(axis=0)
+        leave_apart(unclear.any())
+        return 2 * found + self._find_waited(found, active)
 
-    def _find_unwaited(self, names: Sequence[str], active: Active) -> list[NDArray[np.int64]]:
-        """Return the number of each rank's work `[L]` by handle; -1 where it was waited for."""
+    def _find_waited(self, table: NDArray[np.int64], active: Active) -> NDArray[np.bool_]:
+        """Return which works of a table ranks have waited for; a message's may be so once."""
+        found = np.zeros(table.shape, np.bool_)
+        for work in self.works(np.unique(table).tolist()):
+            at, rows = np.nonzero(table == work.number)
+            waited = work.waited[work.active.rows(active.ranks[rows])]
+            leave_apart(is_used_up(work.instance.step.operation, waited).any())
+            found[at, rows] = waited
+        return found
+
+    def _find_unwaited(
+        self, names: Sequence[str], active: Active
+    ) -> tuple[list[NDArray[np.int64]], NDArray[np.bool_]]:
+        """Return the number of each rank's work `[L]` by handle; -1 where it was waited for.
+
+        And who `[L]` has waited for all that it had.
+        """
         had = left = np.zeros(active.size, np.bool_)
         found = []
         for name in names:
@@ -282,9 +302,7 @@ class BlockedRanks:
                 numbers[rows[work.waited[work.active.rows(active.ranks[rows])]]] = -1
             left = left | (numbers >= 0)
             found.append(numbers)
-        if (had & ~left).any():
-            leave("handles that were all waited for")
-        return found
+        return found, had & ~left
 
     def works(self, numbers: Iterable[int]) -> tuple[WorkColumn, ...]:
         """Return the works of these numbers."""
@@ -328,8 +346,6 @@ class BlockedRanks:
         for work in stand.works:
             rows = work.active.rows(active.ranks) if active is not work.active else None
             here = slice(None) if rows is None else rows
-            if is_used_up(work.instance.step.operation, work.waited[here]).any():
-                leave("a message that is waited for again")
             work.waited[here] = True
             if work.open:
                 left += (work.left if rows is None else work.left[rows]) > 0
@@ -392,9 +408,7 @@ class BlockedRanks:
             rows = None if scene.active is work.active else work.active.rows(scene.active.ranks)
             at = slice(None) if rows is None else rows
             if work.stored[at].any():
-                if not work.stored[at].all():
-                    leave("work that some ranks wait for again")
-                continue  # a wait for what was waited for already
+                continue  # a wait of all these ranks for what they have waited for already
             work.stored[at] = True
             self._notes.finish(scene, work.posts, rows)
             for post in work.posts:
@@ -492,9 +506,7 @@ class Beginning:
                 continue
             self._flights.check_name(name, scene.active)
             value = self._evaluation.tensor(form, scene)
-            if value is None:
-                leave("a name that gets no value")
-            values = self._memory.hold(name, scene.active, value, instance.step.mark)
+            values = self._evaluation.hold(name, value, scene.active, instance.step.mark)
             listed = self._memory.columns[name].listed
             changes.append(Change(name, scene.active, None, values, listed))
         names = tuple(sorted(assigned))
@@ -520,10 +532,7 @@ class Beginning:
     def _store(self, target: Form, form: Form, scene: Scene) -> Change:
         """Store into a part of a tensor, in place; raises Beyond where that does not fit."""
         values = self._evaluation.evaluate_stored(form, scene)
-        part = self._evaluation.tensor(target, scene)
-        if not isinstance(part, View) or part.offsets is None:
-            leave("a part of a tensor that differs in size")
-        part.guard = None
+        part = self._evaluation.part(target, scene)
         self._flights.check(part, writes=True)
         found = self._evaluation.fit(values, part, scene.active.size)
         part.put(None, found)
@@ -534,9 +543,9 @@ class Beginning:
         arguments = self._calls.plain(instance.step, operation, scene)
         entry = Entry(rank=0, group=self._plan.world, arguments=arguments)
         refused = operation.refuse(entry) is not None
-        if refused or operation.local(entry) or not scene.active.everyone:
-            leave("a group that is refused, or that not all ranks create together")
+        leave_apart(refused or operation.local(entry) or not scene.active.everyone)
         group = operation.group(entry, self._plan.scenario.timeout_s)
+        leave_apart(self._memory.is_known(group.name))
         units = price(group, scene.active.size)
         self._ledger.account.spend(units, instance.step.mark)
         number = self._memory.create(group)
@@ -602,8 +611,7 @@ class Beginning:
         """Let ranks enter: those together on which the call stores into the same arguments."""
         found, group = self._calls.collective(instance.step, operation, scene)
         numbers = self._memory.group_numbers(group)[scene.active.index]
-        if numbers.min() < 0:
-            leave("a collective of others")
+        leave_apart(numbers.min() < 0)
         if type(operation).writes is Operation.writes:
             stored = {param.name for param in operation.params if param.writes}
             return self._enter(instance, scene, operation, found, stored)
@@ -665,12 +673,9 @@ class Beginning:
             apart = {tuple(column) for column in table.T.tolist()}
         blocked = []
         for numbers in sorted(apart):
-            begun = [number for number in numbers if number >= 0]
-            if len(set(begun)) < len(begun):
-                leave("a wait that names some work twice")
             same = (table == np.asarray(numbers)[:, np.newaxis]).all(axis=0)
             together = scene.active.among(same)
-            works = self._blocked_ranks.works(numbers)
+            works = self._blocked_ranks.works(number // 2 for number in numbers)
             inner = Scene(together, scene.variables)
             said = Said(arguments)
             if together is not scene.active:
@@ -853,7 +858,7 @@ class CohortState:
             inner = Scene(active, {})
             value = self._evaluation.tensor(part, inner, "float32")
             if value is not None:
-                self.memory.hold(name, active, value, form.mark)
+                self._evaluation.hold(name, value, active, form.mark)
 
     def _keep_ragged(self, name: str, form: Form, dtype: str | None) -> None:
         """Let a name hold what each rank computes by itself; `dtype` is that of tensors."""

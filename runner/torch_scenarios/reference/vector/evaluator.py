@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torch_scenarios.errors import ScenarioError
+from torch_scenarios.errors import Mark, ScenarioError
 from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE, TypedEvaluator, numbers, wholes
 from torch_scenarios.expressions.functions import NumpyArrays
 from torch_scenarios.expressions.hollow import hollow, is_hollow
@@ -54,6 +54,7 @@ from torch_scenarios.reference.vector.cohort import (
     View,
     leave,
     listed,
+    stay_small,
 )
 from torch_scenarios.reference.vector.state import Memory
 
@@ -124,16 +125,10 @@ class Unrolled:
                 yield from self._walk(step.body, (*iteration, value), known, inner)
 
     def _rounds(self, step: Step, variables: Mapping[str, int | Named]) -> Iterator[int]:
-        read = names_of(step.over) & self._evaluation.numbers
-        if read and not self._together and not read <= self._evaluation.settled:
-            leave("a loop over what some rank has yet to name")
-        values = self._evaluation.plain(step.over, variables, self._world)
-        if varies(values) or not isinstance(values, list | range):
-            leave("a loop that differs from rank to rank")
-        for value in values:
-            if value.__class__ is not int:
-                leave("a loop over values that are not integers")
-            yield value
+        assert step.over is not None
+        yield from self._evaluation.find_turns(
+            step.over, variables, self._world, together=self._together
+        )
 
 
 def _find_settled(steps: tuple[Step, ...]) -> frozenset[int]:
@@ -226,12 +221,10 @@ class Names:
                 found = scene.variables[name]
                 process.scope[name] = value = found.of(rank) if isinstance(found, Named) else found
                 if value is None:
-                    leave("a number that some rank has not named")
+                    raise NameError(name)
         active = Active(np.asarray([rank]), plan.world_size)
         for name in names & self._held:
             view = self._view(name, active)
-            if view is not None and view.guard is not None:
-                leave(f"a part of {name} is still being written")
             process.scope[name] = None if view is None else listed(view.row(0), view.listed)
         return process
 
@@ -279,6 +272,7 @@ class Names:
 
 
 Computed = TypeVar("Computed")
+Kind = TypeVar("Kind")
 
 
 class Evaluation:
@@ -309,15 +303,14 @@ class Evaluation:
 
         Raises Beyond where it gives nothing on one of them, or values of several types.
         """
-        try:
-            return join_parts(self._parts(form, scene, run), scene.active.size)
-        except Unlike:
-            leave("values of several types or shapes")
+        return self.guard(
+            lambda: join_parts(list(self._parts(form, scene, run)), scene.active.size)
+        )
 
     def _parts(
         self, form: Form, scene: Scene, run: Callable[[TypedEvaluator], Any]
-    ) -> list[tuple[NDArray[np.int64] | None, Value]]:
-        """Return what `run` gives on the active ranks, by the rows that have it in common."""
+    ) -> Iterator[tuple[NDArray[np.int64] | None, Value]]:
+        """Yield what `run` gives on the active ranks, by the rows that have it in common."""
         names, active = self._names_of(form), scene.active
 
         def many(rows: NDArray[np.int64] | None) -> Value:
@@ -326,8 +319,7 @@ class Evaluation:
             part = Active(active.ranks[rows], active.world_size)
             return run(self._bound.many(names, Scene(part, scene.variables)))
 
-        one = self._alone(form, scene, run)
-        return self._guard(lambda: list(split(active.size, many, one)))
+        yield from split(active.size, many, self._alone(form, scene, run))
 
     def _alone(
         self, form: Form, scene: Scene, run: Callable[[TypedEvaluator], Any]
@@ -339,17 +331,22 @@ class Evaluation:
             nonlocal made
             value = run(self._bound.one(names, int(scene.active.ranks[row]), scene))
             made += 0 if self._memory.hollow else size_of(value)
-            if made > LARGEST:
-                leave("large tensors")
+            stay_small(made)
             return value
 
         return one
 
-    def _guard(self, compute: Callable[[], Computed]) -> Computed:
+    def guard(self, compute: Callable[[], Computed]) -> Computed:
+        """Return what is computed. Raises Beyond where no column holds that.
+
+        That is where some rank has no such value, and where ranks have values of several types or
+        shapes. All that is read as a value of some type is read in here: this is the one place that
+        says so.
+        """
         try:
             return compute()
-        except (ScenarioError, *CANNOT_COMPUTE):
-            leave("a value that cannot be computed")
+        except (ScenarioError, Diverge, Unlike, *CANNOT_COMPUTE):
+            leave("values that are not to be computed, or of several types or shapes")
 
     def compute_apart(self, form: Form, active: Active, dtype: str | None) -> list[Any]:
         """Return a copy of what a form is on each rank, by the walk's own evaluator.
@@ -363,7 +360,7 @@ class Evaluation:
             return evaluator.tensor_value(form, dtype=dtype)
 
         one = self._alone(form, Scene(active, {}), run)
-        return self._guard(lambda: [frozen(one(row)) for row in range(active.size)])
+        return self.guard(lambda: [frozen(one(row)) for row in range(active.size)])
 
     def _names_of(self, form: Form) -> frozenset[str]:
         if isinstance(form, Expression):
@@ -375,15 +372,25 @@ class Evaluation:
 
     def lists(self, form: Form, scene: Scene) -> list[list[int]]:
         """Return the list of integers that a form is on each active rank."""
+        return self.guard(lambda: self._lists(form, scene))
+
+    def _lists(self, form: Form, scene: Scene) -> list[list[int]]:
         found: list[list[int]] = [[] for _ in range(scene.active.size)]
         for rows, value in self._parts(form, scene, lambda each: each.evaluate(form)):
             here = range(scene.active.size) if rows is None else rows.tolist()
             for place, row in enumerate(here):
-                try:
-                    found[row] = wholes(own(value, place))
-                except CANNOT_COMPUTE:
-                    leave("what is not a list of integers")
+                found[row] = wholes(own(value, place))
         return found
+
+    def find_turns(
+        self, form: Form, variables: Mapping[str, int | Named], world: Active, *, together: bool
+    ) -> Sequence[int]:
+        """Return what a loop counts through, the same on every rank, before any of them gets there.
+
+        `together` says that all of them are here, so that numbers are known which ranks name.
+        """
+        self.guard(lambda: self._check_fixed(form, variables, together=together))
+        return self.read(form, Scene(world, variables), _read_turns)
 
     # ------------------------------------------------------------------ what `let` names
 
@@ -406,11 +413,19 @@ class Evaluation:
             return
         named = scene.variables[name]
         assert isinstance(named, Named)
-        for rows, value in self._parts(form, scene, lambda each: _numbers(each.evaluate(form))):
+        numbers = self.guard(
+            lambda: list(self._parts(form, scene, lambda each: _numbers(each.evaluate(form))))
+        )
+        for rows, value in numbers:
             active = scene.active
             if rows is not None:
                 active = Active(active.ranks[rows], active.world_size)
             named.assign(active, value)
+
+    def number(self, name: str, scene: Scene) -> Value:
+        """Return what `let` has named on the active ranks."""
+        found = scene.variables[name]
+        return self.guard(lambda: found.on(scene.active)) if isinstance(found, Named) else found
 
     # ------------------------------------------------------------------ plain values
 
@@ -437,24 +452,24 @@ class Evaluation:
     def _value(self, form: Form, scene: Scene) -> Value:
         return self._compute(form, scene, lambda evaluator: evaluator.evaluate(form))
 
-    def _check_fixed(self, form: Form, variables: Mapping[str, int | Named]) -> None:
-        """Raise Beyond where a form looks at more than the rank and the variables of loops."""
-        if not self._names_of(form) <= self._fixed | variables.keys():
-            leave("a loop that depends on a tensor")
+    def _check_fixed(
+        self, form: Form, variables: Mapping[str, int | Named], *, together: bool = True
+    ) -> None:
+        """Raise NameError where a form looks at more than the rank and the variables of loops.
+
+        Where not all ranks are `together`, numbers that some of them have yet to name are more.
+        """
+        known = self._fixed | variables.keys()
+        if not self._names_of(form) <= (known if together else known - self.numbers | self.settled):
+            raise NameError
 
     def _is_fixed(self, form: Form) -> bool:
         return self._names_of(form) <= self._fixed
 
-    def plain(
-        self, form: Form | None, variables: Mapping[str, int | Named], world: Active
-    ) -> Value:
-        """Return what a form is worth on every rank before any of them gets there.
-
-        Raises Beyond where it looks at a tensor.
-        """
-        if form is not None:
-            self._check_fixed(form, variables)
-        return self.value(form, Scene(world, variables))
+    def read(self, form: Form, scene: Scene, convert: Callable[[Value], Computed]) -> Computed:
+        """Return what `convert` makes of a form's value on the active ranks."""
+        value = self.value(form, scene)
+        return self.guard(lambda: convert(value))
 
     # ------------------------------------------------------------------ selectors
 
@@ -479,7 +494,7 @@ class Evaluation:
         self, selector: Selector, variables: Mapping[str, int | Named], world: Active
     ) -> NDArray[np.bool_]:
         """Return the ranks `[W]` that a selector selects before any of them gets there."""
-        self._check_fixed(selector.form, variables)
+        self.guard(lambda: self._check_fixed(selector.form, variables))
         return self._mask(selector, Scene(world, variables))
 
     def _mask(self, selector: Selector, scene: Scene) -> NDArray[np.bool_]:
@@ -514,29 +529,36 @@ class Evaluation:
             form, scene, lambda evaluator: evaluator.tensor_value(form, dtype=dtype)
         )
 
-    def argument(self, form: Form, scene: Scene) -> Stack:
+    def hold(self, name: str, value: Value, active: Active, mark: Mark | None) -> NDArray[Any]:
+        """Let a name hold a tensor, or a list of tensors; returns its elements."""
+        return self.guard(lambda: self._memory.hold(name, active, value, mark))
+
+    def argument(self, form: Form | None, scene: Scene) -> Stack:
         """Return a tensor argument; raises Beyond where it shares memory in a way unknown here."""
-        value = self.tensor(form, scene)
+        value = None if form is None else self.tensor(form, scene)
         if isinstance(value, np.ndarray):
             wide = (scene.active.size, *value.shape)
             value = Stack(
                 hollow(wide, value.dtype) if is_hollow(value) else np.broadcast_to(value, wide)
             )
-        if not isinstance(value, Stack):
-            leave("a tensor with no value")
-        if not isinstance(value, View) and roots_of(form):
-            leave("a tensor that shares memory")
-        if isinstance(value, View):
-            value.guard = None  # what the call reads of it, its flights tell
-        return value
+        kind = View if roots_of(form) else Stack
+        found = self.guard(lambda: _of_kind(value, kind))
+        if isinstance(found, View):
+            found.guard = None  # what the call reads of it, its flights tell
+        return found
 
     def tensors(self, form: Form | None, scene: Scene) -> View:
         """Return a list of tensors as an argument; raises Beyond for one that no name holds."""
         name = form.text.strip() if isinstance(form, Expression) else ""
-        column = self._memory.columns.get(name)
-        if column is None or not column.listed or name in scene.variables:
-            leave("a list of tensors that is made for a call")
-        view = self._memory.view(name, scene.active)
+        held = None if name in scene.variables else self._memory.view(name, scene.active)
+        view = self.guard(lambda: _of_kind(held, View, listed=True))
+        view.guard = None
+        return view
+
+    def part(self, form: Form, scene: Scene) -> View:
+        """Return the part of a tensor that is stored into: on all active ranks of one size."""
+        value = self.tensor(form, scene)
+        view = self.guard(lambda: _of_kind(value, View))
         view.guard = None
         return view
 
@@ -549,31 +571,58 @@ class Evaluation:
             if value.__class__ in {bool, int, float, complex}:
                 return np.asarray(value)
         found = self.tensor(form, scene)
-        if isinstance(found, View):
-            return found.copy()
-        if not isinstance(found, Stack | np.ndarray):
-            leave("what is stored into a part")
-        return found
+        if isinstance(found, np.ndarray):
+            return found
+        stored = self.guard(lambda: _of_kind(found, Stack))
+        return stored.copy() if isinstance(stored, View) else stored
 
     def fit(
         self, value: Stack | np.ndarray[Any, Any], part: View, size: int
     ) -> np.ndarray[Any, Any]:
         """Return a value `[L, *shape]` broadcast to a part, in its dtype; as `copy_` casts."""
         found = value.values if isinstance(value, Stack) else value[np.newaxis]
-        missing = len(part.shape) - (found.ndim - 1)
-        if missing < 0:
-            leave("a value that does not fit")
+        missing = max(len(part.shape) - (found.ndim - 1), 0)
         aligned = found.reshape(len(found), *(1,) * missing, *found.shape[1:])
         shape = (size, *part.shape)
-        if any(one not in {1, whole} for one, whole in zip(aligned.shape, shape, strict=True)):
-            leave("a value that does not fit")
         if part.column.hollow:
-            return hollow(shape, part.dtype)
+            aligned = np.broadcast_to(np.zeros((), part.dtype), aligned.shape)
         dtype = self._arrays.dtype(np.empty(0, part.dtype))
-        cast: np.ndarray[Any, Any] = np.array(
-            np.broadcast_to(self._functions["astype()"](aligned, dtype), shape)
-        )
-        return cast
+        cast = self._functions["astype()"](aligned, dtype)
+        wide = self.guard(lambda: np.broadcast_to(cast, shape))
+        return hollow(shape, part.dtype) if part.column.hollow else np.array(wide)
+
+
+def _of_kind(value: Value, kind: type[Kind], *, listed: bool = False) -> Kind:
+    """Return a value of a kind, a whole list of tensors if it is to be; TypeError for another."""
+    if not isinstance(value, kind) or (listed and not getattr(value, "listed", False)):
+        raise TypeError(kind)
+    return value
+
+
+def read_same(value: Value) -> Value:
+    """Return a value that is the same on all ranks; TypeError for one that is not."""
+    if varies(value) or isinstance(value, np.ndarray | np.generic):
+        raise TypeError(value)
+    return value
+
+
+def read_integer(value: Value) -> Any:
+    """Return an integer on each rank; TypeError for anything else."""
+    if isinstance(value, Lanes) and value.kind in "bi":
+        return value
+    if varies(value) or value.__class__ not in {bool, int}:
+        raise TypeError(value)
+    return int(value)
+
+
+def _read_turns(values: Value) -> Sequence[int]:
+    """Return what all ranks count through; TypeError for what is no list of integers."""
+    found: Sequence[int] = read_same(values)
+    if not isinstance(found, range | list):
+        raise TypeError(values)
+    if isinstance(found, list) and any(value.__class__ is not int for value in found):
+        raise TypeError(values)
+    return found
 
 
 def _numbers(value: Value) -> Value:

@@ -10,11 +10,11 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE, READ
+from torch_scenarios.expressions.evaluator import READ
 from torch_scenarios.expressions.hollow import is_hollow, need
-from torch_scenarios.expressions.lanes import Lanes, Stack, Value, copy_value, varies
+from torch_scenarios.expressions.lanes import Lanes, Stack, Value, copy_value
 from torch_scenarios.expressions.params import Param
-from torch_scenarios.expressions.values import Constant, Form, PerRank, Record, Undefined
+from torch_scenarios.expressions.values import Constant, Form, Record, Undefined
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import Step
 from torch_scenarios.model.traffic import Enter, EnterGroups, Traffic
@@ -41,9 +41,11 @@ from torch_scenarios.reference.vector.cohort import (
     View,
     argument_of,
     leave,
+    leave_apart,
     listed,
+    stay_small,
 )
-from torch_scenarios.reference.vector.evaluator import Evaluation
+from torch_scenarios.reference.vector.evaluator import Evaluation, read_integer, read_same
 from torch_scenarios.reference.vector.fitness import MESSAGE, find_list, group_of, list_records
 from torch_scenarios.reference.vector.state import Memory
 from torch_scenarios.vocabulary import WORLD
@@ -93,8 +95,7 @@ class Mail:
                 return
         own = self._waiting.setdefault((group, post.sends), [])
         own.append(post)
-        if len(own) > MOST:
-            leave("messages that wait")
+        stay_small(len(own), MOST)
 
 
 def _pairs(one: Messages, two: Messages) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
@@ -130,8 +131,7 @@ def _deliver(
 ) -> None:
     """Put what was sent before those who receive it; raises Beyond where it does not fit."""
     shape = receive.payload.shape
-    if misfit(_content(send), _content(receive)) is not None:
-        leave("a message that does not fit")
+    leave_apart(misfit(_content(send), _content(receive)))
     if is_hollow(send.payload.take(sent[:1])):
         return
     found = send.payload.take(sent).reshape(len(sent), *shape)
@@ -174,8 +174,6 @@ class MessageEvaluator:
         Beyond where torch would refuse one.
         """
         group = group_of(step)
-        if self._memory.group_numbers(group)[scene.active.index].min() < 0:
-            leave("a message in a group of others")
         param = find_list(operation)
         if param is None:
             post, said = self._message(step, 0, operation.params, step.arguments, scene)
@@ -220,15 +218,13 @@ class MessageEvaluator:
         """Return one message of each rank, and its arguments but for the tensor."""
         kinds = {param.kind: param for param in params}
         world, inside, tag = (
-            self._integers(forms.get(kinds[kind].name), kinds[kind], scene)
+            self._integer(forms.get(kinds[kind].name), kinds[kind], scene)
             for kind in ("rank", "group_rank", "tag")
         )
-        if (world is None) == (inside is None):
-            leave("a peer that is given twice or never")
         peers = self._peer(step, at, world, inside, scene.active)
         low = int(tag.values.min()) if isinstance(tag, Lanes) else tag
-        if low < 0:
-            leave("a negative tag")
+        leave_apart(peers is None or low < 0)
+        assert peers is not None
         post = Messages(
             active=scene.active,
             peers=peers,
@@ -242,17 +238,9 @@ class MessageEvaluator:
             said[kinds[kind].name] = cast("Constant", forms[kinds[kind].name]).value
         return post, said
 
-    def _integers(self, form: Form | None, param: Param, scene: Scene) -> Any:
-        if form is None:
-            return param.default
-        value = self._evaluation.value(form, scene)
-        if value is None:
-            return param.default
-        if isinstance(value, Lanes) and value.kind in "bi":
-            return value
-        if varies(value) or value.__class__ not in {bool, int}:
-            leave("an argument that is not an integer")
-        return int(value)
+    def _integer(self, form: Form | None, param: Param, scene: Scene) -> Any:
+        found = None if form is None else self._evaluation.read(form, scene, read_integer)
+        return param.default if found is None else found
 
     def _peer(
         self,
@@ -261,41 +249,40 @@ class MessageEvaluator:
         world: int | Lanes | None,
         inside: int | Lanes | None,
         active: Active,
-    ) -> NDArray[np.int64]:
-        """Return the peers in world ranks `[L]`. Raises Beyond where torch refuses one."""
+    ) -> NDArray[np.int64] | None:
+        """Return the peers in world ranks `[L]`; None where torch refuses one, or none is given."""
         given: Any = world if inside is None else inside
         known = self._peers.get((step.index, at))
         if known is not None and known[0] is given and active.everyone:
             return known[1]
+        numbers = self._memory.group_numbers(group_of(step))
+        mine = numbers[active.index]
+        if (world is None) == (inside is None) or mine.min() < 0:
+            return None
         if isinstance(given, Lanes):
             values = given.values.astype(np.int64)
         else:
             values = np.full(active.size, given, np.int64)
-        group = group_of(step)
-        numbers = self._memory.group_numbers(group)
-        mine = numbers[active.index]
         if inside is not None:
-            values = self._world_ranks(group, mine, values, active)
+            values = self._world_ranks(group_of(step), mine, values)
         if values.min() < 0 or values.max() >= active.world_size:
-            leave("a peer outside of the world")
+            return None
         if (numbers[values] != mine).any() or (values == active.ranks).any():
-            leave("a peer outside of the group, or the rank itself")
+            return None
         if active.everyone and isinstance(given, Lanes):
             self._peers[step.index, at] = given, values
         return values
 
     def _world_ranks(
-        self, group: str, mine: NDArray[np.int64], inside: NDArray[np.int64], active: Active
+        self, group: str, mine: NDArray[np.int64], inside: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return world ranks for ranks inside of each rank's own group of that name."""
-        sizes = self._memory.group_sizes(group)[active.index]
-        if inside.min() < 0 or (inside >= sizes).any():
-            leave("a group rank that does not exist")
+        """Return world ranks for ranks inside of each rank's own group; -1 for none."""
         groups = self._memory.groups[group]
-        table = np.zeros((len(groups), max(each.size for each in groups)), np.int64)
+        table = np.full((len(groups), max(each.size for each in groups) + 1), -1, np.int64)
         for number, each in enumerate(groups):
             table[number, : each.size] = each.ranks
-        return np.asarray(table[mine, inside])
+        none = table.shape[1] - 1
+        return np.asarray(table[mine, np.where((inside < 0) | (inside > none), none, inside)])
 
 
 #: items of a list of messages that are there on some ranks, each with its variables
@@ -411,10 +398,8 @@ class Collectives:
             entered = self.entered[name] = np.zeros(active.world_size, np.int64)
             self._sizes[name] = np.asarray([group.size for group in self._memory.groups[name]])
         mine = entered[active.index]
-        first = int(mine[0])
-        if (mine != first).any():
-            leave("members that are at different collectives")
-        return first
+        leave_apart((mine != mine[0]).any())
+        return int(mine[0])
 
     def enter(self, name: str, post: Entering) -> Iterator[tuple[Entering, Any]]:
         """Let ranks enter; yield every post of which rows are done by that, with these rows."""
@@ -425,13 +410,10 @@ class Collectives:
         if here is None:
             here = _Position(post.operation, np.zeros(len(self._sizes[name]), np.int64))
             self._open[key] = here
-        if here.operation is not post.operation:
-            leave("different collectives")
+        leave_apart(here.operation is not post.operation)
+        leave_apart(any(self._are_apart(post, other) for other in here.posts))
         counts = np.bincount(post.numbers, minlength=len(here.arrived))
         here.arrived += counts
-        for other in here.posts:
-            if self._are_apart(post, other):
-                leave("different steps that meet")
         here.posts.append(post)
         whole = is_whole(here.arrived, self._sizes[name]) & (counts > 0)
         if whole.any():
@@ -544,8 +526,7 @@ def _settle_alike(group: Group, parts: list[_Part]) -> bool:
     ]
     # all give tensors of the shapes that two of them give
     own = type(operation).disagreements is not Collective.disagreements
-    if operation.refuse(two[0]) is not None or (own and disagree(operation, two)):
-        leave("a call that is refused, or members that disagree")
+    _police(operation, two[:1], two if own else ())
     found = leave_to_all(operation, arguments, group.size)
     assert found is not None
     results, slack = found
@@ -606,10 +587,7 @@ def _settle_each(group: Group, parts: list[_Part]) -> None:
         placed |= {inside: (post, row) for inside, row in pairs}
     operation = parts[0][0].operation
     entries = [_entry(group, rank, *placed[at], operation) for at, rank in enumerate(group.ranks)]
-    if any(operation.refuse(entry) is not None for entry in entries):
-        leave("a call that is refused")
-    if disagree(operation, entries):
-        leave("members that disagree")
+    _police(operation, entries, entries)
     results, slack = leave_each(operation, entries)
     for at, result in enumerate(results):
         post, row = placed[at]
@@ -617,6 +595,12 @@ def _settle_each(group: Group, parts: list[_Part]) -> None:
             _put(post, post.results, argument, row, value)
             if slack and slack[at].get(argument) is not None:
                 _put(post, post.bounds, argument, row, slack[at][argument])
+
+
+def _police(operation: Collective, asked: Sequence[Entry], members: Sequence[Entry]) -> None:
+    """Raise Beyond where torch refuses one of some entries, or members disagree."""
+    leave_apart(any(operation.refuse(entry) is not None for entry in asked))
+    leave_apart(disagree(operation, members))
 
 
 def _says_something(operation: Collective, posts: list[Entering]) -> bool:
@@ -726,11 +710,10 @@ def _put(post: Entering, into: dict[str, Any], argument: str, rows: Any, value: 
     parts = value if isinstance(value, list) else [value]
     unclear = any(isinstance(each, Undefined) for each in parts)
     unclear = unclear or (into is post.bounds and isinstance(value, list))
-    if unclear or not isinstance(given, Stack):
-        leave("a result that is undefined, or a list that is off by rounding")
+    alike = isinstance(given, Stack) and (unclear or np.size(value) == prod(given.shape))
+    if unclear or not alike or not isinstance(given, Stack):
+        leave("a result that is undefined or of another size, or a list that is off by rounding")
     found = np.asarray(value)
-    if found.size != prod(given.shape):
-        leave("a result of another size")
     if argument not in into:
         dtype = given.dtype if into is post.results else np.dtype(np.float64)
         into[argument] = np.zeros((post.active.size, *given.shape), dtype)
@@ -792,7 +775,7 @@ class Calls:
             return []
         if step.handle_index is None:
             return [(step.handle, active.index)]
-        index = self._evaluation.value(step.handle_index, scene)
+        index = self._evaluation.read(step.handle_index, scene, read_integer)
         return [(name, active.ranks[rows]) for name, rows in _index(step.handle, index)[0].items()]
 
     def _find_concerned(self, named: Form, active: Active, scene: Scene) -> Active | None:
@@ -809,9 +792,7 @@ class Calls:
 
         And the argument itself, as a label shows it.
         """
-        given = self._evaluation.value(named, scene)
-        if not isinstance(given, str | list):
-            leave("handles that differ")
+        given = self._evaluation.read(named, scene, _read_handles)
         found: list[dict[str, Any]] = []
         said: list[Any] = []
         for each in [given] if isinstance(given, str) else given:
@@ -851,54 +832,37 @@ class Calls:
         """Return the arguments of a collective: tensors, and what is the same for all or `[L]`."""
         arguments: dict[str, Value] = {}
         for param in operation.params:
-            if param.kind == "tensors" and (param.required or param.name in step.arguments):
-                arguments[param.name] = self._evaluation.tensors(
-                    step.arguments.get(param.name), scene
-                )
+            form = step.arguments.get(param.name)
+            if param.kind == "group" or (param.kind in {"tensor", "tensors"} and form is None):
                 continue
-            if param.kind == "group":
-                continue
-            if param.kind == "tensor":
-                if param.required or param.name in step.arguments:
-                    arguments[param.name] = self._evaluation.argument(
-                        step.arguments[param.name], scene
-                    )
-                continue
-            arguments[param.name] = self._plain(step, operation, param, scene)
+            if param.kind == "tensors":
+                arguments[param.name] = self._evaluation.tensors(form, scene)
+            elif param.kind == "tensor":
+                arguments[param.name] = self._evaluation.argument(form, scene)
+            else:
+                arguments[param.name] = self._plain(step, param, scene)
         return arguments, group_of(step)
 
     def plain(self, step: Step, operation: Operation, scene: Scene) -> dict[str, Any]:
         """Return arguments none of which is a tensor; raises Beyond where ranks differ in them."""
-        return {
-            param.name: self._plain(step, operation, param, scene) for param in operation.params
-        }
+        return {param.name: self._plain(step, param, scene) for param in operation.params}
 
-    def _plain(self, step: Step, operation: Operation, param: Param, scene: Scene) -> Value:
+    def _plain(self, step: Step, param: Param, scene: Scene) -> Value:
         form = step.arguments.get(param.name)
         if form is None:
             return param.default
-        if isinstance(form, PerRank):
-            parts = list(self._evaluation.branches(form, scene))
-            if len(parts) > 1:
-                leave(f"{operation.name} with an argument that differs")
-            form = parts[0][1]
-        if isinstance(form, Constant):
-            if form.value is None:
-                return param.default
-            return _convert(param, form.value)
-        value = self._evaluation.value(form, scene)
-        if isinstance(value, Lanes):
-            if value.kind == "i" and param.kind in {"rank", "group_rank"}:
-                return value.values
-            leave("an argument that differs")
-        if varies(value) or isinstance(value, np.ndarray | np.generic):
-            leave("an argument that is a tensor")
-        return param.default if value is None else _convert(param, value)
+        value = form.value if isinstance(form, Constant) else self._evaluation.value(form, scene)
+        if value is None:
+            return param.default
+        return self._evaluation.guard(lambda: _convert(param, value))
 
     # ------------------------------------------------------------------ expectations
 
-    def observe(self, step: Step, scene: Scene) -> dict[str, Value]:
-        """Return the values of the step's expectation keys that are more than a name, by text."""
+    def observe(self, step: Step, scene: Scene, looked_at: frozenset[str]) -> dict[str, Value]:
+        """Return the values of the step's expectation keys that are more than a name, by text.
+
+        With them are the numbers among the names that are `looked_at`.
+        """
         found: dict[str, Value] = {}
         assert step.expect is not None
         for value in step.expect.values:
@@ -906,7 +870,8 @@ class Calls:
             if key.before or self._is_name(key.text, scene):
                 continue
             found[key.text] = copy_value(self._evaluation.value(key, scene))
-        return found
+        named = sorted(self._plan.numbers & looked_at & scene.variables.keys())
+        return found | {name: self._evaluation.number(name, scene) for name in named}
 
     def _is_name(self, text: str, scene: Scene) -> bool:
         scenario = self._plan.scenario
@@ -914,26 +879,31 @@ class Calls:
         return any(text in names for names in known) or text in {"rank", "world_size"}
 
 
-def _index(name: str, index: Value) -> tuple[dict[str, Any], Any]:
+def _read_handles(given: Value) -> str | list[Any]:
+    """Return one handle, or several, an item of which is a name, or a name and an index."""
+    if isinstance(given, str):
+        return given
+    if not isinstance(given, list):
+        raise TypeError(given)
+    return [each if isinstance(each, str) else [each[0], read_integer(each[1])] for each in given]
+
+
+def _index(name: str, index: int | Lanes) -> tuple[dict[str, Any], Any]:
     """Return the handles `name[index]` by the rows on which each is meant, and the index itself."""
-    if isinstance(index, Lanes) and index.kind in "bi":
-        numbers = index.values.astype(np.int64)
-        parted = np.unique(numbers).tolist()
-        return {f"{name}[{each}]": np.flatnonzero(numbers == each) for each in parted}, numbers
-    if varies(index) or index.__class__ is not int:
-        leave("a handle with an index that is not an integer")
-    return {f"{name}[{index}]": slice(None)}, index
+    if isinstance(index, int):
+        return {f"{name}[{index}]": slice(None)}, index
+    numbers = index.values.astype(np.int64)
+    parted = np.unique(numbers).tolist()
+    return {f"{name}[{each}]": np.flatnonzero(numbers == each) for each in parted}, numbers
 
 
 def _convert(param: Param, value: Value) -> Value:
     """Return a plain argument in the type of its kind, as the evaluator does.
 
-    Raises Beyond where it is not one: the other engine says why.
+    A rank may differ from rank to rank: then it is `[L]`. What cannot be read raises one of
+    `CANNOT_COMPUTE`: the other engine says why.
     """
+    if isinstance(value, Lanes) and value.kind == "i" and param.kind in {"rank", "group_rank"}:
+        return value.values
     read = READ.get(param.kind)
-    if read is None:
-        return value
-    try:
-        return read(value)
-    except CANNOT_COMPUTE:
-        leave(f"a {param.kind} that does not exist")
+    return read_same(value) if read is None else read(read_same(value))

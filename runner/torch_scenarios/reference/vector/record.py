@@ -20,14 +20,13 @@ from torch_scenarios.reference.matching import Work
 from torch_scenarios.reference.state import Ledger, frozen, links_of, size_of
 from torch_scenarios.reference.vector.call import Change, Instance, Link, PostColumn, Said
 from torch_scenarios.reference.vector.cohort import (
-    LARGEST,
     Active,
     Column,
     Named,
     Scene,
     argument_of,
-    leave,
     listed,
+    stay_small,
 )
 from torch_scenarios.reference.vector.matching import Calls
 from torch_scenarios.reference.vector.state import Flights, Memory
@@ -562,8 +561,7 @@ class Notes:
                 values = np.array(column.values[active.index])
                 self._beside += values.nbytes
                 found[name] = (values, column.held[active.index].copy(), column.listed)
-        if self._beside > LARGEST:
-            leave("much that is expected at steps")
+        stay_small(self._beside)
         return found
 
     def note(
@@ -582,22 +580,17 @@ class Notes:
             self._ledger.keep_bytes(sum(map(size_of, slack.values())), instance.step.mark)
         for name in names:
             column = self._memory.columns.get(name)
-            if self._flights.find_writing(name, scene.active):
-                leave(f"{name} is written by a step while work writes a part of it")
+            self._flights.check_look(name, scene.active)
             if column is not None:
                 each = column.values.nbytes // len(column.values)
                 self._ledger.hold(scene.active.size * each)
         batch = Batch(instance, scene.active, names, said, changes, slack or None)
         if instance.step.expect is not None:
-            for name in find_looked_at(instance.step.expect):
+            looked_at = find_looked_at(instance.step.expect)
+            for name in looked_at:
                 self._flights.check_look(name, scene.active)
             batch.after = self._read_held(instance.step.expect, names, scene.active)
-            batch.observed = self._calls.observe(instance.step, scene)
-            batch.observed |= {
-                name: scene.variable(name)
-                for name in sorted(self._record.plan.numbers & find_looked_at(instance.step.expect))
-                if name in scene.variables
-            }
+            batch.observed = self._calls.observe(instance.step, scene, looked_at)
             batch.before = batch.after if before is None else before
         self._record.add(batch)
 

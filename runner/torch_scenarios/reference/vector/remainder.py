@@ -84,22 +84,25 @@ class Remainder:
                 self._open.setdefault(rank, []).append((work, row))
 
     def _police(self) -> None:
-        """Raise Beyond for what a rank alone does not tell."""
+        """Raise Beyond for what a rank alone does not tell.
+
+        That is where loops are, if ranks name what they count through, or if they count through a
+        value twice; and what a message has met whose handle is lost.
+        """
         loops = (step.over for step in steps_of(self._plan.scenario.steps) if step.over is not None)
-        if any(names_of(over) & self._plan.numbers for over in loops):
-            leave("a loop over numbers that ranks name")
+        named = any(names_of(over) & self._plan.numbers for over in loops)
         batches = self._cohort_state.record.batches
         numbers = {batch.instance.number for batch in batches}
         places = {(batch.instance.step.index, batch.instance.iteration) for batch in batches}
-        if len(places) < len(numbers):
-            leave("a loop that counts through a value twice")
-        for work in self._cohort_state.blocked_ranks.open_works:
-            step = work.instance.step
-            dropped = ~work.waited & self._cohort_state.blocked_ranks.find_dropped(
-                work, self._cohort_state.finished
-            )
-            if dropped.any() and isinstance(step.operation, PointToPoint):
-                leave("a message whose handle was dropped")
+        if named or len(places) < len(numbers) or any(self._find_lost()):
+            leave("a loop over named numbers, or through a value twice, or a lost message")
+
+    def _find_lost(self) -> Iterator[bool]:
+        """Yield, for each open work, whether it is messages of which some rank lost the handle."""
+        blocked_ranks, finished = self._cohort_state.blocked_ranks, self._cohort_state.finished
+        for work in blocked_ranks.open_works:
+            dropped = ~work.waited & blocked_ranks.find_dropped(work, finished)
+            yield bool(dropped.any()) and isinstance(work.instance.step.operation, PointToPoint)
 
     # ------------------------------------------------------------------ what came before
 
@@ -259,16 +262,20 @@ class Remainder:
         state.process.undefined_reads.clear()
         return waiting
 
-    def _call(self, state: RankState, of: WorkColumn | Stand) -> Call:
-        """Return a call once more, as the rank made it. Raises Beyond where it would be another."""
+    def _call(self, state: RankState, of: WorkColumn | Stand, row: int | None = None) -> Call:
+        """Return a call once more, as the rank made it.
+
+        Of a work that runs, `row` is the rank's. Raises Beyond where the call would be another by
+        now: it is evaluated on what the rank holds since.
+        """
         process, instance = state.process, of.instance
         self._name(process, instance, instance.step.index)
         try:
             call = process.call(instance.step, instance.iteration)
         except ScenarioError:
-            leave("a call that cannot be made again")
-        if call is None:
-            leave("a call that the rank would not make again")
+            call = None
+        if call is None or not (row is None or all(_find_alike(state, call, of, row))):
+            leave("a call that would be another by now")
         return call
 
     def _find_call(self, state: RankState, stand: Stand, made: Mapping[int, matching.Work]) -> Call:
@@ -279,8 +286,7 @@ class Remainder:
     def _work(
         self, state: RankState, work: WorkColumn, row: int, stand: Stand | None
     ) -> matching.Work:
-        call = self._call(state, work)
-        _same_tensors(state, call, work, row)
+        call = self._call(state, work, row)
         awaited = bool(work.waited[row])
         made = matching.Work(
             rank=state.rank,
@@ -322,9 +328,6 @@ class Remainder:
     ) -> list[CollectivePost | Posted]:
         """Give a work what it is made of; returns what is not done of it."""
         operation = made.call.operation
-        assert operation is not None
-        if operation.refuse(made.call.entry) is not None:
-            leave("a call that is refused")
         messages = (
             operation.messages(made.call.entry) if isinstance(operation, PointToPoint) else ()
         )
@@ -337,8 +340,6 @@ class Remainder:
             else:
                 assert isinstance(post, Messages)
                 message = messages[at]
-                if (message.sends, message.peer) != (post.sends, int(post.peers[row])):
-                    leave("a message that is another by now")
                 group = message.group or made.call.entry.group
                 if done:
                     found = _make_arrived(made.call, group, message, post, row)
@@ -385,43 +386,37 @@ def _is_done(post: PostColumn, row: int) -> bool:
     return bool(post.work.left[row] == 0)
 
 
-def _same_tensors(state: RankState, call: Call, work: WorkColumn, row: int) -> None:
-    """Raise Beyond where a call of a work that runs uses other parts of tensors than before."""
-    for post in work.posts:
-        given: dict[str, Any] = {}
-        if isinstance(post, Entering):
-            given = dict(post.arguments)
-            views = [(given[name], call.entry.arguments.get(name)) for name in given]
-        else:
-            views = []
-            assert isinstance(post, Messages)
-            payload = post.payload
-            at = work.posts.index(post)
-            operation = call.operation
-            assert isinstance(operation, PointToPoint)
-            messages = operation.messages(call.entry)
-            if at >= len(messages):
-                leave("a message that is another by now")
-            message = messages[at]
-            views.append((payload, message.payload if message.sends else message.buffer))
-        for view, array in views:
-            if isinstance(view, View) and view.offsets is not None:
-                _same_part(state, view, row, array)
+def _find_alike(state: RankState, call: Call, work: WorkColumn, row: int) -> Iterator[bool]:
+    """Yield whether parts of a call are those of a work: its messages, and its tensors."""
+    operation, entry = call.operation, call.entry
+    assert operation is not None
+    yield operation.refuse(entry) is None
+    if not isinstance(operation, PointToPoint):
+        for post in work.posts:
+            given = post.arguments if isinstance(post, Entering) else {}
+            for name, view in given.items():
+                yield _is_part(state, view, row, entry.arguments.get(name))
+        return
+    messages = operation.messages(entry)
+    yield len(messages) == len(work.posts)
+    for post, message in zip(work.posts, messages, strict=False):
+        assert isinstance(post, Messages)
+        yield (message.sends, message.peer) == (post.sends, int(post.peers[row]))
+        yield _is_part(
+            state, post.payload, row, message.payload if message.sends else message.buffer
+        )
 
 
-def _same_part(state: RankState, view: View, row: int, array: Any) -> None:
-    held = state.process.scope.get(view.column.name)
-    offsets = view.offsets
-    assert offsets is not None
+def _is_part(state: RankState, view: Any, row: int, array: Any) -> bool:
+    """Whether an array is the part of a tensor that a view is on a rank's row; so is all of it."""
+    if not isinstance(view, View) or view.offsets is None:
+        return True
+    held, offsets = state.process.scope.get(view.column.name), view.offsets
     mine = offsets[row if len(offsets) > 1 else 0]
     if not isinstance(array, np.ndarray) or not isinstance(held, np.ndarray):
-        leave("a tensor that is another by now")
-    if array.shape != mine.shape:
-        leave("a part of a tensor that is another by now")
-    if mine.size:
-        first = int(array.ctypes.data - held.ctypes.data) // held.itemsize
-        if first != int(mine.flat[0]):
-            leave("a part of a tensor that is another by now")
+        return False
+    first = (array.ctypes.data - held.ctypes.data) // held.itemsize
+    return array.shape == mine.shape and (not mine.size or first == int(mine.flat[0]))
 
 
 def _make_arrived(call: Call, group: Any, message: Any, post: Messages, row: int) -> Posted:

@@ -19,17 +19,24 @@ from torch_scenarios.operations.base import Group
 from torch_scenarios.reference.rules.waiting import clash
 from torch_scenarios.reference.state import Ledger
 from torch_scenarios.reference.vector.call import Change, Entering, PostColumn, WorkColumn
-from torch_scenarios.reference.vector.cohort import LARGEST, Active, Column, View, leave
+from torch_scenarios.reference.vector.cohort import (
+    Active,
+    Column,
+    View,
+    leave,
+    leave_apart,
+    stay_small,
+)
 
 # What all ranks hold: a column for each name, and who of them is a member of what.
 
 
 def _values(value: Value, active: Active) -> NDArray[Any]:
-    """Return the elements of a tensor on each rank `[L, *shape]`."""
+    """Return the elements of a tensor on each rank `[L, *shape]`; TypeError where it is none."""
     if isinstance(value, Stack):
         return np.asarray(value.take())
     if not isinstance(value, np.ndarray):
-        leave("a list in a list of tensors")
+        raise TypeError(value)
     return np.broadcast_to(value, (active.size, *value.shape))
 
 
@@ -59,14 +66,13 @@ class Memory:
         self._listed: dict[str, Any] = {}
         self._keys: dict[str, tuple[str, ...]] = {}
 
-    def view(self, name: str, active: Active) -> View:
-        """Return what a name holds on these ranks. Raises Beyond where one holds nothing."""
+    def view(self, name: str, active: Active) -> View | None:
+        """Return what a name holds on these ranks; None where one of them holds nothing."""
         column = self.columns.get(name)
         if column is None or not (column.whole or column.held[active.index].all()):
-            leave(f"{name} has no value on some rank")
+            return None
         writing = self._flights.find_writing(name, active)
-        if any(flight.whole for flight in writing):
-            leave(f"{name} is still being written")
+        leave_apart(any(flight.whole for flight in writing))
         return View(column, active, None, self._flights.check_read if writing else None)
 
     def check_ragged(self, names: Collection[str]) -> None:
@@ -75,7 +81,11 @@ class Memory:
             leave("a name with several shapes or types, or a part of a model")
 
     def hold(self, name: str, active: Active, value: Value, mark: Mark | None) -> NDArray[Any]:
-        """Let a name hold a copy of a tensor; returns its elements, which no step changes."""
+        """Let a name hold a copy of a tensor; returns its elements, which no step changes.
+
+        Raises TypeError or ValueError for what has no column: a list of tensors that are not alike,
+        and a name of which other ranks hold tensors of another shape or dtype.
+        """
         self.check_ragged({name})
         is_list = isinstance(value, list)
         values = self._stack(value, active) if isinstance(value, list) else _values(value, active)
@@ -96,12 +106,12 @@ class Memory:
     def _stack(self, items: list[Value], active: Active) -> NDArray[Any]:
         """Return the tensors of a list next to each other `[L, n, *shape]`.
 
-        Raises Beyond where they are not of one shape and dtype.
+        Raises TypeError or ValueError where they are not of one shape and dtype.
         """
         found = [_values(item, active) for item in items]
-        alike = len({(each.shape, each.dtype) for each in found}) == 1
-        if self.hollow or not alike or sum(each.nbytes for each in found) > LARGEST:
-            leave("a list of tensors that are large, hollow, or not alike")
+        stay_small(sum(each.nbytes for each in found))
+        if self.hollow or len({each.dtype for each in found}) > 1:
+            raise TypeError(items)
         return np.stack(found, axis=1)
 
     def _column(
@@ -121,13 +131,12 @@ class Memory:
             others = column.held.copy()
             others[active.index] = False
             if others.any():
-                leave(f"{name} has several shapes or dtypes")
+                raise TypeError(name)
         size = active.world_size
         count = size * values.dtype.itemsize * prod(values.shape[1:])
         whole = (size, *values.shape[1:])
         if not self.hollow:
-            if count > LARGEST:
-                leave("large tensors")
+            stay_small(count)
             self._ledger.keep_bytes(count, mark)
         made = Column(
             name=name,
@@ -139,10 +148,12 @@ class Memory:
         self.columns[name] = made
         return made
 
+    def is_known(self, name: str) -> bool:
+        """Whether something has a name."""
+        return name in {*self.groups, *self._plan.scenario.tensors, *self._plan.introduced}
+
     def create(self, group: Group) -> int:
         """Let all ranks have a group that they create; returns which of them it is."""
-        if group.name in {*self.groups, *self._plan.scenario.tensors, *self._plan.introduced}:
-            leave("a group with the name of another")
         self.groups[group.name] = (replace(group, key=f"{group.name}#0"),)
         self.created += self.groups[group.name]
         return len(self.created) - 1
@@ -187,14 +198,12 @@ class Memory:
     def _learn(self, name: str) -> None:
         if name in self._group_ranks:
             return
-        if name not in self.groups:
-            leave("a group that is created on the way")
-        size = self._plan.world_size
+        size, groups = self._plan.world_size, self.groups.get(name)
+        if groups is None or any(len({*group.ranks, -1}) <= group.size for group in groups):
+            leave("a group that is created on the way, or has a rank twice")
         ranks, numbers = np.full(size, -1, np.int64), np.full(size, -1, np.int64)
         for number, group in reversed(list(enumerate(self.groups[name]))):
             members = np.asarray(group.ranks, np.int64)
-            if len(set(group.ranks)) != group.size or members.min(initial=0) < 0:
-                leave("a group with a rank twice")
             ranks[members] = np.arange(group.size)
             numbers[members] = number
         self._group_ranks[name], self._group_numbers[name] = ranks, numbers
@@ -245,9 +254,7 @@ class Flights:
 
     def check_look(self, name: str, active: Active) -> None:
         """Raise Beyond where something may be expected of a name while work writes it."""
-        for flight in self._by_name.get(name, ()):
-            if flight.writes and flight.live[active.index].any():
-                leave(f"{name} is looked at while work writes it")
+        leave_apart(self.find_writing(name, active))
 
     def check(self, view: View, *, writes: bool) -> None:
         """Raise Beyond where a call on a part of a tensor races with work that uses it."""
@@ -257,9 +264,8 @@ class Flights:
 
     def check_name(self, name: str, active: Active) -> None:
         """Raise Beyond where a name gets a new value while work uses the old one."""
-        for flight in self._by_name.get(name, ()):
-            if flight.live[active.index].any():
-                leave(f"{name} changes while work uses it")
+        flights = self._by_name.get(name, ())
+        leave_apart(any(flight.live[active.index].any() for flight in flights))
 
     def _compare(self, flight: Flight, view: View) -> None:
         low, high = bounds(view)
@@ -267,8 +273,7 @@ class Flights:
         rows[rows == flight.work.active.size] = 0
         theirs = [each if each.ndim == 0 else each[rows] for each in (flight.low, flight.high)]
         touches = (low <= theirs[1]) & (theirs[0] <= high) & flight.live[view.active.index]
-        if touches.any():
-            leave(f"{view.column.name} is in the hands of two operations")
+        leave_apart(touches.any())
 
     def take(self, work: WorkColumn, view: View, *, writes: bool) -> None:
         """Hand a part of a tensor over to a work."""
@@ -309,9 +314,8 @@ def check_together(used: Sequence[tuple[View, bool]]) -> None:
     by_name: dict[str, list[tuple[View, bool]]] = {}
     for view, writes in used:
         by_name.setdefault(view.column.name, []).append((view, writes))
-    for name, parts in by_name.items():
-        if len(parts) > 1 and any(writes for _, writes in parts) and _may_touch(parts):
-            leave(f"{name} is used twice by one call")
+    for parts in by_name.values():
+        leave_apart(len(parts) > 1 and _may_touch(parts))
 
 
 def _may_touch(parts: Sequence[tuple[View, bool]]) -> bool:
