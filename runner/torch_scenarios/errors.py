@@ -436,10 +436,3 @@ class Explanation(Struct, frozen=True, kw_only=True):
     example: str = ""
     fixed: str = ""
     table: tuple[tuple[str, str], ...] = ()
-
-
-def diagnosis(code: str, what: str, why: str, fix: str, example: str, fixed: str) -> Explanation:
-    """Return the explanation of a diagnosis."""
-    return Explanation(
-        code=code, sort="diagnosis", what=what, why=why, fix=fix, example=example, fixed=fixed
-    )

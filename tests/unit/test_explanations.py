@@ -152,7 +152,8 @@ def test_a_page_is_read_whole(file: Path) -> None:
     found = EXPLANATIONS[file.stem]
     heading, _, *more = re.sub(r"```yaml.*?```", "```", text, flags=re.DOTALL).split("\n\n")
     assert heading == f"# {file.stem}"
-    starts = [re.split(r":|(?<=\|)|(?<=```)", part)[0] for part in more]
+    texts = [part for part in more if not part.startswith("    ")]  # a picture belongs to `Why:`
+    starts = [re.split(r":|(?<=\|)|(?<=```)", part)[0] for part in texts]
     parts = {"Why": found.why, "Example": found.example, "Fix": found.fix, "Fixed": found.fixed}
     shown = [name for name, part in parts.items() if part]
     assert [each for each in starts if each not in {"```", "|"}] == shown

@@ -1,8 +1,9 @@
 """The pages of codes as files: `pages/SORT/CODE.md`, read one by one when they are asked for.
 
 A page is Markdown. Below its heading are a paragraph that says what the code means and, each where
-there is one, a paragraph that begins with `Why:`, a block `Example:`, a paragraph `Fix:`, a block
-`Fixed:` (or a link to a file of `pages/fixed`, where several pages have the same), and a table:
+there is one, a paragraph that begins with `Why:` (and a picture, which is indented), a block
+`Example:`, a paragraph `Fix:`, a block `Fixed:` (or a link to a file of `pages/fixed`, where more
+pages have the same), and a table:
 
     # not_utf8
 
@@ -23,7 +24,6 @@ from pathlib import Path
 from torch_scenarios.errors import Explanation
 from torch_scenarios.expressions.signatures import SIGNATURES
 from torch_scenarios.limits import COUNTS, DEFAULT, FLAGS
-from torch_scenarios.reference.diagnoses import EXPLANATIONS as DIAGNOSES
 
 PAGES = Path(__file__).parent / "pages"
 #: the sorts of codes, in the order in which they are listed
@@ -44,29 +44,27 @@ SORTS = (
 
 _FENCED = re.compile(r"^(Example|Fixed):\n\n```yaml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINKED = re.compile(r"^Fixed: \[.*\]\(\.\./(.*)\)$", re.MULTILINE)
+_PICTURE = re.compile(r"\n\n(?:    .*\n)+")
 _ROW = re.compile(r"^\| (.*?) \| (.*?) \|$", re.MULTILINE)
 
 
 class Explanations(Mapping[str, Explanation]):
-    """Every code with its explanation: a diagnosis has it in its own module, others a page."""
+    """Every code with its explanation, each a page."""
 
     def __init__(self) -> None:
-        self._read = {each.code: each for each in DIAGNOSES}
+        self._read: dict[str, Explanation] = {}
 
     @cached_property
-    def _files(self) -> dict[str, Path | None]:
-        """The pages, by code; of a diagnosis none."""
+    def _files(self) -> dict[str, Path]:
+        """The pages, by code."""
         files = sorted(PAGES.glob("*/*.md"))
         pages = {sort: [each for each in files if sort_of(each) == sort] for sort in SORTS}
-        found = {each.stem: each for sort in SORTS for each in pages[sort]}
-        return {**dict.fromkeys(self._read), **found}
+        return {each.stem: each for sort in SORTS for each in pages[sort]}
 
     def __getitem__(self, code: str) -> Explanation:
         """Return the explanation of a code; raise KeyError where it is not one."""
         if code not in self._read:
-            page = self._files[code]
-            assert page is not None
-            self._read[code] = read_page(page)
+            self._read[code] = read_page(self._files[code])
         return self._read[code]
 
     def __iter__(self) -> Iterator[str]:
@@ -90,15 +88,16 @@ def read_page(page: Path) -> Explanation:
     linked = _LINKED.search(text)
     if linked:
         blocks["Fixed"] = (PAGES / linked[1]).read_text(encoding="utf-8")
-    prose = _LINKED.sub("", _FENCED.sub("", text)).split("\n\n")[1:]
+    prose = _LINKED.sub("", _FENCED.sub("", _PICTURE.sub("", text))).split("\n\n")[1:]
     what, *more = (" ".join(part.split()) for part in prose if part.strip())
     named = dict(part.split(": ", 1) for part in more if part.startswith(("Why: ", "Fix: ")))
+    picture = "".join(_PICTURE.findall(_FENCED.sub("", text))).rstrip("\n")
     functions = ", ".join(each.usage for each in SIGNATURES.values())
     return Explanation(
         code=page.stem,
         sort=sort_of(page),
         what=what,
-        why=named.get("Why", "").replace("{functions}", functions),
+        why=named.get("Why", "").replace("{functions}", functions) + picture,
         fix=named.get("Fix", ""),
         example=blocks.get("Example", ""),
         fixed=blocks.get("Fixed", ""),

@@ -1,8 +1,11 @@
-"""What is wrong with a program: one file a diagnosis, and one table of them.
+"""What is wrong with a program that came to rest: one file a diagnosis, and one table of them.
 
-A file says what the diagnosis means, with a wrong program and its correction (`EXPLANATIONS`), and
-how it is found in a run at rest (`find`). What the engine comes across on the way (arguments that
-disagree, refused calls, races on buffers) it notes itself; the file then says where.
+What the walk comes across on the way it notes itself, and no file here finds it: arguments that
+disagree, refused calls, second waits (:mod:`torch_scenarios.reference.rules`), tensors that two
+operations touch and undefined values (:mod:`torch_scenarios.reference.buffers`), orders of arrival
+that end differently (:mod:`torch_scenarios.reference.schedules`), models that are not trained as
+one process would train them (:mod:`torch_scenarios.strategies`). What each of them means, with a
+wrong program and its correction, is a page of `explain/pages/diagnosis`.
 """
 
 from __future__ import annotations
@@ -11,21 +14,13 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from torch_scenarios.errors import Explanation
 from torch_scenarios.model.trace import Diagnosis, WaitEdge
 from torch_scenarios.reference.diagnoses import (
-    buffer_race,
     call_mismatch,
     circular_wait,
-    disagreement,
-    double_wait,
     group_creation,
-    invalid_argument,
-    message_race,
     missing_participant,
     missing_wait,
-    not_equivalent,
-    undefined_read,
     unmatched_message,
 )
 from torch_scenarios.reference.symptoms import PostEdge, Symptom
@@ -40,23 +35,6 @@ FINDERS: tuple[Callable[[AtRest], list[Symptom]], ...] = (
     unmatched_message.find,
     circular_wait.find,
     missing_wait.find,
-)
-
-#: every diagnosis of the reference, as `scenario explain` shows it
-EXPLANATIONS: tuple[Explanation, ...] = (
-    *circular_wait.EXPLANATIONS,
-    *missing_participant.EXPLANATIONS,
-    *call_mismatch.EXPLANATIONS,
-    *disagreement.EXPLANATIONS,
-    *unmatched_message.EXPLANATIONS,
-    *group_creation.EXPLANATIONS,
-    *message_race.EXPLANATIONS,
-    *buffer_race.EXPLANATIONS,
-    *missing_wait.EXPLANATIONS,
-    *double_wait.EXPLANATIONS,
-    *not_equivalent.EXPLANATIONS,
-    *undefined_read.EXPLANATIONS,
-    *invalid_argument.EXPLANATIONS,
 )
 
 

@@ -4,43 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from torch_scenarios.errors import Clause, Mark, diagnosis
+from torch_scenarios.errors import Clause, Mark
 from torch_scenarios.reference.matching import CollectiveMatch, CollectivePost
 from torch_scenarios.reference.state import ALL_OUTCOMES
 from torch_scenarios.reference.symptoms import Symptom, odd_first, several
 from torch_scenarios.reference.waits import (
     AtRest,
-)
-
-EXPLANATIONS = (
-    diagnosis(
-        "call_mismatch",
-        "The n-th operations of a group's members differ in kind.",
-        "Collectives have no names or tags: a group's operations match by their order alone, so "
-        "that the first all_reduce of one rank meets the first barrier of another.",
-        "let every member call the same operations of a group in the same order.",
-        """\
-world_size: 2
-tensors:
-  x: [1, 2]
-steps:
-  - ranks: 0
-    all_reduce: {tensor: x}
-  - ranks: 1
-    barrier: {}
-expect:
-  outcome: deadlock
-  diagnosis: call_mismatch
-""",
-        """\
-world_size: 2
-tensors:
-  x: [1, 2]
-steps:
-  - all_reduce: {tensor: x}
-  - barrier: {}
-""",
-    ),
 )
 
 

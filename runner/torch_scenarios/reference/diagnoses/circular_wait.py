@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from torch_scenarios.errors import Clause, diagnosis
+from torch_scenarios.errors import Clause
 from torch_scenarios.reference.matching import CollectivePost, Creating, Post
 from torch_scenarios.reference.symptoms import PostEdge, Symptom, several
 from torch_scenarios.reference.waits import (
@@ -16,111 +16,6 @@ from torch_scenarios.reference.waits import (
     Futures,
     Need,
 )
-
-_SENDS_FIRST = """\
-world_size: 2
-tensors:
-  x: [1, 2, 3]
-  y: [0, 0, 0]
-steps:
-  - ranks: 0
-    send: {tensor: x, dst: 1}
-  - ranks: 1
-    send: {tensor: x, dst: 0}
-  - ranks: 0
-    recv: {tensor: y, src: 1}
-  - ranks: 1
-    recv: {tensor: y, src: 0}
-"""
-
-_IN_ORDER = """\
-world_size: 2
-tensors:
-  x: [1, 2, 3]
-  y: [0, 0, 0]
-steps:
-  - ranks: 0
-    send: {tensor: x, dst: 1}
-  - ranks: 1
-    recv: {tensor: y, src: 0}
-  - ranks: 1
-    send: {tensor: x, dst: 0}
-  - ranks: 0
-    recv: {tensor: y, src: 1}
-"""
-
-EXPLANATIONS = (
-    diagnosis(
-        "circular_wait",
-        "Ranks wait for each other in a ring, so that none of them can ever move.",
-        "Each waits for what another would do only after it was served itself:\n\n"
-        "    rank 0  send to 1 ──waits for recv──▶ rank 1\n"
-        "    rank 1  send to 0 ──waits for recv──▶ rank 0",
-        "break the ring: where all send first let one rank receive first, where all receive first "
-        "let one send first; or start the messages asynchronously (`isend`, `irecv`, "
-        "`batch_isend_irecv`) and wait for them afterwards.",
-        _SENDS_FIRST
-        + """\
-expect:
-  outcome: deadlock
-  blocked: {0: send to 1, 1: send to 0}
-  diagnosis: circular_wait
-""",
-        _IN_ORDER,
-    ),
-    diagnosis(
-        "buffering_hazard",
-        "The program finishes only where the backend buffers what is sent.",
-        "`send` may wait until the receiver is there, and on Gloo it does at every size; NCCL may "
-        "buffer small messages, so that the program passes there until the tensors grow. What "
-        "becomes of it there, `scenario check --backend nccl` tells.",
-        "do not rely on buffers: order the messages so that every send meets its receive.",
-        _SENDS_FIRST
-        + """\
-expect:
-  outcome: deadlock
-  diagnosis: [circular_wait, buffering_hazard]
-""",
-        _IN_ORDER,
-    ),
-    diagnosis(
-        "group_order",
-        "Members enter the operations of two groups in crossed order.",
-        "Each of two ranks waits in one group for the other, which waits in the other group:\n\n"
-        "    rank 0  all_reduce on a ──waits for──▶ rank 1\n"
-        "    rank 1  all_reduce on b ──waits for──▶ rank 0",
-        "let all members of overlapping groups enter their operations in one common order.",
-        """\
-world_size: 2
-groups:
-  a: [0, 1]
-  b: [0, 1]
-tensors:
-  x: [1, 2]
-steps:
-  - ranks: 0
-    all_reduce: {tensor: x, group: a}
-  - all_reduce: {tensor: x, group: b}
-  - ranks: 1
-    all_reduce: {tensor: x, group: a}
-expect:
-  outcome: deadlock
-  diagnosis: group_order
-""",
-        """\
-world_size: 2
-groups:
-  a: [0, 1]
-  b: [0, 1]
-tensors:
-  x: [1, 2]
-steps:
-  - all_reduce: {tensor: x, group: a}
-  - all_reduce: {tensor: x, group: b}
-""",
-    ),
-)
-
 
 #: ranks of a ring that are named one by one
 TOLD = 6

@@ -6,36 +6,13 @@ from collections import Counter
 
 from msgspec.structs import replace
 
-from torch_scenarios.errors import Clause, Mark, diagnosis
+from torch_scenarios.errors import Clause, Mark
 from torch_scenarios.reference.matching import Creating
 from torch_scenarios.reference.state import ALL_OUTCOMES
 from torch_scenarios.reference.symptoms import Symptom, list_numbers, odd_first, place, several
 from torch_scenarios.reference.waits import (
     AtRest,
     is_gone,
-)
-
-EXPLANATIONS = (
-    diagnosis(
-        "group_creation",
-        "Ranks disagree on the groups that they create, or on their order.",
-        "`new_group` is itself a collective of the whole world: every rank must call it with the "
-        "same ranks in the same order, members or not.",
-        "let every rank make the same calls of `new_group`, also for groups that it is not in.",
-        """\
-world_size: 2
-steps:
-  - new_group: {name: g, group_ranks: {0: [0, 1], 1: [1]}}
-expect:
-  outcome: deadlock
-  diagnosis: group_creation
-""",
-        """\
-world_size: 2
-steps:
-  - new_group: {name: g, group_ranks: [0, 1]}
-""",
-    ),
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from torch_scenarios.errors import Clause, diagnosis
+from torch_scenarios.errors import Clause
 from torch_scenarios.model.process import Call
 from torch_scenarios.reference.matching import CollectiveMatch, CollectivePost
 from torch_scenarios.reference.state import Run
@@ -13,36 +13,6 @@ from torch_scenarios.reference.waits import (
     AtRest,
     Futures,
     is_gone,
-)
-
-EXPLANATIONS = (
-    diagnosis(
-        "missing_participant",
-        "A collective, or `new_group`, that a member of the group never reaches.",
-        "A collective needs every member of its group; those who came wait until their timeout.",
-        "let every member take the step, or make a group of those who do.",
-        """\
-world_size: 3
-tensors:
-  x: [1, 2]
-steps:
-  - ranks: [0, 1]
-    all_reduce: {tensor: x}
-expect:
-  outcome: deadlock
-  blocked: {0: all_reduce, 1: all_reduce}
-  diagnosis: missing_participant
-""",
-        """\
-world_size: 3
-groups:
-  two: [0, 1]
-tensors:
-  x: [1, 2]
-steps:
-  - all_reduce: {tensor: x, group: two}
-""",
-    ),
 )
 
 

@@ -2,45 +2,11 @@
 
 from __future__ import annotations
 
-from torch_scenarios.errors import Clause, diagnosis
+from torch_scenarios.errors import Clause
 from torch_scenarios.reference.matching import Work
 from torch_scenarios.reference.symptoms import PARTS, Symptom
 from torch_scenarios.reference.waits import (
     AtRest,
-)
-
-EXPLANATIONS = (
-    diagnosis(
-        "missing_wait",
-        "An asynchronous operation that is never waited for.",
-        "Nothing says when it is complete, nor whether it failed; no backend complains. A handle "
-        "lives as a variable of a script: a step without `as` drops it at once, a name given anew "
-        "drops the one before, and the end of the program every one. On Gloo a message whose "
-        "handle is dropped before its peer comes is withdrawn, and the peer waits for ever. To "
-        "drop the work of a collective changes nothing.",
-        "`wait` for every handle before its tensors are used, at the latest at the end.",
-        """\
-world_size: 2
-tensors:
-  x: [1, 2]
-steps:
-  - all_reduce: {tensor: x, async_op: true}
-    as: work
-expect:
-  diagnosis: missing_wait
-""",
-        """\
-world_size: 2
-tensors:
-  x: [1, 2]
-steps:
-  - all_reduce: {tensor: x, async_op: true}
-    as: work
-  - wait: work
-    expect:
-      x: [2, 4]
-""",
-    ),
 )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from torch_scenarios.errors import Clause, Mark, diagnosis
+from torch_scenarios.errors import Clause, Mark
 from torch_scenarios.model.process import Call
 from torch_scenarios.operations.base import Group, Message
 from torch_scenarios.reference.matching import Posted
@@ -20,96 +20,6 @@ from torch_scenarios.reference.waits import (
     messages_of,
     on,
 )
-
-EXPLANATIONS = (
-    diagnosis(
-        "tag_mismatch",
-        "A message and the receive that waits for it have different tags.",
-        "A receive takes only a message with its own tag: the two would meet, but for the tag. "
-        "NCCL knows no tags: `scenario check --backend nccl` tells what becomes of it there.",
-        "use the same `tag` at both ends, or leave it out at both.",
-        """\
-world_size: 2
-tensors:
-  x: [1, 2]
-steps:
-  - ranks: 0
-    send: {tensor: x, dst: 1, tag: 7}
-  - ranks: 1
-    recv: {tensor: x, src: 0, tag: 8}
-expect:
-  outcome: deadlock
-  diagnosis: tag_mismatch
-""",
-        """\
-world_size: 2
-tensors:
-  x: [1, 2]
-steps:
-  - ranks: 0
-    send: {tensor: x, dst: 1, tag: 7}
-  - ranks: 1
-    recv: {tensor: x, src: 0, tag: 7}
-""",
-    ),
-    diagnosis(
-        "unmatched_send",
-        "A message that no one ever takes.",
-        "`send` may wait for its receiver; an `isend` that no rank receives is reported by no "
-        "backend at all.",
-        "let the destination receive once for each message, or do not send it.",
-        """\
-world_size: 2
-tensors:
-  x: [1, 2]
-steps:
-  - ranks: 0
-    send: {tensor: x, dst: 1}
-expect:
-  outcome: deadlock
-  diagnosis: unmatched_send
-""",
-        """\
-world_size: 2
-tensors:
-  x: [1, 2]
-steps:
-  - ranks: 0
-    send: {tensor: x, dst: 1}
-  - ranks: 1
-    recv: {tensor: x, src: 0}
-""",
-    ),
-    diagnosis(
-        "unmatched_recv",
-        "A receive for which no message ever comes.",
-        "The receiver waits until its timeout; the rank that should send may have ended long ago.",
-        "let the source send once for each receive, or do not receive.",
-        """\
-world_size: 2
-tensors:
-  x: [1, 2]
-steps:
-  - ranks: 1
-    recv: {tensor: x, src: 0}
-expect:
-  outcome: deadlock
-  blocked: {1: recv from 0}
-  diagnosis: unmatched_recv
-""",
-        """\
-world_size: 2
-tensors:
-  x: [1, 2]
-steps:
-  - ranks: 0
-    send: {tensor: x, dst: 1}
-  - ranks: 1
-    recv: {tensor: x, src: 0}
-""",
-    ),
-)
-
 
 #: members of a group whose futures are looked at for a receive from anyone
 MOST_PEERS = 64

@@ -274,7 +274,7 @@ class Remainder:
             call = process.call(instance.step, instance.iteration)
         except ScenarioError:
             call = None
-        if call is None or not (row is None or all(_find_alike(state, call, of, row))):
+        if call is None or not all(_find_alike(state, call, of, row)):
             leave("a call that would be another by now")
         return call
 
@@ -386,28 +386,29 @@ def _is_done(post: PostColumn, row: int) -> bool:
     return bool(post.work.left[row] == 0)
 
 
-def _find_alike(state: RankState, call: Call, work: WorkColumn, row: int) -> Iterator[bool]:
-    """Yield whether parts of a call are those of a work: its messages, and its tensors."""
+def _find_alike(
+    state: RankState, call: Call, of: WorkColumn | Stand, row: int | None
+) -> Iterator[bool]:
+    """Yield whether parts of a call are those of a work that runs: its messages, its tensors."""
     operation, entry = call.operation, call.entry
     assert operation is not None
-    yield operation.refuse(entry) is None
-    if not isinstance(operation, PointToPoint):
-        for post in work.posts:
-            given = post.arguments if isinstance(post, Entering) else {}
-            for name, view in given.items():
+    posts = [] if row is None or isinstance(of, Stand) else of.posts
+    messages = operation.messages(entry) if isinstance(operation, PointToPoint) and posts else ()
+    if posts:
+        yield operation.refuse(entry) is None
+        yield not isinstance(posts[0], Messages) or len(messages) == len(posts)
+    for at, post in enumerate(posts):
+        if isinstance(post, Entering):
+            for name, view in post.arguments.items():
                 yield _is_part(state, view, row, entry.arguments.get(name))
-        return
-    messages = operation.messages(entry)
-    yield len(messages) == len(work.posts)
-    for post, message in zip(work.posts, messages, strict=False):
-        assert isinstance(post, Messages)
-        yield (message.sends, message.peer) == (post.sends, int(post.peers[row]))
-        yield _is_part(
-            state, post.payload, row, message.payload if message.sends else message.buffer
-        )
+        elif isinstance(post, Messages):
+            message = messages[at]
+            yield (message.sends, message.peer) == (post.sends, int(post.peers[row]))
+            given = message.payload if message.sends else message.buffer
+            yield _is_part(state, post.payload, row, given)
 
 
-def _is_part(state: RankState, view: Any, row: int, array: Any) -> bool:
+def _is_part(state: RankState, view: Any, row: Any, array: Any) -> bool:
     """Whether an array is the part of a tensor that a view is on a rank's row; so is all of it."""
     if not isinstance(view, View) or view.offsets is None:
         return True
