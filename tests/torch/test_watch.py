@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -291,11 +292,17 @@ def test_an_interrupt_leaves_nothing(moment: str, watching: Callable[..., Watchi
 
 def test_a_launch_that_is_lost_is_replaced(watching: Callable[..., Watching]) -> None:
     watch = watching(one=SUM)
+
+    def is_gone(pid: int) -> bool:
+        return pid not in watch.processes()
+
     watch.says("1 passed", READY)
     for victims in (slice(1, 2), slice(2, 3)):  # the host with all its workers, then a worker
-        os.kill(watch.processes()[victims][0], signal.SIGKILL)
+        (victim,) = watch.processes()[victims]
+        os.kill(victim, signal.SIGKILL)
         watch.save("one.yaml", WRONG)
         watch.says("FAILED       one.yaml::one")
+        assert until(partial(is_gone, victim), LONG_S)
         watch.save("one.yaml", SUM)
         watch.says("PASSED       one.yaml::one")
 
