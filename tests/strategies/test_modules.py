@@ -105,6 +105,16 @@ def test_three_steps_are_those_of_torch(loss: str, reduction: str, optimizer: An
     assert kept == sum(optimizer.state_bytes(value.size, 8) for value in params.values())
 
 
+@pytest.mark.parametrize("optimizer", [SGD(lr=0.1), Adam(lr=0.1)], ids=lambda each: each.name)
+def test_tensors_and_dtensors_of_one_optimizer_step_one_by_one(optimizer: Any) -> None:
+    """A parameter with placements is a DTensor; the words of torch that refuse both need a GPU."""
+    torch: Any = pytest.importorskip("torch")
+    params = [torch.nn.Parameter(torch.ones(2)) for _ in range(2)]
+    assert optimizer.build(torch, params).defaults["foreach"] is None
+    params[0].placements = ()
+    assert optimizer.build(torch, params).defaults["foreach"] is False
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_attention_by_heads_is_that_of_torch(bias: bool) -> None:  # noqa: FBT001
     import torch

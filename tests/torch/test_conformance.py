@@ -15,6 +15,7 @@ from torch_scenarios.conformance.table import Cell, Seen
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.language import load
 from torch_scenarios.model.groups import plan
+from torch_scenarios.model.versions import VersionRange
 from torch_scenarios.reference import simulate
 from torch_scenarios.vocabulary import DTYPES
 
@@ -234,3 +235,55 @@ def test_a_run_keeps_the_columns_of_others(tmp_path: Path) -> None:
     assert here.cases == {"sum.yaml::sum": CaseSeen(verdict="PASSED", outcome="completes")}
     assert here.cells[SUM].outcome == "same"
     assert here.cells[MEAN].outcome == "refuses"
+
+
+def of_version(torch: str, **verdicts: str) -> Conformance:
+    cases = {f"{name}.yaml::{name}": CaseSeen(verdict=each) for name, each in verdicts.items()}
+    return Conformance(name=f"gloo, torch {torch}", backend="gloo", torch=torch, cases=cases)
+
+
+#: what three cases come to in versions of torch, which are not in order
+VERSIONS = (
+    of_version("2.10.0", late="PASSED", gone="PASSED", middle="FAILED", never="FAILED"),
+    of_version("2.6.0+cpu", late="FAILED", gone="PASSED", middle="PASSED", never="UNSUPPORTED"),
+    of_version("2.14.1", late="PASSED", gone="FAILED", middle="PASSED", never="FAILED"),
+)
+
+
+def test_a_range_leaves_out_the_versions_that_fail() -> None:
+    found = document.propose({each.name: each for each in VERSIONS}, "gloo")
+    assert {each.case.partition(".")[0]: each.torch for each in found} == {
+        "gone": "<2.14",
+        "late": ">=2.10",
+        "middle": "",
+        "never": "",
+    }
+    for each in found:
+        if each.torch:
+            stated = VersionRange.read(each.torch)
+            assert all(map(stated.holds, each.passes))
+            assert not any(map(stated.holds, each.fails))
+    assert document.propose({each.name: each for each in VERSIONS}, "nccl") == []
+
+
+def test_a_range_between_two_patches_is_as_long_as_it_must_be() -> None:
+    columns = of_version("2.14.0", x="FAILED"), of_version("2.14.1", x="PASSED")
+    (found,) = document.propose({each.name: each for each in columns}, "gloo")
+    assert found.torch == ">=2.14.1"
+
+
+def test_ranges_are_proposed_on_the_command_line(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(document.text(VERSIONS), encoding="utf-8")
+    done = CliRunner().invoke(cli, ["conformance", "ranges", str(path)])
+    assert done.exit_code == 1
+    line = "late.yaml::late: write `torch: '>=2.10'`: the case fails in 2.6.0 and passes in 2.10.0"
+    assert line in done.output
+    assert "4 ranges proposed, from 3 versions of torch" in done.output
+    other = CliRunner().invoke(cli, ["conformance", "ranges", str(path), "--backend", "mpi"])
+    assert other.exit_code == 2
+    assert "has no column of mpi; it has columns of gloo" in other.output
+
+
+def test_the_corpus_needs_no_other_ranges_on_gloo() -> None:
+    assert document.propose(document.read(str(DOCS / "conformance.json")), "gloo") == []

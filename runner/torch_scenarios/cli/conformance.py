@@ -248,3 +248,39 @@ def compare(old: str, new: str, folder: str | None) -> None:
         click.echo(f"{gone} are in {before.name} only, {came} in {after.name} only", err=True)
     click.echo(f"{len(found)} differences", err=True)
     sys.exit(CHANGED if found else 0)
+
+
+@conformance.command("ranges")
+@click.argument("path", metavar="FILE", default="conformance.json")
+@click.option(
+    "--backend",
+    default="gloo",
+    show_default=True,
+    metavar="NAME",
+    help="The backend whose columns are compared.",
+)
+def ranges(path: str, backend: str) -> None:
+    """Propose the `torch:` key of each case that fails in some version of torch.
+
+    FILE is one of `scenario conformance`, with a column for each version. A range leaves out the
+    versions in which the case fails, and none in which it passes; what is UNSUPPORTED says nothing.
+    Exit code 0 where nothing is proposed, 1 where something is, 2 where the file cannot be read.
+    """
+    from torch_scenarios.conformance import document
+
+    try:
+        columns = document.read(path)
+        found = document.propose(columns, backend)
+    except ScenarioError as error:
+        refuse(error)
+    versions = sum(column.backend == backend for column in columns.values())
+    if not versions:
+        backends = ", ".join(sorted({column.backend for column in columns.values()})) or "none"
+        message = f"{path} has no column of {backend}; it has columns of {backends}"
+        raise click.UsageError(message)
+    for each in found:
+        click.echo(clean(str(each)))
+        if each.words:
+            click.echo(clean(f"  {each.words}"))
+    click.echo(f"{len(found)} ranges proposed, from {versions} versions of torch", err=True)
+    sys.exit(CHANGED if found else 0)

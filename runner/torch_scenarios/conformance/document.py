@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jsonschema
@@ -22,6 +22,7 @@ from torch_scenarios.conformance.table import Cell, Seen, write_scenario
 from torch_scenarios.display import short
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.files import schema_file
+from torch_scenarios.model.versions import release_of
 from torch_scenarios.source.documents import decode_json, read_document
 from torch_scenarios.vocabulary import DTYPES
 
@@ -29,6 +30,10 @@ FORMAT, VERSION = "scenario-conformance", 1
 SCHEMA = "conformance.schema.json"
 #: what is written between a file and the name of one of its columns
 COLUMN = "#"
+
+
+#: what a case came to where it says something of the version: UNSUPPORTED says nothing
+SAYS = frozenset({"PASSED", "FAILED"})
 
 
 class CaseSeen(Struct, frozen=True, kw_only=True):
@@ -75,6 +80,28 @@ class ColumnDifference(Struct, frozen=True, kw_only=True):
     words: str = ""
     scenario: str = ""
     file: str = ""
+
+
+class RangeProposal(Struct, frozen=True, kw_only=True):
+    """What the versions of torch in which a case passes and fails make of its `torch:` key.
+
+    `torch` is the range to write, such as `>=2.7, <2.15`; empty where no range leaves out all that
+    fail, because the case fails everywhere or passes again. `passes` and `fails` are versions in
+    their order, `words` what the first that fails says.
+    """
+
+    case: str
+    torch: str
+    passes: tuple[str, ...]
+    fails: tuple[str, ...]
+    words: str = ""
+
+    def __str__(self) -> str:
+        """Return it as one line: what to write, and why."""
+        advice = f"write `torch: '{self.torch}'`" if self.torch else "no range helps"
+        fails = f"the case fails in {', '.join(self.fails)}"
+        passes = f"and passes in {', '.join(self.passes)}" if self.passes else "and passes in none"
+        return f"{self.case}: {advice}: {fails} {passes}"
 
 
 def name_of(backend: str, torch: str) -> str:
@@ -252,6 +279,65 @@ def count_left_out(old: Conformance, new: Conformance) -> tuple[int, int]:
     before = old.cases.keys() | set(map(str, old.cells))
     after = new.cases.keys() | set(map(str, new.cells))
     return len(before - after), len(after - before)
+
+
+def propose(columns: Mapping[str, Conformance], backend: str) -> list[RangeProposal]:
+    """Return a proposal for each case that fails in a column of a backend, in the order of names.
+
+    A bound is written as far as it must be: `>=2.7` where 2.6.0 fails and 2.7.1 passes.
+    """
+    chosen = sorted(
+        (column for column in columns.values() if column.backend == backend),
+        key=lambda column: release_of(column.torch),
+    )
+    cases = sorted({case for column in chosen for case in column.cases})
+    return list(_compare(cases, chosen))
+
+
+def _compare(cases: Iterable[str], chosen: Sequence[Conformance]) -> Iterator[RangeProposal]:
+    for case in cases:
+        seen = [
+            (column.torch.partition("+")[0], column.cases[case])
+            for column in chosen
+            if case in column.cases and column.cases[case].verdict in SAYS
+        ]
+        if any(each.verdict == "FAILED" for _, each in seen):
+            yield _make_proposal(case, seen)
+
+
+def _make_proposal(case: str, seen: Sequence[tuple[str, CaseSeen]]) -> RangeProposal:
+    passes = tuple(version for version, each in seen if each.verdict == "PASSED")
+    fails = tuple(version for version, each in seen if each.verdict == "FAILED")
+    return RangeProposal(
+        case=case,
+        torch=_find_range(passes, fails),
+        passes=passes,
+        fails=fails,
+        words=next(each.words for _, each in seen if each.verdict == "FAILED"),
+    )
+
+
+def _find_range(passes: tuple[str, ...], fails: tuple[str, ...]) -> str:
+    """Return the bounds that hold for every version that passes and for none that fails."""
+    if not passes:
+        return ""
+    first, last = release_of(passes[0]), release_of(passes[-1])
+    below = [release_of(each) for each in fails if release_of(each) < first]
+    above = [release_of(each) for each in fails if release_of(each) > last]
+    if len(below) + len(above) < len(fails):
+        return ""  # it fails between two that pass
+    bounds = []
+    if below:
+        bounds.append(f">={_shorten(first, below[-1])}")
+    if above:
+        bounds.append(f"<{_shorten(above[0], last)}")
+    return ", ".join(bounds)
+
+
+def _shorten(version: tuple[int, ...], other: tuple[int, ...]) -> str:
+    """Return a version as far as it must be written to tell it from another: 2.7 from 2.6.0."""
+    depth = next(n for n in (2, 3) if version[:n] != other[:n] or n == len(version))
+    return ".".join(map(str, version[:depth]))
 
 
 # The page: which call works where.

@@ -65,8 +65,15 @@ class Optimizer(Declared, frozen=True):
         """Return the bytes that it keeps of a parameter, once it has stepped."""
 
     def build(self, torch: Any, params: Any) -> Any:
-        """Return torch's own."""
-        return getattr(torch.optim, self.name)(params, **self.arguments())
+        """Return torch's own, over parameters that may be tensors, DTensors or both.
+
+        On a GPU torch steps all of them by one call of `_foreach_`, which refuses both in one list
+        (torch 2.14.1: "got mixed torch.Tensor and DTensor"); they step one by one then.
+        """
+        stepped = list(params)
+        kinds = {hasattr(each, "placements") for each in stepped}
+        one_by_one = {"foreach": False} if len(kinds) > 1 else {}
+        return getattr(torch.optim, self.name)(stepped, **self.arguments(), **one_by_one)
 
     def arguments(self) -> dict[str, Any]:
         """Return torch's arguments: `betas` are floats, also where a file says 0."""
