@@ -54,7 +54,15 @@ def weighed(row: dict[str, Any]) -> dict[str, Any]:
             [
                 *(*command, "record", "--fake", "-n", str(row["gpus"]), "--ranks", "0"),
                 *("--times-on", row["machine"], "-o", f"{folder}/record", "--yaml", str(path)),
-                *("--", str(SCRIPT), *args, "--recompute", row["recompute"]),
+                *(
+                    "--",
+                    str(SCRIPT),
+                    *args,
+                    "--recompute",
+                    row["recompute"],
+                    "--norm",
+                    row.get("norm", "fused"),
+                ),
             ],
             check=False,  # 3: the other ranks are not recorded
             capture_output=True,

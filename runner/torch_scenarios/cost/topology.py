@@ -71,15 +71,16 @@ class Gpu(Struct, frozen=True, kw_only=True):
     """What kernels take on a GPU of a machine.
 
     `tflops` are the peaks of products by dtype (`tf32` of float32 where it is allowed, `float8`),
-    `bandwidth` is that of its memory in bytes a microsecond. `matmul`, `attention` and `memory` are
-    the parts of these that kernels reach, `least` is what a kernel takes at least in microseconds.
-    `source` says where all of it is from.
+    `bandwidth` is that of its memory in bytes a microsecond. `matmul`, `attention` (backwards
+    `attention_backward`) and `memory` are the parts of these that kernels reach, `least` is what a
+    kernel takes at least in microseconds. `source` says where all of it is from.
     """
 
     tflops: Mapping[str, float]
     bandwidth: float
     matmul: float
     attention: float
+    attention_backward: float
     memory: float
     least: float
     source: str
@@ -557,10 +558,11 @@ class _Reader:
     def gpu(self, node: Any) -> Gpu | None:
         if node is None:
             return None
-        reached = ("matmul", "attention", "memory")
+        reached = ("matmul", "attention", "attention_backward", "memory")
         keys = self.keys(node, ("tflops", "bandwidth", "reached", "least", "source"), "`gpu`")
         peaks = self.keys(keys.get("tflops"), PEAKS, "`tflops`")
         parts = self.keys(keys.get("reached"), reached, "`reached`")
+        parts = {"attention_backward": parts.get("attention"), **parts}
         found = {name: self.factor(parts.get(name), name) for name in reached}
         tflops = {name: self.factor(each, name) for name, each in peaks.items()}
         if not {"bfloat16", "float32"} <= set(tflops):

@@ -1,4 +1,4 @@
-"""A model shaped like Llama 3, sharded by FSDP2: `--layers`, `--batch`, `--sequence`, `--recompute`."""
+"""A model shaped like Llama 3, sharded by FSDP2: `--layers`, `--batch`, `--recompute`, `--norm`."""
 
 import argparse
 import functools
@@ -22,7 +22,24 @@ for name, value in (
 ):
     parser.add_argument(f"--{name}", type=int, default=value)
 parser.add_argument("--recompute", choices=("no", "every-second", "products", "all"), default="no")
+parser.add_argument("--norm", choices=("fused", "plain"), default="fused")
 asked = parser.parse_args()
+
+
+class PlainNorm(nn.Module):
+    """An RMSNorm written in operators, each a kernel of its own; the rows are float32 meanwhile."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x.float()
+        scale = torch.rsqrt(rows.pow(2).mean(-1, keepdim=True) + 1e-5)
+        return (rows * scale).type_as(x) * self.weight
+
+
+Norm = {"fused": nn.RMSNorm, "plain": PlainNorm}[asked.norm]
 
 
 class Block(nn.Module):
@@ -39,7 +56,7 @@ class Block(nn.Module):
         self.gate = linear(asked.hidden, asked.inner)
         self.up = linear(asked.hidden, asked.inner)
         self.down = linear(asked.inner, asked.hidden)
-        self.before, self.between = nn.RMSNorm(asked.hidden), nn.RMSNorm(asked.hidden)
+        self.before, self.between = Norm(asked.hidden), Norm(asked.hidden)
 
     def forward(self, x: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
         rows = self.before(x)
@@ -90,7 +107,7 @@ class Model(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(asked.vocabulary, asked.hidden)
         self.blocks = nn.ModuleList(Block() for _ in range(asked.layers))
-        self.norm = nn.RMSNorm(asked.hidden)
+        self.norm = Norm(asked.hidden)
         self.logits = nn.Linear(asked.hidden, asked.vocabulary, bias=False)
 
     def forward(self, ids: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:

@@ -32,15 +32,16 @@ class Roofline:
     """The GPU of a machine.
 
     `tflops` are the peaks by dtype (`tf32`: of float32 where the script allows it), `bandwidth` the
-    bytes a microsecond of its memory; `matmul`, `attention` and `memory` are the parts of these
-    that are reached; no kernel takes less than `least` microseconds.
+    bytes a microsecond of its memory; `matmul`, `attention`, `attention_backward` and `memory` are
+    the parts of these that are reached; no kernel takes less than `least` microseconds.
     """
 
     def __init__(self, gpu: Mapping[str, Any]) -> None:
         """Know the GPU by the numbers of a topology."""
         self._tflops: dict[str, float] = dict(gpu["tflops"])
         self._bandwidth = float(gpu["bandwidth"]) * float(gpu["memory"])
-        self._reached = {"matmul": float(gpu["matmul"]), "attention": float(gpu["attention"])}
+        kinds = ("matmul", "attention", "attention_backward")
+        self._reached = {kind: float(gpu[kind]) for kind in kinds}
         self._least = float(gpu["least"])
 
     def us(self, func: Any, args: Any, kwargs: Any, out: Any, tensors: Any, outs: Any) -> float:
@@ -79,7 +80,8 @@ class Roofline:
 def _flops(func: Any, name: str, args: Any, kwargs: Any, out: Any) -> tuple[float, str]:
     """Return the FLOPs of an operator, and which rate they go at; 0 of one that is no product."""
     if "attention" in name or name.startswith("_flash"):
-        return _attention_flops(func, name, args, kwargs), "attention"
+        kind = "attention_backward" if name.endswith("backward") else "attention"
+        return _attention_flops(func, name, args, kwargs), kind
     from torch.utils.flop_counter import flop_registry
 
     formula = flop_registry.get(func._overloadpacket)
