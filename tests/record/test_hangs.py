@@ -27,6 +27,8 @@ ALWAYS = {
     *(("bad_sample", "live"), ("nan_is_skipped", "fake"), ("group_of_another", "fake")),
     *(("ddp_other_width", "live"), ("unused_branch", "fake"), ("leaves_without_data", "fake")),
     *(("early_stopping", "fake"), ("mesh_of_own_shape", "fake"), ("rank_0_logs", "live")),
+    *(("exits_by_confidence", "fake"), ("layers_without_a_gradient", "fake")),
+    *(("halo_at_the_edge", "live"), ("cache_skips_the_barrier", "fake")),
 }
 #: right twins that every run records
 ALWAYS_RIGHT = {("bad_sample", "fake"), ("accumulation_by_loss", "live"), ("unused_branch", "live")}

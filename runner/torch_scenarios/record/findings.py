@@ -397,6 +397,11 @@ def _fix_ring(finding: Finding) -> str | None:
     """Return what mends a ring of a message and something else; None for any other ring."""
     waits = [(found, each) for each in finding.notes if (found := _WAITS.match(each.words))]
     messages = [found for _, each in waits if (found := _MESSAGE.search(each.rest)) is not None]
+    if len(waits) == len(messages) == 2 and all(found[2] == "receive" for found in messages):
+        return (
+            "let one of the two receive before it sends, or begin the sends by `isend` (or both "
+            "ways by `batch_isend_irecv`) and wait for them after the receives."
+        )
     if len(waits) != 2 or len(messages) != 1:
         return None
     peer, way = messages[0].groups()
@@ -429,13 +434,19 @@ def _endings(
                 rank in each.ranks and each.diagnosis in {*_DISAGREEMENTS, "call_mismatch"}
                 for each in told
             )
-            fix = _fix_rank(record) if ended[0] == "raise" else ""
-            fix = fix or _mended_training(records)
+            fix = _fix_rank(record, folder) if ended[0] == "raise" else ""
+            fix = fix or _mended_training(records) or (_KILLED if record.died == "SIGKILL" else "")
             alike.setdefault((*ended, fix, is_result), []).append(rank)
     causes: list[Finding] = []
     results: list[Finding] = []
-    for (verb, words, fix, is_result), ranks in alike.items():
+    known: dict[str, tuple[int, ...]] = {}
+    for (verb, whole, fix, is_result), ranks in alike.items():
         does = f"{verb}s" if len(ranks) == 1 else verb
+        words = whole
+        same = known.setdefault(whole[:MOST_ALIKE], tuple(ranks)) if fix else tuple(ranks)
+        if same != tuple(ranks) and len(whole) > MOST_ALIKE:
+            named = _NAMED.search(whole)
+            words = f"the same as {ranks_text(list(same))}" + (f" {named[0]}" if named else "")
         (results if is_result else causes).append(
             Finding(
                 witness="program",
@@ -461,7 +472,14 @@ def _tell_end(record: RankRecord, folder: str, *, torn: bool) -> tuple[str, str]
     return None
 
 
-def _fix_rank(record: RankRecord) -> str:
+#: what to look at where a rank is killed from outside
+_KILLED = (
+    "something outside of the program killed it, most often the kernel for want of memory: look "
+    "at `dmesg | grep -i 'killed process'`, and at the memory limit of the container or the job."
+)
+
+
+def _fix_rank(record: RankRecord, folder: str) -> str:
     """Return what to write for a `dst` or `src` that is outside of its group; or nothing.
 
     Where the rank has one group that lacks it and has as many members, its number inside of that
@@ -469,7 +487,7 @@ def _fix_rank(record: RankRecord) -> str:
     """
     refused = _NOT_A_MEMBER.search(record.error or "")
     if refused is None:
-        return _fix_model(record.error or "")
+        return _fix_model(record, folder)
     text = record.raised_at.frames[0][2] if record.raised_at.frames else ""
     named = _ARGUMENT.search(text)
     name = named[1] if named is not None and named[1] != "global_rank" else "dst"
@@ -513,26 +531,43 @@ def _mended_training(records: Mapping[int, RankRecord]) -> str:
     )
 
 
+#: characters by which two errors are one, where what mends them differs
+MOST_ALIKE = 160
 #: parameters that are named one by one
 MOST_NAMES = 6
 #: the names of parameters that the recorder adds to an error of DDP
 _NAMED = re.compile(r"\[of the model's parameters, (.+)\]")
 
 
-def _fix_model(error: str) -> str:
+def _fix_model(record: RankRecord, folder: str) -> str:
     """Return what mends a model that DDP refuses, with the names of its parameters; or nothing."""
+    error = record.error or ""
     named = _NAMED.search(error)
     names = ", ".join(re.findall(r"is ([\w.]+)", named[1])) if named is not None else ""
     if "to have finished reduction in the prior iteration" in error:
         which = f"the parameters {names}" if names else "some parameters"
         return (
             f"{which} had no part in the loss of this rank: let every rank use them in each "
-            "forward pass, or pass `find_unused_parameters=True` to DDP."
+            "forward pass, or pass `find_unused_parameters=True` to DDP"
+            f"{_wrapped_at(record, folder)}."
         )
     if "appears not to match" in error:
         which = f"`{names}`" if names else "the parameter"
         return f"give {which} the same shape on every rank: the model must not depend on the rank."
     return ""
+
+
+#: a line that wraps a model
+_WRAPS = re.compile(r"\b(?:DistributedDataParallel|DDP)\(")
+
+
+def _wrapped_at(record: RankRecord, folder: str) -> str:
+    """Return where a rank wraps its model, in brackets; or nothing."""
+    places = (each.place for each in record.calls)
+    found = next(
+        (each for each in places if each.frames and _WRAPS.search(each.frames[0][2])), None
+    )
+    return f" ({_line(found.short(folder))})" if found is not None else ""
 
 
 def position(record: RankRecord, folder: str = "") -> str:
@@ -552,7 +587,7 @@ def tell_position(record: RankRecord, folder: str = "") -> str:
     last = record.items[-1]
     where = last.place.short(folder)
     if isinstance(last, RecordedCall):
-        what = last.operation
+        what = last.operation + (f" of {last.carries}" if last.carries else "")
     elif isinstance(last, RecordedWait):
         call = next((each for each in record.calls if each.number in last.numbers), None)
         what = f"wait for {call.operation}" if call else "wait"

@@ -12,6 +12,7 @@ Version 2, in microseconds since the file was opened::
                                                        what calls have in common
     ["c", number, kind, us]                            a call begins
     ["c", number, kind, us, batch]                     a message of a `batch_isend_irecv` begins
+    ["n", number, name]                                what it carries: a unit, a parameter
     ["r", number, us]                                  it has returned
     ["e", number, us, words]                           it, or its wait, has raised
     ["w", number, us]  ["x", number, us]               its work is waited for; the wait is over
@@ -229,6 +230,10 @@ class RecordedCall(Struct, kw_only=True):
     failed: str | None = None
     #: the error that is handled while it is made, and where that was raised
     handled: tuple[str, ScriptPlace] | None = None
+    #: what it carries, by the model's names: `the unit layers.3`, `the gradient of head.weight`
+    carries: str = ""
+    #: the timeout that it passes, in seconds; None where its group's counts
+    timeout_s: float | None = None
     #: the number on its rank of the `batch_isend_irecv` that it is in, where the script calls that
     batch: int | None = None
 
@@ -659,7 +664,7 @@ class ImpossibleError(ValueError):
 
 
 #: lines between which what is around them is next to each other
-_ASIDE = frozenset({"s", "g", "k", "d", "p", "v", "t", "y", "q", "o", "m", "u", "h", "z"})
+_ASIDE = frozenset({"s", "g", "k", "n", "d", "p", "v", "t", "y", "q", "o", "m", "u", "h", "z"})
 
 
 class _Reader:
@@ -817,11 +822,15 @@ class _Reader:
             "waited": bool(awaited),
             "thread": int(thread),
             "handled": self._read_handled(more),
+            "timeout_s": _number(more["timeout_ms"]) / 1000 if "timeout_ms" in more else None,
         }
 
     def _read_handled(self, more: dict[str, Any]) -> tuple[str, ScriptPlace] | None:
         words, frames = more.get("handled", (None, ()))
         return None if words is None else (_show(words), ScriptPlace(frames=script_frames(frames)))
+
+    def _take_n(self, number: int, name: str) -> None:
+        self._calls[number].carries = _show(name)
 
     def _take_r(self, number: int, us: int) -> None:
         call = self._calls[number]

@@ -40,6 +40,7 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter, call
 from typing import Any
 
+from torch_scenarios.record import tensor_names
 from torch_scenarios.record.evidence import decision
 from torch_scenarios.record.evidence.claim import claim_of, watch_claims
 from torch_scenarios.record.mapped_file import MappedFile, is_written
@@ -107,13 +108,17 @@ class CallSite:
     `maker` is `py` for a call whose work returns to Python, `to` for one that torch's own Python
     makes, `bw` for one of a backward pass, `fn` for a functional one, `cc` for one that C++ makes
     and waits for. `function` is empty where no function of `torch.distributed` makes the call.
-    `is_own` says whether a file of the user's own is among the frames.
+    `is_own` says whether a file of the user's own is among the frames, `is_of_model` whether its
+    line speaks of parameters or gradients.
     """
 
-    __slots__ = ("function", "is_own", "maker", "number")
+    __slots__ = ("function", "is_of_model", "is_own", "maker", "number")
 
-    def __init__(self, number: int, maker: str, function: str, *, is_own: bool) -> None:
+    def __init__(
+        self, number: int, maker: str, function: str, *, is_own: bool, is_of_model: bool = False
+    ) -> None:
         """Keep what is known of the place."""
+        self.is_of_model = is_of_model
         self.number = number
         self.maker = maker
         self.function = function
@@ -206,7 +211,14 @@ class Sites:
         if number is None:
             number = self._write(key, api, found, via)
         maker = _maker(inner, self._foreign)
-        return CallSite(number, maker, _function(_behind_method(inner)), is_own=bool(found))
+        line = linecache.getline(*found[0]) if found and maker == "py" else ""
+        return CallSite(
+            number,
+            maker,
+            _function(_behind_method(inner)),
+            is_own=bool(found),
+            is_of_model=tensor_names.OF_MODEL.search(line) is not None,
+        )
 
     def _write(self, key: Any, api: str, found: list[tuple[str, int]], via: str) -> int:
         with self._lock:
@@ -399,6 +411,7 @@ class Recorder:
         self._works: dict[int, _TrackedWork] = {}
         self._storages: dict[int, int] = {}
         self._held = _Held()
+        self._names = tensor_names.TensorNames()
         self._on_drop = self._note_drop
         self._backward: set[int] = set()
         self._ended = False
@@ -423,7 +436,7 @@ class Recorder:
         #: what the `init_process_group` that is made now says of this rank
         self.claim: dict[str, Any] | None = None
         self._libraries: list[Any] = []
-        leave_untraced(sys.modules[__name__])
+        leave_untraced(sys.modules[__name__], tensor_names)
         self._install()
         #: what sees the values of this process, where they are asked for
         self.witness: Any = None
@@ -484,6 +497,7 @@ class Recorder:
         kinds, handled = self._kinds, sys.exc_info
         is_message = name in _MESSAGES
         decided, write_decisions = self.decisions.pending, self._write_decisions
+        current, write_name = tensor_names.CURRENT, self._write_name
 
         def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
             if decided:
@@ -511,6 +525,7 @@ class Recorder:
                 kind = kinds.write(words, words)
             batch = f",{_BATCH.number}" if is_message and _BATCH.number >= 0 else ""
             append(f'["c",{number},{kind},{(clock() - began) // 1000}{batch}]\n'.encode())
+            (current.unit or site.is_of_model) and write_name(number, args[0])
             try:
                 answer = self.answer
                 if answer is None:
@@ -593,6 +608,7 @@ class Recorder:
         groups, clock, began = self._straight, time.perf_counter_ns, self.sink.began
         frame_of, known, handled = sys._getframe, self._kinds.known, sys.exc_info
         decided, write_decisions = self.decisions.pending, self._write_decisions
+        write_name = self._write_name
 
         def straight(group: Any, *args: Any, **named: Any) -> Any:
             gid = groups.get(group.group_name)
@@ -622,6 +638,7 @@ class Recorder:
             batch = f",{_BATCH.number}" if options is None and _BATCH.number >= 0 else ""
             us = (clock() - began) // 1000
             append(f'["c",{number},{found >> 1},{us}{batch}]\n'.encode())
+            site.is_of_model and write_name(number, tensor)
             try:
                 _, work, _ = map(call, (leave, partial(method, group, *args), enter))
             except BaseException as error:
@@ -638,6 +655,12 @@ class Recorder:
 
     def _write_decisions(self) -> None:
         self.decisions.write(self._put)
+
+    def _write_name(self, number: int, tensors: Any) -> None:
+        """Write down which part of a model a call carries, where that has a name."""
+        name = tensor_names.CURRENT.unit or self._names.find(tensors)
+        if name:
+            self._put(json.dumps(["n", number, name]))
 
     def _straight_kind(self, key: tuple[Any, ...], tensor: Any) -> int:
         """Return twice the number of a kind, one more where it is waited for at once.
@@ -807,6 +830,7 @@ class Recorder:
                 raise
             finally:
                 sites.backward = before
+                self._names.is_stale = True
             self.settle()
             if self._backward:
                 self._backward.clear()
@@ -831,6 +855,7 @@ class Recorder:
         except (RuntimeError, ValueError):
             backend = ""
         self._put(json.dumps(["g", number, name, ranks, described, backend]))
+        self._names.watch_units()
         self._groups[name] = number
         if backend == "gloo" and type(group) is self.dist.ProcessGroup:
             self._straight[name] = number
@@ -1207,6 +1232,7 @@ _DESCRIBED: dict[str, Callable[[Any], tuple[str, str, str]]] = {
     "send": lambda a: (_tensors(a[0]), "[]", f'{{"peer":{a[2]},"tag":{a[3]}}}'),
     "recv_": lambda a: ("[]", _tensors(a[0]), f'{{"peer":{a[2]},"tag":{a[3]}}}'),
     "recv_any_source_": lambda a: ("[]", _tensors(a[0]), f'{{"tag":{a[2]}}}'),
+    "monitored_barrier_": lambda a: ("[]", "[]", f'{{"timeout_ms":{a[3]}}}'),
 }
 
 

@@ -89,6 +89,18 @@ class Parted:
             if alike or len({(each.yes, each.no) for each in own.values()}) > 1
         }
 
+    def count_elsewhere(self, decision: Decision, own: Mapping[int, Tally]) -> dict[int, Tally]:
+        """Return what ranks of other groups decided at a place where each rank decided once."""
+        if any(each.yes + each.no != 1 for each in own.values()):
+            return {}
+        return {
+            rank: Tally(yes=way.yes, no=way.no)
+            for rank, record in self.records.items()
+            if rank not in own
+            for way in record.ways
+            if way.decision == decision
+        }
+
     def place(self, decision: Decision) -> str:
         """Return the place of a decision as it is shown."""
         return short(((decision.file, decision.line, ""),), self.folder)
@@ -120,6 +132,7 @@ def list_values(decision: Decision, tallies: Mapping[int, Tally]) -> str:
 def count_turns(parted: Parted, decision: Decision, own: Mapping[int, Tally]) -> str:
     """Return on which ranks a condition is true, or how often where it is so on several."""
     where = f"`{decision.text}` ({parted.place(decision)})"
+    own = {**own, **parted.count_elsewhere(decision, own)}
     ranks = [rank for rank, each in sorted(own.items()) if each.yes]
     if ranks and all(not each.yes or not each.no for each in own.values()):
         return f"{where} is true on {ranks_text(ranks)} alone"

@@ -18,7 +18,9 @@ from torch_scenarios.record.format import (
 from torch_scenarios.verdict import Finding
 
 #: those of ranks that pass what differs in one operation
-DISAGREEING = frozenset({"dtype_mismatch", "shape_mismatch", "split_mismatch"})
+DISAGREEING = frozenset(
+    {"dtype_mismatch", "shape_mismatch", "split_mismatch", "root_mismatch", "op_mismatch"}
+)
 
 
 #: those of ranks that wait for each other in different groups
@@ -46,6 +48,15 @@ class Parting(Struct, frozen=True, kw_only=True):
             found.setdefault((call.place.frames, call.place.via), []).append(rank)
         return sorted(((who, at) for (at, _), who in found.items()), key=lambda each: len(each[0]))
 
+    @property
+    def parts(self) -> dict[str, list[int]]:
+        """The ranks that carry each part of a model."""
+        found: dict[str, list[int]] = {}
+        for rank, call in sorted(self.calls.items()):
+            if isinstance(call, RecordedCall) and call.carries:
+                found.setdefault(call.carries, []).append(rank)
+        return found
+
 
 def parting_of(finding: Finding, records: Mapping[int, RankRecord]) -> Parting | None:
     """Return where the ranks of a finding part; None where they do not."""
@@ -66,12 +77,15 @@ def parting_of(finding: Finding, records: Mapping[int, RankRecord]) -> Parting |
 
 
 def find_difference(records: Mapping[int, RankRecord]) -> Parting | None:
-    """Return the first operation in which ranks of one line pass tensors that differ."""
+    """Return the first operation in which ranks of one line pass what differs."""
     for group, _, calls in calls_by_group(records):
         for at in range(min(map(len, calls.values()))):
             entered = {rank: own[at] for rank, own in sorted(calls.items())}
             passed = {
-                (call.operation, tuple((each.dtype, each.shape) for each in call.inputs))
+                (
+                    *(call.operation, call.op, call.root),
+                    tuple((each.dtype, each.shape) for each in call.inputs),
+                )
                 for call in entered.values()
             }
             if len(passed) > 1:
@@ -189,7 +203,13 @@ def calls_by_group(
 
 
 def _is_apart(entered: Mapping[int, RecordedCall], records: Mapping[int, RankRecord]) -> bool:
-    """Whether calls that meet are of different places that one rank comes to both of."""
+    """Whether calls that meet are of different places that one rank comes to both of.
+
+    So are calls of one place that carry different parts of a model.
+    """
+    parts = {call.carries for call in entered.values()}
+    if len(parts) > 1 and "" not in parts:
+        return any(len(parts & {c.carries for c in records[rank].calls}) > 1 for rank in entered)
     places = {(call.place.frames, call.place.via) for call in entered.values()}
     if len(places) < 2:
         return False

@@ -6,7 +6,7 @@ It is the script that was just recorded: it is read and never run.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
@@ -77,15 +77,42 @@ class Script:
 
     def assigned(self, name: str, line: int) -> str:
         """Return the last assignment of a name before a line of its function; or nothing."""
+        found = self.assignment(ast.Name(name), line)
+        return f"{self.text(found)}, :{found}" if found else ""
+
+    def assignment(self, target: ast.expr, line: int) -> int:
+        """Return the line that last sets a name or an attribute before a line; 0 for none.
+
+        A name is set in the same function, an attribute anywhere in the file.
+        """
+        text = ast.unparse(target)
+        where = self.scope(line) if isinstance(target, ast.Name) else self._tree
         found = [
-            node
-            for node in ast.walk(self.scope(line))
+            node.lineno
+            for node in ast.walk(where)
             if isinstance(node, ast.Assign)
-            and node.lineno < line
-            and any(isinstance(each, ast.Name) and each.id == name for each in node.targets)
+            and (node.lineno < line or where is self._tree)
+            and any(ast.unparse(each) == text for each in node.targets)
         ]
-        last = max(found, key=lambda each: each.lineno, default=None)
-        return "" if last is None else f"{self.text(last.lineno)}, :{last.lineno}"
+        return max(found, default=0)
+
+    def argument(
+        self, line: int, names: Collection[str], positions: Mapping[str, int]
+    ) -> ast.expr | None:
+        """Return what a call in a line passes by one of some names, or at its function's place."""
+        for node in ast.walk(self._tree):
+            if not isinstance(node, ast.Call) or not (
+                node.lineno <= line <= (node.end_lineno or node.lineno)
+            ):
+                continue
+            for keyword in node.keywords:
+                if keyword.arg in names:
+                    return keyword.value
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            at = positions.get(name, len(node.args))
+            if at < len(node.args):
+                return node.args[at]
+        return None
 
     def condition(self, line: int) -> ast.If | ast.IfExp | None:
         """Return the `if` whose condition is in a line."""

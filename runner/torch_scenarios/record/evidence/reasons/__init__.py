@@ -12,13 +12,14 @@ The source is parsed and never run; it is the script that was just recorded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Parted, Reason, short
 from torch_scenarios.record.evidence.divergence import Parting, parting_of
+from torch_scenarios.record.evidence.reasons.argument import find_argument
 from torch_scenarios.record.evidence.reasons.branch import explain_places, find_branch
 from torch_scenarios.record.evidence.reasons.caller import find_caller
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught
@@ -32,9 +33,10 @@ from torch_scenarios.record.evidence.reasons.earlier_condition import (
 from torch_scenarios.record.evidence.reasons.late_rank import find_late_rank
 from torch_scenarios.record.evidence.reasons.loop import find_longest, find_loop, find_turns
 from torch_scenarios.record.evidence.reasons.model_error import explain_error
-from torch_scenarios.record.evidence.reasons.other_group import find_other_group
+from torch_scenarios.record.evidence.reasons.other_group import find_other_group, tell_groups
+from torch_scenarios.record.evidence.reasons.part_of_model import find_part, list_parts
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
-from torch_scenarios.record.format import RankRecord, ScriptPlace
+from torch_scenarios.record.format import Blocking, RankRecord, RecordedCall
 from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -65,11 +67,35 @@ def add_reasons(
     if parting is None:
         return tuple(lines)
     clauses, fix = explain_parting(parting, records, folder)
+    if finding.diagnosis == "root_mismatch" and len(parting.sides) == 1:
+        reason = find_argument(parting, folder)
+        clauses, fix = ([*clauses, reason[0]], reason[1]) if reason else (clauses, fix)
+    if finding.diagnosis != "group_order":
+        clauses = [*clauses, *tell_groups(parting, records, folder)]
     if not clauses:
         return tuple(lines)
     kept = (finding.fix or "").startswith("rank ")
     lines[at] = with_reason(finding, clauses, "" if kept else fix)
-    return tuple(lines)
+    return tuple(_without_results(lines, at, parting))
+
+
+def _without_results(lines: Sequence[Finding], at: int, parting: Parting) -> Iterator[Finding]:
+    """Yield the findings; of ranks that part in a group what follows there is a note of the first.
+
+    Their calls are of other turns from there on, and may agree in nothing.
+    """
+    apart = len(parting.sides) > 1 or len(parting.parts) > 1
+    ranks = {*parting.calls, *parting.missing} if apart and parting.group else set()
+    results = [
+        each for each in lines[at + 1 :] if each.diagnosis in PARTED and ranks >= {*each.ranks}
+    ]
+    for place, each in enumerate(lines):
+        if place == at and results:
+            names = ", ".join(dict.fromkeys(str(result.diagnosis) for result in results))
+            words = f"what they call after it meets at random: {names}"
+            yield replace(each, notes=(*each.notes, Clause(words)))
+        elif place <= at or each not in results:
+            yield each
 
 
 def with_reason(finding: Finding, clauses: Sequence[Clause], fix: str) -> Finding:
@@ -86,33 +112,38 @@ def explain_parting(
     parting: Parting, records: Mapping[int, RankRecord], folder: str
 ) -> tuple[list[Clause], str]:
     """Return where ranks part and why, and what mends it; nothing where nothing is known."""
-    sides = parting.sides
+    sides, parted = parting.sides, Parted(parting, records, folder)
     clauses: list[Clause] = []
+    what = f"operation {parting.at + 1}" if parting.group else f"their call {parting.at + 1}"
     if len(sides) > 1:
         where = "; ".join(
             f"{ranks_text(ranks)} {'comes' if len(ranks) == 1 else 'come'} from "
-            f"{short(frames, folder)}" + _through(parting.calls[ranks[0]].place)
+            f"{short(frames, folder)}" + _through(parting.calls[ranks[0]])
             for ranks, frames in sides
         )
-        what = f"operation {parting.at + 1}" if parting.group else f"their call {parting.at + 1}"
         clauses.append(Clause(f"the ranks part at {what}: {where}"))
+    elif len(parting.parts) > 1:
+        where = f"in {short(sides[0][1], folder)}: {list_parts(parted)}"
+        clauses.append(Clause(f"the ranks part at {what}, {where}"))
     elif not parting.group and (reason := find_other_group(parting, records, folder)) is not None:
-        return [reason[0]], reason[1]
-    parted = Parted(parting, records, folder)
+        before = find_last_decided(parted, by_all=True)
+        return [reason[0], *(before[:1] if before else ())], reason[1]
     reasons: list[Reason | None] = []
     if parted.has_ways:
         now, always = parted.tallies(whole=False), parted.tallies(whole=True)
         loop = find_loop(parted, always)
         reasons += [
             find_caught(parted, whole=False),
-            find_condition(parted, now),
+            find_part(parted),
+            find_condition(parted, now, by_all=True),
             find_way_out(parted, now, None),
+            find_condition(parted, now),
             find_caught(parted, whole=True),
             find_way_out(parted, always, loop),
             find_turns(parting, records, folder) if loop is not None or not always else None,
             find_condition(parted, always),
             find_other_way(parted, always),
-            find_last_decided(parted, now),
+            find_last_decided(parted),
             find_longest(parted, always),
             find_caller(parted),
         ]
@@ -134,5 +165,7 @@ def explain_parting(
     return [*clauses, reason[0]], reason[1] if is_end and reason[1] else (left or reason)[1]
 
 
-def _through(place: ScriptPlace) -> str:
-    return f" in {place.via}" if place.via else ""
+def _through(call: RecordedCall | Blocking) -> str:
+    """Return the line of a framework that makes a call, and the part of a model that it carries."""
+    part = call.carries if isinstance(call, RecordedCall) else ""
+    return (f" in {call.place.via}" if call.place.via else "") + (f" for {part}" if part else "")

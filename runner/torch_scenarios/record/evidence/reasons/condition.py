@@ -15,9 +15,12 @@ from torch_scenarios.verdict.finding import ranks_text
 
 
 def find_condition(
-    parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]
+    parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]], *, by_all: bool = False
 ) -> Reason | None:
-    """Return the outermost `if` around the calls of some ranks that others decide otherwise."""
+    """Return the outermost `if` around the calls of some ranks that others decide otherwise.
+
+    `by_all` leaves out what the others do not come to: they went another way before it.
+    """
     for ranks, frames in parted.sides:
         others = [rank for rank in parted.ranks if rank not in ranks]
         around: list[tuple[Decision, str]] = []
@@ -33,7 +36,8 @@ def find_condition(
             (decision, name)
             for decision, name in around
             if any(tallies[decision][rank].yes or tallies[decision][rank].no for rank in others)
-        ] or around
+        ]
+        fitting = fitting if fitting or by_all else around
         # a loop that others take too is no condition: they are a turn further on
         fitting = [
             (decision, name)

@@ -16,20 +16,30 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Parted, Reason, list_times, list_values
-from torch_scenarios.record.evidence.divergence import Parting
+from torch_scenarios.record.evidence.choice import (
+    Parted,
+    Reason,
+    Tally,
+    list_times,
+    list_values,
+)
+from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught
 from torch_scenarios.record.evidence.script import script_at
-from torch_scenarios.record.format import RankRecord
+from torch_scenarios.record.format import Decision, RankRecord, RecordedCall, Way
 from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text
 
 #: diagnoses of messages without a counterpart
 UNANSWERED = frozenset({"unmatched_send", "unmatched_recv", "circular_wait", "missing_wait"})
-#: what a rank waits for another one to do
-_ANSWERS = re.compile(r"for rank (\d+) to (send|receive)|rank (\d+) never (sends|receives)")
-#: the functions that do it
+#: what a rank waits for another one to do: the rank that waits, the other one, and what
+_ANSWERS = (
+    re.compile(r"rank (\d+) waits in .*?for rank (\d+) to (send|receive)"),
+    re.compile(r"rank (\d+) (?:sends|receives) .*?rank (\d+) never (send|receive)s"),
+)
+#: the functions that do it, in a script and in a record
 _CALLS = {"send": re.compile(r"\bi?send\b"), "receive": re.compile(r"\bi?recv\b")}
+_OPERATIONS = {"send": "send", "receive": "recv"}
 
 
 def explain_message(
@@ -38,12 +48,13 @@ def explain_message(
     """Return why a message of a finding has no counterpart; None where nothing is known."""
     if finding.diagnosis not in UNANSWERED:
         return None
-    words = " ".join(each.words + each.rest for each in finding.notes)
     answers = [
-        (int(one or other), (what or also).rstrip("s"))
-        for one, what, other, also in _ANSWERS.findall(words)
+        (int(waiting), int(rank), what)
+        for each in finding.notes
+        for pattern in _ANSWERS
+        for waiting, rank, what in pattern.findall(f"{each.words} {each.rest}")
     ]
-    answers = [(rank, what) for rank, what in answers if rank in records]
+    answers = [each for each in answers if {*each[:2]} <= records.keys()]
     if not answers:
         return None
     parted = Parted(Parting(group="", at=0, calls={}, missing=tuple(records)), records, folder)
@@ -102,8 +113,61 @@ def _ends_inside(record: RankRecord, file: str, span: tuple[int, int]) -> bool:
     return last is not None and record.inside and _is_inside(last.place.frames, file, span)
 
 
-def _answer(parted: Parted, rank: int, what: str) -> Reason | None:
-    """Return the `if` under which a rank would send or receive, and which it does not take."""
+def _answer(parted: Parted, waiting: int, rank: int, what: str) -> Reason | None:
+    """Return the `if` under which a rank would send or receive, and which it does not take.
+
+    It is around the line from which the rank did so before, else around that of a rank that does so
+    at the same distance, else around any line that could.
+    """
+    own = _messages(parted, rank, what, waiting - rank)
+    if own:
+        since, call = own[-1]
+        return _not_taken(parted, rank, what, call.place.frames, since=since)
+    others = [
+        call.place.frames
+        for other in parted.ranks
+        if other != rank
+        for _, call in _messages(parted, other, what, waiting - rank)[:1]
+    ]
+    found = (_not_taken(parted, rank, what, frames) for frames in others)
+    return next(filter(None, found), None) or _by_text(parted, rank, what)
+
+
+def _messages(
+    parted: Parted, rank: int, what: str, distance: int
+) -> list[tuple[int, RecordedCall]]:
+    """Return the messages of a rank to, or from, the one at a distance, with where each is."""
+    return [
+        (at, item)
+        for at, item in enumerate(parted.records[rank].items)
+        if isinstance(item, RecordedCall)
+        and item.operation == _OPERATIONS[what]
+        and item.peer is not None
+        and item.peer - rank == distance
+    ]
+
+
+def _not_taken(
+    parted: Parted, rank: int, what: str, frames: Frames, *, since: int = -1
+) -> Reason | None:
+    """Return the innermost `if` around a line that a rank decides otherwise, from an item on."""
+    taken: dict[tuple[str, int], list[Way]] = {}
+    for way in parted.records[rank].ways:
+        if way.before > since:
+            taken.setdefault((way.decision.file, way.decision.line), []).append(way)
+    for file, line, _ in frames:
+        source = script_at(file)
+        for node, name in source.around(line) if source is not None else ():
+            ways = taken.get((file, node.test.lineno), []) if isinstance(node, ast.If) else []
+            yes, no = sum(each.yes for each in ways), sum(each.no for each in ways)
+            if (yes or no) and not (yes if name == "body" else no):
+                tally = Tally(yes=yes, no=no, values=ways[-1].values)
+                return _missed(parted, rank, what, ways[-1].decision, name, tally, again=since >= 0)
+    return None
+
+
+def _by_text(parted: Parted, rank: int, what: str) -> Reason | None:
+    """Return an `if` whose text has a call that sends or receives, and that a rank never takes."""
     for decision, own in parted.tallies(whole=True).items():
         source = script_at(decision.file)
         node = source.condition(decision.line) if source is not None else None
@@ -111,21 +175,34 @@ def _answer(parted: Parted, rank: int, what: str) -> Reason | None:
             continue
         mine = own[rank]
         for name, part, taken in _branches(node, mine.yes, mine.no):
-            if taken or not (mine.yes or mine.no) or not _CALLS[what].search(part):
-                continue
-            place = parted.place(decision)
-            way = "into" if name == "body" else "into the `else` of"
-            values = list_values(decision, {rank: mine})
-            clause = Clause(
-                f"{ranks_text([rank])} does not go {way} `{decision.text}` ({place}), where it "
-                f"would {what}" + (f"; {values}" if values else "")
-            )
-            fix = (
-                f"let rank {rank} {what} too ({place}), or let the other rank not wait for it: "
-                "each message needs a rank at both ends."
-            )
-            return clause, fix
+            if not taken and (mine.yes or mine.no) and _CALLS[what].search(part):
+                return _missed(parted, rank, what, decision, name, mine)
     return None
+
+
+def _missed(
+    parted: Parted,
+    rank: int,
+    what: str,
+    decision: Decision,
+    name: str,
+    tally: Tally,
+    *,
+    again: bool = False,
+) -> Reason:
+    """Return that a rank does not go into a branch in which it would send or receive."""
+    place = parted.place(decision)
+    way = "into" if name == "body" else "into the `else` of"
+    values = list_values(decision, {rank: tally})
+    clause = Clause(
+        f"{ranks_text([rank])} does not go {way} `{decision.text}` ({place}){' again' * again}, "
+        f"where it would {what}" + (f"; {values}" if values else "")
+    )
+    fix = (
+        f"let rank {rank} {what} too ({place}), or let the other rank not wait for it: each "
+        "message needs a rank at both ends."
+    )
+    return clause, fix
 
 
 def _branches(node: ast.If | ast.IfExp, yes: int, no: int) -> Iterator[tuple[str, str, int]]:

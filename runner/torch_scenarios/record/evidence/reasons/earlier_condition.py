@@ -38,14 +38,18 @@ def find_other_way(
             words = f"{count_turns(parted, decision, own)}" + (
                 f", where {values}" if values else ""
             )
-            return Clause(words), ""
+            return Clause(words), _advice(parted, decision)
     return None
 
 
 def find_last_decided(
-    parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]
+    parted: Parted, *, by_all: bool = False, whole: bool = False
 ) -> Reason | None:
-    """Return the last `if` before they part that ranks decide otherwise, as in a callback."""
+    """Return the last `if` before they part that ranks decide otherwise, as in a callback.
+
+    `by_all` says that each rank has to come to it, `whole` looks from the beginning on.
+    """
+    tallies = parted.tallies(whole=whole)
     decided = [
         decision
         for decision, own in tallies.items()
@@ -53,12 +57,23 @@ def find_last_decided(
         and len({each.yes for each in own.values()}) > 1
         and not is_idle(decision)
     ]
+    # what some ranks do not come to follows from what they decided before
+    known = [each for each in decided if all(e.yes or e.no for e in tallies[each].values())]
+    decided = known if known or by_all else decided
     if not decided:
         return None
-    own = tallies[decided[-1]]
-    values = list_values(decided[-1], own)
-    words = f"before that, {count_turns(parted, decided[-1], own)}"
-    return Clause(words + (f", where {values}" if values else "")), ""
+    decision = decided[-1]
+    own = tallies[decision]
+    values = list_values(decision, own)
+    words = f"before that, {count_turns(parted, decision, own)}"
+    return Clause(words + (f", where {values}" if values else "")), _advice(parted, decision)
+
+
+def _advice(parted: Parted, decision: Decision) -> str:
+    """Return what to change; nothing for ranks of one line, where what they pass is the mistake."""
+    if len(parted.sides) < 2:
+        return ""
+    return f"decide `{decision.text}` ({parted.place(decision)}) alike on all ranks."
 
 
 def is_idle(decision: Decision) -> bool:

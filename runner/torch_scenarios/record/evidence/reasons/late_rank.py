@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.divergence import calls_by_group
 from torch_scenarios.record.format import (
+    Blocking,
     RankRecord,
     RecordedCall,
 )
@@ -33,12 +34,13 @@ def find_late_rank(records: Mapping[int, RankRecord], folder: str = "") -> Findi
             if len(entered) < 2:
                 continue
             times = {rank: _arrival(records[rank], calls[rank], at) for rank in entered}
-            early, late = min(times, key=times.__getitem__), max(times, key=times.__getitem__)
-            after_s = times[late] - times[early]
-            timeout_s = _timeout_s(records, entered, early)
-            fake = records[early].about.get("mode") == "fake"
-            if timeout_s is not None and after_s > timeout_s * (_FAKE_MARGIN if fake else 1):
-                return _late_finding(entered, early, late, after_s, timeout_s, folder)
+            late = max(times, key=times.__getitem__)
+            for early in sorted(times, key=times.__getitem__):
+                after_s = times[late] - times[early]
+                timeout_s = _timeout_s(records, entered, early)
+                fake = records[early].about.get("mode") == "fake"
+                if timeout_s is not None and after_s > timeout_s * (_FAKE_MARGIN if fake else 1):
+                    return _late_finding(entered, early, late, after_s, timeout_s, folder)
     return None
 
 
@@ -48,20 +50,23 @@ def _arrival(record: RankRecord, calls: list[RecordedCall], at: int) -> float:
     if record.about.get("mode") != "fake":
         started = record.about.get("time", 0.0)
         return began + (float(started) if isinstance(started, int | float) else 0.0)
-    return began - calls[at - 1].began_us / 1e6 if at else 0.0
+    if at:
+        return began - calls[at - 1].began_us / 1e6
+    starts = [each.began_us for each in record.items if isinstance(each, Blocking)]
+    return began - max((us for us in starts if us <= calls[at].began_us), default=0) / 1e6
 
 
 def _timeout_s(
     records: Mapping[int, RankRecord], entered: Mapping[int, RecordedCall], early: int
 ) -> float | None:
     """Return the timeout that strikes, or on fake ranks the one that would."""
-    record = records[early]
+    record, own = records[early], entered[early].timeout_s
     if record.about.get("mode") == "fake":
-        return record.timeout_s
+        return record.timeout_s if own is None else own
     words = " ".join(filter(None, (entered[early].failed, record.error)))
     found = _TIMED_OUT.search(words)
     if found is not None:
-        return int(found[1]) / 1000
+        return int(found[1]) / 1000 if own is None else own
     return record.timeout_s if "imed out" in words or "imeout" in words else None
 
 

@@ -43,3 +43,15 @@ def find_other_group(
 def _list_ranks(ranks: Sequence[int]) -> str:
     shown = ", ".join(map(str, ranks[:8]))
     return f"{shown}, ..." if len(ranks) > 8 else shown
+
+
+def tell_groups(parting: Parting, records: Mapping[int, RankRecord], folder: str) -> list[Clause]:
+    """Return the groups in which ranks part, each with the line that made it; not the world."""
+    made: dict[tuple[int, ...], str] = {}
+    for rank, call in sorted(parting.calls.items()):
+        if isinstance(call, Blocking) or (origin := origin_of(records[rank], call)) is None:
+            continue
+        text = f": `{origin.frames[0][2]}`" if origin.frames and origin.frames[0][2] else ""
+        words = f"the group of ranks {_list_ranks(call.group)} is made at"
+        made.setdefault(call.group, f"{words} {short(origin.frames, folder)}{text}")
+    return [Clause(words) for words in made.values()]

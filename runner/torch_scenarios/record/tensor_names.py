@@ -1,0 +1,126 @@
+"""What a call carries, by the model's own names: a unit of FSDP, a parameter, a gradient.
+
+Calls of one line that meet may carry different things: a rank that has no gradient for a layer
+reduces the next one where the others reduce that. Names are looked up where the line of the call
+speaks of parameters or gradients, by the address of the tensor, and only then. This runs in the
+user's own process: it imports the standard library and torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import re
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+#: lines of a script whose calls carry a part of a model
+OF_MODEL = re.compile(r"grad|param|weight|\.data\b|bias|state")
+#: the module of torch whose objects are units of FSDP2, and their methods that communicate
+_UNITS = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
+_COMMUNICATING = ("unshard", "post_backward")
+#: how often tensors that have no name let models be looked for again
+MOST_MISSES = 32
+
+
+class _Current(threading.local):
+    """The unit of FSDP for which a thread communicates now; empty for none."""
+
+    unit = ""
+
+
+CURRENT = _Current()
+
+
+class TensorNames:
+    """The names of parameters, gradients and buffers, by their addresses."""
+
+    def __init__(self) -> None:
+        """Know no model."""
+        self._models: list[weakref.ref[Any]] = []
+        self._names: dict[int, str] = {}
+        self._misses = 0
+        self._watches = False
+        #: whether gradients may be others than those that are known
+        self.is_stale = True
+
+    def watch_units(self) -> None:
+        """Let calls know for which unit of FSDP2 they are made, once that is imported."""
+        module = sys.modules.get(_UNITS)
+        group = getattr(module, "FSDPParamGroup", None)
+        if self._watches or group is None:
+            return
+        self._watches = True
+        for name in _COMMUNICATING:
+            if hasattr(group, name):
+                setattr(group, name, _note_unit(getattr(group, name)))
+
+    def find(self, tensors: Any) -> str:
+        """Return the name of the one tensor of a call; empty for one that has none."""
+        while isinstance(tensors, list | tuple):
+            if len(tensors) != 1:
+                return ""
+            tensors = tensors[0]
+        try:
+            address = tensors.data_ptr()
+        except (RuntimeError, AttributeError):
+            return ""
+        if self.is_stale:
+            self._look()
+        if address not in self._names and self._misses < MOST_MISSES:
+            self._misses += 1
+            self._models = _find_models()
+            self._look()
+        return self._names.get(address, "")
+
+    def _look(self) -> None:
+        self.is_stale = False
+        self._names.clear()
+        for reference in self._models:
+            model = reference()
+            for name, each in _list_tensors(model) if model is not None else ():
+                plain = name.replace("module.", "").replace("_orig_mod.", "")
+                self._name(each, plain)
+                if each.grad is not None:
+                    self._name(each.grad, f"the gradient of {plain}")
+
+    def _name(self, tensor: Any, name: str) -> None:
+        try:
+            tensor = getattr(tensor, "_local_tensor", tensor)
+            if tensor.numel():
+                self._names.setdefault(tensor.data_ptr(), name)
+        except RuntimeError:  # it has no memory, or memory of its own kind
+            return
+
+
+def _list_tensors(model: Any) -> list[tuple[str, Any]]:
+    return [*model.named_parameters(), *model.named_buffers()]
+
+
+def _find_models() -> list[weakref.ref[Any]]:
+    """Return the modules that are no parts of others."""
+    kind = sys.modules["torch"].nn.Module
+    found = [each for each in gc.get_objects() if isinstance(each, kind)]
+    parts = {id(part) for each in found for part in each.__dict__.get("_modules", {}).values()}
+    return [
+        weakref.ref(each) for each in found if id(each) not in parts and "_modules" in vars(each)
+    ]
+
+
+def _note_unit(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of a unit of FSDP2 whose calls know its name."""
+
+    @functools.wraps(method)
+    def communicate(unit: Any, *args: Any, **kwargs: Any) -> Any:
+        before = CURRENT.unit
+        name = getattr(unit, "_module_fqn", None)
+        CURRENT.unit = f"the unit {name}" if name else "the root unit"
+        try:
+            return method(unit, *args, **kwargs)
+        finally:
+            CURRENT.unit = before
+
+    return communicate
