@@ -85,6 +85,7 @@ SEAMS = {
     "record.shim": "the same, at the start of every Python",
     "record.evidence.process": "processes of a job that runs, which nothing else looks at",
     "record.evidence.job_log": "what a job printed, which nothing else reads",
+    "record.evidence.tensor_names": "the user's models, in the user's process",
     "record.scratch": "the user's files, in the user's process",
     "report.diagram.svg": "the same rows in another medium",
     "report.github": "what GitHub alone reads",

@@ -40,8 +40,7 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter, call
 from typing import Any
 
-from torch_scenarios.record import tensor_names
-from torch_scenarios.record.evidence import decision
+from torch_scenarios.record.evidence import decision, tensor_names
 from torch_scenarios.record.evidence.claim import claim_of, watch_claims
 from torch_scenarios.record.mapped_file import MappedFile, is_written
 
