@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from sampling import sampled, strides
 
 from torch_scenarios.bless import NotBlessedError, confirm, propose
-from torch_scenarios.bless.draft import places, values_of
+from torch_scenarios.bless.draft import places
 from torch_scenarios.errors import Edit
 from torch_scenarios.language.document import load_content
 from torch_scenarios.model.groups import plan
@@ -57,7 +57,7 @@ def stripped(text: str) -> str:
     """Take away every value that the file expects, of which only the name remains."""
     edits = []
     for place in places(spans(text)):
-        for key, value in values_of(place):
+        for key, value in place.values_of():
             start = text.index(":", key.end) + 1
             assert place.expect is not None
             room = " " if place.expect.flow else ""
@@ -66,7 +66,7 @@ def stripped(text: str) -> str:
 
 
 def names(text: str) -> list[list[str]]:
-    return [[key.text for key, _ in values_of(place)] for place in places(spans(text))]
+    return [[key.text for key, _ in place.values_of()] for place in places(spans(text))]
 
 
 STRIPPED = {
@@ -239,7 +239,7 @@ def stated_numbers(path: Path) -> list[tuple[Path, Span, str]]:
     return [
         (path, number, key.text)
         for place in places(spans(text))
-        for key, value in values_of(place)
+        for key, value in place.values_of()
         for number in numbers(value)
     ]
 

@@ -15,12 +15,8 @@ from torch_scenarios.operations.placement import (
     REPLICATE,
     Layout,
     chunks,
-    distribute,
-    impassable,
     partial_of,
     placement_of,
-    redistribute,
-    replace_placements,
     shard,
     unplaceable,
 )
@@ -150,15 +146,15 @@ def test_a_transition_of_two_dimensions(fact: dict[str, Any]) -> None:
     start, goal = of_facts(fact["from"]), of_facts(fact["to"])
     before = layouts((2, 2), start)
     if "refused" in fact:
-        assert all(impassable(layout, goal) for layout in before.values())
+        assert all(layout.impassable(goal) for layout in before.values())
         return
-    assert not any(impassable(layout, goal) for layout in before.values())
+    assert not any(layout.impassable(goal) for layout in before.values())
     local = {rank: cut_by_hand(layout, WHOLE).astype(np.float32) for rank, layout in before.items()}
     results, said = carried_out(
-        {rank: redistribute(layout, goal, local[rank]) for rank, layout in before.items()}
+        {rank: layout.redistribute(goal, local[rank]) for rank, layout in before.items()}
     )
     for rank, layout in before.items():
-        wanted = cut_by_hand(replace_placements(layout, goal), WHOLE)
+        wanted = cut_by_hand(layout.replace_placements(goal), WHOLE)
         np.testing.assert_array_equal(results[rank], wanted)
     wanted_calls = [
         (kind, dim, tuple(json.loads(shape.removeprefix("float32"))))
@@ -181,7 +177,7 @@ def test_a_transition_of_one_dimension(start: Placement, goal: Placement) -> Non
     """The 64 pairs of one dimension, [5, 4] over three ranks."""
     before = layouts((3,), (start,))
     refused = goal.is_partial and start != goal
-    assert all(bool(impassable(layout, (goal,))) == refused for layout in before.values())
+    assert all(bool(layout.impassable((goal,))) == refused for layout in before.values())
     if refused:
         return
     held = {
@@ -190,11 +186,11 @@ def test_a_transition_of_one_dimension(start: Placement, goal: Placement) -> Non
     }
     whole = WHOLE if not start.is_partial else reduced_by_hand(start.op, list(held.values()))
     results, said = carried_out(
-        {rank: redistribute(layout, (goal,), held[rank]) for rank, layout in before.items()}
+        {rank: layout.redistribute((goal,), held[rank]) for rank, layout in before.items()}
     )
     for rank, layout in before.items():
         wanted = (
-            held[rank] if start == goal else cut_by_hand(replace_placements(layout, (goal,)), whole)
+            held[rank] if start == goal else cut_by_hand(layout.replace_placements((goal,)), whole)
         )
         np.testing.assert_array_equal(results[rank], wanted)
     assert {tuple(calls) for calls in said.values()} == {tuple(expected_calls(start, goal))}
@@ -226,9 +222,7 @@ def reduced_by_hand(op: str, parts: list[Array]) -> Array:
 def test_rows_are_cut_as_torch_chunk_cuts_them(rows: int, count: int) -> None:
     whole = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
     before = layouts((count,), (shard(0),), shape=(rows, 2))
-    results, said = carried_out(
-        {rank: distribute(layout, whole) for rank, layout in before.items()}
-    )
+    results, said = carried_out({rank: layout.distribute(whole) for rank, layout in before.items()})
     sizes = [len(results[rank]) for rank in range(count)]
     most = -(-rows // count) if rows else 0
     assert sizes == [max(0, min(most, rows - at * most)) for at in range(count)]
@@ -239,7 +233,7 @@ def test_rows_are_cut_as_torch_chunk_cuts_them(rows: int, count: int) -> None:
 def test_nested_shards_are_cut_one_after_the_other() -> None:
     before = layouts((2, 2), (shard(0), shard(0)), shape=(5,))
     whole = np.arange(5, dtype=np.float32)
-    results, _ = carried_out({rank: distribute(each, whole) for rank, each in before.items()})
+    results, _ = carried_out({rank: each.distribute(whole) for rank, each in before.items()})
     assert [results[rank].tolist() for rank in range(4)] == [[0, 1], [2], [3], [4]]
 
 
@@ -251,7 +245,7 @@ def test_three_dimensions_come_back_whole() -> None:
         local = {rank: cut_by_hand(layout, whole) for rank, layout in before.items()}
         results, _ = carried_out(
             {
-                rank: redistribute(layout, (REPLICATE,) * 3, local[rank])
+                rank: layout.redistribute((REPLICATE,) * 3, local[rank])
                 for rank, layout in before.items()
             }
         )

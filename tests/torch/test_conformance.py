@@ -70,11 +70,11 @@ def test_a_file_gives_back_what_was_written(file: Path) -> None:
 
 
 def test_nothing_differs_from_itself() -> None:
-    assert document.differences(OLD, OLD) == []
+    assert OLD.differences(OLD) == []
 
 
 def test_a_difference_names_both_results_and_the_scenario_that_shows_it(tmp_path: Path) -> None:
-    case, call = document.differences(OLD, NEW)
+    case, call = OLD.differences(NEW)
     assert (case.what, case.before, case.after) == (
         "b.yaml::b",
         "FAILED error",

@@ -6,15 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from torch_scenarios.conformance.certificate import (
-    FIRST,
-    Certificate,
-    LevelCount,
-    badge_of,
-    lines_of,
-    places_of,
-    summary_of,
-)
+from torch_scenarios.conformance.certificate import FIRST, Certificate, LevelCount, places_of
 from torch_scenarios.files import corpus_folder
 from torch_scenarios.language import load
 from torch_scenarios.limits import DEFAULT
@@ -95,8 +87,8 @@ def test_a_level_without_a_case_that_passed_is_not_passed() -> None:
         },
     )
     assert found.levels_passed == ("p2p",)
-    assert summary_of(found) == "<mine> passes 1 of 3 levels: p2p"
-    assert lines_of(found) == [
+    assert found.summary_of() == "<mine> passes 1 of 3 levels: p2p"
+    assert found.lines() == [
         "level   run  passed  lacking  failed",
         "p2p       2       2        1       0  without tags",
         "groups    0       0        3       0  without subgroups",
@@ -105,4 +97,4 @@ def test_a_level_without_a_case_that_passed_is_not_passed() -> None:
         "  async: and 2 more",
         "<mine> passes 1 of 3 levels: p2p",
     ]
-    assert "<mine>" not in badge_of(found)
+    assert "<mine>" not in found.badge()

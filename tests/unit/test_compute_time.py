@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from torch_scenarios.cost.forecast import Forecast, forecast, forecast_lines
+from torch_scenarios.cost.forecast import Forecast, forecast
 from torch_scenarios.cost.topology import topology
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.model.groups import plan
@@ -99,7 +99,7 @@ def test_what_is_computed_hides_what_is_sent(tmp_path: Path) -> None:
     one = times(tmp_path, STEP.format(world=8, size=2**28, time="1us")).time
     assert exposed.time == pytest.approx(one)
     assert exposed.exposure == pytest.approx(one - 2500)
-    lines = "\n".join(forecast_lines(exposed, {0: "first", 1: "second"}))
+    lines = "\n".join(exposed.forecast_lines({0: "first", 1: "second"}))
     assert "step      2.5 ms computing" in lines
     assert ", by its bytes: fewer bytes, or a smaller group, help" in lines
 
@@ -116,5 +116,5 @@ def test_collectives_of_one_group_go_one_after_the_other(tmp_path: Path) -> None
 def test_a_sum_of_next_to_no_bytes_takes_its_latency(tmp_path: Path) -> None:
     steps = "  - all_reduce: {tensor: x}\n  - all_reduce: {tensor: y}\n"
     text = "world_size: 8\ntensors: {x: [1], y: [2]}\nsteps:\n" + steps
-    lines = "\n".join(forecast_lines(times(tmp_path, text), {}))
+    lines = "\n".join(times(tmp_path, text).forecast_lines({}))
     assert "by its latency: fewer, larger calls help" in lines

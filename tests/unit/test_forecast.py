@@ -18,7 +18,7 @@ from judging import codes_of
 from msgspec.structs import replace
 
 from torch_scenarios.cli import cli
-from torch_scenarios.cost.forecast import Forecast, forecast, forecast_lines
+from torch_scenarios.cost.forecast import Forecast, forecast
 from torch_scenarios.cost.measurements import Table, base_size, time_in
 from torch_scenarios.cost.nccl import Channels, Tuner, constants_of
 from torch_scenarios.cost.replay import replay_events, replay_together
@@ -557,9 +557,9 @@ def test_a_ring_by_hand_waits_for_its_host_on_nccl() -> None:
     assert QUICK < 2 * LAUNCH
     assert by_hand.time == by_hand.host == 14 * 2 * LAUNCH
     assert not by_hand.path
-    last = forecast_lines(by_hand, {})[-1]
+    last = by_hand.forecast_lines({})[-1]
     assert last.endswith("0 us to 392 us: the host of rank 0 makes its calls")
-    assert any("calls of the host 100%" in line for line in forecast_lines(by_hand, {}))
+    assert any("calls of the host 100%" in line for line in by_hand.forecast_lines({}))
     assert by_hand.json()["shares"]["host_us"] == 392
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from benchmarks import residuals as written
 from benchmarks.folds import coverage, fitted, folds, measured_rows
 from torch_scenarios.cost.collectives import CollectiveTimes, hops
-from torch_scenarios.cost.forecast import forecast, forecast_lines
+from torch_scenarios.cost.forecast import forecast
 from torch_scenarios.cost.intervals import COMPARED, TABLE, interval
 from torch_scenarios.cost.topology import presets, read_topology, topology
 from torch_scenarios.errors import ScenarioError
@@ -85,7 +85,7 @@ def test_a_forecast_says_between_which_times_such_calls_were() -> None:
     assert found.uncompared == 0
     assert found.error.startswith("80 % of such calls took")
     assert found.json()["interval_us"] == [found.low, found.high]
-    (told,) = [each for each in forecast_lines(found, {}) if "nccl-tests" in each]
+    (told,) = [each for each in found.forecast_lines({}) if "nccl-tests" in each]
     assert told.strip().startswith("launch 14 us + t")
     assert found.json()["nccl_tests_us"] == pytest.approx(found.time - 14)
 

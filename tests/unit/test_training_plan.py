@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from torch_scenarios.cli import cli
-from torch_scenarios.cost.candidates import Candidate, Decoder, candidates, load, program
+from torch_scenarios.cost.candidates import Candidate, Decoder
 from torch_scenarios.cost.topology import Gpu, topology
 from torch_scenarios.language.document import load_content
 from torch_scenarios.pipeline.attempts import analyse
@@ -59,7 +59,7 @@ WAYS = [
 def test_each_way_is_a_program_that_is_right_with_its_values(
     asked: Candidate, tmp_path: Path
 ) -> None:
-    text = program(TINY, asked, gpu())
+    text = TINY.program(asked, gpu())
     (scenario,) = load_content(tmp_path / "way.yaml", text.encode())
     found = analyse(scenario)
     assert found.verdict.status == "PASSED", found.verdict
@@ -69,22 +69,22 @@ def test_each_way_is_a_program_that_is_right_with_its_values(
 
 def test_a_stage_computes_what_its_blocks_take_and_a_pipeline_is_idle_for_the_rest() -> None:
     tight = way(stages=4, turns=8)
-    own = load(TINY, tight, gpu())
-    whole = load(TINY, way(turns=8), gpu())
+    own = TINY.load(tight, gpu())
+    whole = TINY.load(way(turns=8), gpu())
     assert own.block == whole.block
     assert own.state < whole.state
 
 
 def test_shards_hold_their_part_and_recomputation_keeps_less() -> None:
-    one, eight = (load(TINY, way(shards=size), gpu()) for size in (1, 8))
+    one, eight = (TINY.load(way(shards=size), gpu()) for size in (1, 8))
     assert eight.state == pytest.approx(one.state / 8)
-    again = load(TINY, way(recompute=True), gpu())
+    again = TINY.load(way(recompute=True), gpu())
     assert again.activations < one.activations
     assert again.backwards == pytest.approx(1.5 * one.backwards)
 
 
 def test_ways_take_all_ranks_and_divide_the_batch() -> None:
-    found = list(candidates(TINY, topology(MACHINE), 8))
+    found = list(TINY.candidates(topology(MACHINE), 8))
     assert found
     assert all(each.ranks == 8 for each in found)
     batch = {each.shards * each.replicas * each.micro * each.turns for each in found}

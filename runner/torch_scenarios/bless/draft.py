@@ -108,6 +108,43 @@ class ExpectPlace(Struct, frozen=True, kw_only=True):
         keys = {key.text for key, _ in self.step.entries} if self.step is not None else set()
         return bool(keys - {"name", "ranks", "expect"})
 
+    def values_of(self) -> list[tuple[Span, Span]]:
+        """Return the entries of an `expect` that state values; a backend's section does not."""
+        expect = self.expect
+        if expect is None or expect.kind != "mapping":
+            return []
+        known = FINAL_EXPECT if self.step is None else STEP_EXPECT
+        return [
+            (key, value)
+            for key, value in expect.entries
+            if key.text not in known and not (self.step is None and is_section(key, value))
+        ]
+
+    def sections_of(self) -> list[Span]:
+        """Return the sections of single backends and of versions of torch."""
+        if self.step is not None or self.expect is None:
+            return []
+        return [value for key, value in self.expect.entries if is_section(key, value)]
+
+    def holes(self, objects: frozenset[str]) -> Iterator[Hole]:
+        """Yield the values that an `expect` leaves open."""
+        for key, value in self.values_of():
+            yield from _holes(value, of_object=key.text in objects)
+        for section in self.sections_of():
+            for key, value in section.entries:
+                if key.text not in FINAL_EXPECT and is_open(value):
+                    message = (
+                        f"`{key.text}` is written in the section of a backend: what one backend "
+                        "does otherwise than the semantics is for you to state"
+                    )
+                    refuse("backend_section", message, key.line)
+
+    def may_be_opened(self) -> bool:
+        """Whether expectations may be added to what is there."""
+        return self.expect is None or (
+            self.expect.kind == "mapping" and self.expect.get("raises") is None
+        )
+
 
 class Hole(Struct, frozen=True, kw_only=True):
     """A value that is to be filled in, and what stands in for it until it is known."""
@@ -134,40 +171,6 @@ def is_open(span: Span, *, of_object: bool = False) -> bool:
     if span.kind != "scalar" or not span.plain or span.dressed:
         return False
     return span.text in {"", PLACEHOLDER} or (span.is_null and not of_object)
-
-
-def values_of(place: ExpectPlace) -> list[tuple[Span, Span]]:
-    """Return the entries of an `expect` that state values; a backend's section does not."""
-    expect = place.expect
-    if expect is None or expect.kind != "mapping":
-        return []
-    known = FINAL_EXPECT if place.step is None else STEP_EXPECT
-    return [
-        (key, value)
-        for key, value in expect.entries
-        if key.text not in known and not (place.step is None and is_section(key, value))
-    ]
-
-
-def sections_of(place: ExpectPlace) -> list[Span]:
-    """Return the sections of single backends and of versions of torch."""
-    if place.step is not None or place.expect is None:
-        return []
-    return [value for key, value in place.expect.entries if is_section(key, value)]
-
-
-def holes(place: ExpectPlace, objects: frozenset[str]) -> Iterator[Hole]:
-    """Yield the values that an `expect` leaves open."""
-    for key, value in values_of(place):
-        yield from _holes(value, of_object=key.text in objects)
-    for section in sections_of(place):
-        for key, value in section.entries:
-            if key.text not in FINAL_EXPECT and is_open(value):
-                message = (
-                    f"`{key.text}` is written in the section of a backend: what one backend does "
-                )
-                message += "otherwise than the semantics is for you to state"
-                refuse("backend_section", message, key.line)
 
 
 def _holes(value: Span, *, of_object: bool) -> Iterator[Hole]:
@@ -299,7 +302,7 @@ def draft(text: str, analysed: Callable[[str], Sequence[Analysed]], *, every: bo
     names = (
         frozenset(key.text for key, _ in objects.entries) if objects is not None else frozenset()
     )
-    gaps = [hole for place in found for hole in holes(place, names)]
+    gaps = [hole for place in found for hole in place.holes(names)]
     filling = [(fill(text, hole.span, hole.stand_in), hole.stand_in) for hole in gaps]
     wanted = _find_open(found, every=every)
     adding = []
@@ -331,14 +334,8 @@ def _find_open(found: Sequence[ExpectPlace], *, every: bool) -> list[int]:
         number
         for number, place in enumerate(found)
         if place.is_open
-        or ((every or silent) and place.acts and not place.inside and _may_be_opened(place))
+        or ((every or silent) and place.acts and not place.inside and place.may_be_opened())
     ]
-
-
-def _may_be_opened(place: ExpectPlace) -> bool:
-    return place.expect is None or (
-        place.expect.kind == "mapping" and place.expect.get("raises") is None
-    )
 
 
 def _names_of(
@@ -349,7 +346,7 @@ def _names_of(
     found = places(spans(text))
     names = {}
     for number in wanted:
-        stated = {key.text for key, _ in values_of(found[number])}
+        stated = {key.text for key, _ in found[number].values_of()}
         there = [name for case in cases for name in find_written(case, found[number])]
         names[number] = [name for name in dict.fromkeys(there) if name not in stated]
     return names

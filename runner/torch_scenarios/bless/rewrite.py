@@ -23,7 +23,6 @@ from torch_scenarios.bless.draft import (
     is_long_form,
     places,
     refuse,
-    values_of,
 )
 from torch_scenarios.errors import Edit
 from torch_scenarios.expressions.values import Undefined
@@ -472,7 +471,7 @@ def _edits(made: Draft, cases: Sequence[Analysed], limits: Limits) -> Iterator[E
 
 def _entries(found: Iterable[ExpectPlace]) -> Iterator[tuple[tuple[int, int], BlessedValue]]:
     for place in found:
-        for key, value in values_of(place):
+        for key, value in place.values_of():
             assert place.expect is not None
             yield (key.line, key.column), BlessedValue(key=key, value=value, parent=place.expect)
 

@@ -104,14 +104,14 @@ def _certify(options: dict[str, Any], reports: Reports) -> Outcome:
     outcome = run(selection, lambda: Launcher(launch), reports, jobs=options["jobs"])
     plugin = ", ".join(options["plugins"]) or "none"
     found = paper.certificate(outcome, places, backend=backend, plugin=plugin, torch=torch)
-    for line in paper.lines_of(found):
+    for line in found.lines():
         click.echo(clean(line))
     folder = options["output"]
     if folder is not None and not outcome.interrupted:
         made = {
-            "certificate.md": paper.page_of(found),
-            "certificate.json": paper.document_of(found),
-            "badge.svg": paper.badge_of(found),
+            "certificate.md": found.page(),
+            "certificate.json": found.document(),
+            "badge.svg": found.badge(),
         }
         _write(Path(folder), made)
     return outcome

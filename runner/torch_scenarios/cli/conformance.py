@@ -227,7 +227,7 @@ def compare(old: str, new: str, folder: str | None) -> None:
         before, after = document.one(old), document.one(new)
     except ScenarioError as error:
         refuse(error)
-    found = document.differences(before, after)
+    found = before.differences(after)
     for each in found:
         click.echo(
             clean(f"{each.what}: {each.before} in {before.name}, {each.after} in {after.name}")
@@ -243,7 +243,7 @@ def compare(old: str, new: str, folder: str | None) -> None:
         else:
             click.echo("  scenario:")
             click.echo(clean("".join(f"    {line}\n" for line in each.scenario.splitlines())))
-    gone, came = document.count_left_out(before, after)
+    gone, came = before.count_left_out(after)
     if gone or came:
         click.echo(f"{gone} are in {before.name} only, {came} in {after.name} only", err=True)
     click.echo(f"{len(found)} differences", err=True)

@@ -365,7 +365,7 @@ def _points(
     scenario: Scenario, analysis: Analysis, topology: Topology, options: Mapping[str, Any]
 ) -> Iterator[Point]:
     """Yield the forecasts of a case: one for each size that is asked for."""
-    from torch_scenarios.cost.forecast import forecast, forecast_lines
+    from torch_scenarios.cost.forecast import forecast
     from torch_scenarios.cost.picture import Point
     from torch_scenarios.operations import kind_of
     from torch_scenarios.pipeline.bench import collective_of
@@ -387,7 +387,7 @@ def _points(
             case=scenario.case,
             ranks=scenario.world_size,
             bytes=size,
-            lines=tuple(forecast_lines(found, labels, options["by"] or "step")),
+            lines=tuple(found.forecast_lines(labels, options["by"] or "step")),
             forecast=found,
             collective=None if collective is None else kind_of(collective),
             size=None if own is None else float(round(own * scale)),

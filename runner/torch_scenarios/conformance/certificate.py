@@ -100,6 +100,85 @@ class Certificate(Struct, frozen=True, kw_only=True):
         """The levels that it passes."""
         return tuple(name for name in LEVELS if name in self.levels and self.levels[name].holds)
 
+    def lines(self) -> list[str]:
+        """Return the certificate as lines of text: a table, then the cases that do not pass."""
+        rows = [HEAD, *(_row(level, tally) for level, tally in self.levels.items())]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD) - 1)]
+        lines = [_line(row, widths) for row in rows]
+        for level, tally in self.levels.items():
+            lines += [f"  {level}: {name}" for name in tally.failed[:SHOWN]]
+            left = len(tally.failed) - SHOWN
+            lines += [f"  {level}: and {left} more"] if left > 0 else []
+        return [*lines, self.summary_of()]
+
+    def summary_of(self) -> str:
+        """Return in a line what the backend passes."""
+        passed, levels = self.levels_passed, len(self.levels)
+        words = ", ".join(passed) or "no level"
+        return f"{self.backend} passes {len(passed)} of {levels} levels: {words}"
+
+    def page(self) -> str:
+        """Return the certificate as a page in Markdown."""
+        lines = [
+            f"# What the backend `{self.backend}` passes",
+            "",
+            "![levels](badge.svg)",
+            "",
+            f"{self.summary_of()}. Plugin `{self.plugin}`, torch {self.torch}.",
+            "",
+            "| level | run | passed | lacking | failed | lacks |",
+            "|---|---:|---:|---:|---:|---|",
+        ]
+        for level, tally in self.levels.items():
+            words = ", ".join(f"`{word}`" for word in tally.words)
+            text = f"{tally.run} | {tally.passed} | {tally.lacking} | {len(tally.failed)} | {words}"
+            lines.append(f"| {level} | {text} |")
+        for level, tally in self.levels.items():
+            if tally.failed:
+                names = (name.replace("`", "") for name in tally.failed)
+                lines += ["", f"## {level}: what does not pass", ""]
+                lines += [f"- `{name}`" for name in names]
+        return "\n".join([*lines, ""])
+
+    def badge(self) -> str:
+        """Return an image of one line, as SVG: how many levels the backend passes."""
+        passed, levels = len(self.levels_passed), len(self.levels)
+        colour = COLOURS[0 if passed == levels and passed else 1 if passed else 2]
+        left, right = "torch-scenarios", f"{html.escape(self.backend)} {passed}/{levels} levels"
+        first, second = (len(text) * CHARACTER + 2 * MARGIN for text in (left, right))
+        style = 'font-family="Verdana,sans-serif" font-size="11" fill="#fff"'
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{first + second}" height="20"'
+            f' role="img" aria-label="{left}: {right}">\n'
+            f'<rect width="{first}" height="20" fill="#444"/>\n'
+            f'<rect x="{first}" width="{second}" height="20" fill="{colour}"/>\n'
+            f'<text x="{MARGIN}" y="14" {style}>{left}</text>\n'
+            f'<text x="{first + MARGIN}" y="14" {style}>{right}</text>\n</svg>\n'
+        )
+
+    def document(self) -> str:
+        """Return the certificate as JSON."""
+        levels: dict[str, Any] = {
+            level: {
+                "passes": tally.holds,
+                "run": tally.run,
+                "passed": tally.passed,
+                "lacking": tally.lacking,
+                "lacks": list(tally.words),
+                "failed": list(tally.failed),
+            }
+            for level, tally in self.levels.items()
+        }
+        made = {
+            "format": FORMAT,
+            "version": VERSION,
+            "backend": self.backend,
+            "plugin": self.plugin,
+            "torch": self.torch,
+            "levels": levels,
+        }
+        return json.dumps(made, indent=2) + "\n"
+
 
 # Which level a case belongs to.
 
@@ -207,25 +286,6 @@ def _tally(by_status: Mapping[str, list[str]], words: set[str]) -> LevelCount:
 HEAD = ("level", "run", "passed", "lacking", "failed", "")
 
 
-def lines_of(found: Certificate) -> list[str]:
-    """Return the certificate as lines of text: a table, then the cases that do not pass."""
-    rows = [HEAD, *(_row(level, tally) for level, tally in found.levels.items())]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD) - 1)]
-    lines = [_line(row, widths) for row in rows]
-    for level, tally in found.levels.items():
-        lines += [f"  {level}: {name}" for name in tally.failed[:SHOWN]]
-        left = len(tally.failed) - SHOWN
-        lines += [f"  {level}: and {left} more"] if left > 0 else []
-    return [*lines, summary_of(found)]
-
-
-def summary_of(found: Certificate) -> str:
-    """Return in a line what the backend passes."""
-    passed, levels = found.levels_passed, len(found.levels)
-    words = ", ".join(passed) or "no level"
-    return f"{found.backend} passes {len(passed)} of {levels} levels: {words}"
-
-
 def _row(level: str, tally: LevelCount) -> tuple[str, ...]:
     lacks = f"without {', '.join(tally.words)}" if tally.words else ""
     numbers = (tally.run, tally.passed, tally.lacking, len(tally.failed))
@@ -238,72 +298,7 @@ def _line(row: tuple[str, ...], widths: list[int]) -> str:
     return "  ".join([*cells, row[-1]]).rstrip()
 
 
-def page_of(found: Certificate) -> str:
-    """Return the certificate as a page in Markdown."""
-    lines = [
-        f"# What the backend `{found.backend}` passes",
-        "",
-        "![levels](badge.svg)",
-        "",
-        f"{summary_of(found)}. Plugin `{found.plugin}`, torch {found.torch}.",
-        "",
-        "| level | run | passed | lacking | failed | lacks |",
-        "|---|---:|---:|---:|---:|---|",
-    ]
-    for level, tally in found.levels.items():
-        words = ", ".join(f"`{word}`" for word in tally.words)
-        text = f"{tally.run} | {tally.passed} | {tally.lacking} | {len(tally.failed)} | {words}"
-        lines.append(f"| {level} | {text} |")
-    for level, tally in found.levels.items():
-        if tally.failed:
-            names = (name.replace("`", "") for name in tally.failed)
-            lines += ["", f"## {level}: what does not pass", ""]
-            lines += [f"- `{name}`" for name in names]
-    return "\n".join([*lines, ""])
-
-
 #: colours of a badge: every level, some, none
 COLOURS = ("#2e7d32", "#b58900", "#c62828")
 #: pixels of a character and around a text
 CHARACTER, MARGIN = 7, 10
-
-
-def badge_of(found: Certificate) -> str:
-    """Return an image of one line, as SVG: how many levels the backend passes."""
-    passed, levels = len(found.levels_passed), len(found.levels)
-    colour = COLOURS[0 if passed == levels and passed else 1 if passed else 2]
-    left, right = "torch-scenarios", f"{html.escape(found.backend)} {passed}/{levels} levels"
-    first, second = (len(text) * CHARACTER + 2 * MARGIN for text in (left, right))
-    style = 'font-family="Verdana,sans-serif" font-size="11" fill="#fff"'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{first + second}" height="20" role="img"'
-        f' aria-label="{left}: {right}">\n'
-        f'<rect width="{first}" height="20" fill="#444"/>\n'
-        f'<rect x="{first}" width="{second}" height="20" fill="{colour}"/>\n'
-        f'<text x="{MARGIN}" y="14" {style}>{left}</text>\n'
-        f'<text x="{first + MARGIN}" y="14" {style}>{right}</text>\n</svg>\n'
-    )
-
-
-def document_of(found: Certificate) -> str:
-    """Return the certificate as JSON."""
-    levels: dict[str, Any] = {
-        level: {
-            "passes": tally.holds,
-            "run": tally.run,
-            "passed": tally.passed,
-            "lacking": tally.lacking,
-            "lacks": list(tally.words),
-            "failed": list(tally.failed),
-        }
-        for level, tally in found.levels.items()
-    }
-    made = {
-        "format": FORMAT,
-        "version": VERSION,
-        "backend": found.backend,
-        "plugin": found.plugin,
-        "torch": found.torch,
-        "levels": levels,
-    }
-    return json.dumps(made, indent=2) + "\n"

@@ -67,6 +67,51 @@ class Conformance(Struct, frozen=True, kw_only=True):
         """How many cases came to each verdict."""
         return dict(sorted(Counter(seen.verdict for seen in self.cases.values()).items()))
 
+    def differences(self, new: Conformance) -> list[ColumnDifference]:
+        """Return what two columns do not agree on: cases, then calls, alike dtypes together.
+
+        What only one of them has is no difference: the corpus may have grown between them.
+        """
+        found = [
+            ColumnDifference(
+                what=case,
+                before=str(self.cases[case]),
+                after=str(new.cases[case]),
+                words=new.cases[case].words or self.cases[case].words,
+                scenario=case,
+            )
+            for case in sorted(self.cases.keys() & new.cases.keys())
+            if _differ(self.cases[case], new.cases[case])
+        ]
+        return [*found, *self.calls(new)]
+
+    def calls(self, new: Conformance) -> Iterator[ColumnDifference]:
+        """Yield the calls that came out otherwise, alike dtypes together."""
+        alike: dict[tuple[str, str, str, str], list[Cell]] = {}
+        for cell, before in self.cells.items():
+            after = new.cells.get(cell)
+            if after is not None and before.outcome != after.outcome:
+                key = (cell.operation, cell.op, before.outcome, after.outcome)
+                alike.setdefault(key, []).append(cell)
+        for (operation, op, before_, after_), cells in alike.items():
+            dtypes = [cell.dtype for cell in cells]
+            words = (new.cells[cells[0]].words, self.cells[cells[0]].words)
+            yield ColumnDifference(
+                what=" ".join(filter(None, (operation, op, *dtypes))),
+                before=before_,
+                after=after_,
+                words=next(filter(None, words), ""),
+                scenario=write_scenario(operation, op, dtypes),
+                file="_".join(filter(None, (operation, op, before_, after_))).replace(" ", "_")
+                + ".yaml",
+            )
+
+    def count_left_out(self, new: Conformance) -> tuple[int, int]:
+        """Return how many cases and cells only the first has, and only the second."""
+        before = self.cases.keys() | set(map(str, self.cells))
+        after = new.cases.keys() | set(map(str, new.cells))
+        return len(before - after), len(after - before)
+
 
 class ColumnDifference(Struct, frozen=True, kw_only=True):
     """Something that two columns do not agree on, and the scenario that shows it.
@@ -230,55 +275,8 @@ def _row(seen: Mapping[str, CaseSeen | Seen | None]) -> dict[str, Any]:
     return {"results": results} | ({"words": words} if words else {})
 
 
-def differences(old: Conformance, new: Conformance) -> list[ColumnDifference]:
-    """Return what two columns do not agree on: cases by name, then calls, alike dtypes together.
-
-    What only one of them has is no difference: the corpus may have grown between them.
-    """
-    found = [
-        ColumnDifference(
-            what=case,
-            before=str(old.cases[case]),
-            after=str(new.cases[case]),
-            words=new.cases[case].words or old.cases[case].words,
-            scenario=case,
-        )
-        for case in sorted(old.cases.keys() & new.cases.keys())
-        if _differ(old.cases[case], new.cases[case])
-    ]
-    return [*found, *_calls(old, new)]
-
-
 def _differ(one: CaseSeen, other: CaseSeen) -> bool:
     return str(one) != str(other)
-
-
-def _calls(old: Conformance, new: Conformance) -> Iterator[ColumnDifference]:
-    alike: dict[tuple[str, str, str, str], list[Cell]] = {}
-    for cell, before in old.cells.items():
-        after = new.cells.get(cell)
-        if after is not None and before.outcome != after.outcome:
-            key = (cell.operation, cell.op, before.outcome, after.outcome)
-            alike.setdefault(key, []).append(cell)
-    for (operation, op, before_, after_), cells in alike.items():
-        dtypes = [cell.dtype for cell in cells]
-        words = (new.cells[cells[0]].words, old.cells[cells[0]].words)
-        yield ColumnDifference(
-            what=" ".join(filter(None, (operation, op, *dtypes))),
-            before=before_,
-            after=after_,
-            words=next(filter(None, words), ""),
-            scenario=write_scenario(operation, op, dtypes),
-            file="_".join(filter(None, (operation, op, before_, after_))).replace(" ", "_")
-            + ".yaml",
-        )
-
-
-def count_left_out(old: Conformance, new: Conformance) -> tuple[int, int]:
-    """Return how many cases and cells only the first has, and only the second."""
-    before = old.cases.keys() | set(map(str, old.cells))
-    after = new.cases.keys() | set(map(str, new.cells))
-    return len(before - after), len(after - before)
 
 
 def propose(columns: Mapping[str, Conformance], backend: str) -> list[RangeProposal]:

@@ -73,6 +73,287 @@ class Decoder(Struct, frozen=True, kw_only=True):
         """All of them."""
         return self.layers * self.block + self.ends
 
+    def candidates(self, machine: Topology, ranks: int) -> Iterator[Candidate]:
+        """Yield the ways to train it on so many GPUs; those of one tensor group share a node."""
+        node = min(machine.node_ranks or ranks, ranks)
+        for tensor, stages in ((t, p) for t in TENSOR for p in STAGES):
+            if node % tensor or self.kv_heads % tensor or self.layers % stages:
+                continue
+            if ranks % (tensor * stages):
+                continue
+            data = ranks // (tensor * stages)
+            many = dict.fromkeys((1, max(1, data * tensor // node)))
+            for replicas in many if stages == 1 else (1,):
+                if data % replicas:
+                    continue
+                for micro in MICROBATCHES:
+                    if self.batch % (data * micro):
+                        continue
+                    turns = self.batch // (data * micro)
+                    for together in TOGETHER if stages == 1 else (1,):
+                        for recompute in (False, True):
+                            yield Candidate(
+                                stages=stages,
+                                replicas=replicas,
+                                shards=data // replicas,
+                                tensor=tensor,
+                                micro=micro,
+                                turns=turns,
+                                together=together,
+                                recompute=recompute,
+                            )
+
+    def load(self, way: Candidate, gpu: Gpu) -> RankLoad:
+        """Return what the rank of a candidate holds and computes: one of the first stage."""
+        tokens = way.micro * self.sequence
+        own = self.parameters / (way.stages * way.tensor)
+        weights = STATE * own / way.shards
+        layers = self.layers // way.stages
+        if way.stages == 1:
+            widest = max(way.together * self.block, self.ends)
+            gathered = (
+                (2 * 2 + 4) * widest / way.tensor
+            )  # two in bfloat16, their gradient in float32
+        else:
+            weights = (8 * own / way.shards) + 8 * own  # ZeRO-1: weights and gradients are whole
+            gathered = 2 * own
+        kept = tokens * self.hidden * (KEPT + KEPT_SHARED / way.tensor)
+        at_once = min(way.turns, way.stages)
+        if way.recompute:
+            activations = at_once * layers * 2 * tokens * self.hidden + kept
+        else:
+            activations = at_once * layers * kept
+        ends = tokens * self.vocabulary / way.tensor * OF_LOGIT if way.stages == 1 else 0.0
+        rate = gpu.tflops["bfloat16"] * 1e6
+        products = 2 * tokens * self.block / way.tensor / (rate * gpu.matmul)
+        attended = 2 * way.micro * self.sequence**2 * self.hidden / way.tensor
+        moved = tokens * (MOVED * self.hidden + MOVED_INNER * self.inner) / way.tensor
+        block = products + attended / (rate * gpu.attention) + moved / (gpu.bandwidth * gpu.memory)
+        logits = 3 * 2 * tokens * self.hidden * self.vocabulary / way.tensor / (rate * gpu.matmul)
+        return RankLoad(
+            state=weights,
+            gathered=gathered,
+            activations=activations + ends,
+            block=block,
+            backwards=block * (BACKWARD + way.recompute),
+            logits=logits,
+            optimizer=20 * 4 * own / way.shards / (gpu.bandwidth * gpu.memory),
+        )
+
+    def shortest_us(self, way: Candidate, gpu: Gpu) -> float:
+        """Return what a step takes at least: kernels, and the stages that wait for each other."""
+        found = self.load(way, gpu)
+        layers = self.layers // way.stages
+        turn = layers * (found.block + found.backwards) + found.logits / way.stages
+        return (way.turns + way.stages - 1) * turn + found.optimizer
+
+    # The program of a step.
+    def program(self, way: Candidate, gpu: Gpu) -> str:
+        """Return the step of a candidate as a scenario."""
+        found = self.load(way, gpu)
+        tensors, steps = self.one_stage(way, found) if way.stages == 1 else self.stages(way, found)
+        sums = tensors.get("sums", (0, ""))[0]
+        sent = sum(size for size, _ in tensors.values()) - sums
+        counted = {"state": sums, "gathered": sent}  # what the program holds by other names
+        for name in ("state", "gathered", "activations"):
+            held = getattr(found, name) - counted.get(name, 0)
+            if held >= 1:
+                tensors[f"held_{name}"] = (int(held), "uint8")
+        lines = [
+            "version: 1",
+            f"name: {way.name}",
+            f"description: a step of {self.parameters / 1e9:.1f}e9 parameters, to be weighed",
+            f"world_size: {way.ranks}",
+            *_group_lines(way),
+            "tensors:",
+        ]
+        for name, (size, dtype) in tensors.items():
+            count = size // _WIDTHS[dtype]
+            lines.append(f"  {name}: {{shape: {count}, value: 0, dtype: {dtype}}}")
+        return "\n".join([*lines, "steps:", *steps]) + "\n"
+
+    def one_stage(
+        self, way: Candidate, found: RankLoad
+    ) -> tuple[dict[str, tuple[int, str]], list[str]]:
+        """Return the tensors, as bytes and dtype, and the steps of FSDP, or HSDP, on one stage."""
+        calls = self.layers // way.together
+        whole = _even(way.together * self.block / way.tensor, way.shards)
+        ends = _even(self.ends / way.tensor, way.shards)
+        tensors = {
+            "sent": (2 * whole // way.shards, "bfloat16"),
+            "weights": (2 * whole, "bfloat16"),
+            "weights_next": (2 * whole, "bfloat16"),
+            "grads": (4 * whole, "float32"),
+            "part": (4 * whole // way.shards, "float32"),
+            "ends_sent": (2 * ends // way.shards, "bfloat16"),
+            "ends": (2 * ends, "bfloat16"),
+            "ends_grads": (4 * ends, "float32"),
+            "ends_part": (4 * ends // way.shards, "float32"),
+        }
+        if way.tensor > 1:
+            tensors["rows"] = (2 * way.micro * self.sequence * self.hidden, "bfloat16")
+        if way.replicas > 1 and calls > 1:
+            tensors["sums"] = (4 * (calls - 1) * whole // way.shards, "float32")
+        steps = [
+            "  - all_gather_single: {output: ends, input: ends_sent, group: mesh.shard}",
+            f"  - for: {{turn: range({way.turns})}}",
+            "    steps:",
+            "      - all_gather_single: {output: weights, input: sent, group: mesh.shard,",
+            "                            async_op: true}",
+            "        as: gather",
+        ]
+        steps += self.passes(way, found.block)
+        steps.append(f"      - compute: {{time: {_time(found.logits)}}}")
+        steps += self.passes(way, found.backwards, is_backward=True)
+        steps += ["      - wait: [gather, scatter]"]
+        if way.replicas > 1 and calls > 1:
+            steps.append("      - wait: sum")
+        steps += [
+            "  - reduce_scatter_single: {output: ends_part, input: ends_grads, group: mesh.shard}",
+            f"  - compute: {{time: {_time(found.optimizer)}}}",
+        ]
+        return tensors, steps
+
+    def passes(self, way: Candidate, us: float, *, is_backward: bool = False) -> list[str]:
+        """Return a pass through all blocks, while the next ones are gathered.
+
+        Backwards the gradients of those before are scattered meanwhile.
+        """
+        again = 2 if is_backward and way.recompute else 1
+        calls = self.layers // way.together
+
+        def body(indent: str) -> list[str]:
+            return [
+                f"{indent}- wait: gather",
+                (
+                    f"{indent}- all_gather_single: {{output: weights_next, input: sent, "
+                    "group: mesh.shard,"
+                ),
+                f"{indent}                      async_op: true}}",
+                f"{indent}  as: gather",
+                f"{indent}- for: {{block: range({way.together})}}",
+                f"{indent}  steps:",
+                *_block_lines(us, way, f"{indent}    ", again),
+            ]
+
+        def scatter(indent: str) -> list[str]:
+            return [
+                (
+                    f"{indent}- reduce_scatter_single: {{output: part, input: grads, "
+                    "group: mesh.shard,"
+                ),
+                f"{indent}                          async_op: true}}",
+                f"{indent}  as: scatter",
+            ]
+
+        if not is_backward:
+            return [f"      - for: {{at: range({calls})}}", "        steps:", *body("          ")]
+        lines = [*body("      "), *scatter("      ")]
+        if calls > 1:
+            part = _even(way.together * self.block / way.tensor, way.shards) // way.shards
+            lines += [
+                f"      - for: {{at: range({calls - 1})}}",
+                "        steps:",
+                *body("          "),
+            ]
+            lines.append("          - wait: scatter")
+            if way.replicas > 1:
+                lines += [
+                    f'          - all_reduce: {{tensor: "sums[at * {part}:at * {part} + {part}]",',
+                    "                         group: mesh.replicate,",
+                    "                         async_op: true}",
+                    "            as: sum[at]",
+                ]
+            lines += scatter("          ")
+        return lines
+
+    def stages(
+        self, way: Candidate, found: RankLoad
+    ) -> tuple[dict[str, tuple[int, str]], list[str]]:
+        """Return the tensors, as bytes and dtype, and the steps of 1F1B with ZeRO-1."""
+        own = _even(self.parameters / (way.stages * way.tensor), way.shards)
+        layers, stride = self.layers // way.stages, way.ranks // way.stages
+        rows = 2 * way.micro * self.sequence * self.hidden
+        tensors = {
+            "grads": (4 * own, "float32"),
+            "part": (4 * own // way.shards, "float32"),
+            "sent": (2 * own // way.shards, "bfloat16"),
+            "weights": (2 * own, "bfloat16"),
+            "into": (rows, "bfloat16"),
+            "out": (rows, "bfloat16"),
+            "grad_into": (rows, "bfloat16"),
+            "grad_out": (rows, "bfloat16"),
+        }
+        if way.tensor > 1:
+            tensors["rows"] = (rows, "bfloat16")
+        first, last = stride, way.ranks - stride
+        again = 2 if way.recompute else 1
+
+        def forwards(indent: str) -> list[str]:
+            return [
+                f'{indent}- ranks: "rank >= {first}"',
+                f'{indent}  recv: {{tensor: into, src: "rank - {stride}"}}',
+                f"{indent}- for: {{block: range({layers})}}",
+                f"{indent}  steps:",
+                *_block_lines(found.block, way, f"{indent}    "),
+                f'{indent}- ranks: "rank < {last}"',
+                f'{indent}  isend: {{tensor: out, dst: "rank + {stride}"}}',
+                f"{indent}  as: ahead",
+            ]
+
+        def backwards(indent: str, *, is_drain: bool = False) -> list[str]:
+            logits = f"compute: {{time: {_time(found.logits)}}}"
+            last_stage = f'{indent}- {{ranks: "rank >= {last}", {logits}}}'
+            return [
+                f'{indent}- ranks: "rank < {last}"',
+                f'{indent}  recv: {{tensor: grad_into, src: "rank + {stride}"}}',
+                *([] if is_drain else [last_stage]),
+                f"{indent}- for: {{block: range({layers})}}",
+                f"{indent}  steps:",
+                *_block_lines(found.backwards, way, f"{indent}    ", again),
+                f'{indent}- ranks: "rank >= {first}"',
+                f'{indent}  isend: {{tensor: grad_out, dst: "rank - {stride}"}}',
+                f"{indent}  as: back",
+            ]
+
+        def ends(indent: str, *, ahead: bool, back: bool) -> list[str]:
+            lines = []
+            if ahead:
+                lines.append(f'{indent}- {{ranks: "rank < {last}", wait: ahead}}')
+            if back:
+                lines.append(f'{indent}- {{ranks: "rank >= {first}", wait: back}}')
+            return lines
+
+        most = min(way.turns, way.stages - 1)
+        warm = f"min({way.turns}, {way.stages - 1} - rank // {stride})"
+        inner = "          "
+
+        def turns(count: int, ranks: str) -> list[str]:
+            return [
+                f"  - for: {{turn: range({count})}}",
+                "    steps:",
+                "      - for: {once: range(1)}",
+                f'        ranks: "{ranks}"',
+                "        steps:",
+            ]
+
+        steps = [
+            *turns(most, f"turn < {warm}"),
+            *forwards(inner),
+            *ends(inner, ahead=True, back=False),
+            *turns(way.turns, f"turn < {way.turns} - {warm}"),
+            *forwards(inner),
+            *backwards(inner),
+            *ends(inner, ahead=True, back=True),
+            *turns(most, f"turn < {warm}"),
+            *backwards(inner, is_drain=True),
+            *ends(inner, ahead=False, back=True),
+            "  - reduce_scatter_single: {output: part, input: grads, group: mesh.shard}",
+            f"  - compute: {{time: {_time(found.optimizer)}}}",
+            "  - all_gather_single: {output: weights, input: sent, group: mesh.shard}",
+        ]
+        return tensors, steps
+
 
 class Candidate(Struct, frozen=True, kw_only=True):
     """A way to train a model: the sizes of the dimensions of its mesh, and what goes through it.
@@ -140,37 +421,6 @@ def read_decoder(path: Path) -> Decoder:
     return Decoder(**found)
 
 
-def candidates(model: Decoder, machine: Topology, ranks: int) -> Iterator[Candidate]:
-    """Yield the ways to train a model on so many GPUs; those of one tensor group share a node."""
-    node = min(machine.node_ranks or ranks, ranks)
-    for tensor, stages in ((t, p) for t in TENSOR for p in STAGES):
-        if node % tensor or model.kv_heads % tensor or model.layers % stages:
-            continue
-        if ranks % (tensor * stages):
-            continue
-        data = ranks // (tensor * stages)
-        many = dict.fromkeys((1, max(1, data * tensor // node)))
-        for replicas in many if stages == 1 else (1,):
-            if data % replicas:
-                continue
-            for micro in MICROBATCHES:
-                if model.batch % (data * micro):
-                    continue
-                turns = model.batch // (data * micro)
-                for together in TOGETHER if stages == 1 else (1,):
-                    for recompute in (False, True):
-                        yield Candidate(
-                            stages=stages,
-                            replicas=replicas,
-                            shards=data // replicas,
-                            tensor=tensor,
-                            micro=micro,
-                            turns=turns,
-                            together=together,
-                            recompute=recompute,
-                        )
-
-
 class RankLoad(Struct, frozen=True, kw_only=True):
     """What a rank of a candidate holds, in bytes, and what its kernels take, in microseconds.
 
@@ -189,81 +439,6 @@ class RankLoad(Struct, frozen=True, kw_only=True):
     def held(self) -> float:
         """All bytes that it holds."""
         return self.state + self.gathered + self.activations
-
-
-def load(model: Decoder, way: Candidate, gpu: Gpu) -> RankLoad:
-    """Return what the rank of a candidate holds and computes: one of the first stage."""
-    tokens = way.micro * model.sequence
-    own = model.parameters / (way.stages * way.tensor)
-    weights = STATE * own / way.shards
-    layers = model.layers // way.stages
-    if way.stages == 1:
-        widest = max(way.together * model.block, model.ends)
-        gathered = (2 * 2 + 4) * widest / way.tensor  # two in bfloat16, their gradient in float32
-    else:
-        weights = (8 * own / way.shards) + 8 * own  # ZeRO-1: weights and gradients are whole
-        gathered = 2 * own
-    kept = tokens * model.hidden * (KEPT + KEPT_SHARED / way.tensor)
-    at_once = min(way.turns, way.stages)
-    if way.recompute:
-        activations = at_once * layers * 2 * tokens * model.hidden + kept
-    else:
-        activations = at_once * layers * kept
-    ends = tokens * model.vocabulary / way.tensor * OF_LOGIT if way.stages == 1 else 0.0
-    rate = gpu.tflops["bfloat16"] * 1e6
-    products = 2 * tokens * model.block / way.tensor / (rate * gpu.matmul)
-    attended = 2 * way.micro * model.sequence**2 * model.hidden / way.tensor
-    moved = tokens * (MOVED * model.hidden + MOVED_INNER * model.inner) / way.tensor
-    block = products + attended / (rate * gpu.attention) + moved / (gpu.bandwidth * gpu.memory)
-    logits = 3 * 2 * tokens * model.hidden * model.vocabulary / way.tensor / (rate * gpu.matmul)
-    return RankLoad(
-        state=weights,
-        gathered=gathered,
-        activations=activations + ends,
-        block=block,
-        backwards=block * (BACKWARD + way.recompute),
-        logits=logits,
-        optimizer=20 * 4 * own / way.shards / (gpu.bandwidth * gpu.memory),
-    )
-
-
-def shortest_us(model: Decoder, way: Candidate, gpu: Gpu) -> float:
-    """Return what a step takes at least: kernels, and the stages that wait for each other."""
-    found = load(model, way, gpu)
-    layers = model.layers // way.stages
-    turn = layers * (found.block + found.backwards) + found.logits / way.stages
-    return (way.turns + way.stages - 1) * turn + found.optimizer
-
-
-# -------------------------------------------------------------------------------------------------
-# The program of a step.
-
-
-def program(model: Decoder, way: Candidate, gpu: Gpu) -> str:
-    """Return the step of a candidate as a scenario."""
-    found = load(model, way, gpu)
-    tensors, steps = (
-        _one_stage(model, way, found) if way.stages == 1 else _stages(model, way, found)
-    )
-    sums = tensors.get("sums", (0, ""))[0]
-    sent = sum(size for size, _ in tensors.values()) - sums
-    counted = {"state": sums, "gathered": sent}  # what the program holds by other names
-    for name in ("state", "gathered", "activations"):
-        held = getattr(found, name) - counted.get(name, 0)
-        if held >= 1:
-            tensors[f"held_{name}"] = (int(held), "uint8")
-    lines = [
-        "version: 1",
-        f"name: {way.name}",
-        f"description: a step of {model.parameters / 1e9:.1f}e9 parameters, to be weighed",
-        f"world_size: {way.ranks}",
-        *_group_lines(way),
-        "tensors:",
-    ]
-    for name, (size, dtype) in tensors.items():
-        count = size // _WIDTHS[dtype]
-        lines.append(f"  {name}: {{shape: {count}, value: 0, dtype: {dtype}}}")
-    return "\n".join([*lines, "steps:", *steps]) + "\n"
 
 
 _WIDTHS = {"uint8": 1, "bfloat16": 2, "float32": 4}
@@ -310,178 +485,3 @@ def _group_lines(way: Candidate) -> list[str]:
         starts = f"range({stage * stride}, {(stage + 1) * stride}, {way.tensor})"
         lines.append(f'  {name}: {{partition: "[range(i, i + {way.tensor}) for i in {starts}]"}}')
     return lines
-
-
-def _one_stage(
-    model: Decoder, way: Candidate, found: RankLoad
-) -> tuple[dict[str, tuple[int, str]], list[str]]:
-    """Return the tensors, as bytes and dtype, and the steps of FSDP, or HSDP, on one stage."""
-    calls = model.layers // way.together
-    whole = _even(way.together * model.block / way.tensor, way.shards)
-    ends = _even(model.ends / way.tensor, way.shards)
-    tensors = {
-        "sent": (2 * whole // way.shards, "bfloat16"),
-        "weights": (2 * whole, "bfloat16"),
-        "weights_next": (2 * whole, "bfloat16"),
-        "grads": (4 * whole, "float32"),
-        "part": (4 * whole // way.shards, "float32"),
-        "ends_sent": (2 * ends // way.shards, "bfloat16"),
-        "ends": (2 * ends, "bfloat16"),
-        "ends_grads": (4 * ends, "float32"),
-        "ends_part": (4 * ends // way.shards, "float32"),
-    }
-    if way.tensor > 1:
-        tensors["rows"] = (2 * way.micro * model.sequence * model.hidden, "bfloat16")
-    if way.replicas > 1 and calls > 1:
-        tensors["sums"] = (4 * (calls - 1) * whole // way.shards, "float32")
-    steps = [
-        "  - all_gather_single: {output: ends, input: ends_sent, group: mesh.shard}",
-        f"  - for: {{turn: range({way.turns})}}",
-        "    steps:",
-        "      - all_gather_single: {output: weights, input: sent, group: mesh.shard,",
-        "                            async_op: true}",
-        "        as: gather",
-    ]
-    steps += _passes(model, way, found.block)
-    steps.append(f"      - compute: {{time: {_time(found.logits)}}}")
-    steps += _passes(model, way, found.backwards, is_backward=True)
-    steps += ["      - wait: [gather, scatter]"]
-    if way.replicas > 1 and calls > 1:
-        steps.append("      - wait: sum")
-    steps += [
-        "  - reduce_scatter_single: {output: ends_part, input: ends_grads, group: mesh.shard}",
-        f"  - compute: {{time: {_time(found.optimizer)}}}",
-    ]
-    return tensors, steps
-
-
-def _passes(model: Decoder, way: Candidate, us: float, *, is_backward: bool = False) -> list[str]:
-    """Return a pass through all blocks, while the next ones are gathered.
-
-    Backwards the gradients of those before are scattered meanwhile.
-    """
-    again = 2 if is_backward and way.recompute else 1
-    calls = model.layers // way.together
-
-    def body(indent: str) -> list[str]:
-        return [
-            f"{indent}- wait: gather",
-            f"{indent}- all_gather_single: {{output: weights_next, input: sent, group: mesh.shard,",
-            f"{indent}                      async_op: true}}",
-            f"{indent}  as: gather",
-            f"{indent}- for: {{block: range({way.together})}}",
-            f"{indent}  steps:",
-            *_block_lines(us, way, f"{indent}    ", again),
-        ]
-
-    def scatter(indent: str) -> list[str]:
-        return [
-            f"{indent}- reduce_scatter_single: {{output: part, input: grads, group: mesh.shard,",
-            f"{indent}                          async_op: true}}",
-            f"{indent}  as: scatter",
-        ]
-
-    if not is_backward:
-        return [f"      - for: {{at: range({calls})}}", "        steps:", *body("          ")]
-    lines = [*body("      "), *scatter("      ")]
-    if calls > 1:
-        part = _even(way.together * model.block / way.tensor, way.shards) // way.shards
-        lines += [f"      - for: {{at: range({calls - 1})}}", "        steps:", *body("          ")]
-        lines.append("          - wait: scatter")
-        if way.replicas > 1:
-            lines += [
-                f'          - all_reduce: {{tensor: "sums[at * {part}:at * {part} + {part}]",',
-                "                         group: mesh.replicate,",
-                "                         async_op: true}",
-                "            as: sum[at]",
-            ]
-        lines += scatter("          ")
-    return lines
-
-
-def _stages(
-    model: Decoder, way: Candidate, found: RankLoad
-) -> tuple[dict[str, tuple[int, str]], list[str]]:
-    """Return the tensors, as bytes and dtype, and the steps of 1F1B with ZeRO-1."""
-    own = _even(model.parameters / (way.stages * way.tensor), way.shards)
-    layers, stride = model.layers // way.stages, way.ranks // way.stages
-    rows = 2 * way.micro * model.sequence * model.hidden
-    tensors = {
-        "grads": (4 * own, "float32"),
-        "part": (4 * own // way.shards, "float32"),
-        "sent": (2 * own // way.shards, "bfloat16"),
-        "weights": (2 * own, "bfloat16"),
-        "into": (rows, "bfloat16"),
-        "out": (rows, "bfloat16"),
-        "grad_into": (rows, "bfloat16"),
-        "grad_out": (rows, "bfloat16"),
-    }
-    if way.tensor > 1:
-        tensors["rows"] = (rows, "bfloat16")
-    first, last = stride, way.ranks - stride
-    again = 2 if way.recompute else 1
-
-    def forwards(indent: str) -> list[str]:
-        return [
-            f'{indent}- ranks: "rank >= {first}"',
-            f'{indent}  recv: {{tensor: into, src: "rank - {stride}"}}',
-            f"{indent}- for: {{block: range({layers})}}",
-            f"{indent}  steps:",
-            *_block_lines(found.block, way, f"{indent}    "),
-            f'{indent}- ranks: "rank < {last}"',
-            f'{indent}  isend: {{tensor: out, dst: "rank + {stride}"}}',
-            f"{indent}  as: ahead",
-        ]
-
-    def backwards(indent: str, *, is_drain: bool = False) -> list[str]:
-        logits = f"compute: {{time: {_time(found.logits)}}}"
-        last_stage = f'{indent}- {{ranks: "rank >= {last}", {logits}}}'
-        return [
-            f'{indent}- ranks: "rank < {last}"',
-            f'{indent}  recv: {{tensor: grad_into, src: "rank + {stride}"}}',
-            *([] if is_drain else [last_stage]),
-            f"{indent}- for: {{block: range({layers})}}",
-            f"{indent}  steps:",
-            *_block_lines(found.backwards, way, f"{indent}    ", again),
-            f'{indent}- ranks: "rank >= {first}"',
-            f'{indent}  isend: {{tensor: grad_out, dst: "rank - {stride}"}}',
-            f"{indent}  as: back",
-        ]
-
-    def ends(indent: str, *, ahead: bool, back: bool) -> list[str]:
-        lines = []
-        if ahead:
-            lines.append(f'{indent}- {{ranks: "rank < {last}", wait: ahead}}')
-        if back:
-            lines.append(f'{indent}- {{ranks: "rank >= {first}", wait: back}}')
-        return lines
-
-    most = min(way.turns, way.stages - 1)
-    warm = f"min({way.turns}, {way.stages - 1} - rank // {stride})"
-    inner = "          "
-
-    def turns(count: int, ranks: str) -> list[str]:
-        return [
-            f"  - for: {{turn: range({count})}}",
-            "    steps:",
-            "      - for: {once: range(1)}",
-            f'        ranks: "{ranks}"',
-            "        steps:",
-        ]
-
-    steps = [
-        *turns(most, f"turn < {warm}"),
-        *forwards(inner),
-        *ends(inner, ahead=True, back=False),
-        *turns(way.turns, f"turn < {way.turns} - {warm}"),
-        *forwards(inner),
-        *backwards(inner),
-        *ends(inner, ahead=True, back=True),
-        *turns(most, f"turn < {warm}"),
-        *backwards(inner, is_drain=True),
-        *ends(inner, ahead=False, back=True),
-        "  - reduce_scatter_single: {output: part, input: grads, group: mesh.shard}",
-        f"  - compute: {{time: {_time(found.optimizer)}}}",
-        "  - all_gather_single: {output: weights, input: sent, group: mesh.shard}",
-    ]
-    return tensors, steps

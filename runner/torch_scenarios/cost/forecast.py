@@ -139,6 +139,180 @@ class Forecast(Struct, frozen=True, kw_only=True):
             "links": [{"link": name, "busy_us": held} for name, held in self.links],
         }
 
+    def of_all(self, traffic: Traffic, fewer: Reduced, scale: float) -> Forecast:
+        """Return a forecast of the ranks that were kept as one of all: each as its twin."""
+        steps: dict[int, list[float]] = {}
+        groups: dict[str, list[float]] = {}
+        for each in traffic.entries:
+            if not isinstance(each, Enter | EnterGroups | TrafficRow | Pause):
+                continue
+            ranks = np.size(each.ranks)
+            calls, size = float(ranks), 0.0
+            if isinstance(each, TrafficRow):
+                calls, size = (
+                    (float(ranks), ranks * each.size * scale) if each.sends else (0.0, 0.0)
+                )
+            elif isinstance(each, Enter):
+                calls = ranks / len(each.members)
+            elif isinstance(each, EnterGroups):
+                calls = ranks / len(each.members[0])
+            group = "" if isinstance(each, Pause) else each.group
+            for sums in (
+                steps.setdefault(each.step, [0.0, 0.0]),
+                groups.setdefault(group, [0.0, 0.0]),
+            ):
+                sums[0], sums[1] = sums[0] + calls, sums[1] + size
+
+        def count(part: PartCost, told: Mapping[Any, list[float]]) -> PartCost:
+            calls, size = told[part.part]
+            return replace(part, calls=round(calls), size=size)
+
+        return replace(
+            self,
+            steps=tuple(count(each, steps) for each in self.steps),
+            groups=tuple(count(each, groups) for each in self.groups),
+            ranks=tuple(self.ranks[int(twin)] for twin in fewer.twins),
+        )
+
+    def forecast_lines(self, labels: Mapping[int, str], by: str = "step") -> list[str]:
+        """Return a forecast in lines for a terminal; `labels` name the steps.
+
+        It is shown `by` step, group, rank or link.
+        """
+        lines = [
+            f"time      {microseconds(self.time)}  (forecast)",
+            *self.call_lines(),
+            f"origin    {self.origin}",
+            f"error     {self.error}",
+        ]
+        if not self.exact:
+            lines.append("note      messages that contend at one stroke were taken together")
+        if self.time > 0:
+            shares = (
+                ("latency", self.latency),
+                ("bytes", self.transfer),
+                ("waiting", self.waiting),
+                ("collectives, pauses", self.alone),
+                ("calls of the host", self.host),
+            )
+            words = ", ".join(f"{name} {part / self.time:.0%}" for name, part in shares if part > 0)
+            lines.append(f"of that   {words}")
+        lines += self.step_lines(labels)
+        shown = {
+            "step": lambda: self.part_lines(self.steps, labels),
+            "group": lambda: self.part_lines(self.groups, {}),
+            "rank": self.rank_lines,
+            "link": self.link_lines,
+        }[by]()
+        lines += [f"{by}s", *(f"  {line}" for line in shown)]
+        if self.links:
+            name, held = self.links[0]
+            use = held / self.time if self.time else 0.0
+            lines.append(f"busiest   {name}: {microseconds(held)}, {use:.0%} of the time")
+        lines += ["critical path", *(f"  {line}" for line in self.path_lines(labels))]
+        return lines
+
+    def step_lines(self, labels: Mapping[int, str]) -> list[str]:
+        """Return how long is computed, what is exposed, what the path is in longest, and why."""
+        lines = []
+        if self.computing and self.time:
+            share = self.exposure / self.time
+            lines.append(
+                f"step      {microseconds(self.computing)} computing, "
+                f"{microseconds(self.exposure)} ({share:.0%}) exposed communication and waiting"
+            )
+        if len(self.steps) < 2 or not self.time:
+            return lines
+        worst = max(self.steps, key=lambda each: each.on_path)
+        lines.append(f"bottleneck  {self.worst(worst, labels)}")
+        sent = [each for each in self.steps if any(key[0] == each.part for key in self.late)]
+        longest = max(sent, key=lambda each: each.on_path, default=worst)
+        if longest is not worst:
+            lines.append(f"            of the collectives {self.worst(longest, labels)}")
+        return lines
+
+    def worst(self, part: PartCost, labels: Mapping[int, str]) -> str:
+        """Return what the path is in longest, its share, and why."""
+        label = labels.get(int(part.part), f"step {part.part}")
+        return f"{label}: {part.on_path / self.time:.0%} of the time{self.reason(int(part.part))}"
+
+    def reason(self, step: int) -> str:
+        """Return why a step takes its time, as far as it is known."""
+        late = [share for (part, _, _), share in self.late.items() if part == step]
+        if late:
+            if max(late) > 0.5:
+                return ", by its latency: fewer, larger calls help"
+            return ", by its bytes: fewer bytes, or a smaller group, help"
+        if any(hop.kind == "pause" for hop in self.path if hop.step == step):
+            return ", in which ranks compute"
+        return ", in messages: `waits for` below says for what"
+
+    def call_lines(self) -> list[str]:
+        """Return which time nccl-tests prints, and which one is the call's."""
+        if not self.one_call or self.path[0].kind == "pause":
+            return []
+        pace = microseconds(self.pace)
+        if not self.host:
+            return [f"          {pace} is what nccl-tests prints, too: no launch is known here"]
+        launch = microseconds(self.host)
+        words = f"launch {launch} + t; nccl-tests, which makes calls in a row, prints t: {pace}"
+        return [f"          {words}"]
+
+    def part_lines(self, parts: Sequence[PartCost], labels: Mapping[int, str]) -> list[str]:
+        """Return what steps, named by `labels`, or groups cost."""
+        lines = []
+        for part in parts:
+            named = part.part if isinstance(part.part, str) else labels.get(part.part)
+            label = named or f"step {part.part}"
+            share = part.on_path / self.time if self.time else 0.0
+            link = f", busiest {part.link} {microseconds(part.held)}" if part.link else ""
+            calls = f"{part.calls} call{'' if part.calls == 1 else 's'}"
+            sent = f", {amount(part.size)} ({amount(part.busiest_rank)} by one rank)"
+            words = sent if part.size else ""  # a collective in one call sends no message
+            lines.append(f"{label}: {calls}{words}{link}, {share:.0%} of the path")
+        return lines
+
+    def rank_lines(self) -> list[str]:
+        """Return what each rank sends and receives, and when it is done."""
+        lines = [
+            f"rank {rank}: {each.sends} messages, {amount(each.sent)} out, "
+            f"{amount(each.received)} in, done at {microseconds(each.ended)}"
+            for rank, each in enumerate(self.ranks[:SHOWN_RANKS])
+        ]
+        more = len(self.ranks) - SHOWN_RANKS
+        return lines if more <= 0 else [*lines, f"... {more} more ranks ..."]
+
+    def link_lines(self) -> list[str]:
+        """Return how long the busiest links are held, and which share of the time that is."""
+        time = self.time or 1.0
+        return [f"{name}: {microseconds(held)}, {held / time:.0%}" for name, held in self.links]
+
+    def path_lines(self, labels: Mapping[int, str]) -> list[str]:
+        """Return the longest path, hop by hop."""
+        lines = []
+        path = self.path
+        for at, hop in enumerate(path):
+            if len(path) > SHOWN_HOPS and SHOWN_HOPS // 2 <= at < len(path) - SHOWN_HOPS // 2:
+                if at == SHOWN_HOPS // 2:
+                    lines.append(f"... {len(path) - SHOWN_HOPS} more hops ...")
+                continue
+            label = labels.get(hop.step, f"step {hop.step}")
+            if hop.kind == "pause":
+                what = f"rank {hop.source} by itself"
+            elif hop.target is None:
+                what = f"rank {hop.source} in {hop.kind}"
+            else:
+                what = f"rank {hop.source} to rank {hop.target}, {amount(hop.size or 0.0)}"
+            span = f"{microseconds(hop.started)} to {microseconds(hop.ended)}"
+            lines += [f"{span}: {what} ({label})", f"    {hop.because}"]
+        done = max((hop.ended for hop in path), default=0.0)
+        if done < self.time:
+            span = f"{microseconds(done)} to {microseconds(self.time)}"
+            lines.append(
+                f"{span}: the host of rank {int(self.replay.ended.argmax())} makes its calls"
+            )
+        return lines
+
 
 def _hop_json(hop: Hop) -> dict[str, Any]:
     return {
@@ -223,7 +397,7 @@ def forecast(
         _some_takes(algorithm, taken, entered, collectives)
     made = _make_forecast(topology, network, found, timings, only_collectives=only_collectives)
     made = replace(made, computing=_find_longest_compute(traffic), late=late)
-    return made if fewer is None else _of_all(made, traffic, fewer, scale)
+    return made if fewer is None else made.of_all(traffic, fewer, scale)
 
 
 def _find_longest_compute(traffic: Traffic) -> float:
@@ -233,37 +407,6 @@ def _find_longest_compute(traffic: Traffic) -> float:
         if isinstance(each, Pause):
             times[np.atleast_1d(each.ranks)] += each.seconds * 1e6
     return float(times.max(initial=0.0))
-
-
-def _of_all(made: Forecast, traffic: Traffic, fewer: Reduced, scale: float) -> Forecast:
-    """Return a forecast of the ranks that were kept as one of all: each as its twin."""
-    steps: dict[int, list[float]] = {}
-    groups: dict[str, list[float]] = {}
-    for each in traffic.entries:
-        if not isinstance(each, Enter | EnterGroups | TrafficRow | Pause):
-            continue
-        ranks = np.size(each.ranks)
-        calls, size = float(ranks), 0.0
-        if isinstance(each, TrafficRow):
-            calls, size = (float(ranks), ranks * each.size * scale) if each.sends else (0.0, 0.0)
-        elif isinstance(each, Enter):
-            calls = ranks / len(each.members)
-        elif isinstance(each, EnterGroups):
-            calls = ranks / len(each.members[0])
-        group = "" if isinstance(each, Pause) else each.group
-        for sums in (steps.setdefault(each.step, [0.0, 0.0]), groups.setdefault(group, [0.0, 0.0])):
-            sums[0], sums[1] = sums[0] + calls, sums[1] + size
-
-    def count(part: PartCost, told: Mapping[Any, list[float]]) -> PartCost:
-        calls, size = told[part.part]
-        return replace(part, calls=round(calls), size=size)
-
-    return replace(
-        made,
-        steps=tuple(count(each, steps) for each in made.steps),
-        groups=tuple(count(each, groups) for each in made.groups),
-        ranks=tuple(made.ranks[int(twin)] for twin in fewer.twins),
-    )
 
 
 #: bytes of a collective of which the latency is all that is left
@@ -645,148 +788,3 @@ def microseconds(time: float) -> str:
 
 #: hops that are shown of a path: the first and the last ones
 SHOWN_HOPS = 12
-
-
-def forecast_lines(found: Forecast, labels: Mapping[int, str], by: str = "step") -> list[str]:
-    """Return a forecast in lines for a terminal; `labels` name the steps.
-
-    It is shown `by` step, group, rank or link.
-    """
-    lines = [
-        f"time      {microseconds(found.time)}  (forecast)",
-        *_call_lines(found),
-        f"origin    {found.origin}",
-        f"error     {found.error}",
-    ]
-    if not found.exact:
-        lines.append("note      messages that contend at one stroke were taken together")
-    if found.time > 0:
-        shares = (
-            ("latency", found.latency),
-            ("bytes", found.transfer),
-            ("waiting", found.waiting),
-            ("collectives, pauses", found.alone),
-            ("calls of the host", found.host),
-        )
-        words = ", ".join(f"{name} {part / found.time:.0%}" for name, part in shares if part > 0)
-        lines.append(f"of that   {words}")
-    lines += _step_lines(found, labels)
-    shown = {
-        "step": lambda: _part_lines(found, found.steps, labels),
-        "group": lambda: _part_lines(found, found.groups, {}),
-        "rank": lambda: _rank_lines(found),
-        "link": lambda: _link_lines(found),
-    }[by]()
-    lines += [f"{by}s", *(f"  {line}" for line in shown)]
-    if found.links:
-        name, held = found.links[0]
-        use = held / found.time if found.time else 0.0
-        lines.append(f"busiest   {name}: {microseconds(held)}, {use:.0%} of the time")
-    lines += ["critical path", *(f"  {line}" for line in _path_lines(found, labels))]
-    return lines
-
-
-def _step_lines(found: Forecast, labels: Mapping[int, str]) -> list[str]:
-    """Return how long is computed, what is exposed, and what the path is in longest, and why."""
-    lines = []
-    if found.computing and found.time:
-        share = found.exposure / found.time
-        lines.append(
-            f"step      {microseconds(found.computing)} computing, {microseconds(found.exposure)} "
-            f"({share:.0%}) exposed communication and waiting"
-        )
-    if len(found.steps) < 2 or not found.time:
-        return lines
-    worst = max(found.steps, key=lambda each: each.on_path)
-    lines.append(f"bottleneck  {_worst(found, worst, labels)}")
-    sent = [each for each in found.steps if any(key[0] == each.part for key in found.late)]
-    longest = max(sent, key=lambda each: each.on_path, default=worst)
-    if longest is not worst:
-        lines.append(f"            of the collectives {_worst(found, longest, labels)}")
-    return lines
-
-
-def _worst(found: Forecast, part: PartCost, labels: Mapping[int, str]) -> str:
-    """Return what the path is in longest, its share, and why."""
-    label = labels.get(int(part.part), f"step {part.part}")
-    return f"{label}: {part.on_path / found.time:.0%} of the time{_reason(found, int(part.part))}"
-
-
-def _reason(found: Forecast, step: int) -> str:
-    """Return why a step takes its time, as far as it is known."""
-    late = [share for (part, _, _), share in found.late.items() if part == step]
-    if late:
-        if max(late) > 0.5:
-            return ", by its latency: fewer, larger calls help"
-        return ", by its bytes: fewer bytes, or a smaller group, help"
-    if any(hop.kind == "pause" for hop in found.path if hop.step == step):
-        return ", in which ranks compute"
-    return ", in messages: `waits for` below says for what"
-
-
-def _call_lines(found: Forecast) -> list[str]:
-    """Return which time nccl-tests prints, and which one is the call's."""
-    if not found.one_call or found.path[0].kind == "pause":
-        return []
-    pace = microseconds(found.pace)
-    if not found.host:
-        return [f"          {pace} is what nccl-tests prints, too: no launch is known here"]
-    launch = microseconds(found.host)
-    words = f"launch {launch} + t; nccl-tests, which makes calls in a row, prints t: {pace}"
-    return [f"          {words}"]
-
-
-def _part_lines(found: Forecast, parts: Sequence[PartCost], labels: Mapping[int, str]) -> list[str]:
-    """Return what steps, named by `labels`, or groups cost."""
-    lines = []
-    for part in parts:
-        named = part.part if isinstance(part.part, str) else labels.get(part.part)
-        label = named or f"step {part.part}"
-        share = part.on_path / found.time if found.time else 0.0
-        link = f", busiest {part.link} {microseconds(part.held)}" if part.link else ""
-        calls = f"{part.calls} call{'' if part.calls == 1 else 's'}"
-        sent = f", {amount(part.size)} ({amount(part.busiest_rank)} by one rank)"
-        words = sent if part.size else ""  # a collective in one call sends no message
-        lines.append(f"{label}: {calls}{words}{link}, {share:.0%} of the path")
-    return lines
-
-
-def _rank_lines(found: Forecast) -> list[str]:
-    """Return what each rank sends and receives, and when it is done."""
-    lines = [
-        f"rank {rank}: {each.sends} messages, {amount(each.sent)} out, "
-        f"{amount(each.received)} in, done at {microseconds(each.ended)}"
-        for rank, each in enumerate(found.ranks[:SHOWN_RANKS])
-    ]
-    more = len(found.ranks) - SHOWN_RANKS
-    return lines if more <= 0 else [*lines, f"... {more} more ranks ..."]
-
-
-def _link_lines(found: Forecast) -> list[str]:
-    """Return how long the busiest links are held, and which share of the time that is."""
-    time = found.time or 1.0
-    return [f"{name}: {microseconds(held)}, {held / time:.0%}" for name, held in found.links]
-
-
-def _path_lines(found: Forecast, labels: Mapping[int, str]) -> list[str]:
-    lines = []
-    path = found.path
-    for at, hop in enumerate(path):
-        if len(path) > SHOWN_HOPS and SHOWN_HOPS // 2 <= at < len(path) - SHOWN_HOPS // 2:
-            if at == SHOWN_HOPS // 2:
-                lines.append(f"... {len(path) - SHOWN_HOPS} more hops ...")
-            continue
-        label = labels.get(hop.step, f"step {hop.step}")
-        if hop.kind == "pause":
-            what = f"rank {hop.source} by itself"
-        elif hop.target is None:
-            what = f"rank {hop.source} in {hop.kind}"
-        else:
-            what = f"rank {hop.source} to rank {hop.target}, {amount(hop.size or 0.0)}"
-        span = f"{microseconds(hop.started)} to {microseconds(hop.ended)}"
-        lines += [f"{span}: {what} ({label})", f"    {hop.because}"]
-    done = max((hop.ended for hop in path), default=0.0)
-    if done < found.time:
-        span = f"{microseconds(done)} to {microseconds(found.time)}"
-        lines.append(f"{span}: the host of rank {int(found.replay.ended.argmax())} makes its calls")
-    return lines

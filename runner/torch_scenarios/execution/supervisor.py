@@ -98,47 +98,64 @@ class RunState(Struct):
         found = {rank for rank, at_s in self.alive_s.items() if now_s - at_s > SILENT_S}
         return found - self.told.keys()
 
+    def at_its_stop(self, rank: int, watch: Supervision) -> bool:
+        """Return whether a rank is where it was predicted to be in the end."""
+        stop = watch.stops[rank]
+        report = self.told.get(rank)
+        if report is not None:
+            return stop.may_end or report.trace.ending == stop.ending
+        return self.stuck.get(rank) in stop.positions or rank in self.silent
 
-def at_its_stop(run_state: RunState, rank: int, watch: Supervision) -> bool:
-    """Return whether a rank is where it was predicted to be in the end."""
-    stop = watch.stops[rank]
-    report = run_state.told.get(rank)
-    if report is not None:
-        return stop.may_end or report.trace.ending == stop.ending
-    return run_state.stuck.get(rank) in stop.positions or rank in run_state.silent
+    def note(self, message: Message) -> None:
+        """Take in one message. A sign of life is no move."""
+        now_s = time.monotonic()
+        if isinstance(message, Begun):
+            self.begun.add(message.rank)
+            self.alive_s[message.rank] = now_s
+        elif message.rank in self.alive_s:
+            self.alive_s[message.rank] = now_s
+        if not isinstance(message, Alive):
+            self.moved_s = now_s
+            self.take(message)
 
+    def take(self, message: Message) -> None:
+        match message:
+            case RankReport():
+                self.told[message.rank] = message
+                self.stuck.pop(message.rank, None)
+            case Stuck():
+                self.stuck[message.rank] = message.position
+            case Moved():
+                self.stuck.pop(message.rank, None)
+            case Unable():
+                self.unable[message.rank] = message
+            case Free():
+                self.free.add(message.rank)
+            case Leaving():
+                self.left_s = self.left_s if self.leaving else time.monotonic()
+                self.leaving.add(message.rank)
+            case _:
+                pass  # that it came is all
 
-def note(run_state: RunState, message: Message) -> None:
-    """Take in one message. A sign of life is no move."""
-    now_s = time.monotonic()
-    if isinstance(message, Begun):
-        run_state.begun.add(message.rank)
-        run_state.alive_s[message.rank] = now_s
-    elif message.rank in run_state.alive_s:
-        run_state.alive_s[message.rank] = now_s
-    if not isinstance(message, Alive):
-        run_state.moved_s = now_s
-        _take(run_state, message)
+    def take_in(self, inbox: Inbox, timeout_s: float) -> bool:
+        """Take in all mail that is there, waiting a while for the first; whether any came."""
+        first = parts = inbox.take(timeout_s)
+        while parts is not None:
+            self.note(open_parts(parts, Message))
+            parts = inbox.take(0.0)
+        return first is not None
 
+    def give_up(self, watch: Supervision) -> None:
+        """Give up the ranks of a scenario that takes too long: their launch ends with it."""
+        how = f"the scenario takes longer than {watch.most_s:.3g} s ({watch.bound} raises it)"
+        for rank in set(range(watch.world_size)) - self.told.keys():
+            self.lost.setdefault(rank, how)
 
-def _take(run_state: RunState, message: Message) -> None:
-    match message:
-        case RankReport():
-            run_state.told[message.rank] = message
-            run_state.stuck.pop(message.rank, None)
-        case Stuck():
-            run_state.stuck[message.rank] = message.position
-        case Moved():
-            run_state.stuck.pop(message.rank, None)
-        case Unable():
-            run_state.unable[message.rank] = message
-        case Free():
-            run_state.free.add(message.rank)
-        case Leaving():
-            run_state.left_s = run_state.left_s if run_state.leaving else time.monotonic()
-            run_state.leaving.add(message.rank)
-        case _:
-            pass  # that it came is all
+    def give_up_worlds(self, world_size: int) -> None:
+        """Call ranks unable whose world is still being made: NCCL waits for the absent."""
+        for rank in set(range(world_size)) - self.begun - self.told.keys() - self.unable.keys():
+            reason = f"rank {rank} could not make its world within {WORLD_S:g} s: NCCL still waits"
+            self.note(Unable(rank=rank, reason=reason))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -624,13 +641,13 @@ class Supervisor:
             watch = replace(watch, silent_s=silent_s)
         pause_s = LOOK_S
         while not self._over(run_state, watch, inbox):
-            came = _take_in(run_state, inbox, pause_s)
+            came = run_state.take_in(inbox, pause_s)
             pause_s = LOOK_S if came or run_state.unsettled else min(2 * pause_s, LONGEST_LOOK_S)
             self._look_for_losses(run_state, inbox, watch, name)
             if watch.most_s is not None and time.monotonic() - began_s > watch.most_s:
-                _give_up(run_state, watch)
+                run_state.give_up(watch)
             if device_type(order.backend) != "cpu" and time.monotonic() - began_s > WORLD_S:
-                _give_up_worlds(run_state, watch.world_size)
+                run_state.give_up_worlds(watch.world_size)
             if not run_state.broken and self._for_good(run_state, watch):
                 run_state.broken = True
                 run_state.moved_s = time.monotonic()
@@ -675,7 +692,7 @@ class Supervisor:
         run_state.died.update(self._deaths())
         found = dict(self._lost(watch))
         if found:
-            _take_in(run_state, inbox, 0.0)
+            run_state.take_in(inbox, 0.0)
         if (run_state.died or found) and not holds(self._store, f"{name}/{BEGUN}"):
             run_state.unbegun = True
             for rank, how in run_state.died.items():
@@ -726,7 +743,7 @@ class Supervisor:
         if run_state.died or run_state.leaving:
             return still_s > QUIET_S
         if still_s >= watch.settle_s and running and watch.stops:
-            at_stop = (at_its_stop(run_state, rank, watch) for rank in range(watch.world_size))
+            at_stop = (run_state.at_its_stop(rank, watch) for rank in range(watch.world_size))
             if all(at_stop):
                 return True
         if running and watch.anywhere_s is not None and still_s >= watch.anywhere_s:
@@ -763,7 +780,7 @@ class Supervisor:
         while not ranks <= run_state.free:
             parts = inbox.take(LOOK_S)
             if parts is not None:
-                note(run_state, open_parts(parts, Message))
+                run_state.note(open_parts(parts, Message))
             elif time.monotonic() > deadline_s or run_state.unable or self._deaths():
                 return False
         return not run_state.unable
@@ -784,31 +801,6 @@ class Supervisor:
         proves = self._come_free(RunState(), inbox, set(range(order.plan.world_size)), PROOF_S)
         fetch(self._store, f"order/{proof.number}")
         return proves
-
-
-def _take_in(run_state: RunState, inbox: Inbox, timeout_s: float) -> bool:
-    """Take in all mail that is there, waiting a while for the first message; whether any came."""
-    first = parts = inbox.take(timeout_s)
-    while parts is not None:
-        note(run_state, open_parts(parts, Message))
-        parts = inbox.take(0.0)
-    return first is not None
-
-
-def _give_up(run_state: RunState, watch: Supervision) -> None:
-    """Give up the ranks of a scenario that takes too long: their launch ends with it."""
-    how = f"the scenario takes longer than {watch.most_s:.3g} s ({watch.bound} raises it)"
-    for rank in set(range(watch.world_size)) - run_state.told.keys():
-        run_state.lost.setdefault(rank, how)
-
-
-def _give_up_worlds(run_state: RunState, world_size: int) -> None:
-    """Call ranks unable whose world is still being made: NCCL waits for ever for an absent one."""
-    for rank in (
-        set(range(world_size)) - run_state.begun - run_state.told.keys() - run_state.unable.keys()
-    ):
-        reason = f"rank {rank} could not make its world within {WORLD_S:g} s: NCCL still waits"
-        note(run_state, Unable(rank=rank, reason=reason))
 
 
 # -------------------------------------------------------------------------------------------------

@@ -225,74 +225,6 @@ DTYPE_NAMES = frozenset(DTYPES)
 _NUMBER_NAMES = frozenset({"rank", "world_size"})
 
 
-def constant(guarding: Guarding, node: ast.Constant) -> Guarded:
-    """Allow numbers, True, False and None."""
-    value = node.value
-    if value is None or value.__class__ is bool:
-        return Guarded(node, value is not None)
-    if value.__class__ is int and value.bit_length() > MAX_INT_BITS:
-        message = f"a number of {value.bit_length()} bits; at most {MAX_INT_BITS} are allowed"
-        return guarding.refuse(node, "expression_too_large", message)
-    if isinstance(value, int | float | complex):
-        return Guarded(node, is_number=True)
-    kind = "text" if isinstance(value, str | bytes) else "`...`"
-    message = f"an expression cannot hold {kind}"
-    word = _read_word(node)
-    if word in DTYPE_NAMES and guarding.wants_dtype:
-        hint: str | None = f"write a dtype without quotes: {word}"
-    else:
-        hint = COMPARE if word is not None else None
-    quoted = value if isinstance(value, str) and value.isidentifier() else None
-    return guarding.refuse(node, "expression_not_allowed", message, hint, quoted)
-
-
-def name(guarding: Guarding, node: ast.Name) -> Guarded:
-    """Allow a variable; the name of a dtype is that name itself where a function takes one."""
-    name = node.id
-    if name in guarding.bound:
-        bound = guarding.bound[name]
-        return Guarded(node, bound.is_number, bound.roots)
-    if name in DTYPE_NAMES:
-        if not guarding.wants_dtype:
-            return guarding.refuse(node, "fixed_word", alone(name), COMPARE)
-        return Guarded(constant_node(name))
-    if name.startswith("__"):
-        message = f"`{name}`: a name may not begin with two underscores"
-        return guarding.refuse(node, "expression_not_allowed", message)
-    guarding.names.add(name)
-    if name in _NUMBER_NAMES:
-        return Guarded(node, is_number=True)
-    guarding.reads.add(name)
-    return Guarded(node, roots=frozenset((name,)))
-
-
-def attribute(guarding: Guarding, node: ast.Attribute) -> Guarded:
-    """Allow the dotted name of a group and no attribute at all."""
-    dotted = read_name(node)
-    if dotted is not None and dotted in guarding.groups:
-        guarding.names.add(dotted)
-        return Guarded(name_node(dotted), roots=frozenset((dotted,)))
-    return refuse_attribute(guarding, node, dotted)
-
-
-def refuse_attribute(guarding: Guarding, node: ast.Attribute, dotted: str | None) -> Guarded:
-    """Refuse an attribute, with what to write instead where that is known."""
-    shown = dotted or f".{node.attr}"
-    message = f"`{shown}`: an expression has no attributes"
-    hint = ATTRIBUTE_HINTS.get(node.attr)
-    word = _read_word(node)
-    if word is not None:
-        wanted = word in DTYPE_NAMES and guarding.wants_dtype
-        hint = f"write a dtype by its name alone: {word}" if wanted else COMPARE
-    groups = [group for group in guarding.groups if "." in group]
-    close = nearest(dotted, groups) if dotted and groups else None
-    if close:
-        hint = f"did you mean the group `{close}`?"
-    elif hint is None and node.attr in FUNCTION_NAMES:
-        hint = f"functions are called by their names alone: {SIGNATURES[node.attr].usage}"
-    return guarding.refuse(node, "expression_not_allowed", message, hint)
-
-
 # -------------------------------------------------------------------------------------------------
 # Fixed words: dtypes, reduce ops and backends, known where a parameter that holds one is compared.
 
@@ -318,56 +250,6 @@ def _read_word(node: ast.expr) -> str | None:
     return word if word in FIXED_WORDS else None
 
 
-def _guard_comparison(guarding: Guarding, node: ast.Compare) -> list[Guarded]:
-    """Return the operands of a comparison; a word next to a parameter that holds one is itself."""
-    operands = [node.left, *node.comparators]
-    meet: set[int] = set()
-    for at, operator in enumerate(node.ops):
-        one, other = operands[at : at + 2]
-        if isinstance(operator, ast.Eq | ast.NotEq):
-            meet |= {at + 1} if _holds_a_word(guarding, one) else set()
-            meet |= {at} if _holds_a_word(guarding, other) else set()
-        elif isinstance(operator, ast.In | ast.NotIn) and _holds_a_word(guarding, one):
-            meet |= {at + 1} if isinstance(other, ast.List | ast.Tuple) else set()
-    return [
-        _as_words(guarding, operand) if at in meet else guarding.visit(operand)
-        for at, operand in enumerate(operands)
-    ]
-
-
-def _holds_a_word(guarding: Guarding, node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Name) and node.id in guarding.words and node.id not in guarding.bound
-    )
-
-
-def _as_words(guarding: Guarding, node: ast.expr) -> Guarded:
-    """Return an operand that meets a word; of a list each item may be one."""
-    if isinstance(node, ast.List | ast.Tuple):
-        guarding.nodes += 1
-        parts = [_as_words(guarding, item) for item in node.elts]
-        made = ast.List(elts=[part.node for part in parts], ctx=LOAD, **HERE)
-        return Guarded(made, roots=NOTHING.union(*(part.roots for part in parts)))
-    if isinstance(node, ast.Name) and node.id not in guarding.bound:
-        if node.id in FIXED_WORDS or node.id in guarding.listed:
-            guarding.nodes += 1
-            return Guarded(constant_node(node.id))
-        return guarding.visit(node)
-    word = _read_word(node)
-    if word is None and not _is_text(node):
-        return guarding.visit(node)
-    known = FIXED_WORDS | guarding.listed
-    text = node.value if isinstance(node, ast.Constant) else ""
-    written = word or (text if isinstance(text, str) else "")
-    if written in known:
-        hint: str | None = f"write the word alone: {written}"
-    else:
-        close = nearest(written, known)
-        hint = f"did you mean `{close}`?" if close else None
-    message = f"a word has no quotes: '{written}'" if _is_text(node) else "a word is written alone"
-    return guarding.refuse(node, "expression_not_allowed", message, hint)
-
-
 def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
@@ -379,85 +261,6 @@ _UNARY = {ast.UAdd: "u+", ast.USub: "u-", ast.Invert: "~"}
 
 #: between plain numbers these can neither grow without bound nor mean anything else
 _PLAIN = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.BitAnd, ast.BitOr)
-
-
-def binary(guarding: Guarding, node: ast.BinOp) -> Guarded:
-    """Guard arithmetic, but between plain numbers."""
-    left, right = guarding.visit(node.left), guarding.visit(node.right)
-    numbers = left.is_number and right.is_number
-    if numbers and isinstance(node.op, _PLAIN):
-        plain = ast.BinOp(left=left.node, op=node.op, right=right.node, **HERE)
-        return Guarded(plain, is_number=True)
-    symbol = BINARY[type(node.op)]
-    return Guarded(guarding.call_guarded(symbol, left.node, right.node), is_number=numbers)
-
-
-def unary(guarding: Guarding, node: ast.UnaryOp) -> Guarded:
-    """Guard a sign or `~`; `not` is Python's own."""
-    operand = guarding.visit(node.operand)
-    if isinstance(node.op, ast.Not):
-        return Guarded(ast.UnaryOp(op=node.op, operand=operand.node, **HERE), is_number=True)
-    if operand.is_number and not isinstance(node.op, ast.Invert):
-        plain = ast.UnaryOp(op=node.op, operand=operand.node, **HERE)
-        return Guarded(plain, is_number=True)
-    key = _UNARY[type(node.op)]
-    return Guarded(guarding.call_guarded(key, operand.node), is_number=operand.is_number)
-
-
-def boolean(guarding: Guarding, node: ast.BoolOp) -> Guarded:
-    """Allow `and` and `or`: Python's own, which give one of their operands."""
-    parts = guarding.visit_all(node.values)
-    return Guarded(
-        ast.BoolOp(op=node.op, values=[part.node for part in parts], **HERE),
-        all(part.is_number for part in parts),
-        NOTHING.union(*(part.roots for part in parts)),
-    )
-
-
-def conditional(guarding: Guarding, node: ast.IfExp) -> Guarded:
-    """Allow `x if c else y`: the branch not taken is not computed."""
-    test, body, orelse = (guarding.visit(part) for part in (node.test, node.body, node.orelse))
-    return Guarded(
-        ast.IfExp(test=test.node, body=body.node, orelse=orelse.node, **HERE),
-        body.is_number and orelse.is_number,
-        body.roots | orelse.roots,
-    )
-
-
-def compare(guarding: Guarding, node: ast.Compare) -> Guarded:
-    """Guard comparisons, but between plain numbers; a chain compares left to right.
-
-    `in` is guarded always: Python's own makes one truth value of it, and asks the items for it.
-    """
-    if any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
-        return _compare_identity(guarding, node)
-    parts = _guard_comparison(guarding, node)
-    looks_inside = any(isinstance(op, ast.In | ast.NotIn) for op in node.ops)
-    if not looks_inside and all(part.is_number for part in parts):
-        return Guarded(
-            ast.Compare(
-                left=parts[0].node,
-                ops=node.ops,
-                comparators=[part.node for part in parts[1:]],
-                **HERE,
-            ),
-            is_number=True,
-        )
-    symbols = [COMPARISONS[type(op)] for op in node.ops]
-    nodes = [part.node for part in parts]
-    if len(symbols) == 1:
-        return Guarded(guarding.call_guarded(symbols[0], *nodes), is_number=looks_inside)
-    return Guarded(guarding.call_guarded(CHAIN, constant_node(tuple(symbols)), *nodes))
-
-
-def _compare_identity(guarding: Guarding, node: ast.Compare) -> Guarded:
-    against = node.comparators[0]
-    if len(node.ops) > 1 or not (isinstance(against, ast.Constant) and against.value is None):
-        message = "`is` compares with None only"
-        return guarding.refuse(node, "expression_not_allowed", message, "write `==`")
-    left = guarding.visit(node.left)
-    plain = ast.Compare(left=left.node, ops=node.ops, comparators=[constant_node(None)], **HERE)
-    return Guarded(plain, is_number=True)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -477,65 +280,6 @@ _MEASURES = frozenset({"shape", "numel", "len"})
 DTYPE = "dtype"
 
 
-def call(guarding: Guarding, node: ast.Call) -> Guarded:
-    """Allow a call of a function of the language, with as many arguments as it takes."""
-    function = node.func
-    if isinstance(function, ast.Attribute):
-        return refuse_attribute(guarding, function, read_name(function))
-    if not isinstance(function, ast.Name):
-        message = "only a function of the language can be called"
-        return guarding.refuse(function, "expression_not_allowed", message)
-    name = function.id
-    if name not in SIGNATURES:
-        return _refuse_function(guarding, function)
-    if not _arguments_fit(guarding, node, name):
-        return Guarded(constant_node(None))
-    guarding.calls.add(name)
-    if name in _GROUP_CALLS:
-        made = call_node(f"{name}()", _group(guarding, node))
-        return Guarded(made, is_number=name in _NUMBER_CALLS)
-    if name in _LAUNCH_CALLS:
-        guarding.names.add("rank")  # another on each rank
-        return Guarded(call_node(f"{name}()"), is_number=True)
-    if name == PARTIAL:
-        return _partial(guarding, node)
-    return _before(guarding, node) if name == "before" else _ordinary_call(guarding, node, name)
-
-
-def _partial(guarding: Guarding, node: ast.Call) -> Guarded:
-    """Take the reduce op of a `Partial` for the word that it is."""
-    given = [*node.args, *(keyword.value for keyword in node.keywords)]
-    words = [each.id for each in given if isinstance(each, ast.Name)]
-    if len(words) < len(given) or not set(words) <= set(REDUCE_OPS):
-        message = f"`{PARTIAL}` takes a reduce op"
-        hint = f"one of {', '.join(REDUCE_OPS)}"
-        return guarding.refuse(node, "wrong_arguments", message, hint)
-    return Guarded(call_node(f"{PARTIAL}()", *map(constant_node, words)))
-
-
-def _ordinary_call(guarding: Guarding, node: ast.Call, name: str) -> Guarded:
-    read = set(guarding.reads)
-    takes = SIGNATURES[name].positional
-    dtype = takes.index(DTYPE) if DTYPE in takes else None
-    arguments = [
-        guarding.visit_argument(argument, wants_dtype=at == dtype)
-        for at, argument in enumerate(node.args)
-    ]
-    if name in _MEASURES and all(_is_part(argument) for argument in node.args):
-        guarding.reads = read
-    made = guarding.call_guarded(f"{name}()", *(argument.node for argument in arguments))
-    made.keywords = [
-        ast.keyword(
-            arg=keyword.arg,
-            value=guarding.visit_argument(keyword.value, wants_dtype=keyword.arg == DTYPE).node,
-            **HERE,
-        )
-        for keyword in node.keywords
-    ]
-    roots = arguments[0].roots if name in _VIEWS and arguments else NOTHING
-    return Guarded(made, name in _NUMBER_CALLS, roots)
-
-
 def _is_part(node: ast.expr) -> bool:
     """Whether an argument is a name, or a part of what it holds that no other name chooses."""
     while isinstance(node, ast.Subscript):
@@ -546,89 +290,6 @@ def _is_part(node: ast.expr) -> bool:
     return isinstance(node, ast.Name)
 
 
-def _refuse_function(guarding: Guarding, node: ast.Name) -> Guarded:
-    name = node.id
-    hint = PYTHON_FUNCTION_HINTS.get(name)
-    if hint is None:
-        close = near(name, FUNCTION_NAMES)
-        shown = " or ".join(f"`{each}`" for each in close)
-        hint = f"did you mean {shown}?" if close else None
-    return guarding.refuse(node, "unknown_function", f"there is no function `{name}`", hint)
-
-
-def _arguments_fit(guarding: Guarding, node: ast.Call, name: str) -> bool:
-    signature = SIGNATURES[name]
-    plain = not node.keywords and len(node.args) == len(signature.required)
-    if plain and not any(isinstance(argument, ast.Starred) for argument in node.args):
-        return True
-    return _police_arguments(guarding, node, name, signature)
-
-
-def _police_arguments(guarding: Guarding, node: ast.Call, name: str, signature: Signature) -> bool:
-    """Refuse what does not fit the signature; return whether all does."""
-    said = len(guarding.refusals)
-    given = [keyword.arg for keyword in node.keywords]
-    unpacked: list[ast.expr | ast.keyword] = [
-        *(each for each in node.args if isinstance(each, ast.Starred)),
-        *(each for each in node.keywords if each.arg is None),
-    ]
-    for argument in unpacked:
-        message = "arguments are written out, not unpacked with `*`"
-        guarding.refuse(argument, "expression_not_allowed", message)
-    for keyword in node.keywords:
-        if keyword.arg is not None and keyword.arg not in signature.keywords:
-            close = nearest(keyword.arg, signature.keywords)
-            message = f"`{name}` has no argument `{keyword.arg}`"
-            hint = f"did you mean `{close}`? {signature.usage}" if close else signature.usage
-            guarding.refuse(keyword, "wrong_arguments", message, hint)
-    if len(guarding.refusals) > said:
-        return False
-    missing = [each for each in signature.required[len(node.args) :] if each not in given]
-    twice = [each for each in signature.positional[: len(node.args)] if each in given]
-    wrong = None
-    if missing:
-        wrong = f"`{name}` needs `{missing[0]}`"
-    elif twice:
-        wrong = f"`{name}` gets `{twice[0]}` twice"
-    elif signature.most is not None and len(node.args) > signature.most:
-        wrong = f"`{name}` takes at most {signature.most} arguments, not {len(node.args)}"
-    if wrong is not None:
-        guarding.refuse(node, "wrong_arguments", wrong, signature.usage)
-    return wrong is None
-
-
-def _group(guarding: Guarding, node: ast.Call) -> ast.expr:
-    """Return a group's name as a constant; a parameter may hold one, too."""
-    group = node.args[0] if node.args else node.keywords[0].value
-    dotted = read_name(group)
-    if dotted is not None and (dotted in guarding.groups or dotted == WORLD):
-        guarding.nodes += 1
-        return constant_node(dotted)
-    if isinstance(group, ast.Name):
-        return guarding.visit(group).node
-    if isinstance(group, ast.Attribute):
-        return refuse_attribute(guarding, group, dotted).node
-    message = "this takes the name of a group"
-    hint = "`world` is every rank"
-    text = group.value if isinstance(group, ast.Constant) else None
-    if isinstance(text, str) and text in {*guarding.groups, WORLD}:
-        hint = f"write a name without quotes: {text}"
-    return guarding.refuse(group, "wrong_arguments", message, hint).node
-
-
-def _before(guarding: Guarding, node: ast.Call) -> Guarded:
-    given = {keyword.arg: keyword.value for keyword in node.keywords}
-    tensor = node.args[0] if node.args else given["x"]
-    rank = node.args[1] if len(node.args) > 1 else given["rank"]
-    if not isinstance(tensor, ast.Name) or tensor.id in guarding.bound:
-        message = "`before` takes the name of a tensor"
-        hint = "index what it returns: before(x, r)[0]"
-        return guarding.refuse(tensor, "wrong_arguments", message, hint)
-    guarding.nodes += 1
-    guarding.before.add(tensor.id)
-    return Guarded(call_node("before()", constant_node(tensor.id), guarding.visit(rank).node))
-
-
 # -------------------------------------------------------------------------------------------------
 # Indexing, lists and comprehensions.
 
@@ -636,104 +297,8 @@ _COPYING = (ast.List, ast.ListComp, ast.Compare)
 _INTEGER_SEQUENCES = frozenset({"range", "group_ranks", "shape"})
 
 
-def subscript(guarding: Guarding, node: ast.Subscript) -> Guarded:
-    """Guard indexing: a view of a tensor, an item of a list; by a list or a mask it is a copy."""
-    value = guarding.visit(node.value)
-    index = _index(guarding, node.slice)
-    roots = NOTHING if isinstance(node.slice, _COPYING) else value.roots
-    return Guarded(guarding.call_guarded(INDEX, value.node, index), roots=roots)
-
-
-def _index(guarding: Guarding, node: ast.expr) -> ast.expr:
-    if isinstance(node, ast.Tuple):
-        parts = [_index(guarding, part) for part in node.elts]
-        return ast.Tuple(elts=parts, ctx=LOAD, **HERE)
-    if isinstance(node, ast.Slice):
-        given = (node.lower, node.upper, node.step)
-        parts = [
-            constant_node(None) if each is None else guarding.visit(each).node for each in given
-        ]
-        return call_node(SLICE, *parts)
-    return guarding.visit(node).node
-
-
-def sequence(guarding: Guarding, node: ast.List | ast.Tuple) -> Guarded:
-    """Allow a list; a tuple is one, too."""
-    parts = guarding.visit_all(node.elts)
-    made = ast.List(elts=[part.node for part in parts], ctx=LOAD, **HERE)
-    return Guarded(made, roots=NOTHING.union(*(part.roots for part in parts)))
-
-
-def comprehension(guarding: Guarding, node: ast.ListComp) -> Guarded:
-    """Allow a list comprehension: each of its iterables is charged, times what it contains."""
-    outer, before = guarding.bound, guarding.nodes
-    guarding.bound = dict(outer)
-    weight = constant_node(1)
-    generators = [_generator(guarding, generator, weight) for generator in node.generators]
-    element = guarding.visit(node.elt)
-    guarding.bound = outer
-    weight.value = guarding.nodes - before
-    made = ast.ListComp(elt=element.node, generators=generators, **HERE)
-    return Guarded(made, roots=element.roots)
-
-
-def _generator(
-    guarding: Guarding, generator: ast.comprehension, weight: ast.Constant
-) -> ast.comprehension:
-    iterable = guarding.visit(generator.iter)
-    source = generator.iter
-    integers = (
-        isinstance(source, ast.Call)
-        and isinstance(source.func, ast.Name)
-        and source.func.id in _INTEGER_SEQUENCES
-    )
-    if generator.is_async:
-        guarding.refuse(source, "expression_not_allowed", "a comprehension cannot be asynchronous")
-    unpacks = not isinstance(generator.target, ast.Name)
-    for target in _targets(generator.target):
-        _bind(guarding, target, Variable(integers and not unpacks, iterable.roots))
-    each = guarding.call_guarded(EACH, iterable.node, weight, constant_node(unpacks))
-    tests = [guarding.visit(test).node for test in generator.ifs]
-    return ast.comprehension(target=generator.target, iter=each, ifs=tests, is_async=0)
-
-
-def _bind(guarding: Guarding, target: ast.expr, variable: Variable) -> None:
-    if not isinstance(target, ast.Name):
-        message = "a comprehension assigns to a name, or to names with commas between"
-        guarding.refuse(target, "expression_not_allowed", message)
-    elif target.id.startswith("__") or target.id in DTYPE_NAMES or target.id in FUNCTION_NAMES:
-        message = f"`{target.id}` cannot name a variable of a comprehension"
-        guarding.refuse(target, "expression_not_allowed", message)
-    else:
-        guarding.bound[target.id] = variable
-
-
 def _targets(target: ast.expr) -> list[ast.expr]:
     return target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
-
-
-# -------------------------------------------------------------------------------------------------
-# The grammar of expressions: which nodes of Python's syntax are allowed, and how they are guarded.
-#
-# What is not in this table is refused.
-
-Rule: TypeAlias = "Callable[[Guarding, Any], Guarded]"
-
-GRAMMAR: dict[type[ast.expr], Rule] = {
-    ast.Constant: constant,
-    ast.Name: name,
-    ast.Attribute: attribute,
-    ast.BinOp: binary,
-    ast.UnaryOp: unary,
-    ast.BoolOp: boolean,
-    ast.IfExp: conditional,
-    ast.Compare: compare,
-    ast.Subscript: subscript,
-    ast.List: sequence,
-    ast.Tuple: sequence,
-    ast.ListComp: comprehension,
-    ast.Call: call,
-}
 
 
 # -------------------------------------------------------------------------------------------------
@@ -844,6 +409,423 @@ class Guarding:
         """Note what is wrong; return a node that stands for the refused one."""
         self.refusals.append(ExpressionProblem(code, message, hint, self._spans(node), quoted))
         return Guarded(constant_node(None))
+
+    def constant(self, node: ast.Constant) -> Guarded:
+        """Allow numbers, True, False and None."""
+        value = node.value
+        if value is None or value.__class__ is bool:
+            return Guarded(node, value is not None)
+        if value.__class__ is int and value.bit_length() > MAX_INT_BITS:
+            message = f"a number of {value.bit_length()} bits; at most {MAX_INT_BITS} are allowed"
+            return self.refuse(node, "expression_too_large", message)
+        if isinstance(value, int | float | complex):
+            return Guarded(node, is_number=True)
+        kind = "text" if isinstance(value, str | bytes) else "`...`"
+        message = f"an expression cannot hold {kind}"
+        word = _read_word(node)
+        if word in DTYPE_NAMES and self.wants_dtype:
+            hint: str | None = f"write a dtype without quotes: {word}"
+        else:
+            hint = COMPARE if word is not None else None
+        quoted = value if isinstance(value, str) and value.isidentifier() else None
+        return self.refuse(node, "expression_not_allowed", message, hint, quoted)
+
+    def name(self, node: ast.Name) -> Guarded:
+        """Allow a variable; the name of a dtype is that name itself where a function takes one."""
+        name = node.id
+        if name in self.bound:
+            bound = self.bound[name]
+            return Guarded(node, bound.is_number, bound.roots)
+        if name in DTYPE_NAMES:
+            if not self.wants_dtype:
+                return self.refuse(node, "fixed_word", alone(name), COMPARE)
+            return Guarded(constant_node(name))
+        if name.startswith("__"):
+            message = f"`{name}`: a name may not begin with two underscores"
+            return self.refuse(node, "expression_not_allowed", message)
+        self.names.add(name)
+        if name in _NUMBER_NAMES:
+            return Guarded(node, is_number=True)
+        self.reads.add(name)
+        return Guarded(node, roots=frozenset((name,)))
+
+    def attribute(self, node: ast.Attribute) -> Guarded:
+        """Allow the dotted name of a group and no attribute at all."""
+        dotted = read_name(node)
+        if dotted is not None and dotted in self.groups:
+            self.names.add(dotted)
+            return Guarded(name_node(dotted), roots=frozenset((dotted,)))
+        return self.refuse_attribute(node, dotted)
+
+    def refuse_attribute(self, node: ast.Attribute, dotted: str | None) -> Guarded:
+        """Refuse an attribute, with what to write instead where that is known."""
+        shown = dotted or f".{node.attr}"
+        message = f"`{shown}`: an expression has no attributes"
+        hint = ATTRIBUTE_HINTS.get(node.attr)
+        word = _read_word(node)
+        if word is not None:
+            wanted = word in DTYPE_NAMES and self.wants_dtype
+            hint = f"write a dtype by its name alone: {word}" if wanted else COMPARE
+        groups = [group for group in self.groups if "." in group]
+        close = nearest(dotted, groups) if dotted and groups else None
+        if close:
+            hint = f"did you mean the group `{close}`?"
+        elif hint is None and node.attr in FUNCTION_NAMES:
+            hint = f"functions are called by their names alone: {SIGNATURES[node.attr].usage}"
+        return self.refuse(node, "expression_not_allowed", message, hint)
+
+    def guard_comparison(self, node: ast.Compare) -> list[Guarded]:
+        """Return the operands of a comparison; a word next to a parameter with one is itself."""
+        operands = [node.left, *node.comparators]
+        meet: set[int] = set()
+        for at, operator in enumerate(node.ops):
+            one, other = operands[at : at + 2]
+            if isinstance(operator, ast.Eq | ast.NotEq):
+                meet |= {at + 1} if self.holds_a_word(one) else set()
+                meet |= {at} if self.holds_a_word(other) else set()
+            elif isinstance(operator, ast.In | ast.NotIn) and self.holds_a_word(one):
+                meet |= {at + 1} if isinstance(other, ast.List | ast.Tuple) else set()
+        return [
+            self.as_words(operand) if at in meet else self.visit(operand)
+            for at, operand in enumerate(operands)
+        ]
+
+    def holds_a_word(self, node: ast.expr) -> bool:
+        """Whether a node is a name that the language knows as a word."""
+        return isinstance(node, ast.Name) and node.id in self.words and node.id not in self.bound
+
+    def as_words(self, node: ast.expr) -> Guarded:
+        """Return an operand that meets a word; of a list each item may be one."""
+        if isinstance(node, ast.List | ast.Tuple):
+            self.nodes += 1
+            parts = [self.as_words(item) for item in node.elts]
+            made = ast.List(elts=[part.node for part in parts], ctx=LOAD, **HERE)
+            return Guarded(made, roots=NOTHING.union(*(part.roots for part in parts)))
+        if isinstance(node, ast.Name) and node.id not in self.bound:
+            if node.id in FIXED_WORDS or node.id in self.listed:
+                self.nodes += 1
+                return Guarded(constant_node(node.id))
+            return self.visit(node)
+        word = _read_word(node)
+        if word is None and not _is_text(node):
+            return self.visit(node)
+        known = FIXED_WORDS | self.listed
+        text = node.value if isinstance(node, ast.Constant) else ""
+        written = word or (text if isinstance(text, str) else "")
+        if written in known:
+            hint: str | None = f"write the word alone: {written}"
+        else:
+            close = nearest(written, known)
+            hint = f"did you mean `{close}`?" if close else None
+        message = (
+            f"a word has no quotes: '{written}'" if _is_text(node) else "a word is written alone"
+        )
+        return self.refuse(node, "expression_not_allowed", message, hint)
+
+    def binary(self, node: ast.BinOp) -> Guarded:
+        """Guard arithmetic, but between plain numbers."""
+        left, right = self.visit(node.left), self.visit(node.right)
+        numbers = left.is_number and right.is_number
+        if numbers and isinstance(node.op, _PLAIN):
+            plain = ast.BinOp(left=left.node, op=node.op, right=right.node, **HERE)
+            return Guarded(plain, is_number=True)
+        symbol = BINARY[type(node.op)]
+        return Guarded(self.call_guarded(symbol, left.node, right.node), is_number=numbers)
+
+    def unary(self, node: ast.UnaryOp) -> Guarded:
+        """Guard a sign or `~`; `not` is Python's own."""
+        operand = self.visit(node.operand)
+        if isinstance(node.op, ast.Not):
+            return Guarded(ast.UnaryOp(op=node.op, operand=operand.node, **HERE), is_number=True)
+        if operand.is_number and not isinstance(node.op, ast.Invert):
+            plain = ast.UnaryOp(op=node.op, operand=operand.node, **HERE)
+            return Guarded(plain, is_number=True)
+        key = _UNARY[type(node.op)]
+        return Guarded(self.call_guarded(key, operand.node), is_number=operand.is_number)
+
+    def boolean(self, node: ast.BoolOp) -> Guarded:
+        """Allow `and` and `or`: Python's own, which give one of their operands."""
+        parts = self.visit_all(node.values)
+        return Guarded(
+            ast.BoolOp(op=node.op, values=[part.node for part in parts], **HERE),
+            all(part.is_number for part in parts),
+            NOTHING.union(*(part.roots for part in parts)),
+        )
+
+    def conditional(self, node: ast.IfExp) -> Guarded:
+        """Allow `x if c else y`: the branch not taken is not computed."""
+        test, body, orelse = (self.visit(part) for part in (node.test, node.body, node.orelse))
+        return Guarded(
+            ast.IfExp(test=test.node, body=body.node, orelse=orelse.node, **HERE),
+            body.is_number and orelse.is_number,
+            body.roots | orelse.roots,
+        )
+
+    def compare(self, node: ast.Compare) -> Guarded:
+        """Guard comparisons, but between plain numbers; a chain compares left to right.
+
+        `in` is guarded always: Python's own makes one truth value of it, and asks the items for it.
+        """
+        if any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
+            return self.compare_identity(node)
+        parts = self.guard_comparison(node)
+        looks_inside = any(isinstance(op, ast.In | ast.NotIn) for op in node.ops)
+        if not looks_inside and all(part.is_number for part in parts):
+            return Guarded(
+                ast.Compare(
+                    left=parts[0].node,
+                    ops=node.ops,
+                    comparators=[part.node for part in parts[1:]],
+                    **HERE,
+                ),
+                is_number=True,
+            )
+        symbols = [COMPARISONS[type(op)] for op in node.ops]
+        nodes = [part.node for part in parts]
+        if len(symbols) == 1:
+            return Guarded(self.call_guarded(symbols[0], *nodes), is_number=looks_inside)
+        return Guarded(self.call_guarded(CHAIN, constant_node(tuple(symbols)), *nodes))
+
+    def compare_identity(self, node: ast.Compare) -> Guarded:
+        """Guard `is` and `is not`: with None alone."""
+        against = node.comparators[0]
+        if len(node.ops) > 1 or not (isinstance(against, ast.Constant) and against.value is None):
+            message = "`is` compares with None only"
+            return self.refuse(node, "expression_not_allowed", message, "write `==`")
+        left = self.visit(node.left)
+        plain = ast.Compare(left=left.node, ops=node.ops, comparators=[constant_node(None)], **HERE)
+        return Guarded(plain, is_number=True)
+
+    def call(self, node: ast.Call) -> Guarded:
+        """Allow a call of a function of the language, with as many arguments as it takes."""
+        function = node.func
+        if isinstance(function, ast.Attribute):
+            return self.refuse_attribute(function, read_name(function))
+        if not isinstance(function, ast.Name):
+            message = "only a function of the language can be called"
+            return self.refuse(function, "expression_not_allowed", message)
+        name = function.id
+        if name not in SIGNATURES:
+            return self.refuse_function(function)
+        if not self.arguments_fit(node, name):
+            return Guarded(constant_node(None))
+        self.calls.add(name)
+        if name in _GROUP_CALLS:
+            made = call_node(f"{name}()", self.guard_group(node))
+            return Guarded(made, is_number=name in _NUMBER_CALLS)
+        if name in _LAUNCH_CALLS:
+            self.names.add("rank")  # another on each rank
+            return Guarded(call_node(f"{name}()"), is_number=True)
+        if name == PARTIAL:
+            return self.guard_partial(node)
+        return self.guard_before(node) if name == "before" else self.guard_ordinary_call(node, name)
+
+    def guard_partial(self, node: ast.Call) -> Guarded:
+        """Take the reduce op of a `Partial` for the word that it is."""
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        words = [each.id for each in given if isinstance(each, ast.Name)]
+        if len(words) < len(given) or not set(words) <= set(REDUCE_OPS):
+            message = f"`{PARTIAL}` takes a reduce op"
+            hint = f"one of {', '.join(REDUCE_OPS)}"
+            return self.refuse(node, "wrong_arguments", message, hint)
+        return Guarded(call_node(f"{PARTIAL}()", *map(constant_node, words)))
+
+    def guard_ordinary_call(self, node: ast.Call, name: str) -> Guarded:
+        """Guard a call of a function of the table."""
+        read = set(self.reads)
+        takes = SIGNATURES[name].positional
+        dtype = takes.index(DTYPE) if DTYPE in takes else None
+        arguments = [
+            self.visit_argument(argument, wants_dtype=at == dtype)
+            for at, argument in enumerate(node.args)
+        ]
+        if name in _MEASURES and all(_is_part(argument) for argument in node.args):
+            self.reads = read
+        made = self.call_guarded(f"{name}()", *(argument.node for argument in arguments))
+        made.keywords = [
+            ast.keyword(
+                arg=keyword.arg,
+                value=self.visit_argument(keyword.value, wants_dtype=keyword.arg == DTYPE).node,
+                **HERE,
+            )
+            for keyword in node.keywords
+        ]
+        roots = arguments[0].roots if name in _VIEWS and arguments else NOTHING
+        return Guarded(made, name in _NUMBER_CALLS, roots)
+
+    def refuse_function(self, node: ast.Name) -> Guarded:
+        """Refuse a call of what is not a function of the table."""
+        name = node.id
+        hint = PYTHON_FUNCTION_HINTS.get(name)
+        if hint is None:
+            close = near(name, FUNCTION_NAMES)
+            shown = " or ".join(f"`{each}`" for each in close)
+            hint = f"did you mean {shown}?" if close else None
+        return self.refuse(node, "unknown_function", f"there is no function `{name}`", hint)
+
+    def arguments_fit(self, node: ast.Call, name: str) -> bool:
+        """Whether a call has the arguments of its function; says what does not fit."""
+        signature = SIGNATURES[name]
+        plain = not node.keywords and len(node.args) == len(signature.required)
+        if plain and not any(isinstance(argument, ast.Starred) for argument in node.args):
+            return True
+        return self.police_arguments(node, name, signature)
+
+    def police_arguments(self, node: ast.Call, name: str, signature: Signature) -> bool:
+        """Refuse what does not fit the signature; return whether all does."""
+        said = len(self.refusals)
+        given = [keyword.arg for keyword in node.keywords]
+        unpacked: list[ast.expr | ast.keyword] = [
+            *(each for each in node.args if isinstance(each, ast.Starred)),
+            *(each for each in node.keywords if each.arg is None),
+        ]
+        for argument in unpacked:
+            message = "arguments are written out, not unpacked with `*`"
+            self.refuse(argument, "expression_not_allowed", message)
+        for keyword in node.keywords:
+            if keyword.arg is not None and keyword.arg not in signature.keywords:
+                close = nearest(keyword.arg, signature.keywords)
+                message = f"`{name}` has no argument `{keyword.arg}`"
+                hint = f"did you mean `{close}`? {signature.usage}" if close else signature.usage
+                self.refuse(keyword, "wrong_arguments", message, hint)
+        if len(self.refusals) > said:
+            return False
+        missing = [each for each in signature.required[len(node.args) :] if each not in given]
+        twice = [each for each in signature.positional[: len(node.args)] if each in given]
+        wrong = None
+        if missing:
+            wrong = f"`{name}` needs `{missing[0]}`"
+        elif twice:
+            wrong = f"`{name}` gets `{twice[0]}` twice"
+        elif signature.most is not None and len(node.args) > signature.most:
+            wrong = f"`{name}` takes at most {signature.most} arguments, not {len(node.args)}"
+        if wrong is not None:
+            self.refuse(node, "wrong_arguments", wrong, signature.usage)
+        return wrong is None
+
+    def guard_group(self, node: ast.Call) -> ast.expr:
+        """Return a group's name as a constant; a parameter may hold one, too."""
+        group = node.args[0] if node.args else node.keywords[0].value
+        dotted = read_name(group)
+        if dotted is not None and (dotted in self.groups or dotted == WORLD):
+            self.nodes += 1
+            return constant_node(dotted)
+        if isinstance(group, ast.Name):
+            return self.visit(group).node
+        if isinstance(group, ast.Attribute):
+            return self.refuse_attribute(group, dotted).node
+        message = "this takes the name of a group"
+        hint = "`world` is every rank"
+        text = group.value if isinstance(group, ast.Constant) else None
+        if isinstance(text, str) and text in {*self.groups, WORLD}:
+            hint = f"write a name without quotes: {text}"
+        return self.refuse(group, "wrong_arguments", message, hint).node
+
+    def guard_before(self, node: ast.Call) -> Guarded:
+        """Guard `before(x, rank)`: what a rank held before the step."""
+        given = {keyword.arg: keyword.value for keyword in node.keywords}
+        tensor = node.args[0] if node.args else given["x"]
+        rank = node.args[1] if len(node.args) > 1 else given["rank"]
+        if not isinstance(tensor, ast.Name) or tensor.id in self.bound:
+            message = "`before` takes the name of a tensor"
+            hint = "index what it returns: before(x, r)[0]"
+            return self.refuse(tensor, "wrong_arguments", message, hint)
+        self.nodes += 1
+        self.before.add(tensor.id)
+        return Guarded(call_node("before()", constant_node(tensor.id), self.visit(rank).node))
+
+    def subscript(self, node: ast.Subscript) -> Guarded:
+        """Guard indexing: a view of a tensor, an item of a list; by a list or a mask a copy."""
+        value = self.visit(node.value)
+        index = self.guard_index(node.slice)
+        roots = NOTHING if isinstance(node.slice, _COPYING) else value.roots
+        return Guarded(self.call_guarded(INDEX, value.node, index), roots=roots)
+
+    def guard_index(self, node: ast.expr) -> ast.expr:
+        """Guard an index: a number, a slice, or several."""
+        if isinstance(node, ast.Tuple):
+            parts = [self.guard_index(part) for part in node.elts]
+            return ast.Tuple(elts=parts, ctx=LOAD, **HERE)
+        if isinstance(node, ast.Slice):
+            given = (node.lower, node.upper, node.step)
+            parts = [
+                constant_node(None) if each is None else self.visit(each).node for each in given
+            ]
+            return call_node(SLICE, *parts)
+        return self.visit(node).node
+
+    def sequence(self, node: ast.List | ast.Tuple) -> Guarded:
+        """Allow a list; a tuple is one, too."""
+        parts = self.visit_all(node.elts)
+        made = ast.List(elts=[part.node for part in parts], ctx=LOAD, **HERE)
+        return Guarded(made, roots=NOTHING.union(*(part.roots for part in parts)))
+
+    def comprehension(self, node: ast.ListComp) -> Guarded:
+        """Allow a list comprehension: each of its iterables is charged, times what it contains."""
+        outer, before = self.bound, self.nodes
+        self.bound = dict(outer)
+        weight = constant_node(1)
+        generators = [self.guard_generator(generator, weight) for generator in node.generators]
+        element = self.visit(node.elt)
+        self.bound = outer
+        weight.value = self.nodes - before
+        made = ast.ListComp(elt=element.node, generators=generators, **HERE)
+        return Guarded(made, roots=element.roots)
+
+    def guard_generator(
+        self, generator: ast.comprehension, weight: ast.Constant
+    ) -> ast.comprehension:
+        """Guard one `for` of a comprehension, with its conditions."""
+        iterable = self.visit(generator.iter)
+        source = generator.iter
+        integers = (
+            isinstance(source, ast.Call)
+            and isinstance(source.func, ast.Name)
+            and source.func.id in _INTEGER_SEQUENCES
+        )
+        if generator.is_async:
+            self.refuse(source, "expression_not_allowed", "a comprehension cannot be asynchronous")
+        unpacks = not isinstance(generator.target, ast.Name)
+        for target in _targets(generator.target):
+            self.bind(target, Variable(integers and not unpacks, iterable.roots))
+        each = self.call_guarded(EACH, iterable.node, weight, constant_node(unpacks))
+        tests = [self.visit(test).node for test in generator.ifs]
+        return ast.comprehension(target=generator.target, iter=each, ifs=tests, is_async=0)
+
+    def bind(self, target: ast.expr, variable: Variable) -> None:
+        """Let a comprehension bind a name, or names."""
+        if not isinstance(target, ast.Name):
+            message = "a comprehension assigns to a name, or to names with commas between"
+            self.refuse(target, "expression_not_allowed", message)
+        elif target.id.startswith("__") or target.id in DTYPE_NAMES or target.id in FUNCTION_NAMES:
+            message = f"`{target.id}` cannot name a variable of a comprehension"
+            self.refuse(target, "expression_not_allowed", message)
+        else:
+            self.bound[target.id] = variable
+
+
+# -------------------------------------------------------------------------------------------------
+# The grammar of expressions: which nodes of Python's syntax are allowed, and how they are guarded.
+#
+# What is not in this table is refused.
+
+Rule: TypeAlias = "Callable[[Guarding, Any], Guarded]"
+
+GRAMMAR: dict[type[ast.expr], Rule] = {
+    ast.Constant: Guarding.constant,
+    ast.Name: Guarding.name,
+    ast.Attribute: Guarding.attribute,
+    ast.BinOp: Guarding.binary,
+    ast.UnaryOp: Guarding.unary,
+    ast.BoolOp: Guarding.boolean,
+    ast.IfExp: Guarding.conditional,
+    ast.Compare: Guarding.compare,
+    ast.Subscript: Guarding.subscript,
+    ast.List: Guarding.sequence,
+    ast.Tuple: Guarding.sequence,
+    ast.ListComp: Guarding.comprehension,
+    ast.Call: Guarding.call,
+}
 
 
 # -------------------------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from torch_scenarios.operations.placement import (
     Placement,
     chunks,
     cut,
-    distribute,
     encode,
     layout_name,
     normalise,
@@ -202,7 +201,7 @@ steps:
         """Scatter, or broadcast, along each mesh dimension in turn."""
         layout = layout_of(entry, entry["local"].shape)
         if entry["communicate"]:
-            local = yield from distribute(layout, entry["local"])
+            local = yield from layout.distribute(entry["local"])
         else:
             local = _own_part(layout, entry["local"])
         return layout, local

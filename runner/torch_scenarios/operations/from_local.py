@@ -20,7 +20,7 @@ from torch_scenarios.operations.distribute_tensor import (
     refuse_placing,
     torch_placements,
 )
-from torch_scenarios.operations.placement import call, normalise, replicate_from_first
+from torch_scenarios.operations.placement import call, normalise
 
 
 class FromLocal(OnMesh):
@@ -90,7 +90,7 @@ steps:
             own = {"dtype": str(local.dtype), "requires_grad": False}
             listed = [None] * world.size
             yield call("all_gather_object", world, object_list=listed, obj=own)
-            local = yield from replicate_from_first(layout, local)
+            local = yield from layout.replicate_from_first(local)
         return layout, local.copy()
 
     def _shape(self, entry: Entry) -> tuple[int, ...]:

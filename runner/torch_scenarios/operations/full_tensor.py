@@ -8,7 +8,7 @@ from typing import Any
 from torch_scenarios.operations.base import Caller, Entry, Refusal
 from torch_scenarios.operations.checks import invalid
 from torch_scenarios.operations.distribute_tensor import TENSOR, keep
-from torch_scenarios.operations.placement import REPLICATE, redistribute
+from torch_scenarios.operations.placement import REPLICATE
 from torch_scenarios.operations.redistribute import Placed, find_dtensor
 
 
@@ -43,7 +43,7 @@ steps:
         """Make the calls of each transition to Replicate()."""
         layout = entry["layout"]
         goal = (REPLICATE,) * len(layout.placements)
-        local = yield from redistribute(layout, goal, entry["local"])
+        local = yield from layout.redistribute(goal, entry["local"])
         return None, local
 
     def take(self, torch: Any, mesh: Callable[[str], Any], caller: Caller, entry: Entry) -> None:

@@ -122,6 +122,84 @@ class Layout(Struct, frozen=True, kw_only=True):
                 shape[placement.dim] = parts[self.at(dim)]
         return tuple(shape)
 
+    def impassable(self, goal: Sequence[Placement]) -> str | None:
+        """Return why torch does not redistribute to `goal`, or None."""
+        refused = unplaceable(goal, len(self.shape), len(self.placements))
+        if refused is not None:
+            return refused
+        for now, wanted in zip(self.placements, goal, strict=True):
+            if wanted.is_partial and now != wanted:
+                return (
+                    f"{now} cannot become {wanted}: redistributing to Partial is for internal use"
+                )
+        return None
+
+    def transitions(self, goal: Sequence[Placement]) -> list[Transition]:
+        """Return the transitions that lead to `goal`, in order."""
+        if len(self.placements) == 1:
+            (now,), (wanted,) = self.placements, goal
+            change = Transition(mesh_dim=0, now=now, wanted=wanted, shape=self.shape)
+            return [] if now == wanted else [change]
+        shapes = self.logical_shapes()
+        current, found = list(self.placements), []
+
+        def turn(dim: int, wanted: Placement) -> None:
+            if current[dim] != wanted:
+                shape = shapes[dim]
+                found.append(Transition(mesh_dim=dim, now=current[dim], wanted=wanted, shape=shape))
+                current[dim] = wanted
+
+        if any(each.is_shard for each in current):
+            for dim in reversed(range(len(current))):
+                turn(dim, REPLICATE if _is_crossed(current, goal, dim) else goal[dim])
+        for dim, wanted in enumerate(goal):
+            turn(dim, wanted)
+        return found
+
+    def logical_shapes(self) -> list[tuple[int, ...]]:
+        """Return, by mesh dimension, the tensor that it cuts on this rank."""
+        shapes = [self.shape]
+        for dim, placement in enumerate(self.placements[:-1]):
+            shape = list(shapes[-1])
+            if placement.is_shard:
+                parts = chunks(shape[placement.dim], self.groups[dim].size)
+                shape[placement.dim] = parts[self.at(dim)]
+            shapes.append(tuple(shape))
+        return shapes
+
+    # Tensors on their way: each transition with the calls that it makes.
+    def redistribute(self, goal: Sequence[Placement], local: Array) -> Moving:
+        """Move a local tensor to the placements of `goal`."""
+        for each in self.transitions(goal):
+            group = self.groups[each.mesh_dim]
+            if group.size > 1:
+                local = yield from _turn(each, group, group.group_rank(self.rank), local)
+        return local
+
+    def distribute(self, tensor: Array) -> Moving:
+        """Give each rank its part of what the first member of each mesh dimension holds."""
+        local = tensor
+        for dim, placement in enumerate(self.placements):
+            group = self.groups[dim]
+            if placement.is_shard:
+                local = yield from _scatter(placement.dim, group, self.at(dim), local)
+                continue
+            local = yield from _from_first(group, local)
+            if placement.is_partial:
+                local = partition(placement.op, group.size, local)
+        return local
+
+    def replicate_from_first(self, local: Array) -> Moving:
+        """Broadcast along each mesh dimension that replicates: `from_local(run_check=True)`."""
+        for dim, placement in enumerate(self.placements):
+            if not placement.is_shard and not placement.is_partial:
+                local = yield from _from_first(self.groups[dim], local)
+        return local
+
+    def replace_placements(self, goal: Sequence[Placement]) -> Layout:
+        """Return the layout of the same tensor with other placements."""
+        return replace(self, placements=tuple(goal))
+
 
 @cache
 def chunks(size: int, count: int) -> tuple[int, ...]:
@@ -216,17 +294,6 @@ def unplaceable(placements: Sequence[Placement], ndim: int, mesh_dims: int) -> s
     return None
 
 
-def impassable(layout: Layout, goal: Sequence[Placement]) -> str | None:
-    """Return why torch does not redistribute to `goal`, or None."""
-    refused = unplaceable(goal, len(layout.shape), len(layout.placements))
-    if refused is not None:
-        return refused
-    for now, wanted in zip(layout.placements, goal, strict=True):
-        if wanted.is_partial and now != wanted:
-            return f"{now} cannot become {wanted}: redistributing to Partial is for internal use"
-    return None
-
-
 # -------------------------------------------------------------------------------------------------
 # The rule: which mesh dimension changes when.
 
@@ -243,41 +310,6 @@ class Transition(Struct, frozen=True, kw_only=True):
     shape: tuple[int, ...]
 
 
-def transitions(layout: Layout, goal: Sequence[Placement]) -> list[Transition]:
-    """Return the transitions that lead to `goal`, in order."""
-    if len(layout.placements) == 1:
-        (now,), (wanted,) = layout.placements, goal
-        change = Transition(mesh_dim=0, now=now, wanted=wanted, shape=layout.shape)
-        return [] if now == wanted else [change]
-    shapes = _logical_shapes(layout)
-    current, found = list(layout.placements), []
-
-    def turn(dim: int, wanted: Placement) -> None:
-        if current[dim] != wanted:
-            shape = shapes[dim]
-            found.append(Transition(mesh_dim=dim, now=current[dim], wanted=wanted, shape=shape))
-            current[dim] = wanted
-
-    if any(each.is_shard for each in current):
-        for dim in reversed(range(len(current))):
-            turn(dim, REPLICATE if _is_crossed(current, goal, dim) else goal[dim])
-    for dim, wanted in enumerate(goal):
-        turn(dim, wanted)
-    return found
-
-
-def _logical_shapes(layout: Layout) -> list[tuple[int, ...]]:
-    """Return, by mesh dimension, the tensor that it cuts on this rank."""
-    shapes = [layout.shape]
-    for dim, placement in enumerate(layout.placements[:-1]):
-        shape = list(shapes[-1])
-        if placement.is_shard:
-            parts = chunks(shape[placement.dim], layout.groups[dim].size)
-            shape[placement.dim] = parts[layout.at(dim)]
-        shapes.append(tuple(shape))
-    return shapes
-
-
 def _is_crossed(current: Sequence[Placement], goal: Sequence[Placement], dim: int) -> bool:
     """Whether outer mesh dimensions cut the same dimension of the tensor otherwise than wanted."""
     wanted = goal[dim]
@@ -285,41 +317,6 @@ def _is_crossed(current: Sequence[Placement], goal: Sequence[Placement], dim: in
         return False
     outer_now = [each.shards(wanted.dim) for each in current[:dim]]
     return outer_now != [each.shards(wanted.dim) for each in goal[:dim]]
-
-
-# -------------------------------------------------------------------------------------------------
-# Tensors on their way: each transition with the calls that it makes.
-
-
-def redistribute(layout: Layout, goal: Sequence[Placement], local: Array) -> Moving:
-    """Move a local tensor to the placements of `goal`."""
-    for each in transitions(layout, goal):
-        group = layout.groups[each.mesh_dim]
-        if group.size > 1:
-            local = yield from _turn(each, group, group.group_rank(layout.rank), local)
-    return local
-
-
-def distribute(layout: Layout, tensor: Array) -> Moving:
-    """Give each rank its part of the tensor that the first member of each mesh dimension holds."""
-    local = tensor
-    for dim, placement in enumerate(layout.placements):
-        group = layout.groups[dim]
-        if placement.is_shard:
-            local = yield from _scatter(placement.dim, group, layout.at(dim), local)
-            continue
-        local = yield from _from_first(group, local)
-        if placement.is_partial:
-            local = partition(placement.op, group.size, local)
-    return local
-
-
-def replicate_from_first(layout: Layout, local: Array) -> Moving:
-    """Broadcast along each mesh dimension that replicates: `from_local(run_check=True)`."""
-    for dim, placement in enumerate(layout.placements):
-        if not placement.is_shard and not placement.is_partial:
-            local = yield from _from_first(layout.groups[dim], local)
-    return local
 
 
 def partition(op: str, size: int, value: Array) -> Array:
@@ -410,11 +407,6 @@ def call(name: str, group: Group, **given: Any) -> Part:
     operation: Operation = operation_named(name)
     arguments = {param.name: param.default for param in operation.params}
     return Part(operation=operation, group=group, arguments=arguments | given)
-
-
-def replace_placements(layout: Layout, goal: Sequence[Placement]) -> Layout:
-    """Return the layout of the same tensor with other placements."""
-    return replace(layout, placements=tuple(goal))
 
 
 def elements(shape: Iterable[int]) -> int:

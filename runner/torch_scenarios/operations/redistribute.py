@@ -16,13 +16,7 @@ from torch_scenarios.operations.distribute_tensor import (
     name_in,
     torch_placements,
 )
-from torch_scenarios.operations.placement import (
-    Layout,
-    impassable,
-    normalise,
-    redistribute,
-    replace_placements,
-)
+from torch_scenarios.operations.placement import Layout, normalise
 
 
 class Placed(OnMesh):
@@ -72,15 +66,15 @@ steps:
             return invalid("placements are needed")
         if not isinstance(layout, Layout):
             return None
-        refused = impassable(layout, goal)
+        refused = layout.impassable(goal)
         return None if refused is None else invalid(refused, "placements")
 
     def parts(self, caller: Caller, entry: Entry) -> Any:
         """Make the calls of each transition."""
         layout = entry["layout"]
         goal = normalise(entry["placements"], len(layout.shape))
-        local = yield from redistribute(layout, goal, entry["local"])
-        return replace_placements(layout, goal), local
+        local = yield from layout.redistribute(goal, entry["local"])
+        return layout.replace_placements(goal), local
 
     def take(self, torch: Any, mesh: Callable[[str], Any], caller: Caller, entry: Entry) -> None:
         """Call torch; the name holds the new local tensor afterwards."""

@@ -9,14 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from torch_scenarios.cost.candidates import (
-    Candidate,
-    Decoder,
-    candidates,
-    load,
-    program,
-    shortest_us,
-)
+from torch_scenarios.cost.candidates import Candidate, Decoder
 from torch_scenarios.cost.forecast import Forecast, forecast
 from torch_scenarios.cost.topology import Gpu, Topology
 from torch_scenarios.errors import LaunchError, Problem, ScenarioError
@@ -79,15 +72,15 @@ def plan(model: Decoder, machine: Topology, ranks: int, folder: Path, most: int)
         message = f"topology {machine.name} has no `gpu`, or no `memory`: no step is planned on it"
         hint = "`scenario topology show h100-8x400g` has both"
         raise ScenarioError([Problem(code="bad_topology", message=message, hint=hint)])
-    ways = list(candidates(model, machine, ranks))
+    ways = list(model.candidates(machine, ranks))
     if not ways:
         message = f"nothing divides the model and its batch of {model.batch} by {ranks} GPUs"
         hint = "take a `batch` that the number of GPUs divides, or fewer GPUs"
         raise ScenarioError([Problem(code="bad_model", message=message, hint=hint)])
-    fitting = [way for way in ways if load(model, way, gpu).held <= machine.memory]
-    chosen = sorted(fitting, key=lambda way: shortest_us(model, way, gpu))[:most]
+    fitting = [way for way in ways if model.load(way, gpu).held <= machine.memory]
+    chosen = sorted(fitting, key=lambda way: model.shortest_us(way, gpu))[:most]
     if not chosen:
-        chosen = [min(ways, key=lambda way: load(model, way, gpu).held)]
+        chosen = [min(ways, key=lambda way: model.load(way, gpu).held)]
     found = [_weigh(model, way, machine, gpu, folder) for way in chosen]
     return TrainingPlan(
         steps=tuple(sorted(found, key=lambda step: step.forecast.time)),
@@ -100,7 +93,7 @@ def _weigh(
     model: Decoder, way: Candidate, machine: Topology, gpu: Gpu, folder: Path
 ) -> PlannedStep:
     """Write the program of a candidate, prove it, and weigh it."""
-    text = program(model, way, gpu)
+    text = model.program(way, gpu)
     path = folder / f"{way.name}.yaml"
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,6 @@ from torch_scenarios.operations.placement import (
     normalise,
     partial_of,
     placement_of,
-    redistribute,
     shard,
 )
 from torch_scenarios.strategies.alone import Alone
@@ -346,7 +345,7 @@ class TensorParallel(Alone):
         layout = Layout(
             mesh="", groups=(self._tp,), placements=(now,), shape=value.shape, rank=self.rank
         )
-        local = yield from redistribute(layout, (wanted,), value.local)
+        local = yield from layout.redistribute((wanted,), value.local)
         return Flowing(local=local, placement=wanted, shape=value.shape)
 
     def _take(self, x: Flowing, placement: Placement) -> Flowing:
