@@ -443,6 +443,98 @@ steps:
     assert 0 < drawn < 64 * 20
 
 
+# ---------------------------------------------------------------------------- many ranks
+
+MANY = """\
+world_size: 64
+groups:
+  even: "range(0, world_size, 2)"
+  odd: "range(1, world_size, 2)"
+tensors:
+  x: "full(2, rank)"
+steps:
+  - all_reduce: {tensor: x, group: even}
+  - all_reduce: {tensor: x, group: odd}
+    ranks: "rank != 33"
+  - name: all of them
+    all_reduce: {tensor: x}
+"""
+
+
+def lanes(page: Page) -> list[list[int]]:
+    """Return the ranks of each lane."""
+    found: list[list[int]] = page.evaluate(
+        "page.diagram.timeline.lanes.map((lane) => lane.members || [lane.rank])"
+    )
+    return found
+
+
+def test_equal_ranks_are_one_lane(open_page: Open, tmp_path: Path) -> None:
+    page = open_page(page_of(analysed(MANY, tmp_path, "many")))
+    odd = [rank for rank in range(1, 64, 2) if rank != 33]
+    assert lanes(page) == [list(range(0, 64, 2)), odd, [33]]
+    names = page.locator("#held tbody th").all_text_contents()
+    assert names == ["0 \N{MULTIPLICATION SIGN}32", "1 \N{MULTIPLICATION SIGN}31", "33"]
+    page.evaluate("page.pin({ lane: 1, position: 0 })")
+    assert "the same: 30 more ranks (3, 5, 7, 9, 11, 13, 15, 17, …)" in told(page)
+    page.keyboard.press("e")
+    assert lanes(page) == [[rank] for rank in range(64)]
+    assert told(page).startswith("rank 1: all_reduce on odd")
+    assert page.locator("#fold").get_attribute("aria-pressed") == "false"
+    page.locator("#fold").click()
+    assert len(lanes(page)) == 3
+    assert page.locator("#canvas").get_attribute("aria-label") == (
+        "Space-time diagram, predicted: 64 ranks, deadlock"
+    )
+
+
+def test_few_ranks_or_ranks_that_differ_have_a_lane_each(open_page: Open, tmp_path: Path) -> None:
+    few = MANY.replace("world_size: 64", "world_size: 16").replace("33", "3")
+    page = open_page(page_of(analysed(few, tmp_path, "few")))
+    assert len(lanes(page)) == 16
+    assert page.locator("#fold").is_hidden()
+
+
+def test_a_key_leads_to_the_culprit(open_page: Open, tmp_path: Path) -> None:
+    page = open_page(page_of(analysed(MANY, tmp_path, "many")))
+    page.keyboard.press("Escape")
+    page.keyboard.press("c")
+    assert told(page).startswith("rank 33: all of them\nstuck")
+    passed = open_page(page_of(analysed(MANY.replace("rank != 33", "True"), tmp_path, "right")))
+    assert passed.locator("#culprit").is_hidden()
+
+
+def test_a_slider_goes_along_the_steps(open_page: Open, tmp_path: Path) -> None:
+    right = MANY.replace('    ranks: "rank != 33"\n', "")
+    page = open_page(page_of(analysed(right, tmp_path, "right")))
+    slider = page.locator("#step")
+    slider.focus()
+    page.keyboard.press("Home")
+    assert page.locator("#at").text_content() == "1 of 2"
+    assert told(page).startswith("rank 0: all_reduce on even")
+    page.keyboard.press("ArrowRight")
+    assert slider.get_attribute("aria-valuetext") == "2 of 2: all of them"
+    assert told(page).startswith("rank 0: all of them")
+
+
+def test_ranks_steps_and_groups_are_found(open_page: Open, tmp_path: Path) -> None:
+    page = open_page(page_of(analysed(MANY, tmp_path, "many")))
+    page.keyboard.press("s")
+    page.keyboard.type("odd")
+    assert told(page).startswith("rank 1: all_reduce on odd")
+    assert page.locator("#found").text_content() == "1 of 2"
+    page.locator("#find").fill("rank 33")
+    assert told(page).startswith("rank 33: ")
+    page.locator("#find").fill("all of them")
+    assert page.locator("#found").text_content() == "1 of 2"
+    page.keyboard.press("Enter")
+    assert page.locator("#found").text_content() == "2 of 2"
+    page.locator("#find").fill("nothing")
+    assert page.locator("#found").text_content() == "not found"
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.id") == "canvas"
+
+
 # ---------------------------------------------------------------------------- strangers
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u2028$title`${alert(3)}`"

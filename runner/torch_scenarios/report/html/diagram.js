@@ -90,6 +90,7 @@ class Diagram {
   }
 
   draw() {
+    if (!this.view.width || !this.view.height) return; // nothing of it is visible yet
     const { scrollLeft: left, scrollTop: top } = this.scroll;
     const view = { ...this.view, left, top, ratio: this.ratio };
     this.painter.paint(this.geometry, this.looks, this.palette, view, this.lit);

@@ -18,6 +18,8 @@ class Page {
       choose: (line) => this.chooseLine(line),
     });
     this.values = new ValuesView(byId("held"), { pin: (at) => this.pin(at) });
+    this.finder = new Finder(this);
+    byId("fold").addEventListener("click", () => this.fold());
     this.cases = new CasesView(run, { open: (at) => this.open(at) });
     byId("summary").textContent = run.summary;
     if (run.against) byId("summary").after(...againstWords(run.against));
@@ -63,10 +65,29 @@ class Page {
     this.pinned = this.hovered = null;
     byId("case").scrollTop = 0;
     if (timelines.has("predicted")) {
+      this.beginFolded();
       this.draw(false);
       this.pin(this.first());
       if (this.pinned) this.diagram.reveal(this.pinned);
     } else this.markFirst();
+  }
+
+  /** Draw equal ranks of a large world as one lane, where that leaves fewer. */
+  beginFolded() {
+    const { timelines } = this.opened;
+    const ranks = timelines.of(this.witness).lanes.length;
+    if (ranks >= FOLDS) timelines.fold(this.opened, true);
+    const fewer = timelines.of(this.witness).lanes.length;
+    if (fewer === ranks) timelines.fold(this.opened, false);
+    byId("fold").hidden = fewer === ranks;
+    byId("fold").setAttribute("aria-pressed", String(fewer < ranks));
+  }
+
+  fold() {
+    const { timelines } = this.opened;
+    const on = !timelines.folded;
+    this.change(() => timelines.fold(this.opened, on), false);
+    byId("fold").setAttribute("aria-pressed", String(on));
   }
 
   /** Go to the first step in which the run is not as predicted. */
@@ -92,6 +113,7 @@ class Page {
   draw(keep) {
     const timeline = this.opened.timelines.of(this.witness);
     this.diagram.show(this.opened, timeline, keep);
+    this.finder.begin(this.opened, timeline);
     this.mark();
     this.legend(timeline);
   }
@@ -146,11 +168,16 @@ class Page {
   }
 
   see(witness) {
-    const timeline = this.opened?.timelines.of(witness);
-    if (!timeline || witness === this.witness) return;
+    if (!this.opened?.timelines.has(witness) || witness === this.witness) return;
+    this.change(() => { this.witness = witness; }, true);
+  }
+
+  /** Draw anew after a change, and keep the step that is pinned. */
+  change(make, keep) {
     const before = this.pinned && spanAt(this.opened.timelines.of(this.witness), this.pinned.lane, this.pinned.position);
-    this.witness = witness;
-    this.draw(true);
+    make();
+    this.draw(keep);
+    const timeline = this.opened.timelines.of(this.witness);
     let next = null;
     if (before) {
       const lane = timeline.laneOf.get(before.rank);
@@ -158,6 +185,7 @@ class Page {
       next = position >= 0 ? { lane, position } : this.first();
     }
     this.pin(next);
+    if (next) this.diagram.reveal(next);
   }
 
   /** Tell the outcome, and which color is which group. */
@@ -174,7 +202,7 @@ class Page {
     });
     byId("legend").replaceChildren(...(keys.length > 1 ? keys.slice(0, MOST_KEYS) : []));
     if (keys.length > MOST_KEYS) byId("legend").append(`and ${keys.length - MOST_KEYS} more groups`);
-    const words = `Space-time diagram, ${this.witness}: ${timeline.lanes.length} ranks, ${timeline.outcome}`;
+    const words = `Space-time diagram, ${this.witness}: ${timeline.laneOf.size} ranks, ${timeline.outcome}`;
     byId("canvas").setAttribute("aria-label", words);
   }
 
@@ -183,6 +211,7 @@ class Page {
   pin(at) {
     this.pinned = at;
     this.diagram.light({ pinned: at });
+    this.finder.follow(at);
     if (at) byId("told").textContent = wordsAbout(this.opened, this.opened.timelines.of(this.witness), at);
     this.soon();
   }
@@ -242,6 +271,9 @@ class Page {
       k: () => this.cases.move(-1),
       o: () => this.switch(),
       f: () => this.diverge(),
+      c: () => byId("culprit").click(),
+      e: () => byId("fold").hidden || byId("fold").click(),
+      s: () => byId("find").focus(),
       d: () => byId("canvas").focus(),
       t: () => byId("theme").click(),
       "?": () => byId("keys").click(),

@@ -59,6 +59,13 @@ class Timelines {
   constructor(body) {
     this.body = body;
     this.made = new Map();
+    this.folded = null; // the folded timelines, once equal ranks are one lane
+  }
+
+  /** Let equal ranks of a case be one lane, or each have its own. */
+  fold(opened, on) {
+    this.folded = on ? new Map() : null;
+    this.opened = opened;
   }
 
   has(witness) {
@@ -68,7 +75,10 @@ class Timelines {
   of(witness) {
     if (!this.has(witness)) return null;
     if (!this.made.has(witness)) this.made.set(witness, unpack({ ...this.body.predicted, ...this.body[witness] }));
-    return this.made.get(witness);
+    const whole = this.made.get(witness);
+    if (!this.folded) return whole;
+    if (!this.folded.has(witness)) this.folded.set(witness, foldLanes(this.opened, whole));
+    return this.folded.get(witness);
   }
 }
 

@@ -14,7 +14,7 @@ function paintNames(painter) {
     const bad = row.ending === "blocked" || row.ending === "died" || row.ending === "raised";
     context.font = `${bad ? 700 : 500} ${size}px ${palette.ui}`;
     context.fillStyle = bad ? palette.bad : row.ending === "possibly_blocked" ? palette.maybe : palette.dim;
-    const name = geometry.lane < 12 ? `${row.rank}` : `rank ${row.rank}`;
+    const name = geometry.lane < 12 || row.rank > 99 || row.members?.length > 1 ? laneName(row) : `rank ${row.rank}`;
     const ending = row.ending === "finished" ? "" : row.ending === "blocked" ? "stuck" : row.ending.replace("_", " ");
     const below = [ending, row.host].filter(Boolean).join(" · ");
     const low = geometry.lane >= TWO_LINES && below ? 7 : 0;

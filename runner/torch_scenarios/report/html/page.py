@@ -242,6 +242,7 @@ def _tell_parting(
 #: the program, in the order in which its parts build on each other
 PROGRAM = (
     "model.js",
+    "folding.js",
     "source.js",
     "palette.js",
     "geometry.js",
@@ -256,6 +257,7 @@ PROGRAM = (
     "story.js",
     "cases.js",
     "controls.js",
+    "finder.js",
     "main.js",
 )
 

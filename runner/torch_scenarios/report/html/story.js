@@ -87,7 +87,9 @@ function diagnosisBox({ name, prose }, told, explanation) {
 function wordsAbout(opened, timeline, at) {
   const span = spanAt(timeline, at.lane, at.position);
   const host = timeline.lanes[at.lane].host;
+  const same = equals(timeline.lanes[span.lane]);
   const lines = [`rank ${span.rank}${host ? ` on ${host}` : ""}: ${span.label}${span.iteration.length ? ` (iteration ${span.iteration.join(", ")})` : ""}`];
+  if (same) lines.push(same);
   if (span.state !== "d") lines.push(span.state === "b" ? "stuck" : STATES[span.state]);
   if (STUCK.includes(span.state)) {
     const peers = timeline.edges.filter((edge) => edge.waiter === span.rank);

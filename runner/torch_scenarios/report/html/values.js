@@ -18,7 +18,7 @@ class ValuesView {
       this.root.replaceChildren();
       return;
     }
-    const key = `${opened.number}|${witness}|${at.lane}|${at.position}`;
+    const key = `${opened.number}|${witness}|${timeline.lanes.length}|${at.lane}|${at.position}`;
     if (this.key === key) return;
     this.key = key;
     const span = spanAt(timeline, at.lane, at.position);
@@ -59,36 +59,37 @@ class ValuesView {
     box.setAttribute("aria-label", `Tensors before and after ${span.label}`);
     box.append(table);
     const left = timeline.lanes.length - lanes.length;
-    if (left) box.append(make("p", "facts", `and ${left} more ranks`));
+    if (left) box.append(make("p", "facts", `and ${left} more ${timeline.lanes.length < timeline.laneOf.size ? "lanes" : "ranks"}`));
     return box;
   }
 
   facts(opened, timeline, other, lane, asked) {
     const row = timeline.lanes[lane];
+    const name = laneName(row);
     let position = positionOf(timeline, lane, asked.index, asked.iteration);
     const meanwhile = position < 0;
     if (meanwhile) position = firstAt(row, asked.column);
     const exists = position < row.count && (!meanwhile || row.column[position] === asked.column);
     const before = heldBefore(timeline, lane, position);
-    if (!exists) return { lane, rank: row.rank, before, after: new Map(), meanwhile, opened };
+    if (!exists) return { lane, name, before, after: new Map(), meanwhile, opened };
     const span = spanAt(timeline, lane, position);
     const after = new Map(pairs(timeline, row.values[position] || []));
     const theirs = other?.laneOf.get(row.rank);
     const at = theirs === undefined ? -1 : positionOf(other, theirs, span.index, span.iteration);
     const others = at < 0 ? null : new Map(pairs(other, other.lanes[theirs].values[at] || []));
-    return { lane, rank: row.rank, died: row.died, span, before, after, others, otherWitness: other?.witness, meanwhile, opened };
+    return { lane, name, died: row.died, span, before, after, others, otherWitness: other?.witness, meanwhile, opened };
   }
 
   row(facts, names, asked) {
-    const { lane, rank, span, meanwhile } = facts;
+    const { lane, name, span, meanwhile } = facts;
     const row = make("tr", meanwhile ? "meanwhile" : "");
     if (lane === asked.lane) row.classList.add("chosen");
     if (span) {
       row.dataset.lane = lane;
       row.dataset.position = span.position;
     }
-    row.append(make("th", "", String(rank)), this.state(facts, asked));
-    for (const name of names) row.append(this.cell(facts, name));
+    row.append(make("th", "", name), this.state(facts, asked));
+    for (const tensor of names) row.append(this.cell(facts, tensor));
     return row;
   }
 

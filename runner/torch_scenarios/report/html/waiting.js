@@ -28,7 +28,7 @@ function paintGraph(painter) {
   const sorted = [...timeline.edges].sort((a, b) => a.cycle - b.cycle);
   for (const edge of sorted) {
     const [from, to] = [timeline.laneOf.get(edge.waiter), timeline.laneOf.get(edge.peer)];
-    if (from === undefined || to === undefined) continue;
+    if (from === undefined || to === undefined || from === to) continue;
     context.strokeStyle = context.fillStyle = edge.cycle ? palette.bad : palette.dim;
     context.globalAlpha = edge.cycle ? 1 : many ? 0.35 : 0.7;
     context.lineWidth = clamp(geometry.lane / 14, 0.7, edge.cycle ? 2.2 : 1.2);
