@@ -46,7 +46,8 @@ class Assignment(Struct, frozen=True, kw_only=True):
     `nonce` is a word that was never used before: mail of another run is not taken for this one's.
     `share_gpu`: ranks may share a GPU; `sharing` is how they do, where they must. With `proof` no
     step is taken: a fresh world is made and used once, after a hang was broken in the last one.
-    With `looks` no world is made: each rank says whether it can use `folder`.
+    With `looks` no world is made: each rank says whether it can use `folder`. With `keeps_world`
+    the ranks run it in the world of the scenario before, which every one of them still has.
     """
 
     number: int
@@ -57,6 +58,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
     sharing: Sharing | None = None
     proof: bool = False
     looks: bool = False
+    keeps_world: bool = False
     #: where checkpoints lie, for every rank; None where the scenario has none
     folder: CheckpointFolder | None = None
     nonce: str = ""

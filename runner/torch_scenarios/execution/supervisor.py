@@ -552,6 +552,46 @@ class Findings(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+# -------------------------------------------------------------------------------------------------
+# A world on devices that serves two scenarios.
+#
+# NCCL takes up to some seconds for the communicator of eight ranks, which is most of what a small
+# scenario takes. One that finished, made no group of its own and called what travels the rings that
+# were connected with the communicator leaves it as it was made, and the next one may run in it. A
+# message does not: the first one of two ranks waits for its counterpart, and a later one does not.
+
+#: what a call may be, by its kind, so that nothing of it stays in a communicator
+RING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "barrier"})
+#: what needs no communicator
+LOCAL = frozenset({"compute", "let", "sleep", "wait"})
+
+
+def leaves_world_as_made(plan: Plan) -> bool:
+    """Whether nothing of a scenario that finished stays in the world's communicator."""
+    scenario = plan.scenario
+    operations = (step.operation for step in steps_of(scenario.steps))
+    kinds = {operation.kind for operation in operations if operation is not None}
+    return not plan.creations and not scenario.models and kinds <= RING | LOCAL
+
+
+def can_share_world(before: Assignment, after: Assignment) -> bool:
+    """Whether a scenario can run in the world of the one before it, which finished on every rank.
+
+    On a CPU a world takes milliseconds, and each scenario has its own.
+    """
+
+    def world_of(order: Assignment) -> tuple[object, ...]:
+        scenario = order.plan.scenario
+        how = order.backend, order.plugins, order.share_gpu, order.sharing
+        return (*how, order.plan.world_size, scenario.debug)
+
+    return (
+        device_type(before.backend) != "cpu"
+        and world_of(before) == world_of(after)
+        and leaves_world_as_made(before.plan)
+    )
+
+
 class Supervisor:
     """Runs scenarios on the workers of one launch, one after the other."""
 
@@ -576,6 +616,8 @@ class Supervisor:
         self._unsettled: tuple[RunState, Inbox, Assignment] | None = None
         #: the mail of the last scenario, and its number: both are still in the store
         self._read: tuple[Inbox, int] | None = None
+        #: the last order, where its ranks still have its world and it is as it was made
+        self._kept: Assignment | None = None
 
     def close(self) -> None:
         """Let go of the store, and of what leads to it."""
@@ -630,7 +672,9 @@ class Supervisor:
 
     def run(self, order: Assignment, watch: Supervision) -> Findings:
         """Run one scenario to its end, whatever that is."""
-        order = order.renew()
+        kept, self._kept = self._kept, None
+        keeps = kept is not None and can_share_world(kept, order)
+        order = replace(order.renew(), keeps_world=keeps)
         name = order.place
         began_s = time.monotonic()
         inbox = self._give(order)
@@ -661,6 +705,8 @@ class Supervisor:
         )
         if usable and run_state.broken:
             self._unsettled = (run_state, inbox, order)
+        elif usable and all(each.trace.ending == "finished" for each in run_state.told.values()):
+            self._kept = order
         return Findings(
             told=run_state.told,
             stuck=run_state.stuck,

@@ -181,8 +181,10 @@ class Worker:
             # what did not come to be between devices may hang, and is not tried again
             last = attempt == ATTEMPTS or device_type(order.backend) != "cpu"
             try:
-                self._let_go(poison=False)
-                world = self._start(order, f"{name}/world/{attempt}")
+                world = self._keep_world(order) if order.keeps_world else None
+                if world is None:
+                    self._let_go(poison=False)
+                    world = self._start(order, f"{name}/world/{attempt}")
                 if order.proof:
                     self._prove(world, mail)
                     return
@@ -301,6 +303,16 @@ class Worker:
             self._calls.drop()
         world.start(dist.PrefixStore(prefix, self._line.groups), order.backend)
         self._calls = world.calls
+        return world
+
+    def _keep_world(self, order: Assignment) -> World:
+        """Return the world of the scenario before, for this one. Raises LaunchError without one."""
+        if self._world is None:
+            message = "the world of the scenario before is gone, in which this one was to run"
+            raise LaunchError(message)
+        self._pending.clear()
+        self._world = world = self._world.renew(order.plan)
+        world.folder = order.folder.path if order.folder else None
         return world
 
     def _device(self, order: Assignment) -> torch.device:

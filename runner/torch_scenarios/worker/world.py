@@ -195,6 +195,17 @@ class World:
             self.calls = Service(self.torch, self.plan, self.rank, store)
             self.calls.start()
 
+    def renew(self, plan: Plan) -> World:
+        """Return the world of the next scenario over the group of this one, which has no other."""
+        forget_layouts()
+        world = World(self.torch, plan, self.rank, self.device)
+        group = self.handle(WORLD)
+        timeout = timedelta(seconds=plan.world.timeout_s)
+        self.dist.distributed_c10d._set_pg_timeout(timeout, group)
+        world._keep(WORLD, group)
+        self.forget()
+        return world
+
     def letting(self, call: Callable[[], T]) -> T:
         """Make a call that waits for others, or sleeps; functions of theirs may run meanwhile."""
         return call() if self.calls is None else self.calls.letting(call)
