@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 from click.testing import CliRunner
+from flight_dumps import mismatched
 
 from torch_scenarios.cli import cli
-from torch_scenarios.record.evidence.process import find_ranks
+from torch_scenarios.record.evidence.process import RunningRank, ask_for_dumps, find_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,3 +130,54 @@ def test_workers_of_a_loader_are_not_ranks(tmp_path: Path) -> None:
     process(tmp_path, 14, 1, RANK="9", WORLD_SIZE="2")
     found = [(each.pid, each.rank, each.world_size) for each in find_ranks(tmp_path)]
     assert found == [(10, 0, 2), (11, 1, 2), (13, 3, 4)]
+
+
+def piped_rank(folder: Path, rank: int, *, answers: bool) -> RunningRank:
+    """Return a rank with torch's pipe, whose thread writes its dump as NCCL's watchdog does."""
+    pipe, dump = folder / f"pipe{rank}.pipe", folder / f"dump{rank}"
+    os.mkfifo(pipe)
+    dump.write_bytes(b"of an earlier hang")
+    os.utime(dump, (1, 1))
+    opened = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+
+    def answer() -> None:
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            try:
+                asked = os.read(opened, 16)
+            except BlockingIOError:
+                asked = b""
+            if asked:
+                dump.write_bytes(pickle.dumps(mismatched(rank)))
+                break
+            time.sleep(0.01)
+        os.close(opened)
+
+    if answers:
+        threading.Thread(target=answer, daemon=True).start()
+    else:
+        os.close(opened)
+    variables = {
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(folder / "pipe"),
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(folder / "dump"),
+    }
+    return RunningRank(rank=rank, world_size=4, pid=1, job="job", environment=variables)
+
+
+def test_ranks_with_torchs_pipe_write_dumps_that_name_both_lines(tmp_path: Path) -> None:
+    ranks = [piped_rank(tmp_path, rank, answers=True) for rank in range(4)]
+    with (
+        mock.patch("torch_scenarios.record.evidence.process.find_ranks", return_value=ranks),
+        mock.patch("torch_scenarios.record.evidence.process.py_spy", return_value=None),
+    ):
+        code, said = ran("--seconds", "0")
+    assert code == 1, said
+    assert "call_mismatch" in said
+    assert "train.py:8" in said
+    assert "train.py:16" in said
+
+
+def test_a_pipe_that_is_not_read_gives_no_dump_of_an_earlier_hang(tmp_path: Path) -> None:
+    with mock.patch("torch_scenarios.record.evidence.process.DUMP_S", 0.3):
+        ranks = [piped_rank(tmp_path, 0, answers=False)]
+        assert list(ask_for_dumps(ranks)) == []

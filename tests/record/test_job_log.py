@@ -200,3 +200,59 @@ def test_no_file_that_a_log_names_is_opened(
     log = STACKS.format(rank=0, pid=10, frames=frames) + STACKS.format(rank=1, pid=11, frames=other)
     monkeypatch.chdir(tmp_path)
     assert "for each" not in judged(tmp_path, log).output
+
+
+MISMATCH = (
+    "[rank0]: RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running "
+    "collective: CollectiveFingerPrint(SequenceNumber=19, OpType=ALLREDUCE, TensorShape=[1], "
+    "TensorDtypes=Float), but Rank 1 is running collective: CollectiveFingerPrint("
+    "SequenceNumber=19, OpType=BARRIER).Collectives differ in the following aspects: Op type\n"
+)
+FAULTS = """\
+[rank0]: Timeout (0:05:00)!
+[rank0]: Thread 0x00007f10 (most recent call first):
+[rank0]:   File "/opt/lib/python3.11/threading.py", line 331 in wait
+[rank0]: Thread 0x00007f11 (most recent call first):
+[rank0]:   File "/opt/site-packages/torch/distributed/distributed_c10d.py", line 9 in all_reduce
+[rank0]:   File "/home/me/train.py", line 40 in log_loss
+[rank1]: Thread 0x00007f22 (most recent call first):
+[rank1]:   File "/opt/site-packages/torch/distributed/distributed_c10d.py", line 8 in barrier
+[rank1]:   File "/home/me/train.py", line 79 in main
+"""
+TERMINATED = (
+    "[rank3]:[E1122 ProcessGroupNCCL.cpp:2063] [PG ID 0 Rank 3] Process group watchdog thread "
+    "terminated with exception: CUDA error: an illegal memory access was encountered\n"
+    "[rank0]: torch.distributed.DistBackendError: NCCL error, remote process exited\n"
+)
+PASTED = {
+    "two calls that DETAIL saw": (MISMATCH, ("rank 0 is in ALLREDUCE [1]", "rank 1 is in BARRIER")),
+    "a monitored barrier": (
+        "[rank0]: RuntimeError: [Rank 0]: Ranks 1, 3 failed to pass monitoredBarrier in 60000 ms\n",
+        ("ranks 1 and 3 did not come to `monitored_barrier` within 60 s",),
+    ),
+    "a task that Slurm lost": (
+        "srun: error: node12: task 5: Out Of Memory\n[rank2]: RuntimeError: Connection closed\n",
+        ("rank 5 dies by SIGKILL before all others",),
+    ),
+    "stacks of faulthandler": (
+        FAULTS,
+        ("rank 0: in all_reduce (train.py:40)", "rank 1: in barrier (train.py:79)"),
+    ),
+    "an error without its traceback": (
+        "[rank1]: torch.distributed.DistStoreError: Timed out. 3/4 clients joined.\n",
+        ("rank 1 raises torch.distributed.DistStoreError", "compare WORLD_SIZE"),
+    ),
+    "a watchdog that ended its process": (
+        TERMINATED,
+        ("rank 3 raises CUDA error: an illegal memory access", "CUDA_LAUNCH_BLOCKING=1"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PASTED)
+def test_what_people_paste_is_read(tmp_path: Path, name: str) -> None:
+    log, said = PASTED[name]
+    found = judged(tmp_path, log)
+    assert found.exit_code == 1, found.output
+    for words in said:
+        assert words in found.output

@@ -1,4 +1,4 @@
-"""What a job printed -> one verdict: NCCL's watchdog, torchrun's table of errors, stacks, RAS.
+"""What a job printed -> one verdict: watchdogs, tables of errors, barriers, stacks, RAS.
 
 Each of these says a part::
 
@@ -7,6 +7,9 @@ Each of these says a part::
     Root Cause (first observed failure): rank : 2  exitcode : -9                   who died first
     Process 4711: python train.py                                                  where it is
     {"communicators": [{"ranks": [...], "missing_ranks": [...]}]}                  NCCL's own view
+    Ranks 1, 3 failed to pass monitoredBarrier in 60000 ms                         who did not come
+    Detected mismatch between collectives on ranks. Rank 0 is running ...          what meets
+    srun: error: node12: task 5: Out Of Memory                                     who was killed
 
 A log is data of a stranger: it is read with a bound, as text of any bytes, and nothing that it
 names is opened.
@@ -27,6 +30,7 @@ from torch_scenarios.record.evidence.stack import (
     RankStack,
     find_in_stacks,
     position_lines,
+    read_faults,
     read_stacks,
 )
 from torch_scenarios.record.format import read_bounded, refusal, signal_name
@@ -60,6 +64,17 @@ _ROOT_CAUSE = re.compile(r"Root Cause \(first observed failure\)")
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):")
 _PLACE = re.compile(r'^\s*File "([^"]+)", line (\d+)')
 _ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b.*)$")
+#: what ended a task, as Slurm prints it, and the signal that it was
+_TASK = re.compile(r"error: \S+ tasks? (\d+)\S*: (Out Of Memory|Killed|Segmentation fault|Aborted)")
+_SIGNALS = {"Out Of Memory": -9, "Killed": -9, "Segmentation fault": -11, "Aborted": -6}
+#: what a watchdog ended its process with
+_TERMINATED = re.compile(r"Rank (\d+)\] .*watchdog thread terminated with exception: (.+)")
+_BARRIER = re.compile(r"Ranks? (\d+(?:, ?\d+)*) failed to pass monitoredBarrier in (\d+) ms")
+#: what TORCH_DISTRIBUTED_DEBUG=DETAIL says of two ranks that meet
+_MISMATCH = re.compile(
+    r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+), "
+    r"OpType=(\w+)(?:, TensorShape=(\[[\d, ]*\]))?"
+)
 
 
 class WatchedWork(Struct, frozen=True, kw_only=True):
@@ -88,16 +103,20 @@ class JobLog(Struct, kw_only=True):
     first_end: int | None = None
     stacks: dict[int, RankStack] = field(default_factory=dict)
     communicators: list[dict[str, Any]] = field(default_factory=list)
+    #: ranks that did not come to a monitored barrier, with the seconds that others waited
+    absent: dict[int, float] = field(default_factory=dict)
+    #: the number of a collective in which ranks meet, and what each of them calls
+    mismatch: dict[int, tuple[int, str]] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing that is known was in it."""
-        return not (self.groups or self.errors or self.ends or self.stacks or self.communicators)
+        return not (self.ranks or self.communicators)
 
     @property
     def ranks(self) -> list[int]:
         """The ranks that are named."""
-        found = {*self.errors, *self.ends, *self.stacks}
+        found = {*self.errors, *self.ends, *self.stacks, *self.absent, *self.mismatch}
         found |= {rank for own in self.groups.values() for rank in own}
         found |= {rank for each in self.communicators for rank in each["counts"]}
         return sorted(found)
@@ -107,15 +126,16 @@ def read_job_log(path: Path) -> JobLog:
     """Return what a log says. Raises ScenarioError where nothing that is known is in it."""
     content = read_bounded(path, MOST_BYTES)
     lines = [each[:MOST_LINE] for each in content.decode("utf-8", "replace").splitlines()]
-    found = JobLog(stacks=read_stacks(lines))
+    found = JobLog(stacks={**read_faults(lines), **read_stacks(lines)})
     _read_watchdog(lines, found)
     _read_table(lines, found)
     _read_errors(lines, found)
+    _read_words(lines, found)
     found.communicators = list(_communicators(content, lines))
     if found.is_empty:
         words = (
             "nothing that is known is in it: no line of NCCL's watchdog, table of torchrun, stack "
-            "of py-spy, traceback of a rank, or JSON of NCCL's RAS"
+            "of py-spy or faulthandler, error of a rank (`[rank0]: ...`), or JSON of NCCL's RAS"
         )
         raise refusal(path, "bad_record", words)
     return found
@@ -195,9 +215,27 @@ def _read_errors(lines: Sequence[str], found: JobLog) -> None:
         elif place is not None and rank in places:
             if "/torch/" not in place[1] and "/site-packages/" not in place[1]:
                 places[rank] = f"{Path(place[1]).name}:{place[2]}"
-        elif error is not None and rank in places:
-            where = f" ({places[rank]})" if places[rank] else ""
+        elif error is not None:
+            where = f" ({places[rank]})" if places.get(rank) else ""
             found.errors[rank] = clean_line(f"{error[1][:2000]}{where}")
+
+
+def _read_words(lines: Sequence[str], found: JobLog) -> None:
+    """Read what torch, Slurm and a watchdog say in a line."""
+    for line in lines:
+        if (task := _TASK.search(line)) is not None:
+            rank = int(task[1][:9])
+            found.ends.setdefault(rank, _SIGNALS[task[2]])
+            found.first_end = rank if found.first_end is None else found.first_end
+        elif (ended := _TERMINATED.search(line)) is not None:
+            found.errors.setdefault(int(ended[1][:9]), clean_line(ended[2][:2000]))
+        elif (barrier := _BARRIER.search(line)) is not None:
+            for absent in barrier[1].split(","):
+                found.absent.setdefault(int(absent[:10]), int(barrier[2][:12]) / 1000)
+        elif "Detected mismatch between collectives" in line:
+            for one, number, kind, shape in _MISMATCH.findall(line):
+                words = clean_line(f"{kind[:40]} {shape[:80]}".strip())
+                found.mismatch.setdefault(int(one[:9]), (int(number[:12]), words))
 
 
 def _communicators(content: bytes, lines: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -245,7 +283,8 @@ def _is_rank(number: object) -> bool:
 
 def find_in_log(log: JobLog) -> list[Finding]:
     """Return what is wrong, the nearest to the cause first: ends, errors, works, counts, stacks."""
-    found = [*_ends(log), *_works(log), *_counts(log), *find_in_stacks(log.stacks, parses=False)]
+    found = [*_mismatch(log), *_ends(log), *_absent(log), *_works(log), *_counts(log)]
+    found += find_in_stacks(log.stacks, parses=False)
     return found or [*_find_lost(log)]
 
 
@@ -255,14 +294,84 @@ def log_lines(log: JobLog) -> list[str]:
 
 
 _LOST = re.compile(
-    r"DistBackendError|DistNetworkError|Connection (?:closed|reset)|NCCL|timed? ?out", re.IGNORECASE
+    r"DistBackendError|DistNetworkError|Connection (?:closed|reset)|NCCL|timed? ?out|"
+    r"monitoredBarrier|Detected mismatch between collectives",
+    re.IGNORECASE,
 )
+
+
+#: errors, and what to do about each
+_ADVICE = (
+    (
+        re.compile(r"clients joined"),
+        (
+            "a rank never came: compare WORLD_SIZE, MASTER_ADDR and MASTER_PORT on all nodes; "
+            "`scenario doctor` looks at each."
+        ),
+    ),
+    (
+        re.compile(r"finished reduction in the prior iteration"),
+        (
+            "let every rank use all parameters in each forward pass, or pass "
+            "`find_unused_parameters=True` to DDP; `scenario record` names the parameters."
+        ),
+    ),
+    (
+        re.compile(r"illegal memory access|device-side assert"),
+        "a kernel of this rank failed before: run with CUDA_LAUNCH_BLOCKING=1 to see which.",
+    ),
+    (
+        re.compile(r"out of memory", re.IGNORECASE),
+        "the others wait for this rank: let no rank skip what the others call (a smaller batch).",
+    ),
+)
+
+
+def _advice(words: str) -> str:
+    """Return what to do about an error; nothing for one of the script's own."""
+    return next((advice for pattern, advice in _ADVICE if pattern.search(words)), "")
+
+
+def _mismatch(log: JobLog) -> Iterator[Finding]:
+    """Yield which calls of ranks meet in one collective, as torch's DETAIL saw it."""
+    if len(log.mismatch) < 2:
+        return
+    places = {
+        rank: words.rpartition(" (")[2].removesuffix(")")
+        for rank, words in log.errors.items()
+        if words.endswith(")") and ".py:" in words.rpartition(" (")[2]
+    }
+    notes = [
+        Clause(f"rank {rank} is in {words}" + (f" ({places[rank]})" if rank in places else ""))
+        for rank, (_, words) in sorted(log.mismatch.items())
+    ]
+    number = next(iter(log.mismatch.values()))[0]
+    fix = (
+        "find which way one of the two went before: `scenario record` on the script names the `if` "
+        "or the loop."
+    )
+    words = f"the ranks meet with different calls in collective {number}"
+    yield _make_finding("call_mismatch", words, sorted(log.mismatch), notes, fix)
+
+
+def _absent(log: JobLog) -> Iterator[Finding]:
+    """Yield which ranks did not come to a monitored barrier."""
+    if not log.absent:
+        return
+    ranks, seconds = sorted(log.absent), max(log.absent.values())
+    words = f"{ranks_text(ranks)} did not come to `monitored_barrier` within {seconds:.4g} s"
+    fix = (
+        f"look at {ranks_text(ranks)}: still at work, in another call, or gone; `scenario hang` on "
+        "the machine shows where."
+    )
+    yield _make_finding("missing_participant", words, ranks, fix=fix)
 
 
 def _ends(log: JobLog) -> Iterator[Finding]:
     own = {rank: words for rank, words in log.errors.items() if not _LOST.search(words)}
     for rank, words in sorted(own.items()):
-        yield _make_finding("outcome_differs", f"rank {rank} raises {words}", [rank])
+        fix = _advice(words)
+        yield _make_finding("outcome_differs", f"rank {rank} raises {words}", [rank], fix=fix)
     first = log.first_end
     if first is not None and first not in own:
         code = log.ends[first]
@@ -279,7 +388,8 @@ def _ends(log: JobLog) -> Iterator[Finding]:
 
 def _find_lost(log: JobLog) -> Iterator[Finding]:
     for rank, words in sorted(log.errors.items())[:1]:
-        yield _make_finding("outcome_differs", f"rank {rank} raises {words}", [rank])
+        fix = _advice(words)
+        yield _make_finding("outcome_differs", f"rank {rank} raises {words}", [rank], fix=fix)
 
 
 def _works(log: JobLog) -> Iterator[Finding]:

@@ -7,7 +7,8 @@ places: ranks of one job that wait in different calls, or a rank that is in none
     rank 1   all_reduce (train.py:14)   <- still in the loop at train.py:12
     rank 2   time.sleep (data.py:88)    <- in no call of torch.distributed
 
-Stacks are read as py-spy writes them, as text or JSON. They are data of a stranger.
+Stacks are read as py-spy writes them, as text or JSON, and as Python's faulthandler does. They are
+data of a stranger.
 """
 
 from __future__ import annotations
@@ -177,6 +178,35 @@ def read_stacks(lines: Iterable[str]) -> dict[int, RankStack]:
             is_main = False
     keep()
     return found
+
+
+#: a thread as faulthandler prints it, and one of its frames
+_FAULT = re.compile(r"(?:Current thread|Thread) 0x[0-9A-Fa-f]+.*\(most recent call first\):")
+_FAULT_FRAME = re.compile(r'^\s+File "([^"]+)", line (\d+) in (.+)$')
+
+
+def read_faults(lines: Iterable[str]) -> dict[int, RankStack]:
+    """Return the stacks that faulthandler wrote, of lines with a rank before them.
+
+    Of several threads the last counts: the main thread is the oldest, and written last.
+    """
+    found: dict[int, list[StackFrame]] = {}
+    for raw in lines:
+        prefix = _PREFIX.match(raw)
+        said = (prefix[1] or prefix[2])[:9] if prefix is not None else "0"
+        rank, line = int(said), raw[prefix.end() :] if prefix is not None else raw
+        if _FAULT.search(line) and (rank in found or len(found) < MOST_STACKS):
+            found[rank] = []
+        elif rank in found and (
+            frame := _FAULT_FRAME.match(line if prefix is None else f" {line}")
+        ):
+            file, name = (clean_line(each[-MOST_NAME:]) for each in (frame[1], frame[3]))
+            found[rank].append(StackFrame(name, file, int(frame[2][:9])))
+    return {
+        rank: RankStack(rank=rank, frames=tuple(frames[:MOST_FRAMES]))
+        for rank, frames in found.items()
+        if frames
+    }
 
 
 def write_stack(stack: RankStack) -> Iterator[str]:

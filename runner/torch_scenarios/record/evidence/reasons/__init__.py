@@ -129,19 +129,21 @@ def explain_parting(
         before = find_last_decided(parted, by_all=True)
         return [reason[0], *(before[:1] if before else ())], reason[1]
     reasons: list[Reason | None] = []
+    conditions: list[Reason | None] = []
     if parted.has_ways:
         now, always = parted.tallies(whole=False), parted.tallies(whole=True)
+        conditions = [find_condition(parted, now), find_condition(parted, always)]
         loop = find_loop(parted, always)
         reasons += [
             find_caught(parted, whole=False),
             find_part(parted),
             find_condition(parted, now, by_all=True),
             find_way_out(parted, now, None),
-            find_condition(parted, now),
+            conditions[0],
             find_caught(parted, whole=True),
             find_way_out(parted, always, loop),
             find_turns(parting, records, folder) if loop is not None or not always else None,
-            find_condition(parted, always),
+            conditions[1],
             find_other_way(parted, always),
             find_last_decided(parted),
             find_longest(parted, always),
@@ -159,8 +161,8 @@ def explain_parting(
         clauses.append(left[0])
     if reason is None:
         return clauses, ""
-    if not parting.group:  # what is to be changed is their order
-        return [*clauses, reason[0]], ""
+    if not parting.group and (reason in conditions or not reason[1]):
+        return [*clauses, reason[0]], ""  # both ways communicate: their order is to be changed
     is_end = any(not records[rank].left_at.frames for rank in parting.missing)
     return [*clauses, reason[0]], reason[1] if is_end and reason[1] else (left or reason)[1]
 
