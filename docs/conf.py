@@ -11,7 +11,8 @@ project = "torch-scenarios"
 author = "the authors of torch-scenarios"
 release = metadata.version("torch-scenarios")
 
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx_copybutton"]
+copybutton_prompt_text = "$ "  # of a session the commands are copied, without their output
 exclude_patterns = ["_build"]
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence", "deflist"]

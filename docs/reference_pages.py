@@ -18,6 +18,7 @@ from reference_algorithms import algorithms
 from reference_attacks import attacks
 from reference_commands import bounds, commands, reports
 from reference_decisions import decisions
+from reference_lanes import picture_of, pictures
 from reference_strategies import strategy
 from writing import escaped, table, wrapped, yaml_block
 
@@ -102,8 +103,12 @@ def filled(page: str, text: str) -> str:
 def stale() -> dict[Path, str]:
     """Return each page whose generated parts are not what the code says, with its right text."""
     texts = {page: page.read_text(encoding="utf-8") for page in sorted(DOCS.rglob("*.md"))}
-    right = {page: filled(page.name, text) for page, text in texts.items()}
-    return {page: text for page, text in right.items() if text != texts[page]}
+    right = {page: filled(page.name, text) for page, text in texts.items()} | pictures()
+    return {page: text for page, text in right.items() if text != _read(page)}
+
+
+def _read(page: Path) -> str:
+    return page.read_text(encoding="utf-8") if page.exists() else ""
 
 
 # ---------------------------------------------------------------------- operations
@@ -177,6 +182,7 @@ def code_section(explanation: Explanation) -> str:
     parts += [wrapped(f"*Fix:* {explanation.fix}")] if explanation.fix else []
     if explanation.example.strip():
         parts.append(yaml_block(explanation.example))
+    parts += [shown] if (shown := picture_of(explanation.code)) else []
     if explanation.fixed.strip():
         parts += ["Fixed:", yaml_block(explanation.fixed)]
     if explanation.table:
@@ -331,5 +337,6 @@ PARTS: dict[str, Callable[[], str]] = {
 
 if __name__ == "__main__":
     for path, text in stale().items():
+        path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
         print(path)  # noqa: T201 -- which pages changed
