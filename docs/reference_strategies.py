@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from writing import table, yaml_block
 
-from torch_scenarios.cli.edit import starter
+from torch_scenarios.cli.starts import starter
 from torch_scenarios.language import load
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.model.groups import plan

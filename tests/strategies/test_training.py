@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from torch_scenarios.cli.edit import STARTS, starter
+from torch_scenarios.cli.starts import STARTS, starter
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.language import load
 from torch_scenarios.language.format import format_file

@@ -17,7 +17,7 @@ from layouts import Writer
 
 import torch_scenarios
 from torch_scenarios.cli import cli
-from torch_scenarios.cli.edit import STARTER
+from torch_scenarios.cli.starts import STARTER
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.language.format import format_file, space
 from torch_scenarios.limits import DEFAULT

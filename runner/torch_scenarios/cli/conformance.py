@@ -2,42 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 
 import click
-from msgspec.structs import asdict, replace
 
 from torch_scenarios.cli.options import (
     HOW,
-    INCONCLUSIVE_EXIT,
     WHICH,
     add_execution_options,
     add_reports_as,
-    launch_options,
     option,
-    refuse,
-    report,
-    selection_of,
 )
-from torch_scenarios.display import clean
-from torch_scenarios.errors import LaunchError, ScenarioError
-from torch_scenarios.files import replace_file
-from torch_scenarios.limits import DEFAULT
 from torch_scenarios.vocabulary import DTYPES
-
-if TYPE_CHECKING:
-    from torch_scenarios.conformance.document import Conformance
-    from torch_scenarios.pipeline.results import Executor, Outcome
-    from torch_scenarios.report.output import Reports
-
-#: the options of `scenario run` that `scenario conformance` does not have, as they are by default
-AS_EVER: dict[str, Any] = {"tags": (), "sets": {}, **asdict(DEFAULT)}
-CHANGED = 1
 
 
 def _dtypes(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -109,99 +85,9 @@ def conformance(context: click.Context, /, **options: Any) -> None:
     reference. The exit code is that of `scenario run` on the corpus; the end of a call is not a
     failure. `scenario conformance compare OLD NEW` says what changed.
     """
-    if context.invoked_subcommand is not None:
-        return
-    from torch_scenarios.execution import Launcher
+    from torch_scenarios.cli.answers import conformance as answers
 
-    options = {**AS_EVER, **options}
-    if options["launcher"]:
-        from torch_scenarios.conformance.run import is_runnable
-
-        try:
-            runnable = is_runnable(selection_of(options))
-        except ScenarioError as error:
-            refuse(error)
-        if runnable:  # else nothing is launched, and the reports say why
-            _launch_column(options)
-    chosen = replace(launch_options(options), share_gpu=options["share_gpu"])
-    report(
-        options,
-        lambda reports: keep_column(options, reports, lambda: Launcher(chosen), options["output"]),
-    )
-
-
-def _launch_column(options: dict[str, Any]) -> NoReturn:
-    """Let others start the ranks, and put the column into the file; ends with the exit code."""
-    from torch_scenarios.conformance import document
-    from torch_scenarios.conformance.run import launch_column
-
-    path = options["output"]
-    words = ["--backend", options["backend"]]
-    for module in options["plugins"]:
-        words += ["--plugin", module]
-    try:
-        columns = document.read(path) if Path(path).exists() else {}
-        column = launch_column(
-            shlex.split(options["launcher"]),
-            words,
-            selection_of(options),
-            name=options["name"],
-            say=lambda line: click.echo(clean(line), err=True),
-        )
-    except ScenarioError as error:
-        refuse(error)
-    except LaunchError as error:
-        click.echo(clean(str(error)), err=True)
-        sys.exit(INCONCLUSIVE_EXIT)
-    replace_file(Path(path), document.text({**columns, column.name: column}.values()).encode())
-    click.echo(f"column {column.name!r} is in {path}: {column.counts}", err=True)
-    sys.exit(CHANGED if column.counts.get("FAILED") else 0)
-
-
-def keep_column(
-    options: dict[str, Any],
-    reports: Reports,
-    launch: Callable[[], AbstractContextManager[Executor]],
-    path: str,
-) -> Outcome:
-    """Run the corpus and the table, and put what was seen into the file as a column of its own.
-
-    A run that was interrupted, that had nothing to run or nothing to run on, leaves the file as it
-    was.
-    """
-    from torch_scenarios.conformance import document
-    from torch_scenarios.conformance.run import conduct
-
-    columns = document.read(path) if Path(path).exists() else {}
-    outcome, column = conduct(
-        selection_of(options),
-        launch,
-        reports,
-        dtypes=options.get("dtypes") or DTYPES,
-        backend=options["backend"],
-        name=options.get("name", ""),
-        say=lambda line: click.echo(clean(line), err=True),
-    )
-    lack = _lack(outcome, column)
-    if lack is not None:
-        click.echo(f"nothing is written to {path}: {lack}", err=True)
-        return outcome
-    replace_file(Path(path), document.text({**columns, column.name: column}.values()).encode())
-    click.echo(f"column {column.name!r} is in {path}", err=True)
-    return outcome
-
-
-def _lack(outcome: Outcome, column: Conformance) -> str | None:
-    """Return what keeps a column from saying what a backend does, if anything."""
-    if outcome.interrupted:
-        return "the run was interrupted"
-    if any(result.verdict.status == "INVALID" for result in outcome.results):
-        return "a file is invalid"
-    if not outcome.results:
-        return "no case is selected"
-    if not {"same", "refuses"} & {seen.outcome for seen in column.cells.values()}:
-        return "no call ran to its end"
-    return None
+    answers.conformance(context, options)
 
 
 @conformance.command("compare")
@@ -221,33 +107,9 @@ def compare(old: str, new: str, folder: str | None) -> None:
     difference comes with the scenario that shows it: a case of the corpus, or a file of two ranks.
     Exit code 0 where nothing differs, 1 where something does, 2 where a file cannot be compared.
     """
-    from torch_scenarios.conformance import document
+    from torch_scenarios.cli.answers import conformance as answers
 
-    try:
-        before, after = document.one(old), document.one(new)
-    except ScenarioError as error:
-        refuse(error)
-    found = before.differences(after)
-    for each in found:
-        click.echo(
-            clean(f"{each.what}: {each.before} in {before.name}, {each.after} in {after.name}")
-        )
-        if each.words:
-            click.echo(clean(f"  {each.words}"))
-        if not each.file:
-            click.echo(clean(f"  scenario: {each.scenario}"))
-        elif folder is not None:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            replace_file(Path(folder) / each.file, each.scenario.encode())
-            click.echo(clean(f"  scenario: {Path(folder) / each.file}"))
-        else:
-            click.echo("  scenario:")
-            click.echo(clean("".join(f"    {line}\n" for line in each.scenario.splitlines())))
-    gone, came = before.count_left_out(after)
-    if gone or came:
-        click.echo(f"{gone} are in {before.name} only, {came} in {after.name} only", err=True)
-    click.echo(f"{len(found)} differences", err=True)
-    sys.exit(CHANGED if found else 0)
+    answers.compare(old, new, folder)
 
 
 @conformance.command("ranges")
@@ -266,21 +128,6 @@ def ranges(path: str, backend: str) -> None:
     versions in which the case fails, and none in which it passes; what is UNSUPPORTED says nothing.
     Exit code 0 where nothing is proposed, 1 where something is, 2 where the file cannot be read.
     """
-    from torch_scenarios.conformance import document
+    from torch_scenarios.cli.answers import conformance as answers
 
-    try:
-        columns = document.read(path)
-        found = document.propose(columns, backend)
-    except ScenarioError as error:
-        refuse(error)
-    versions = sum(column.backend == backend for column in columns.values())
-    if not versions:
-        backends = ", ".join(sorted({column.backend for column in columns.values()})) or "none"
-        message = f"{path} has no column of {backend}; it has columns of {backends}"
-        raise click.UsageError(message)
-    for each in found:
-        click.echo(clean(str(each)))
-        if each.words:
-            click.echo(clean(f"  {each.words}"))
-    click.echo(f"{len(found)} ranges proposed, from {versions} versions of torch", err=True)
-    sys.exit(CHANGED if found else 0)
+    answers.ranges(path, backend)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from torch_scenarios.cli.options import GroupedCommand, option, refuse, write_text
-from torch_scenarios.display import clean
-from torch_scenarios.errors import LaunchError, ScenarioError
+from torch_scenarios.cli.options import GroupedCommand, option
 
 WHAT, REPORTS = "What is planned", "Reports"
 
@@ -64,32 +60,6 @@ def plan(**options: Any) -> None:
 
     Exit codes: 0 a way fits, 1 none does, 2 the model or the machine cannot be read.
     """
-    from torch_scenarios.cost.candidates import read_decoder
-    from torch_scenarios.cost.topology import topology
-    from torch_scenarios.pipeline.plan import plan as find_ways
-    from torch_scenarios.pipeline.plan import plan_lines
+    from torch_scenarios.cli.answers import plan as answers
 
-    try:
-        model = read_decoder(options["model"])
-        machine = topology(options["machine"])
-        found = find_ways(model, machine, options["gpus"], options["folder"], options["most"])
-    except ScenarioError as error:
-        refuse(error)
-    except LaunchError as error:
-        click.echo(clean(str(error)), err=True)
-        sys.exit(3)
-    if options["json_file"] is not None:
-        content = {
-            "format": "scenario-plan",
-            "version": 1,
-            "topology": machine.name,
-            "gpus": options["gpus"],
-            "ways": found.looked_at,
-            "too_large": found.too_large,
-            "steps": [step.json(model) for step in found.steps],
-        }
-        write_text(options["json_file"], json.dumps(content, indent=2) + "\n")
-    if options["json_file"] != "-":
-        for line in plan_lines(model, found):
-            click.echo(clean(line))
-    sys.exit(0 if any(step.fits for step in found.steps) else 1)
+    answers.plan(options)

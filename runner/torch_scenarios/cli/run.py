@@ -900,7 +900,7 @@ def spmd(conduct: Any, /, **options: Any) -> None:
     """
     launch = partial(conduct, launch_options(options))
     if options["conformance"]:
-        from torch_scenarios.cli.conformance import keep_column
+        from torch_scenarios.cli.answers.conformance import keep_column
 
         report(
             options, lambda reports: keep_column(options, reports, launch, options["conformance"])

@@ -1,0 +1,175 @@
+"""What `scenario conformance` does."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+from msgspec.structs import asdict, replace
+
+from torch_scenarios.cli.options import (
+    INCONCLUSIVE_EXIT,
+    launch_options,
+    refuse,
+    report,
+    selection_of,
+)
+from torch_scenarios.conformance import document
+from torch_scenarios.conformance.document import Conformance
+from torch_scenarios.conformance.run import conduct, is_runnable, launch_column
+from torch_scenarios.display import clean
+from torch_scenarios.errors import LaunchError, ScenarioError
+from torch_scenarios.execution import Launcher
+from torch_scenarios.files import replace_file
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.pipeline.results import Executor, Outcome
+from torch_scenarios.report.output import Reports
+from torch_scenarios.vocabulary import DTYPES
+
+#: the options of `scenario run` that `scenario conformance` does not have, as they are by default
+AS_EVER: dict[str, Any] = {"tags": (), "sets": {}, **asdict(DEFAULT)}
+
+
+CHANGED = 1
+
+
+def conformance(context: click.Context, /, options: Mapping[str, Any]) -> None:
+    """Run the corpus and every call on what is installed, and keep the results."""
+    if context.invoked_subcommand is not None:
+        return
+
+    options = {**AS_EVER, **options}
+    if options["launcher"]:
+        try:
+            runnable = is_runnable(selection_of(options))
+        except ScenarioError as error:
+            refuse(error)
+        if runnable:  # else nothing is launched, and the reports say why
+            _launch_column(options)
+    chosen = replace(launch_options(options), share_gpu=options["share_gpu"])
+    report(
+        options,
+        lambda reports: keep_column(options, reports, lambda: Launcher(chosen), options["output"]),
+    )
+
+
+def _launch_column(options: dict[str, Any]) -> NoReturn:
+    """Let others start the ranks, and put the column into the file; ends with the exit code."""
+    path = options["output"]
+    words = ["--backend", options["backend"]]
+    for module in options["plugins"]:
+        words += ["--plugin", module]
+    try:
+        columns = document.read(path) if Path(path).exists() else {}
+        column = launch_column(
+            shlex.split(options["launcher"]),
+            words,
+            selection_of(options),
+            name=options["name"],
+            say=lambda line: click.echo(clean(line), err=True),
+        )
+    except ScenarioError as error:
+        refuse(error)
+    except LaunchError as error:
+        click.echo(clean(str(error)), err=True)
+        sys.exit(INCONCLUSIVE_EXIT)
+    replace_file(Path(path), document.text({**columns, column.name: column}.values()).encode())
+    click.echo(f"column {column.name!r} is in {path}: {column.counts}", err=True)
+    sys.exit(CHANGED if column.counts.get("FAILED") else 0)
+
+
+def keep_column(
+    options: dict[str, Any],
+    reports: Reports,
+    launch: Callable[[], AbstractContextManager[Executor]],
+    path: str,
+) -> Outcome:
+    """Run the corpus and the table, and put what was seen into the file as a column of its own.
+
+    A run that was interrupted, that had nothing to run or nothing to run on, leaves the file as it
+    was.
+    """
+    columns = document.read(path) if Path(path).exists() else {}
+    outcome, column = conduct(
+        selection_of(options),
+        launch,
+        reports,
+        dtypes=options.get("dtypes") or DTYPES,
+        backend=options["backend"],
+        name=options.get("name", ""),
+        say=lambda line: click.echo(clean(line), err=True),
+    )
+    lack = _lack(outcome, column)
+    if lack is not None:
+        click.echo(f"nothing is written to {path}: {lack}", err=True)
+        return outcome
+    replace_file(Path(path), document.text({**columns, column.name: column}.values()).encode())
+    click.echo(f"column {column.name!r} is in {path}", err=True)
+    return outcome
+
+
+def _lack(outcome: Outcome, column: Conformance) -> str | None:
+    """Return what keeps a column from saying what a backend does, if anything."""
+    if outcome.interrupted:
+        return "the run was interrupted"
+    if any(result.verdict.status == "INVALID" for result in outcome.results):
+        return "a file is invalid"
+    if not outcome.results:
+        return "no case is selected"
+    if not {"same", "refuses"} & {seen.outcome for seen in column.cells.values()}:
+        return "no call ran to its end"
+    return None
+
+
+def compare(old: str, new: str, folder: str | None) -> None:
+    """Say what changed between two versions of torch, or two backends."""
+    try:
+        before, after = document.one(old), document.one(new)
+    except ScenarioError as error:
+        refuse(error)
+    found = before.differences(after)
+    for each in found:
+        click.echo(
+            clean(f"{each.what}: {each.before} in {before.name}, {each.after} in {after.name}")
+        )
+        if each.words:
+            click.echo(clean(f"  {each.words}"))
+        if not each.file:
+            click.echo(clean(f"  scenario: {each.scenario}"))
+        elif folder is not None:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            replace_file(Path(folder) / each.file, each.scenario.encode())
+            click.echo(clean(f"  scenario: {Path(folder) / each.file}"))
+        else:
+            click.echo("  scenario:")
+            click.echo(clean("".join(f"    {line}\n" for line in each.scenario.splitlines())))
+    gone, came = before.count_left_out(after)
+    if gone or came:
+        click.echo(f"{gone} are in {before.name} only, {came} in {after.name} only", err=True)
+    click.echo(f"{len(found)} differences", err=True)
+    sys.exit(CHANGED if found else 0)
+
+
+def ranges(path: str, backend: str) -> None:
+    """Propose the `torch:` key of each case that fails in some version of torch."""
+    try:
+        columns = document.read(path)
+        found = document.propose(columns, backend)
+    except ScenarioError as error:
+        refuse(error)
+    versions = sum(column.backend == backend for column in columns.values())
+    if not versions:
+        backends = ", ".join(sorted({column.backend for column in columns.values()})) or "none"
+        message = f"{path} has no column of {backend}; it has columns of {backends}"
+        raise click.UsageError(message)
+    for each in found:
+        click.echo(clean(str(each)))
+        if each.words:
+            click.echo(clean(f"  {each.words}"))
+    click.echo(f"{len(found)} ranges proposed, from {versions} versions of torch", err=True)
+    sys.exit(CHANGED if found else 0)

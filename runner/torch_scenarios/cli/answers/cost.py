@@ -1,0 +1,773 @@
+"""What `scenario cost`, `bench` and `topology` do."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
+
+from torch_scenarios.cli.options import (
+    launch_options,
+    refuse,
+    selection_of,
+)
+from torch_scenarios.cost.collectives import NAMES
+from torch_scenarios.cost.forecast import forecast, microseconds
+from torch_scenarios.cost.logs import (
+    Log,
+    choose_logs,
+    is_log,
+    read_bench,
+    read_logs,
+    read_rows,
+    tables_of,
+)
+from torch_scenarios.cost.measurements import Table, base_size, name_table, write_topology
+from torch_scenarios.cost.picture import Point, page, trace_events
+from torch_scenarios.cost.replay import goal
+from torch_scenarios.cost.structure import (
+    Refused,
+    amount,
+    structure_json,
+    structure_lines,
+    structure_of,
+)
+from torch_scenarios.cost.topology import Topology, path_of, presets, size_in_bytes, topology
+from torch_scenarios.cost.topology import topology as known
+from torch_scenarios.display import clean
+from torch_scenarios.errors import LaunchError, ScenarioError, UnsupportedError, WorkerError
+from torch_scenarios.execution import Launcher
+from torch_scenarios.files import read_file
+from torch_scenarios.model.scenario import Scenario, steps_of
+from torch_scenarios.model.traffic import Structure, Traffic
+from torch_scenarios.operations import kind_of
+from torch_scenarios.pipeline.attempts import analyse, execute, weigh
+from torch_scenarios.pipeline.bench import (
+    BLOCKS,
+    changes,
+    collective_of,
+    compare,
+    environment,
+    facts_of,
+    measure,
+    nccl_tests_tables,
+    noise,
+    repetitions,
+    row_of,
+    warmups,
+)
+from torch_scenarios.pipeline.results import INVALID, NOTHING_SELECTED, Analysis, Selection
+from torch_scenarios.pipeline.selection import load_all
+from torch_scenarios.report.text import problem_lines
+
+#: `--set n=8,64,1024`: a number for each point of a curve
+_SEVERAL = re.compile(r"\s*\d+\s*(,\s*\d+\s*)+")
+
+
+#: what is proved of a program that is too large for its values
+BY_SHAPES = (
+    "by shapes: order, groups, sizes and dtypes fit; values were not computed (`scenario check`)"
+)
+
+
+#: ranks of a world whose cost is counted, if no `--limit ranks` says otherwise
+MOST_RANKS = 2**20
+
+
+#: points of a curve at most
+MOST_POINTS = 1000
+
+
+def cost(options: Mapping[str, Any]) -> None:
+    """Count what programs cost: rounds, messages, bytes; forecast time. Start no process."""
+    topology = _read_topology(options)
+    selection = _of_any_world(selection_of(options))
+    quiet = options["json_file"] == "-"
+    cases: list[dict[str, Any]] = []
+    points: list[Point] = []
+    codes: set[int] = set()
+    selected = False
+    for each in _selections(selection):
+        for scenario, problems in _load_cases(each):
+            selected = True
+            if scenario is None:
+                codes.add(INVALID)
+                for line in problems:
+                    click.echo(line, err=True)
+                continue
+            entries, lines, code, found = _cost_case(scenario, each.limits, topology, options)
+            codes.add(code)
+            cases += entries
+            points += found
+            for line in [] if quiet else lines:
+                click.echo(clean(line))
+    if options["against"] is not None:
+        codes.add(_against(options["against"], points, cases, quiet=quiet))
+    _write(options, cases, points)
+    if not selected:
+        click.echo("nothing was selected", err=True)
+        sys.exit(NOTHING_SELECTED)
+    sys.exit(max(codes, default=0))
+
+
+def _of_any_world(selection: Selection) -> Selection:
+    """Return a selection whose worlds may be large: no rank of them is started, nor walked."""
+    given = click.get_current_context().get_parameter_source("max_ranks")
+    if given is not None and given is not ParameterSource.DEFAULT:
+        return selection
+    limits = replace(selection.limits, max_ranks=MOST_RANKS)
+    return replace(selection, limits=limits)
+
+
+def _read_topology(options: Mapping[str, Any]) -> Topology | None:
+    """Return the topology that is asked for; refuses what makes no sense without one."""
+    if options["topology_name"] is None:
+        for name in (
+            "model",
+            "algo",
+            "nodes",
+            "by",
+            "scales",
+            "sizes",
+            "against",
+            "html_file",
+            "trace_file",
+        ):
+            if options[name] is not None:
+                flag = "--" + name.removesuffix("_file").replace("scales", "scale")
+                message = f"{flag} is about time, which has a topology: give --topology too"
+                raise click.UsageError(message)
+        return None
+    if options["scales"] is not None and options["sizes"] is not None:
+        message = "--scale and --sizes are two ways to say the same"
+        raise click.UsageError(message)
+
+    algorithm = options["algo"]
+    if algorithm is not None and algorithm not in {*NAMES, "nvls", "nvls_tree"}:
+        message = f"--algo {algorithm}: known are {', '.join(NAMES)}, nvls and nvls_tree"
+        raise click.UsageError(message)
+    try:
+        return topology(options["topology_name"])
+    except ScenarioError as error:
+        refuse(error)
+
+
+def _selections(selection: Selection) -> Iterator[Selection]:
+    """Yield a selection for each combination of the numbers that `--set` lists."""
+    several = {
+        name: [part.strip() for part in text.split(",")]
+        for name, text in selection.sets.items()
+        if _SEVERAL.fullmatch(text)
+    }
+    for values in itertools.product(*several.values()):
+        yield replace(selection, sets={**selection.sets, **dict(zip(several, values, strict=True))})
+
+
+def _load_cases(selection: Selection) -> Iterator[tuple[Scenario | None, list[str]]]:
+    """Yield the cases, and what is wrong with files that cannot be read."""
+    try:
+        loaded = load_all(selection)
+    except ScenarioError as error:
+        refuse(error)
+    for result in loaded.invalid:
+        shown = [
+            line.printable for problem in result.verdict.problems for line in problem_lines(problem)
+        ]
+        yield None, shown
+    for scenario in loaded.scenarios:
+        yield scenario, []
+
+
+def _cost_case(
+    scenario: Scenario, limits: Any, topology: Topology | None, options: Mapping[str, Any]
+) -> tuple[list[dict[str, Any]], list[str], int, list[Point]]:
+    """Return the entries of one case in JSON, its lines, its exit code, its points of a curve."""
+    analysis: Analysis = weigh(_without_time(scenario), limits)
+    head = f"{scenario.source.path}::{scenario.case}"
+    entry: dict[str, Any] = {"file": scenario.source.path, "case": scenario.case}
+    if analysis.predicted is None or analysis.verdict.status == "INVALID":
+        shown = [each for problem in analysis.verdict.problems for each in problem_lines(problem)]
+        lines = [f"{analysis.verdict.status}  {head}", *(each.printable for each in shown)]
+        reason = analysis.verdict.reason
+        refusal = {**entry, "refused": reason or "invalid"}
+        code = 3 if analysis.verdict.status == "INCONCLUSIVE" else 2
+        return [refusal], lines + ([reason] if reason else []), code, []
+    try:
+        structure = structure_of(analysis.predicted)
+    except Refused as refused:
+        lines = [head, *(f"  {line}" for line in str(refused).splitlines())]
+        names = list(dict.fromkeys(each.name for each in analysis.predicted.diagnoses))
+        return [{**entry, "refused": str(refused), "diagnoses": names}], lines, 1, []
+    structure = _scale(structure, options["scales"])
+    lines = [head, *(f"  {line}" for line in structure_lines(structure))]
+    if not analysis.predicted.ranks:
+        lines.append(f"  proved    {BY_SHAPES}")
+    entry |= {"ranks": scenario.world_size, **structure_json(structure)}
+    if options["goal_file"] is not None:
+        _write_goal(analysis, options)
+    if topology is None:
+        return [entry], lines, 0, []
+    try:
+        points = list(_points(scenario, analysis, topology, options))
+    except ScenarioError as error:
+        shown = [each for problem in error.problems for each in problem_lines(problem)]
+        words = "\n".join(str(problem) for problem in error.problems)
+        lines += [f"  no forecast: {each.printable.strip()}" for each in shown[:1]]
+        lines += [f"  {each.printable}" for each in shown[1:]]
+        return [{**entry, "no_forecast": words}], lines, 2, []
+    if analysis.footprint is not None:
+        words, memory = _memory(analysis.footprint.bytes_held, topology)
+        lines.append(f"  {words}")
+        entry |= memory
+    if len(points) == 1:
+        lines += [f"  {line}" for line in points[0].lines]
+    else:
+        lines += [f"  {line}" for line in _curve_lines(points)]
+    entries = [
+        {
+            **entry,
+            **({} if point.bytes is None else {"bytes": point.bytes}),
+            **point.forecast.json(),
+        }
+        for point in points
+    ]
+    return entries, lines, 0, points
+
+
+def _memory(held: float, topology: Topology) -> tuple[str, dict[str, Any]]:
+    """Return what a rank holds in the program's tensors, and whether the machine has as much."""
+    words = f"memory    {amount(held)} in the program's tensors on each rank"
+    found: dict[str, Any] = {"held_bytes": held}
+    if topology.memory:
+        fits = held <= topology.memory
+        found |= {"memory_bytes": topology.memory, "fits": fits}
+        words += f", of {amount(topology.memory)}: {'fits' if fits else 'does not fit'}"
+    return words, found
+
+
+def _scale(structure: Structure, scales: str | None) -> Structure:
+    """Return a structure whose bytes are those that `--scale` asks for, where it asks for one."""
+    try:
+        factor = float(scales or 1)
+    except ValueError:
+        return structure  # several make a curve
+    return replace(structure, sent=tuple(each * factor for each in structure.sent))
+
+
+def _write_goal(analysis: Analysis, options: Mapping[str, Any]) -> None:
+    """Write the schedule of a case; refuses what has none, and a second one."""
+    context = click.get_current_context()
+    if (
+        context.meta.setdefault("torch_scenarios.goal", analysis.scenario.case)
+        != analysis.scenario.case
+    ):
+        message = "--goal writes one case: name it, as in ring.yaml::ring[n=4]"
+        raise click.UsageError(message)
+    assert analysis.predicted is not None
+    traffic = analysis.predicted.traffic
+    assert isinstance(traffic, Traffic)
+    try:
+        write_text("--goal", options["goal_file"], goal(traffic))
+    except ScenarioError as error:
+        refuse(error)
+
+
+def _without_time(scenario: Scenario) -> Scenario:
+    """Return a case in which no time is stated: a forecast is what is asked for, and no verdict."""
+    stated = scenario.expect.cost
+    if stated is None or stated.time is None:
+        return scenario
+    rest = replace(stated, time=None)
+    empty = (rest.rounds, rest.messages, rest.sent, rest.sent_by) == (None,) * 4
+    return replace(scenario, expect=replace(scenario.expect, cost=None if empty else rest))
+
+
+def _points(
+    scenario: Scenario, analysis: Analysis, topology: Topology, options: Mapping[str, Any]
+) -> Iterator[Point]:
+    """Yield the forecasts of a case: one for each size that is asked for."""
+    assert analysis.predicted is not None
+    assert analysis.predicted.traffic is not None
+    labels = _labels(analysis)
+    topology = _on_nodes(topology, scenario.world_size, options["nodes"])
+    collective, own = collective_of(analysis)
+    for size, scale in _scales(scenario, analysis, options):
+        found = forecast(
+            analysis.predicted.traffic,
+            topology,
+            model=options["model"],
+            algorithm=options["algo"],
+            scale=scale,
+        )
+        yield Point(
+            case=scenario.case,
+            ranks=scenario.world_size,
+            bytes=size,
+            lines=tuple(found.forecast_lines(labels, options["by"] or "step")),
+            forecast=found,
+            collective=None if collective is None else kind_of(collective),
+            size=None if own is None else float(round(own * scale)),
+        )
+
+
+def _on_nodes(topology: Topology, ranks: int, nodes: int | None) -> Topology:
+    """Return a topology on which so many ranks are on so many nodes. Raises UsageError."""
+    if nodes is None:
+        return topology
+    if ranks % nodes:
+        message = f"--nodes {nodes}: {ranks} ranks cannot be spread evenly over {nodes} nodes"
+        raise click.UsageError(message)
+    return replace(topology, node_ranks=ranks // nodes)
+
+
+def _labels(analysis: Analysis) -> dict[int, str]:
+    """Return what steps are called, by their index, with their lines."""
+    found = {}
+    for step in steps_of(analysis.scenario.steps):
+        name = step.name or getattr(step.operation, "name", None) or "step"
+        found[step.index] = name if step.mark is None else f"{name}, line {step.mark.line}"
+    return found
+
+
+def _scales(
+    scenario: Scenario, analysis: Analysis, options: Mapping[str, Any]
+) -> Iterator[tuple[float | None, float]]:
+    """Yield sizes, and what all bytes are multiplied by for each."""
+    known = analysis.footprint.sizes if analysis.footprint is not None else None
+    own = base_size(scenario, analysis.predicted, known)
+    if options["scales"] is not None:
+        try:
+            factors = [float(part) for part in options["scales"].split(",")]
+        except ValueError:
+            factors = []
+        if not factors or not all(0 < factor < float("inf") for factor in factors):
+            message = f"--scale {options['scales']}: numbers above zero, as in 1,1024"
+            raise click.UsageError(message)
+        for factor in factors:
+            yield own * factor, factor
+        return
+    if options["sizes"] is None:
+        yield None, 1.0
+        return
+    if own <= 0:
+        message = "--sizes: the program has neither a parameter `bytes` nor a tensor with elements"
+        raise click.UsageError(message)
+    for size in sizes_of(options["sizes"], "--sizes"):
+        yield size, size / own
+
+
+def sizes_of(text: str, flag: str) -> list[float]:
+    """Return the sizes in MIN:MAX[:FACTOR], or in a list with commas. Raises UsageError."""
+    parts = text.split(":")
+    if len(parts) == 1:
+        found = [size_in_bytes(part) for part in text.split(",")]
+        if any(size is None or not size > 0 for size in found):
+            message = f"{flag} {text}: sizes, as 1K,64K,1M, or MIN:MAX[:FACTOR], as 1K:8G:4"
+            raise click.UsageError(message)
+        return [size for size in found if size]
+    first, last = size_in_bytes(parts[0]), size_in_bytes(parts[1])
+    try:
+        factor = float(parts[2]) if len(parts) > 2 else 2.0
+    except ValueError:
+        factor = 0.0
+    if first is None or last is None or not 0 < first <= last or factor <= 1 or len(parts) > 3:
+        message = f"{flag} {text}: MIN:MAX[:FACTOR], as 1K:8G:4, with a factor above 1"
+        raise click.UsageError(message)
+    sizes: list[float] = []
+    while first <= last * (1 + 1e-9) and len(sizes) < MOST_POINTS:
+        sizes.append(first)
+        first *= factor
+    return sizes
+
+
+def _curve_lines(points: Sequence[Point]) -> list[str]:
+    """Return a curve over sizes in lines: what it is from, once, then a row for each size."""
+    first = points[0].forecast
+    lines = [f"origin    {first.origin}", f"error     {first.error}"]
+    for point in points:
+        size = "" if point.bytes is None else amount(point.bytes)
+        origin = point.forecast.origin
+        other = "" if origin == first.origin else f"  ({origin.partition(', on ')[0]})"
+        lines.append(f"{size:>12}  {microseconds(point.forecast.time):>12}{other}")
+    return lines
+
+
+def _against(
+    path: str, points: Sequence[Point], cases: list[dict[str, Any]], *, quiet: bool
+) -> int:
+    """Hold forecasts against measurements; returns an exit code. No verdict is made of it."""
+    try:
+        content = read_file(Path(path), root=Path(path).parent.resolve())
+        if is_log(content):
+            tables = tables_of(read_logs(Path(path), content))
+            return _against_log(path, tables, points, cases, quiet=quiet)
+        rows = read_rows(Path(path))
+    except ScenarioError as error:
+        refuse(error)
+    compared = 0
+    timed = [entry for entry in cases if "time_us" in entry]
+    for point, entry in zip(points, timed, strict=True):
+        row = next(
+            (
+                row
+                for row in rows
+                if row["case"] == point.case
+                and row["ranks"] == point.ranks
+                and (point.bytes is None or abs(row["bytes"] - point.bytes) < 1)
+            ),
+            None,
+        )
+        if row is None:
+            continue
+        compared += 1
+        ratio = point.forecast.time / row["min_us"] if row["min_us"] else float("inf")
+        entry["measured"] = {"min_us": row["min_us"], "median_us": row["median_us"], "ratio": ratio}
+        if not quiet:
+            words = (
+                f"{microseconds(row['min_us'])} at least, {microseconds(row['median_us'])} median"
+            )
+            click.echo(
+                f"{point.case} {row['bytes']:.12g} bytes: forecast "
+                f"{microseconds(point.forecast.time)}, measured {words}: "
+                f"forecast / minimum {ratio:.3g}"
+            )
+    if not compared:
+        click.echo(f"--against {path}: no row of it is of these cases and sizes", err=True)
+        return 2
+    return 0
+
+
+def _against_log(
+    path: str,
+    tables: Mapping[str, Mapping[int, Table]],
+    points: Sequence[Point],
+    cases: list[dict[str, Any]],
+    *,
+    quiet: bool,
+) -> int:
+    """Hold forecasts of collectives against a log, whose calls are many in a row."""
+    compared = 0
+    timed = [entry for entry in cases if "time_us" in entry]
+    for point, entry in zip(points, timed, strict=True):
+        table = tables.get(point.collective or "", {}).get(point.ranks)
+        if table is None or point.size not in table.sizes:
+            continue
+        compared += 1
+        mean, pace = table.at(point.size), point.forecast.pace
+        entry["measured"] = {"mean_us": mean, "pace_us": pace, "ratio": pace / mean}
+        if not quiet:
+            click.echo(
+                f"{point.case} {point.size:.12g} bytes, many calls in a row: forecast "
+                f"{microseconds(pace)} a call, measured {microseconds(mean)}: "
+                f"forecast / measured {pace / mean:.3g}"
+            )
+    if not compared:
+        message = f"--against {path}: no row of it is of a collective, ranks and size at hand"
+        click.echo(message, err=True)
+        return 2
+    return 0
+
+
+def _write(
+    options: Mapping[str, Any], cases: list[dict[str, Any]], points: Sequence[Point]
+) -> None:
+    """Write what is asked for: JSON, a page, a trace."""
+    if options["json_file"] is not None:
+        content = json.dumps({"version": 1, "cases": cases}, indent=2) + "\n"
+        write_text("--json", options["json_file"], content)
+    if options["html_file"] is not None:
+        write_text("--html", options["html_file"], page(points))
+    if options["trace_file"] is not None:
+        content = json.dumps({"traceEvents": trace_events(points)}) + "\n"
+        write_text("--trace", options["trace_file"], content)
+
+
+def write_text(flag: str, path: str, content: str) -> None:
+    """Write a file, or standard output for `-`. Raises UsageError where it cannot be written."""
+    if path == "-":
+        click.echo(content, nl=False)
+        return
+    try:
+        with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123 -- as the user names it
+            file.write(content)
+    except OSError as error:
+        message = f"{flag} {path}: {error.strerror}"
+        raise click.UsageError(message) from None
+
+
+def list_topologies() -> None:
+    """List the topologies that come with this package."""
+    names = presets()
+    width = max(map(len, names))
+    for name in names:
+        click.echo(f"{name:<{width}}  {known(name).describes}")
+
+
+def show_topology(name: str) -> None:
+    """Print a topology, checked: a preset to copy and change, or a file."""
+    try:
+        known(name)
+        path, root = path_of(name)
+        click.echo(clean(read_file(path, root=root).decode()), nl=False)
+    except ScenarioError as error:
+        refuse(error)
+
+
+def fit_topology(
+    logs: Sequence[str],
+    ranks: int | None,
+    collective: str | None,
+    name: str,
+    source: str | None,
+    output: str,
+) -> None:
+    """Make a topology of measurements: outputs of nccl-tests, or of `scenario bench --json`."""
+    found: list[Log] = []
+    for each in logs:
+        path = Path(each)
+        try:
+            asked = None if collective is None else name_table(collective)
+            content = read_file(path, root=path.parent.resolve())
+            log = choose_logs(read_logs(path, content), path, asked, ranks)
+        except ScenarioError as error:
+            refuse(error)
+        for value, flag in (("ranks", "--ranks"), ("collective", "--collective")):
+            if any(getattr(part, value) is None for part in log):
+                message = f"{each} does not say of what it is: give {flag}"
+                raise click.UsageError(message)
+        found += log
+    try:
+        text = write_topology(name, source or ", ".join(logs), tables_of(found))
+    except ScenarioError as error:
+        refuse(error)
+    write_text("--output", output, text)
+
+
+def bench(options: Mapping[str, Any]) -> None:
+    """Measure how long programs take on a real backend; their values are checked first."""
+    topology = _bench_asked(options)
+    old: dict[str, Any] = {"rows": []}
+    try:
+        if options["compare"] is not None:
+            old = read_bench(Path(options["compare"]))
+    except ScenarioError as error:
+        refuse(error)
+    load = os.getloadavg()[0]
+    with Launcher(launch_options(options)) as launcher:
+        found = _bench(options, launcher, topology)
+    content = [row.json() for row in found.rows]
+    ranks = max((row.ranks for row in found.rows), default=0)
+    where = environment(found.facts, load)
+    notes = noise(ranks, where["backend"], content, load) if found.rows else []
+    notices = [*notes, *changes(old.get("environment"), where)]
+    lines = _bench_lines(found.rows, content, notices, nccl=options["nccl_tests"])
+    verdicts = []
+    for row in content if options["compare"] is not None else []:
+        compared = _against_old(row, old["rows"], options["fail_above"], noisy=bool(notes))
+        if compared is not None:
+            verdicts.append(compared.status)
+            row["comparison"] = asdict(compared)
+            mark = "# " if options["nccl_tests"] else ""
+            lines.append(mark + _comparison_line(row, compared))
+    for line in [] if options["json_file"] == "-" else lines:
+        click.echo(clean(line))
+    if options["json_file"] is not None:
+        for row, entry in zip(found.rows, content if options["raw"] else [], strict=False):
+            entry["samples_us"] = [list(block) for block in row.blocks]
+        whole = {"version": 1, "environment": where, "notes": notices, "rows": content}
+        write_text("--json", options["json_file"], json.dumps(whole, indent=2) + "\n")
+    sys.exit(_bench_code(options, found.rows, verdicts, found.code))
+
+
+def _bench_asked(options: Mapping[str, Any]) -> Topology | None:
+    """Return the topology that is asked for; refuses what would be wrong after all repetitions."""
+    given = click.get_current_context().get_parameter_source("fail_above")
+    if given is ParameterSource.COMMANDLINE and options["compare"] is None:
+        message = "--fail-above is about a comparison: give --compare too"
+        raise click.UsageError(message)
+    if options["raw"] and options["json_file"] is None:
+        message = "--raw is about JSON: give --json too"
+        raise click.UsageError(message)
+    if options["sizes"] is not None and "bytes" in options["sets"]:
+        message = "--sizes sets the parameter `bytes`: leave out --set bytes"
+        raise click.UsageError(message)
+    target = None if options["json_file"] in {None, "-"} else Path(options["json_file"])
+    if target is not None and (target.is_dir() or not target.absolute().parent.is_dir()):
+        message = f"--json {target}: it is a folder, or its folder does not exist"
+        raise click.UsageError(message)
+    return _read_topology({**options, **dict.fromkeys((*_ONLY_COST, "sizes"))})
+
+
+def _bench_code(
+    options: Mapping[str, Any], rows: Sequence[Any], verdicts: Sequence[str], code: int
+) -> int:
+    """Return the exit code: what could not be measured first, then the comparisons."""
+    if not rows and code == 0:
+        click.echo("nothing was selected", err=True)
+        return 5
+    if options["compare"] is not None and rows and not verdicts:
+        click.echo(f"--compare {options['compare']}: no row of it is of these cases", err=True)
+        return max(code, 2)
+    return code or (1 if "FAILED" in verdicts else 3 if "INCONCLUSIVE" in verdicts else 0)
+
+
+_ONLY_COST = ("model", "algo", "nodes", "by", "scales", "against", "html_file", "trace_file")
+
+
+class _Benched(Struct):
+    """The rows of all cases and sizes, an exit code where one cannot be measured.
+
+    `facts` are the backend and what torch says of itself, of the last run.
+    """
+
+    rows: list[Any] = field(default_factory=list)
+    code: int = 0
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+def _bench(options: Mapping[str, Any], launcher: Any, topology: Topology | None) -> _Benched:
+    """Measure all cases and sizes.
+
+    Sizes take turns, block by block, so that what drifts meanwhile is in all of them.
+    """
+    ready: list[tuple[Analysis, float, dict[str, Any] | None, list[Any]]] = []
+    whole = _Benched(facts={"backend": options["backend"]})
+    for analysis, size, foreseen in _bench_cases(options, topology):
+        reason = _unfit(analysis)
+        if reason is not None:
+            worse = {"INCONCLUSIVE": 3, "INVALID": 2}.get(analysis.verdict.status, 1)
+            whole.code = max(whole.code, worse)
+            click.echo(clean(f"{analysis.scenario.case} is not measured: {reason}"), err=True)
+            continue
+        result = execute(analysis, launcher)
+        if result.verdict.status != "PASSED":
+            worse = {"INCONCLUSIVE": 3, "INVALID": 2}.get(result.verdict.status, 1)
+            whole.code = max(whole.code, worse)
+            reason = result.verdict.reason or "`scenario run` shows why"
+            click.echo(f"{result.verdict.status}  {result.case}: {reason}", err=True)
+            continue
+        ready.append((analysis, size, foreseen, []))
+        whole.facts = facts_of(result.verdict.observed)
+    seconds = options["seconds"]
+    warmup = [options["warmup"]] * len(ready)
+    each = [max(1, -(-options["iters"] // BLOCKS))] * len(ready)
+    for turn in range(BLOCKS):
+        for at, (analysis, _size, _foreseen, blocks) in enumerate(ready):
+            try:
+                if turn == 0 and (warmup[at] is None or seconds is not None):
+                    tried = measure(analysis, launcher, warmup=warmup[at] or 0, iterations=BLOCKS)
+                    warmup[at] = warmups(tried) if warmup[at] is None else warmup[at]
+                    each[at] = each[at] if seconds is None else repetitions(tried, seconds)
+                chosen = {"warmup": warmup[at], "iterations": each[at]}
+                blocks.append(measure(analysis, launcher, **chosen))
+            except (LaunchError, WorkerError, UnsupportedError) as error:
+                click.echo(f"INCONCLUSIVE  {analysis.scenario.case}: {error}", err=True)
+                whole.code = 3
+                return whole
+    device = "CPU" if whole.facts["backend"] == "gloo" else "GPU"
+    whole.rows = [
+        row_of(analysis, blocks, size, foreseen, warmup=warmup[at] or 0, device=device)
+        for at, (analysis, size, foreseen, blocks) in enumerate(ready)
+    ]
+    return whole
+
+
+def _unfit(analysis: Analysis) -> str | None:
+    """Return why a case cannot be repeated: it is invalid, wrong, or does not complete."""
+    if analysis.predicted is None or analysis.verdict.status == "INVALID":
+        shown = [each for problem in analysis.verdict.problems for each in problem_lines(problem)]
+        return "\n".join(each.printable for each in shown) or analysis.verdict.reason or "invalid"
+    try:
+        structure_of(analysis.predicted)
+    except Refused as refused:
+        return str(refused)
+    return None
+
+
+def _bench_cases(
+    options: Mapping[str, Any], topology: Topology | None
+) -> Iterator[tuple[Analysis, float, dict[str, Any] | None]]:
+    """Yield each case at each size, with its bytes and its forecast."""
+    selection = selection_of(options)
+    sizes: list[float | None] = [None]
+    if options["sizes"] is not None:
+        sizes = list(sizes_of(options["sizes"], "--sizes"))
+    for size in sizes:
+        sets = {} if size is None else {"bytes": str(int(size))}
+        for chosen in _selections(replace(selection, sets={**selection.sets, **sets})):
+            for scenario, problems in _load_cases(chosen):
+                if scenario is None:
+                    for line in problems:
+                        click.echo(
+                            line.replace("--set bytes", "--sizes") if sets else line, err=True
+                        )
+                    sys.exit(2)
+                analysis = analyse(_without_time(scenario), chosen.limits)
+                found = None
+                traffic = analysis.predicted.traffic if analysis.predicted else None
+                if topology is not None and traffic is not None:
+                    try:
+                        made = forecast(traffic, topology)
+                        found = {"time_us": made.time, "origin": made.origin, "error": made.error}
+                    except ScenarioError as error:
+                        click.echo(f"no forecast: {error.problems[0].message}", err=True)
+                own = collective_of(analysis)[1]
+                if own is None:
+                    own = base_size(scenario, analysis.predicted) if traffic else 0.0
+                yield analysis, own, found
+
+
+def _bench_lines(
+    rows: Sequence[Any], content: Sequence[Mapping[str, Any]], notes: Sequence[str], *, nccl: bool
+) -> list[str]:
+    """Return what was measured in lines: noise first, then a row for each case and size."""
+    if nccl:
+        return [*(f"# note: {note}" for note in notes), *nccl_tests_tables(rows)]
+    lines = [f"note: {note}" for note in notes]
+    if not rows:
+        return lines
+    lines.append("median, min, p99: of the slowest rank, in each repetition")
+    for row in content:
+        p99 = "" if row["p99_us"] is None else f", p99 {microseconds(row['p99_us'])}"
+        speed = f"algbw {row['algbw_gbps']:.3g} GB/s, busbw {row['busbw_gbps']:.3g} GB/s"
+        lines.append(
+            f"{row['case']} {amount(row['bytes'])}, {row['ranks']} ranks: median "
+            f"{microseconds(row['median_us'])}, min {microseconds(row['min_us'])}{p99} "
+            f"(n={row['n']}), {speed}"
+        )
+        if "forecast" in row:
+            stated = row["forecast"]
+            lines.append(
+                f"  forecast {microseconds(stated['time_us'])}, {stated['ratio']:.3g} of the "
+                f"minimum; {stated['origin']}; known error: {stated['error']}"
+            )
+    return lines
+
+
+def _against_old(
+    row: Mapping[str, Any], old: Sequence[Mapping[str, Any]], fail_above: float, *, noisy: bool
+) -> Any:
+    """Return the comparison of a row with the old one of its case and size; None without one."""
+    names = ("file", "case", "ranks", "bytes")
+    before = next((each for each in old if all(each.get(n) == row[n] for n in names[1:])), None)
+    if before is None or not before.get("block_medians_us"):
+        return None
+    return compare(before["block_medians_us"], row["block_medians_us"], fail_above, noisy=noisy)
+
+
+def _comparison_line(row: Mapping[str, Any], found: Any) -> str:
+
+    return (
+        f"{found.status}  {row['case']} {amount(row['bytes'])}: new / old {found.ratio:.3f}, "
+        f"95 % interval {found.low:.3f} to {found.high:.3f}"
+    )
