@@ -58,6 +58,7 @@ TWINS |= dict.fromkeys(("rpc_sync", "rpc_async", "remote", "to_here"), "rpc")
 
 #: packages of many entries, one file each; their number is no fault
 TABLES = {
+    "record.values.invariants",
     "operations",
     "modules",
     "strategies",

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from torch_scenarios.record.values.digest import (
+    address_of,
     bytes_of,
     digest,
     is_constant,
@@ -233,8 +234,7 @@ class Carriage:
     def _describe_tensor(self, tensor: Any, maker: str) -> tuple[str, list[int], bool]:
         """Return what a tensor is, the parameters it belongs to, and whether by its memory."""
         witness = self._witness
-        place = tensor.data_ptr()
-        if place:
+        if address_of(tensor):
             for kind in ("gradient", "weight"):
                 if found := self._find_covered(kind, tensor):
                     return kind, found, True
@@ -265,7 +265,7 @@ class Carriage:
         It begins where one of them does. A gradient may be new since the table was made; and what
         was in the table's memory then may be gone: another tensor can have it now.
         """
-        start = tensor.data_ptr()
+        start = address_of(tensor)
         end = start + tensor.numel() * tensor.element_size()
         found = self._find_within(kind, start, end)
         if not found and kind == "gradient" and not self._witness.in_backward:
@@ -286,7 +286,7 @@ class Carriage:
     def _of_gradients(self) -> dict[int, Any]:
         if self._gradients is None or self._witness.in_backward:
             self._gradients = {
-                local_part(p.grad).data_ptr(): each
+                address_of(p.grad): each
                 for each in self._witness.parameters.known.values()
                 if (p := each.tensor) is not None and p.grad is not None
             }
@@ -297,7 +297,7 @@ class Carriage:
         if self._weights is None or known != self._known:
             self._known = known
             self._weights = {
-                local_part(p).data_ptr(): each
+                address_of(p): each
                 for each in self._witness.parameters.known.values()
                 if (p := each.tensor) is not None and local_part(p).numel()
             }
@@ -498,7 +498,7 @@ def _is_at(known: Any, kind: str, place: int) -> bool:
     """Whether a parameter, or its gradient, begins at an address still."""
     tensor = None if known is None else known.tensor
     held = tensor if tensor is None or kind == "weight" else tensor.grad
-    return held is not None and local_part(held).data_ptr() == place
+    return held is not None and address_of(held) == place
 
 
 def _fills_its_memory(tensor: Any) -> bool:

@@ -21,7 +21,7 @@ from torch_scenarios.record.values.arrangement import (
     arrays_by_name,
 )
 from torch_scenarios.record.values.format import OptimizerStep, ValueRecord
-from torch_scenarios.record.values.invariants import ValueFinding
+from torch_scenarios.record.values.invariants.finding import ValueFinding
 from torch_scenarios.record.values.source import frames_of_loss, frames_of_return, is_in_forward
 from torch_scenarios.verdict.finding import ranks_text
 

@@ -30,6 +30,15 @@ def local_part(tensor: Any) -> Any:
     return found.detach()
 
 
+def address_of(tensor: Any) -> int:
+    """Return where what this rank holds of a tensor begins in memory; 0 where it is no one block.
+
+    A sparse tensor is not one.
+    """
+    plain = local_part(tensor)
+    return int(plain.data_ptr()) if plain.layout.__repr__() == "torch.strided" else 0
+
+
 def memory_of(tensor: Any) -> tuple[Any, int, int]:
     """Return a contiguous copy or view on the host, its address and its size in bytes."""
     plain = local_part(tensor)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from torch_scenarios.record.analysis import NothingRecordedError, record
 from torch_scenarios.record.live import Launcher, Order
-from torch_scenarios.record.values.invariants import ValueFinding
+from torch_scenarios.record.values.invariants.finding import ValueFinding
 
 #: runs whose modules round otherwise, which measure what rounding does
 DISTURBED = 3

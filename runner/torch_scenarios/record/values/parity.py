@@ -31,7 +31,8 @@ from torch_scenarios.record.values.deviation import (
     measure_noise,
 )
 from torch_scenarios.record.values.format import ValueRecord, read_values
-from torch_scenarios.record.values.invariants import Judgement, ValueFinding
+from torch_scenarios.record.values.invariants import Judgement
+from torch_scenarios.record.values.invariants.finding import ValueFinding
 from torch_scenarios.verdict.finding import ranks_text
 
 

@@ -32,7 +32,7 @@ from torch_scenarios.record.values.format import (
     read_values,
 )
 from torch_scenarios.record.values.further_run import Redeal, UnsuitedError, empty_folder, run_again
-from torch_scenarios.record.values.invariants import ValueFinding
+from torch_scenarios.record.values.invariants.finding import ValueFinding
 from torch_scenarios.record.values.source import frames_of_loss
 
 Array = NDArray[Any]

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from torch_scenarios.errors import Mark, Problem, Source
 from torch_scenarios.record.values.format import ValueRecord, has_values, read_values
-from torch_scenarios.record.values.invariants import Judgement, ValueFinding, judge_values
+from torch_scenarios.record.values.invariants import Judgement, judge_values
+from torch_scenarios.record.values.invariants.finding import ValueFinding
 from torch_scenarios.record.values.roles import find_roles
 from torch_scenarios.verdict import Finding, Verdict
 

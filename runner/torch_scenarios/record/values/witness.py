@@ -121,7 +121,7 @@ class ValueWitness:
         self._late = []
         self._looked: set[int] = set()
         self._experts: set[int] = set()
-        self._wrapped = {}
+        self._wrapped, self._sharded = {}, {}
         #: whether a loader has given a batch since the last step; rows are seen there
         self._loaded = False
         self._keeps_rows = bool(settings.get("bytes"))
@@ -434,6 +434,8 @@ class ValueWitness:
                         self._look_at_gradient(known.name, plain, place)
                     gradients.append([known.number, details])
             self.carriage.before_step(optimizer, place)
+        if names := self._find_unreduced():
+            self.put(["unreduced", self.turn, place, names])
         rates = [float(group.get("lr", 0.0)) for group in optimizer.param_groups]
         self._step = ["o", self.turn, self._number(optimizer), place, rates, gradients, changed]
         for each in self.listeners:
@@ -667,9 +669,18 @@ class ValueWitness:
                 names = [str(each._param_fqn or "") for each in parameters]
                 ranks = list(self.recorder.dist.get_process_group_ranks(group))
                 self.put(["unit", self.turn, ranks, names, self.place(sys._getframe(1))])
+                for each in parameters:
+                    self._sharded[id(each)] = weakref.ref(each)
             return gather(parameters, group, *args, **kwargs)
 
         module.foreach_all_gather = gather_unit
+
+    _sharded: dict[int, Any]
+
+    def _find_unreduced(self) -> list[str]:
+        """Return the parameters of FSDP2 of which a whole gradient waits to be reduced."""
+        alive = [each for found in self._sharded.values() if (each := found()) is not None]
+        return [str(each._param_fqn or "") for each in alive if _has_whole_gradient(each)]
 
     def _watch_flat_fsdp(self) -> None:
         """See over which ranks FullyShardedDataParallel splits its flat parameters."""
@@ -828,6 +839,13 @@ class ValueWitness:
         with self.torch.no_grad():
             details = digest(state), digest(tensor)
         self.put(["rand", self.turn, self.place(frame), *details, list(tensor.shape)])
+
+
+def _has_whole_gradient(sharded: Any) -> bool:
+    """Whether a parameter of FSDP2 has a gradient that no reduction has had yet."""
+    whole = getattr(sharded, "_unsharded_param", None)
+    accumulated = getattr(sharded, "unsharded_accumulated_grad", None)
+    return accumulated is not None or (whole is not None and whole.grad is not None)
 
 
 def has_nan(torch: Any, tensor: Any) -> bool:

@@ -1,0 +1,94 @@
+"""Replicas that are not equal when the training begins, or are parts of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch_scenarios.record.values.format import CarryingCall
+from torch_scenarios.record.values.invariants.finding import (
+    Records,
+    ValueFinding,
+    list_names,
+    part_ranks,
+)
+from torch_scenarios.record.values.roles import Ranks, ReplicaGroup, find_experts
+from torch_scenarios.verdict.finding import ranks_text
+
+
+def tell_beginning(records: Records, group: ReplicaGroup) -> ValueFinding:
+    """Return that weights differ before the first step, though their gradients are reduced."""
+    rank = group.ranks[0]
+    record = records[rank]
+    names = [each.name for each in record.parameters.values() if each.name in group.names]
+    about = record.parameters[record.names[names[0]]]
+    place = about.made if about.made >= 0 else about.place
+    if loaded := find_lone_load(records, group.ranks, 0):
+        rank, place = loaded
+    elif mixed := _mixes_parts(records, group):
+        return mixed
+    who = f": {ranks_text((rank,))} loads a state that the others do not load" if loaded else ""
+    return ValueFinding(
+        code="replicas_differ",
+        message=f"{list_names(names)} {'are' if len(names) > 1 else 'is'} not equal on "
+        f"{ranks_text(group.ranks)} when the training begins, and {group.because} makes "
+        f"{'them replicas' if len(names) > 1 else 'it a replica'}{who}",
+        ranks=group.ranks,
+        rank=rank,
+        place=place,
+        hint="seed all ranks alike before the model is made, or broadcast its weights from one "
+        "rank: `for p in model.parameters(): dist.broadcast(p.data, 0)`",
+        turn=0,
+        name=names[0],
+    )
+
+
+def find_lone_load(records: Records, ranks: Ranks, turn: int) -> tuple[int, int] | None:
+    """Return a rank and the line at which it loads a state before a turn, and others do not."""
+    lines = {
+        rank: [e.details[1] for e in records[rank].of_kind("load") if e.details[0] <= turn]
+        for rank in ranks
+        if rank in records
+    }
+    least = min(map(len, lines.values()), default=0)
+    return next(((r, own[-1]) for r, own in lines.items() if len(own) > least), None)
+
+
+def _mixes_parts(records: Records, group: ReplicaGroup) -> ValueFinding | None:
+    """Return that a collective sums the gradients of different parts of a model.
+
+    Some of its ranks hold one and the same part: these are the replicas.
+    """
+    named = [*_exact_reductions(records, group)]
+    experts = find_experts(records)
+    for rank, name, call in named:
+        alike = part_ranks(
+            {r: records[r].parameters[records[r].names[name]].first for r in call.ranks}
+        )
+        if len(alike) > 1 and (name in experts or {len(each) for each in alike} != {1}):
+            parts = "; ".join(ranks_text(each) for each in alike)
+            return ValueFinding(
+                code="replicas_differ",
+                message=f"the gradients of different parts of `{name}` are reduced together: "
+                f"{ranks_text(call.ranks)} hold {len(alike)} parts of it ({parts})",
+                ranks=call.ranks,
+                rank=rank,
+                place=call.place,
+                hint="reduce over the ranks that hold the same part: the data-parallel group in "
+                "place of all ranks",
+                turn=call.turn,
+                name=name,
+            )
+    return None
+
+
+def _exact_reductions(
+    records: Records, group: ReplicaGroup
+) -> Iterator[tuple[int, str, CarryingCall]]:
+    """Yield the calls that reduce the gradients of a group, by the memory of these."""
+    for rank in group.ranks:
+        for call in records[rank].calls:
+            for each in call.tensors if call.ranks == group.ranks else ():
+                for number in each.parameters if each.exact else ():
+                    name = records[rank].parameters[number].name
+                    if each.carries == "gradient" and name in group.names:
+                        yield rank, name, call

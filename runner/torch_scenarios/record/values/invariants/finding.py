@@ -1,0 +1,81 @@
+"""One invariant that does not hold, and what several of them ask of records."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from torch_scenarios.record.values.format import CarryingCall, ValueRecord
+from torch_scenarios.record.values.roles import Ranks
+from torch_scenarios.verdict.finding import ranks_text
+
+Records = Mapping[int, ValueRecord]
+#: names that one message lists
+MOST_NAMES = 3
+
+
+class ValueFinding(Struct, frozen=True, kw_only=True):
+    """One invariant that does not hold: what is wrong, on which ranks, at which line, what to do.
+
+    `rank` and `place` name the line, `frames` where the record has none for it; `turn` the step of
+    training; `error` whether the program is wrong, or should be looked at.
+    """
+
+    code: str
+    message: str
+    ranks: Ranks
+    rank: int
+    place: int
+    hint: str
+    turn: int = 0
+    error: bool = True
+    name: str = ""
+    frames: tuple[tuple[str, int, str], ...] = ()
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Return names in backticks; of many the first, and how many more there are."""
+    shown = ", ".join(f"`{each}`" for each in names[:MOST_NAMES])
+    return shown + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+
+
+def part_ranks(values: Mapping[int, Any]) -> list[list[int]]:
+    """Return ranks by what they hold, the largest part first."""
+    parts: dict[Any, list[int]] = defaultdict(list)
+    for rank, value in values.items():
+        parts[value].append(rank)
+    return sorted(parts.values(), key=lambda ranks: (-len(ranks), ranks))
+
+
+def tell_apart(values: Mapping[int, Any]) -> str:
+    """Say which ranks hold something else than the others."""
+    parts = part_ranks(values)
+    if len(parts) == len(values):
+        return f"{ranks_text([*values])} each hold another value"
+    others = sorted(rank for part in parts[1:] for rank in part)
+    verb = "holds" if len(others) == 1 else "hold"
+    return f"{ranks_text(others)} {verb} another value than {ranks_text(parts[0])}"
+
+
+def join_calls(
+    records: Records, ranks: Ranks, keep: Callable[[CarryingCall], bool]
+) -> Iterator[dict[int, CarryingCall]]:
+    """Yield the calls of a group that belong together: the n-th of each rank."""
+    lists = [
+        [c for c in records[rank].calls if c.ranks == ranks and keep(c)]
+        for rank in ranks
+        if rank in records
+    ]
+    if len(lists) < 2 or len({len(each) for each in lists}) != 1:
+        return
+    for together in zip(*lists, strict=True):
+        if len({(each.operation, each.tensors[0].size) for each in together}) == 1:
+            yield dict(zip((r for r in ranks if r in records), together, strict=True))
+
+
+def find_groups_of_calls(records: Records) -> list[Ranks]:
+    """Return the groups of several ranks that make calls."""
+    return sorted({c.ranks for r in records.values() for c in r.calls if len(c.ranks) > 1})

@@ -1,0 +1,87 @@
+"""Mistakes that one process proves of itself."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torch_scenarios.record.values.invariants.finding import Records, ValueFinding
+from torch_scenarios.record.values.roles import Roles
+
+#: what a process proved of itself: code -> its words, and what to do
+PROVED: dict[str, tuple[Callable[[Mapping[str, Any]], str], str, bool]] = {
+    "no_gradient_through": (
+        lambda about: (
+            "no gradient goes through this call: it takes a tensor with a graph, and "
+            f"{about['how']}, so the gradient of the other ranks is lost"
+        ),
+        (
+            "use `torch.distributed.nn.functional` (or functional collectives with autograd) where "
+            "a gradient has to go through, or `detach()` what is only shown"
+        ),
+        True,
+    ),
+    "result_dropped": (
+        lambda about: (
+            f"the parts of {about['parts'] - 1} ranks are lost: the list holds one tensor "
+            f"{about['parts']} times, which has the part that comes last"
+            if "parts" in about
+            else f"the result is lost: the call writes into `{about['argument']}`, a "
+            "temporary that no variable holds"
+        ),
+        (
+            "give each result a tensor that you keep: a name before the call in place of a "
+            "temporary, `[torch.empty_like(x) for _ in range(n)]` in place of "
+            "`[torch.empty_like(x)] * n`"
+        ),
+        True,
+    ),
+    "touched_in_flight": (
+        lambda about: (
+            "the tensor of this call is "
+            + (f"read by {about.get('by')}" if about["how"] == "read" else "written")
+            + " before its wait"
+        ),
+        "call `wait()` first",
+        True,
+    ),
+    "in_place_of_strided": (
+        lambda about: (
+            "Gloo reduces the first elements of the memory, not those of this tensor: it "
+            f"has strides (shape {about['shape']})"
+        ),
+        (
+            "reduce a contiguous copy, and copy the result back: `y = x.contiguous(); "
+            "dist.all_reduce(y); x.copy_(y)`"
+        ),
+        False,
+    ),
+}
+
+
+def find_proved(records: Records, roles: Roles) -> Iterator[ValueFinding]:
+    """Yield the mistakes that a process proved of itself, each line once."""
+    del roles
+    seen: dict[tuple[str, Any], list[int]] = defaultdict(list)
+    firsts: dict[tuple[str, Any], tuple[int, Any, int]] = {}
+    for rank, record in records.items():
+        for each in record.of_kind("x"):
+            code, place, about = each.details
+            key = code, record.places.get(place)
+            if rank not in seen[key]:
+                seen[key].append(rank)
+            turn = max((s.turn + 1 for s in record.steps if s.at < each.at), default=0)
+            firsts.setdefault(key, (rank, (place, about), turn))
+    for (code, _), (rank, (place, about), turn) in firsts.items():
+        words, hint, error = PROVED[code]
+        yield ValueFinding(
+            code=code,
+            message=words(about),
+            ranks=tuple(seen[code, records[rank].places.get(place)]),
+            rank=rank,
+            place=place,
+            hint=hint,
+            turn=turn,
+            error=error,
+        )

@@ -1,0 +1,67 @@
+"""The weights of a rank, from use to use and from step to step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from torch_scenarios.record.values.format import OptimizerStep, ValueRecord
+from torch_scenarios.record.values.invariants.finding import Records
+from torch_scenarios.record.values.roles import Ranks
+
+#: where weights are compared: the turn; 0 at a module's call, 1 before a step, 2 after it; which
+Point = tuple[int, int, int]
+
+
+class Timeline:
+    """The weights of one rank, from point to point."""
+
+    def __init__(self, record: ValueRecord) -> None:
+        self.record = record
+        self.events: list[tuple[Point, Any]] = []
+        counts: Counter[tuple[int, int]] = Counter()
+        both: list[tuple[int, int, Any]] = [(e.at, 0, e) for e in record.forwards]
+        both += [(e.at, 1, e) for e in record.steps]
+        for _, kind, event in sorted(both, key=lambda each: each[0]):
+            count = counts[event.turn, kind]
+            counts[event.turn, kind] += 1
+            self.events.append(((event.turn, kind, count), event))
+
+    def walk(self) -> Iterator[tuple[Point, Any, dict[str, str]]]:
+        """Yield each point with its event and the hash of every parameter there, by name."""
+        names = {number: each.name for number, each in self.record.parameters.items()}
+        state = {each.name: each.first for each in self.record.parameters.values()}
+        for point, event in self.events:
+            for number, details in event.changed.items():
+                state[names[number]] = details
+            yield point, event, state
+            if isinstance(event, OptimizerStep):
+                for number, details in event.after.items():
+                    state[names[number]] = details
+                yield (point[0], 2, point[2]), event, state
+
+
+def join_timelines(records: Records, ranks: Ranks) -> Iterator[tuple[Point, dict[int, Any]]]:
+    """Yield the points that all ranks come to, with the event and the weights of each."""
+    lines = {rank: Timeline(records[rank]) for rank in ranks if rank in records}
+    if len(lines) < 2:
+        return
+    common = set.intersection(*({p for p, *_ in line.walk()} for line in lines.values()))
+    walks = {rank: line.walk() for rank, line in lines.items()}
+    for point in sorted(common, key=order_of_point):
+        found = {}
+        for rank, walk in walks.items():
+            for at, event, state in walk:
+                if at == point:
+                    found[rank] = (event, state)
+                    break
+        if len(found) < len(walks):
+            return
+        yield point, found
+
+
+def order_of_point(point: Point) -> tuple[int, int, int]:
+    """Return what points are sorted by: uses of a turn before its steps."""
+    turn, kind, count = point
+    return turn, (0 if kind == 0 else 1), 2 * count + (kind == 2)
