@@ -7,6 +7,7 @@ of what rounding does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,12 @@ from torch_scenarios.record.values.arrangement import (
     Values,
     arrays_by_name,
 )
-from torch_scenarios.record.values.format import OptimizerStep, ValueRecord
+from torch_scenarios.record.values.format import (
+    CarriedTensor,
+    CarryingCall,
+    OptimizerStep,
+    ValueRecord,
+)
 from torch_scenarios.record.values.invariants.finding import ValueFinding
 from torch_scenarios.record.values.source import frames_of_loss, frames_of_return, is_in_forward
 from torch_scenarios.verdict.finding import ranks_text
@@ -41,6 +47,10 @@ MEASURED = 8.0
 
 #: relative distance from which an output is not that of one process
 OUTPUTS_APART = 1e-3
+
+
+#: relative distance from which a loss is not that of one process
+LOSSES_APART = 1e-4
 
 
 #: how much more may be off a step later
@@ -93,6 +103,46 @@ def find_first_output(
             name=name,
         )
     return None
+
+
+def find_loss(first: ValueRecord, records: Records, off: Deviation) -> ValueFinding | None:
+    """Return that the loss of a step, in which a value is off, is not that of one process.
+
+    Each rank's may be the mean of its own rows, or their part of the mean of all, and ranks of one
+    model have it several times: all of them are the reference's times one to as many as there are.
+    """
+    step, wanted = off.step, _loss_of(first, off.step)
+    losses = {r: loss for r, each in records.items() if (loss := _loss_of(each, step)) is not None}
+    if not wanted or not losses:
+        return None
+    ratio = sum(losses.values()) / wanted
+    if 1 <= round(ratio) <= len(losses) and abs(ratio - round(ratio)) <= LOSSES_APART * ratio:
+        return None
+    mean = ratio / len(losses)
+    rank = max(losses, key=lambda r: abs(losses[r] - wanted))
+    record = records[rank]
+    shown = ", ".join(f"{loss:.5g} on rank {r}" for r, loss in [*losses.items()][:4])
+    times = f", {round(mean)} times that" if abs(mean - round(mean)) < LOSSES_APART * mean else ""
+    passes = [e.details[1] for e in record.of_kind("bw") if e.details[0] == step]
+    return ValueFinding(
+        code="not_equivalent",
+        message=f"step {step}, forward: the loss is {shown}{times if round(mean) > 1 else ''}, and "
+        f"{wanted:.5g} in one process; no module before it is off (its gradients "
+        f"{off.off / off.bound:.3g} times what rounding does)",
+        ranks=tuple(losses),
+        rank=rank,
+        place=passes[0] if passes else -1,
+        frames=frames_of_loss(record, passes[0]) if passes else (),
+        hint="look at what the loss sums and divides by: rows, tokens, classes and microbatches of "
+        "all ranks, each once",
+        turn=step,
+    )
+
+
+def _loss_of(record: ValueRecord, step: int) -> float | None:
+    """Return the sum of the losses of a step; None where it has none, or one is not a number."""
+    own = [sum(each.details[1]) for each in record.of_kind("loss") if each.details[0] == step]
+    return sum(own) if own and np.isfinite(own).all() else None
 
 
 def output_of(values: Values, step: int, name: str) -> Array | None:
@@ -236,6 +286,26 @@ def find_deviations(
                         )
 
 
+def leave_out_reduced(
+    deviations: Sequence[Deviation],
+    reference: Values,
+    held: Mapping[int, Values],
+    layout: Layout,
+) -> list[Deviation]:
+    """Return deviations without gradients that an optimizer reduces itself, to right weights.
+
+    It gets each rank's own: the sum over ranks is the reference's, and so is the weight after it.
+    """
+    off = {(each.step, each.rank, each.name) for each in deviations if each.kind == "after"}
+    return [
+        each
+        for each in deviations
+        if each.kind == "after"
+        or (each.step, each.rank, each.name) in off
+        or "nothing computes it" not in _explain(each, reference, held, layout)[0]
+    ]
+
+
 def measure_noise(
     reference: Values, disturbed: Sequence[Values]
 ) -> dict[tuple[int, str, str], float]:
@@ -332,7 +402,12 @@ def make_finding(
     if is_changed and "nothing computes it" not in words:
         frames = changed
         words += ", though what backward leaves is right: it is changed before the optimizer"
-        hint = "look at what reduces, scales or copies gradients between backward and the step"
+        if "in the order of the parameters" not in words:
+            hint = "look at what reduces, scales or copies gradients between backward and the step"
+    elif again := _find_reductions(record, step, first.name):
+        frames = record.places.get(again[-1].place, ())
+        words += f": it is reduced {len(again)} times in a step, each time with what was before"
+        hint = "reduce once, after the last microbatch"
     return ValueFinding(
         code="not_equivalent",
         message=f"step {first.step}: {what} `{first.name}` on rank {first.rank} {words} "
@@ -345,6 +420,21 @@ def make_finding(
         turn=first.step,
         name=first.name,
     )
+
+
+def _find_reductions(record: ValueRecord, step: OptimizerStep, name: str) -> list[CarryingCall]:
+    """Return the sums of one gradient before a step, where backward passes are between them."""
+    began = max((each.at for each in record.steps if each.at < step.at), default=-1)
+    number = record.names.get(name, -1)
+
+    def is_own(tensor: CarriedTensor) -> bool:
+        return tensor.exact and tensor.carries == "gradient" and number in tensor.parameters
+
+    calls = [call for call in record.calls if began < call.at < step.at and call.op == "sum"]
+    own = [call for call in calls if any(map(is_own, call.tensors))]
+    passes = [e.at for e in record.of_kind("bw") if began < e.at < step.at]
+    is_again = all(any(a.at < at < b.at for at in passes) for a, b in pairwise(own))
+    return own if len(own) > 1 and is_again else []
 
 
 def _is_left_right(
@@ -444,6 +534,36 @@ def _explain(
                 "microbatches, the tokens of all of them"
             ),
         )
+    if own := _explain_own(first, reference, held, layout, is_close):
+        return own
+    before = arrays_by_name(reference, first.step - 1, first.kind).get(at.name)
+    if before is not None and is_close(got, at.part_of(before).astype(float)):
+        return "is that of the step before", "wait for the reduction before the optimizer steps"
+    if at.dimension < 0 and (shift := _find_shift(first, reference, at.name, got, is_close)):
+        where = f"{abs(shift)} {'before' if shift < 0 else 'behind'}"
+        return (
+            f"holds the elements that begin {where} its own in the order of the parameters",
+            (
+                "go on by the size of each gradient where a bucket is copied back: "
+                "`at += p.grad.numel()`, in the order in which it was filled"
+            ),
+        )
+    return (
+        "is not what one process has",
+        "compare how its loss is averaged: over rows, tokens and ranks",
+    )
+
+
+def _explain_own(
+    first: Deviation,
+    reference: Values,
+    held: Mapping[int, Values],
+    layout: Layout,
+    is_close: Callable[[Array, Array], bool],
+) -> tuple[str, str] | None:
+    """Return that a gradient is a rank's own, of which the sum or the mean is the reference's."""
+    at = layout[first.rank][first.name]
+    wanted = at.part_of(arrays_by_name(reference, first.step, first.kind)[at.name]).astype(float)
     alike = {
         rank: arrays_by_name(values, first.step, first.kind).get(name)
         for rank, values in held.items()
@@ -451,21 +571,56 @@ def _explain(
         if each == at
     }
     parts = [each.astype(float) for each in alike.values() if each is not None]
-    if len(parts) > 1 and all(each.shape == wanted.shape for each in parts):
-        total = np.sum(parts, axis=0)
-        for what, value in (("sum", total), ("mean", total / len(parts))):
-            if is_close(value, wanted):
-                return (
-                    (
-                        f"is this rank's own: the {what} over {ranks_text(tuple(alike))} is what "
-                        "one process has, and nothing computes it"
-                    ),
-                    "reduce it over these ranks before the optimizer steps",
-                )
-    before = arrays_by_name(reference, first.step - 1, first.kind).get(at.name)
-    if before is not None and is_close(got, at.part_of(before).astype(float)):
-        return "is that of the step before", "wait for the reduction before the optimizer steps"
-    return (
-        "is not what one process has",
-        "compare how its loss is averaged: over rows, tokens and ranks",
-    )
+    if len(parts) < 2 or any(each.shape != wanted.shape for each in parts):
+        return None
+    total = np.sum(parts, axis=0)
+    sums = {"sum": total, "mean": total / len(parts)}
+    what = next((name for name, value in sums.items() if is_close(value, wanted)), "")
+    if not what:
+        return None
+    if times := _moves(first, reference, held, at):
+        words = f"the optimizer reduces it, and the weight moves {times} times as far"
+        return f"is this rank's own, {words}", "divide by the ranks where the optimizer sums"
+    words = f"the {what} over {ranks_text(tuple(alike))} is what one process has"
+    hint = "reduce it over these ranks before the optimizer steps"
+    return f"is this rank's own: {words}, and nothing computes it", hint
+
+
+def _moves(first: Deviation, reference: Values, held: Mapping[int, Values], at: Arrangement) -> str:
+    """Return how many times too far a weight moves, where it moves along that of one process."""
+    ends = arrays_by_name(reference, first.step, "after").get(at.name)
+    got = arrays_by_name(held[first.rank], first.step, "after").get(first.name)
+    begins = _weights_before(reference, first.step, at.name)
+    began = _weights_before(held[first.rank], first.step, first.name)
+    if ends is None or got is None or begins is None or began is None:
+        return ""
+    wanted = (at.part_of(ends).astype(float) - at.part_of(begins)).reshape(-1)
+    moved = (got.astype(float) - began).reshape(-1)
+    power = float(wanted @ wanted)
+    ratio = float(moved @ wanted) / power if power else 0.0
+    size = float(np.abs(wanted).max(initial=0.0))
+    is_along = ratio > 0 and float(np.abs(moved / ratio - wanted).max()) <= 1e-2 * size
+    return f"{ratio:.3g}" if is_along and abs(ratio - 1) > 1e-2 else ""
+
+
+def _find_shift(
+    first: Deviation,
+    reference: Values,
+    name: str,
+    got: Array,
+    is_close: Callable[[Array, Array], bool],
+) -> int:
+    """Return by how much a gradient is shifted in a bucket of all gradients; 0 where it is not."""
+    wholes = arrays_by_name(reference, first.step, first.kind)
+    own, flat = 0, got.reshape(-1)
+    for other, each in wholes.items():
+        if other == name:
+            break
+        own += each.size
+    bucket = np.concatenate([each.astype(float).reshape(-1) for each in wholes.values()])
+    starts = np.flatnonzero(np.abs(bucket - flat[0]) <= 1e-3 * float(np.abs(flat).max(initial=0.0)))
+    for start in sorted(map(int, starts), key=lambda at: abs(at - own)):
+        part = bucket[start : start + flat.size]
+        if start != own and part.size == flat.size > 1 and is_close(flat, part):
+            return start - own
+    return 0

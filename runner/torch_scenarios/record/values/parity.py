@@ -27,6 +27,8 @@ from torch_scenarios.record.values.deviation import (
     choose_deviation,
     find_deviations,
     find_first_output,
+    find_loss,
+    leave_out_reduced,
     make_finding,
     measure_noise,
 )
@@ -74,10 +76,12 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
     found += find_wrong_arrangement(reference, layout, together)
     noise = measure_noise(reference, [read_tensors(each, min(alone)) for each in disturbed])
     deviations = [*find_deviations(reference, held, layout, together, noise)]
+    deviations = leave_out_reduced(deviations, reference, held, layout)
     sure = [each for each in deviations if each.sure]
     compared = sum(len(values) for rank in held for values in held[rank].values())
     if sure and not found:
         output = find_first_output(first, reference, held, together, sure[0].step)
+        output = output or find_loss(first, together, sure[0])
         telling = choose_deviation(sure, reference, layout)
         found.append(output or make_finding(telling, reference, held, layout, together))
     found = [*rates, *found]

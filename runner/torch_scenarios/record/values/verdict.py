@@ -201,6 +201,6 @@ def lines_of_values(values: ValueVerdict) -> list[str]:
         shown.append(
             f"  note: and {len(values.failures) - MOST_FAILURES} more failures of the witness"
         )
-    if values.open_words:
+    if values.open_words and values.verdict.status != "FAILED":
         shown.append(f"  values: {values.open_words}")
     return [*found, *shown]

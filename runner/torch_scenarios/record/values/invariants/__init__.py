@@ -133,7 +133,11 @@ INVARIANTS: tuple[tuple[str, Applies, Search], ...] = (
         lambda records, _: any(not b.trained for r in records.values() for b in r.batches),
         find_means_of_means,
     ),
-    ("gradients_differ", _has("unit"), find_unreduced),
+    (
+        "gradients_differ",
+        lambda records, roles: bool(roles.replicas) or _has("unit")(records, roles),
+        find_unreduced,
+    ),
     (
         "same_order_each_epoch",
         lambda records, _: any(r.loaders for r in records.values()),
