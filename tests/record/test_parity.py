@@ -31,12 +31,17 @@ FOLDER = SCRIPTS / "values" / "parity"
 WRONG = [
     ("data_parallel.py", "scaled", "not_equivalent", "1/2 times what one process"),
     ("data_parallel.py", "same", "same_samples", "8 of the 16 rows"),
-    ("data_parallel.py", "uneven", "not_equivalent", "step 0: the gradient of"),
+    ("data_parallel.py", "uneven", "not_equivalent", "step 0, forward: the loss is"),
     ("data_parallel.py", "sched", "not_equivalent", "the learning rate is"),
     ("tensor_parallel.py", "back", "not_equivalent", "the sum over ranks 0 and 1"),
     ("tensor_parallel.py", "front", "not_equivalent", "forward: the output of `0` (Block) on rank"),
     ("data_parallel.py", "norm", "not_equivalent", "the output of `1` (BatchNorm1d) on rank 0"),
     ("tensor_parallel.py", "slice", "wrong_arrangement", "8 of 16 rows of"),
+    ("reduces_by_hand.py", "shifted", "not_equivalent", "before its own in the order of the param"),
+    ("reduces_by_hand.py", "again", "not_equivalent", "it is reduced 2 times in a step, each time"),
+    ("reduces_by_hand.py", "times", "not_equivalent", "(2 times as large), and"),
+    ("zero_owners.py", "owner", "not_equivalent", "its weights are what this broadcast left"),
+    ("zero_owners.py", "sum", "not_equivalent", "the optimizer reduces it, and the weight moves 2"),
 ]
 
 
@@ -89,6 +94,18 @@ def test_the_first_deviation_is_named_with_what_it_is(
     assert words in " ".join(output.split())
     assert problem["file"].endswith(script)
     assert problem["line"] > 0
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("script", "mistake"),
+    [("reduces_by_hand.py", ""), ("zero_owners.py", ""), ("zero_owners.py", "inside")],
+)
+def test_a_strategy_by_hand_computes_what_one_process_does(
+    warm: WarmLaunch, tmp_path: Path, script: str, mistake: str
+) -> None:
+    code, output, _ = parity_of(warm, tmp_path, script, mistake)
+    assert code == 0, output
 
 
 @pytest.mark.nightly

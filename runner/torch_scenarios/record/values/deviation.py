@@ -86,23 +86,48 @@ def find_first_output(
             (r for r, part in present.items() if not name_arrangement(whole, [part])), min(present)
         )
         record = records[rank]
-        own = next(e for e in record.of_kind("out") if e.details[1].partition("#")[0] == name)
-        frames = record.places.get(own.details[3], ())
+        own = next(
+            e
+            for e in record.of_kind("out")
+            if e.details[0] == step and e.details[1].partition("#")[0] == name
+        )
+        frames = frames_of_return(record.places.get(own.details[3], ()), kind)
         shown = f"`{name}` ({kind})" if name else f"the model ({kind})"
+        words = "the modules before it are right"
+        hint = (
+            "look at what this module sums, splits or normalises over: the same over all ranks as "
+            "in one process, and once"
+        )
+        if (sent := _find_sent_weight(record, own.at, name)) is not None:
+            frames = record.places.get(sent.place, ())
+            words += f", and its weights are what this {sent.operation.strip('_')} left"
+            hint = "let the rank that has stepped a weight send it: the owner, by the same rule"
         return ValueFinding(
             code="not_equivalent",
             message=f"step {step}, forward: the output of {shown} on {ranks_text((rank,))} "
-            f"{_what_it_is(whole, present[rank])}; the modules before it are right",
+            f"{_what_it_is(whole, present[rank])}; {words}",
             ranks=(rank,),
             rank=rank,
             place=own.details[3],
-            frames=frames_of_return(frames, kind),
-            hint="look at what this module sums, splits or normalises over: the same over all "
-            "ranks as in one process, and once",
+            frames=frames,
+            hint=hint,
             turn=step,
             name=name,
         )
     return None
+
+
+def _find_sent_weight(record: ValueRecord, at: int, module: str) -> CarryingCall | None:
+    """Return the last collective that wrote a weight of a module between a step and a use of it."""
+    began = max((each.at for each in record.steps if each.at < at), default=at)
+    own = {n for n, p in record.parameters.items() if p.name.rpartition(".")[0] == module}
+    sent = [
+        call
+        for call in record.calls
+        if began < call.at < at
+        and any(t.exact and t.carries == "weight" and own & {*t.parameters} for t in call.tensors)
+    ]
+    return sent[-1] if sent else None
 
 
 def find_loss(first: ValueRecord, records: Records, off: Deviation) -> ValueFinding | None:
@@ -122,11 +147,12 @@ def find_loss(first: ValueRecord, records: Records, off: Deviation) -> ValueFind
     rank = max(losses, key=lambda r: abs(losses[r] - wanted))
     record = records[rank]
     shown = ", ".join(f"{loss:.5g} on rank {r}" for r, loss in [*losses.items()][:4])
-    times = f", {round(mean)} times that" if abs(mean - round(mean)) < LOSSES_APART * mean else ""
+    is_whole = round(mean) > 1 and abs(mean - round(mean)) < LOSSES_APART * mean
+    times = f" ({round(mean)} times as large)" if is_whole else ""
     passes = [e.details[1] for e in record.of_kind("bw") if e.details[0] == step]
     return ValueFinding(
         code="not_equivalent",
-        message=f"step {step}, forward: the loss is {shown}{times if round(mean) > 1 else ''}, and "
+        message=f"step {step}, forward: the loss is {shown}{times}, and "
         f"{wanted:.5g} in one process; no module before it is off (its gradients "
         f"{off.off / off.bound:.3g} times what rounding does)",
         ranks=tuple(losses),
@@ -394,12 +420,14 @@ def make_finding(
         (s for s in records[first.rank].steps if s.turn == first.step),
         records[first.rank].steps[0],
     )
-    words, hint = _explain(first, reference, held, layout)
     record = records[first.rank]
+    own = sorted(layout[first.rank], key=lambda name: record.names.get(name, -1))
+    order = [layout[first.rank][name].name for name in own]
+    words, hint = _explain(first, reference, held, layout, order)
     frames = _frames_to_blame(first, record, words)
     changed = _frames_of_change(record, step, first.name)
     is_changed = bool(changed) and _is_left_right(first, reference, held, layout)
-    if is_changed and "nothing computes it" not in words:
+    if is_changed and "is this rank's own" not in words:
         frames = changed
         words += ", though what backward leaves is right: it is changed before the optimizer"
         if "in the order of the parameters" not in words:
@@ -487,7 +515,7 @@ def _frames_to_blame(
     first: Deviation, record: ValueRecord, words: str
 ) -> tuple[tuple[str, int, str], ...]:
     """Return where a wrong gradient comes from: its reduction, or the loss; else nowhere."""
-    if first.kind != "gradient":
+    if first.kind != "gradient" or "the optimizer reduces it" in words:
         return ()
     if "nothing computes it" in words:
         module = first.name.rpartition(".")[0]
@@ -507,9 +535,16 @@ def _frames_to_blame(
 
 
 def _explain(
-    first: Deviation, reference: Values, held: Mapping[int, Values], layout: Layout
+    first: Deviation,
+    reference: Values,
+    held: Mapping[int, Values],
+    layout: Layout,
+    order: Sequence[str] = (),
 ) -> tuple[str, str]:
-    """Return what a value is in place of the reference's, and what to do."""
+    """Return what a value is in place of the reference's, and what to do.
+
+    `order` has the reference's parameters as a bucket of all gradients would.
+    """
     at = layout[first.rank][first.name]
     whole = arrays_by_name(reference, first.step, first.kind)[at.name]
     wanted = at.part_of(whole).astype(float)
@@ -539,7 +574,7 @@ def _explain(
     before = arrays_by_name(reference, first.step - 1, first.kind).get(at.name)
     if before is not None and is_close(got, at.part_of(before).astype(float)):
         return "is that of the step before", "wait for the reduction before the optimizer steps"
-    if at.dimension < 0 and (shift := _find_shift(first, reference, at.name, got, is_close)):
+    if at.name in order and (shift := _find_shift(first, reference, at, got, is_close, order)):
         where = f"{abs(shift)} {'before' if shift < 0 else 'behind'}"
         return (
             f"holds the elements that begin {where} its own in the order of the parameters",
@@ -606,18 +641,17 @@ def _moves(first: Deviation, reference: Values, held: Mapping[int, Values], at: 
 def _find_shift(
     first: Deviation,
     reference: Values,
-    name: str,
+    at: Arrangement,
     got: Array,
     is_close: Callable[[Array, Array], bool],
+    order: Sequence[str],
 ) -> int:
     """Return by how much a gradient is shifted in a bucket of all gradients; 0 where it is not."""
     wholes = arrays_by_name(reference, first.step, first.kind)
-    own, flat = 0, got.reshape(-1)
-    for other, each in wholes.items():
-        if other == name:
-            break
-        own += each.size
-    bucket = np.concatenate([each.astype(float).reshape(-1) for each in wholes.values()])
+    named = [(name, wholes[name].astype(float).reshape(-1)) for name in order if name in wholes]
+    before = [each.size for name, each in named[: [*dict(named)].index(at.name)]]
+    own, flat = sum(before), got.reshape(-1)
+    bucket = np.concatenate([each for _, each in named])
     starts = np.flatnonzero(np.abs(bucket - flat[0]) <= 1e-3 * float(np.abs(flat).max(initial=0.0)))
     for start in sorted(map(int, starts), key=lambda at: abs(at - own)):
         part = bucket[start : start + flat.size]

@@ -444,8 +444,13 @@ def _cause(
         if turn != step or name in seen:
             continue
         seen.add(name)
+        if (
+            len(shapes := {each for side in values[:2] for each in _row_shapes(side, step, name)})
+            > 1
+        ):
+            continue  # rows of a batch are padded to its longest
         sketches = [_sketches(side, step, name) for side in values[:2]]
-        if sketches[0] is None or sketches[1] is None:
+        if not shapes or sketches[0] is None or sketches[1] is None:
             continue
         one, other = sketches
         size = max(float(np.abs(one).max(initial=0.0)), 1e-30)
@@ -454,12 +459,21 @@ def _cause(
     return None
 
 
+def _outputs(side: Mapping[int, Values], step: int, name: str) -> Iterator[list[Array]]:
+    """Yield, for each rank, what a module gave back in its calls of a step."""
+    for values in side.values():
+        outputs = arrays_by_name(values, step, "out")
+        yield [each for call, each in outputs.items() if call.partition("#")[0] == name]
+
+
+def _row_shapes(side: Mapping[int, Values], step: int, name: str) -> set[tuple[int, ...]]:
+    return {each.shape[1:] for calls in _outputs(side, step, name) for each in calls}
+
+
 def _sketches(side: Mapping[int, Values], step: int, name: str) -> Any:
     """Return a number for each row of a module's outputs on all ranks, in order of size."""
     found = []
-    for values in side.values():
-        outputs = arrays_by_name(values, step, "out")
-        calls = [each for call, each in outputs.items() if call.partition("#")[0] == name]
+    for calls in _outputs(side, step, name):
         if not calls or any(each.ndim < 1 or not each.size for each in calls):
             return None
         for own in calls:

@@ -60,6 +60,7 @@ def find_roles(records: Mapping[int, ValueRecord]) -> Roles:
     model = _model_groups(records) - sure
     replicas = [*wrapped, *_of_meshes(records), *_of_calls(records, model)]
     replicas += _of_optimizers(records, replicas, model)
+    replicas += _of_unsharded(records)
     replicas += _of_owners(records, replicas)
     replicas += _of_resting_modules(records, replicas)
     covered = {(each.ranks, name) for each in replicas for name in each.names}
@@ -330,6 +331,29 @@ def _of_optimizers(
                 ranks=group.ranks,
                 names=names,
                 because="one optimizer that steps replicas, and one value at the start,",
+                surely=False,
+            )
+
+
+def _of_unsharded(records: Mapping[int, ValueRecord]) -> Iterator[ReplicaGroup]:
+    """Yield what an optimizer steps with parameters that FSDP2 shards, and that it does not shard.
+
+    A root that was not wrapped leaves them out: nothing reduces their gradients.
+    """
+    for ranks in sorted({tuple(e.details[1]) for r in records.values() for e in r.of_kind("unit")}):
+        if len(ranks) < 2 or any(rank not in records for rank in ranks):
+            continue
+        own = []
+        for record in (records[rank] for rank in ranks):
+            sharded = {e.name for e in record.parameters.values() if "S" in "".join(e.placements)}
+            own.append(_find_stepped_with(record, sharded) - sharded)
+        names = set.intersection(*own)
+        names = {each for each in names if _is_alike(records, ranks, each)}
+        if names:
+            yield ReplicaGroup(
+                ranks=ranks,
+                names=names,
+                because="one optimizer that steps it with what FSDP shards",
                 surely=False,
             )
 

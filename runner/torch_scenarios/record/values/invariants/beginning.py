@@ -64,7 +64,8 @@ def _mixes_parts(records: Records, group: ReplicaGroup) -> ValueFinding | None:
         alike = part_ranks(
             {r: records[r].parameters[records[r].names[name]].first for r in call.ranks}
         )
-        if len(alike) > 1 and (name in experts or {len(each) for each in alike} != {1}):
+        known = name in experts or {len(each) for each in alike} != {1}
+        if len(alike) > 1 and (known or _have_twins(records, call.ranks, name)):
             parts = "; ".join(ranks_text(each) for each in alike)
             return ValueFinding(
                 code="replicas_differ",
@@ -79,6 +80,17 @@ def _mixes_parts(records: Records, group: ReplicaGroup) -> ValueFinding | None:
                 name=name,
             )
     return None
+
+
+def _have_twins(records: Records, ranks: Ranks, name: str) -> bool:
+    """Whether each of some ranks holds what a rank outside of them holds: a part of a model."""
+    firsts = {
+        rank: each.parameters[each.names[name]].first
+        for rank, each in records.items()
+        if name in each.names
+    }
+    others = {first for rank, first in firsts.items() if rank not in ranks}
+    return bool(others) and all(firsts.get(rank) in others for rank in ranks)
 
 
 def _exact_reductions(
