@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch_scenarios.record.values.format import OptimizerStep, ValueRecord
-from torch_scenarios.record.values.invariants.beginning import find_lone_load, tell_beginning
 from torch_scenarios.record.values.invariants.finding import (
     Records,
     ValueFinding,
@@ -15,7 +14,8 @@ from torch_scenarios.record.values.invariants.finding import (
     tell_apart,
 )
 from torch_scenarios.record.values.invariants.scales import find_scales_apart
-from torch_scenarios.record.values.invariants.timeline import Point, join_timelines, order_of_point
+from torch_scenarios.record.values.invariants.start import find_lone_load, tell_beginning
+from torch_scenarios.record.values.invariants.weights import Point, join_timelines, order_of_point
 from torch_scenarios.record.values.roles import EQUALIZING, ReplicaGroup, Roles
 from torch_scenarios.verdict.finding import ranks_text
 

@@ -14,7 +14,7 @@ from torch_scenarios.record.values.roles import Ranks
 Point = tuple[int, int, int]
 
 
-class Timeline:
+class WeightTimeline:
     """The weights of one rank, from point to point."""
 
     def __init__(self, record: ValueRecord) -> None:
@@ -44,7 +44,7 @@ class Timeline:
 
 def join_timelines(records: Records, ranks: Ranks) -> Iterator[tuple[Point, dict[int, Any]]]:
     """Yield the points that all ranks come to, with the event and the weights of each."""
-    lines = {rank: Timeline(records[rank]) for rank in ranks if rank in records}
+    lines = {rank: WeightTimeline(records[rank]) for rank in ranks if rank in records}
     if len(lines) < 2:
         return
     common = set.intersection(*({p for p, *_ in line.walk()} for line in lines.values()))
