@@ -23,7 +23,7 @@ OF_MODEL = re.compile(r"grad|param|weight|\.data\b|bias|state")
 _UNITS = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
 _COMMUNICATING = ("unshard", "post_backward")
 #: how often tensors that have no name let models be looked for again
-MOST_MISSES = 32
+MOST_MISSES = 8
 
 
 class _Current(threading.local):
@@ -81,10 +81,10 @@ class TensorNames:
         self._names.clear()
         for reference in self._models:
             model = reference()
-            for name, each in _list_tensors(model) if model is not None else ():
+            for name, each, is_trained in _list_tensors(model) if model is not None else ():
                 plain = name.replace("module.", "").replace("_orig_mod.", "")
                 self._name(each, plain)
-                if each.grad is not None:
+                if is_trained and each.grad is not None:
                     self._name(each.grad, f"the gradient of {plain}")
 
     def _name(self, tensor: Any, name: str) -> None:
@@ -92,22 +92,27 @@ class TensorNames:
             tensor = getattr(tensor, "_local_tensor", tensor)
             if tensor.numel():
                 self._names.setdefault(tensor.data_ptr(), name)
-        except RuntimeError:  # it has no memory, or memory of its own kind
+        except (RuntimeError, ValueError):  # it has no memory, or no shape yet
             return
 
 
-def _list_tensors(model: Any) -> list[tuple[str, Any]]:
-    return [*model.named_parameters(), *model.named_buffers()]
+def _list_tensors(model: Any) -> list[tuple[str, Any, bool]]:
+    """Return the tensors of a model by name, each with whether it may have a gradient."""
+    module = sys.modules["torch"].nn.Module
+    found = [(name, each, True) for name, each in module.named_parameters(model)]
+    return found + [(name, each, False) for name, each in module.named_buffers(model)]
 
 
 def _find_models() -> list[weakref.ref[Any]]:
-    """Return the modules that are no parts of others."""
+    """Return the modules that are no parts of others.
+
+    Only the types of objects are asked: `isinstance` asks a proxy, which may raise.
+    """
     kind = sys.modules["torch"].nn.Module
-    found = [each for each in gc.get_objects() if isinstance(each, kind)]
-    parts = {id(part) for each in found for part in each.__dict__.get("_modules", {}).values()}
-    return [
-        weakref.ref(each) for each in found if id(each) not in parts and "_modules" in vars(each)
-    ]
+    found = [each for each in gc.get_objects() if issubclass(type(each), kind)]
+    parts = {id(part) for each in found for part in vars(each).get("_modules", {}).values()}
+    whole = [each for each in found if id(each) not in parts and "_parameters" in vars(each)]
+    return [weakref.ref(each) for each in whole]
 
 
 def _note_unit(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -76,7 +76,7 @@ def add_reasons(
         return tuple(lines)
     kept = (finding.fix or "").startswith("rank ")
     lines[at] = with_reason(finding, clauses, "" if kept else fix)
-    return tuple(_without_results(lines, at, parting))
+    return tuple(_without_results(lines, at, parting)) if fix else tuple(lines)
 
 
 def _without_results(lines: Sequence[Finding], at: int, parting: Parting) -> Iterator[Finding]:
