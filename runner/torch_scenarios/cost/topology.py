@@ -120,11 +120,6 @@ class Topology(Struct, frozen=True, kw_only=True):
         """Return what multiplies the tuner's time of an algorithm."""
         return self.factors.get(algorithm, self.factor)
 
-    @property
-    def origin_of_links(self) -> str:
-        """What a time of messages comes from."""
-        return f"steps on {self.name} ({self.source})"
-
     def nodes_of(self, ranks: NDArray[np.int64], world_size: int) -> NDArray[np.int64]:
         """Return the node that each rank is on."""
         if self.node_ranks is None:

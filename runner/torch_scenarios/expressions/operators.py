@@ -383,8 +383,6 @@ class Straight:
 # beforehand, so that both libraries give the same. A list of numbers where a tensor is wanted is
 # data, float32.
 
-_TORCH_INT64 = integer_range("int64")
-
 
 class Operators:
     """The operators over one library. `host` are those over NumPy, for dtypes that torch lacks."""

@@ -509,9 +509,6 @@ class Drawing:
 #: characters beside the lanes that stay free for text, whatever the number of ranks
 LEAST_TEXT = 40
 
-#: edges of the wait-for graph that are listed where they are no ring
-MOST_EDGES = 8
-
 
 def picture(timeline: Timeline, view: PictureView) -> list[Line]:
     """Return the lines of the picture."""
