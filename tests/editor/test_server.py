@@ -155,6 +155,12 @@ def test_values_ranks_and_names_of_a_right_text(tmp_path: Path) -> None:
         ("expect:\n  outcome: d", ("expect", "outcome"), True, "d"),
         ("expect:\n  outcome: [d", ("expect", "outcome"), True, "d"),
         ("tensors:\n  x: {dtype: int", ("tensors", "x", "dtype"), True, "int"),
+        ("steps:\n  - send: {tensor: x,\n           ds", ("steps", "send"), False, "ds"),
+        ("steps:\n  - send: {tensor: x,\n           dst: r", ("steps", "send", "dst"), True, "r"),
+        ("expect: {x: [1],\n         diagnosis: [\n   m", ("expect", "diagnosis"), True, "m"),
+        ("tensors: {x: [1, 2\nexp", (), False, "exp"),
+        ("steps:\n  - send: {tensor: x\n  - bar", ("steps",), False, "bar"),
+        ("name: 'a {b'\nst", (), False, "st"),
     ],
 )
 def test_a_place_in_a_text_that_is_half_written(

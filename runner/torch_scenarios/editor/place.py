@@ -1,7 +1,8 @@
 """Where a cursor is in a text that may be half written: the keys around it, and the word before it.
 
 The text of a person who types is often no YAML. So this reads lines: what is indented less is
-around, and braces are followed on the line of the cursor.
+around, and braces are followed from the line in which the outermost one opens. A line that is not
+indented more than that one ends what was never closed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from msgspec import Struct
 
 _KEY = re.compile(r"(?P<dashes>(?:\s*-\s+)*)\s*(?P<key>[\w.-]+|\"[^\"]*\"|'[^']*')\s*:(?:\s|$)")
 _TOKEN = re.compile(r"[{}\[\],]|(?P<key>[\w.-]+|\"[^\"]*\"|'[^']*')\s*:(?=\s|$)")
+_QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 _WORD = re.compile(r"[\w.]*$")
 
 
@@ -35,12 +37,14 @@ class CursorPlace(Struct, frozen=True, kw_only=True):
 def place_at(text: str, line: int, column: int) -> CursorPlace:
     """Return the place of a cursor; `line` and `column` count from 0, in characters."""
     lines = text.splitlines()
-    written = (lines[line] if line < len(lines) else "")[:column]
+    last = (lines[line] if line < len(lines) else "")[:column]
+    first = _find_flow([*lines[:line], last])
+    written = "\n".join([*lines[first:line], last])
     prefix = _WORD.search(written)
     word = prefix[0] if prefix else ""
-    lead = re.match(r"\s*(?:-\s+)*", written)
+    lead = re.match(r"[^\S\n]*(?:-\s+)*", written)
     indent = len(lead[0]) if lead else 0
-    outer = _around(lines[:line], indent)
+    outer = _around(lines[:first], indent)
     stack: list[str | None] = [None]
     for token in _TOKEN.finditer(written):
         about = token[0]
@@ -55,6 +59,25 @@ def place_at(text: str, line: int, column: int) -> CursorPlace:
     inner = [each for each in stack if each is not None]
     in_value = stack[-1] is not None or "[" in written.rpartition("{")[2]
     return CursorPlace(path=(*outer, *inner), in_value=in_value, prefix=word)
+
+
+def _find_flow(lines: list[str]) -> int:
+    """Return the line in which the outermost brace opens that is open at the end; else the last."""
+    opened: list[int] = []
+    for number, line in enumerate(lines):
+        bare = _QUOTED.sub("", line).partition(" #")[0]
+        if opened and bare.strip() and _indent(line) <= _indent(lines[opened[0]]):
+            opened = []
+        for sign in bare:
+            if sign in "{[":
+                opened.append(number)
+            elif sign in "}]" and opened:
+                opened.pop()
+    return opened[0] if opened else len(lines) - 1
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _around(lines: list[str], indent: int) -> tuple[str, ...]:
