@@ -459,6 +459,26 @@ def test_groups_that_are_created_and_indexed_handles_are_taken_at_once(
     assert agrees(torch_scenarios.plan(case_of(text, folder)))
 
 
+STAGES = """\
+world_size: 24
+groups:
+  mesh: {shape: [3, 4, 2], dims: [stage, data, tensor]}
+tensors: {x: "full(2, rank)", y: "zeros(2)"}
+steps:
+- for: {t: "range(5)"}
+  steps:
+  - {all_reduce: {tensor: x, group: mesh.tensor}, ranks: "rank // 8 <= t < rank // 8 + 3"}
+  - {isend: {tensor: x, dst: "(rank + 8) % 24", tag: t}, as: s}
+  - {recv: {tensor: y, src: "(rank - 8) % 24", tag: t}}
+  - {wait: s}
+- {all_reduce: {tensor: y, group: mesh.data}}
+"""
+
+
+def test_groups_of_one_name_at_different_collectives_are_taken_at_once(folder: Path) -> None:
+    assert agrees(torch_scenarios.plan(case_of(STAGES, folder)))
+
+
 def test_a_step_that_stores_while_work_writes_another_part_is_walked(folder: Path) -> None:
     text = (
         'world_size: 16\ntensors: {x: "zeros(4)", y: "full(2, rank)"}\nsteps:\n'

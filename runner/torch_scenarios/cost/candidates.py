@@ -461,27 +461,13 @@ def _block_lines(us: float, way: Candidate, indent: str, also: int = 1) -> list[
     lines = []
     for _ in range(2):
         lines.append(f"{indent}- compute: {{time: {_time(us / 2)}}}")
-        for name in _tensor_groups(way):
-            lines += [f"{indent}- all_reduce: {{tensor: rows, group: {name}}}"] * also
+        if way.tensor > 1:
+            lines += [f"{indent}- all_reduce: {{tensor: rows, group: mesh.tensor}}"] * also
     return lines
-
-
-def _tensor_groups(way: Candidate) -> list[str]:
-    """Return the names of tensor groups: those of each stage, because stages are not in step."""
-    if way.tensor == 1:
-        return []
-    if way.stages == 1:
-        return ["mesh.tensor"]
-    return [f"tensor_{stage}" for stage in range(way.stages)]
 
 
 def _group_lines(way: Candidate) -> list[str]:
     """Return the groups of a candidate."""
     dims = {"stage": way.stages, "replicate": way.replicas, "shard": way.shards}
     shape = [*dims.values(), way.tensor]
-    lines = ["groups:", f"  mesh: {{shape: {shape}, dims: [{', '.join(dims)}, tensor]}}"]
-    stride = way.ranks // way.stages
-    for stage, name in enumerate(_tensor_groups(way) if way.stages > 1 else ()):
-        starts = f"range({stage * stride}, {(stage + 1) * stride}, {way.tensor})"
-        lines.append(f'  {name}: {{partition: "[range(i, i + {way.tensor}) for i in {starts}]"}}')
-    return lines
+    return ["groups:", f"  mesh: {{shape: {shape}, dims: [{', '.join(dims)}, tensor]}}"]

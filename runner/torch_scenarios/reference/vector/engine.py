@@ -608,26 +608,47 @@ class Beginning:
     def _collective(
         self, instance: Instance, scene: Scene, operation: Collective
     ) -> NDArray[np.int64] | None:
-        """Let ranks enter: those together on which the call stores into the same arguments."""
+        """Let ranks enter: together those at one position that store into the same arguments."""
         found, group = self._calls.collective(instance.step, operation, scene)
         numbers = self._memory.group_numbers(group)[scene.active.index]
         leave_apart(numbers.min() < 0)
+        positions = self.collectives.positions(group, scene.active)
         if type(operation).writes is Operation.writes:
-            stored = {param.name for param in operation.params if param.writes}
-            return self._enter(instance, scene, operation, found, stored)
-        apart: dict[tuple[str, ...], list[int]] = {}
-        groups = self._memory.groups[group]
-        for row, rank in enumerate(scene.active.ranks.tolist()):
-            key = find_stored(operation, groups[int(numbers[row])], rank, found, row)
-            apart.setdefault(key, []).append(row)
+            stored = tuple(param.name for param in operation.params if param.writes)
+            if (positions == positions[0]).all():
+                return self._enter(instance, scene, operation, found, set(stored))
+            apart = {
+                (at, stored): np.flatnonzero(positions == at)
+                for at in np.unique(positions).tolist()
+            }
+        else:
+            apart = self._find_apart(operation, scene, found, positions, group)
         blocked = []
-        for key, rows in apart.items():
+        for (_, key), rows in apart.items():
             part = Active(scene.active.ranks[rows], scene.active.world_size)
             inner = Scene(part, scene.variables)
             found, _ = self._calls.collective(instance.step, operation, inner)
             left = self._enter(instance, inner, operation, found, set(key))
             blocked += [] if left is None else [left]
         return _all_of(blocked)
+
+    def _find_apart(
+        self,
+        operation: Collective,
+        scene: Scene,
+        found: dict[str, Any],
+        positions: NDArray[np.int64],
+        group: str,
+    ) -> dict[tuple[int, tuple[str, ...]], NDArray[np.int64]]:
+        """Return the rows of ranks by their position, and by what the call stores into."""
+        groups, numbers = self._memory.groups[group], self._memory.group_numbers(group)
+        apart: dict[tuple[int, tuple[str, ...]], list[int]] = {}
+        for row, (rank, at) in enumerate(
+            zip(scene.active.ranks.tolist(), positions.tolist(), strict=True)
+        ):
+            stored = find_stored(operation, groups[int(numbers[rank])], rank, found, row)
+            apart.setdefault((at, stored), []).append(row)
+        return {key: np.asarray(rows) for key, rows in apart.items()}
 
     def _enter(
         self,
@@ -647,7 +668,7 @@ class Beginning:
         names = tuple(sorted({view.column.name for view, writes in used if writes}))
         work = WorkColumn(instance=instance, active=scene.active, posts=[post], names=names)
         keys = self._memory.keys(group)
-        position = self.collectives.position(group, scene.active)
+        position = int(self.collectives.positions(group, scene.active)[0])
         plain = {name: value for name, value in found.items() if not isinstance(value, Stack)}
         said = Said(plain, group, (Link(keys, numbers, position),))
         post.number = self._notes.traffic.stroke()

@@ -391,19 +391,18 @@ class Collectives:
         """Whether every collective that was entered is complete."""
         return not self._open
 
-    def position(self, name: str, active: Active) -> int:
-        """Return how many collectives these ranks have entered on their groups of that name."""
+    def positions(self, name: str, active: Active) -> NDArray[np.int64]:
+        """Return how many collectives each of these ranks has entered on its group of a name."""
         entered = self.entered.get(name)
         if entered is None:
             entered = self.entered[name] = np.zeros(active.world_size, np.int64)
             self._sizes[name] = np.asarray([group.size for group in self._memory.groups[name]])
-        mine = entered[active.index]
-        leave_apart((mine != mine[0]).any())
-        return int(mine[0])
+        here: NDArray[np.int64] = entered[active.index]
+        return here
 
     def enter(self, name: str, post: Entering) -> Iterator[tuple[Entering, Any]]:
-        """Let ranks enter; yield every post of which rows are done by that, with these rows."""
-        position = post.position = self.position(name, post.active)
+        """Let ranks enter that are at one position; yield each post with its rows that are done."""
+        position = post.position = int(self.positions(name, post.active)[0])
         self.entered[name][post.active.index] += 1
         key = (name, position)
         here = self._open.get(key)
