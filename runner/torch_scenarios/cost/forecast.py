@@ -64,6 +64,10 @@ class RankCost(Struct, frozen=True, kw_only=True):
     ended: float
 
 
+#: what a forecast says of its error where nothing like it was measured
+NEVER_COMPARED = "never compared with a measurement"
+
+
 class Forecast(Struct, frozen=True, kw_only=True):
     """How long a program takes on a topology, in microseconds.
 
@@ -101,6 +105,13 @@ class Forecast(Struct, frozen=True, kw_only=True):
     def exposure(self) -> float:
         """Microseconds in which even the rank that computes longest computes nothing."""
         return max(0.0, self.time - self.computing)
+
+    @property
+    def interval_words(self) -> str:
+        """Between which times 80 % of such calls were, in few words."""
+        if self.error == NEVER_COMPARED:
+            return "never compared"
+        return f"{microseconds(self.low)} to {microseconds(self.high)}"
 
     @property
     def pace(self) -> float:
@@ -493,12 +504,13 @@ def _compare(
 
     Hops err together: all of them are as slow, or as quick, as such calls were at once.
     """
-    low = high = uncompared = reached = 0.0
+    low = high = uncompared = stated = reached = 0.0
     seen: dict[Interval, None] = {}
     for hop in path:
         taken = max(0.0, hop.ended - max(reached, hop.started))
         reached = max(reached, hop.ended)
         if hop.kind == "pause":
+            stated += taken
             continue
         timing = timings.get((hop.step, hop.group, hop.kind))
         if timing is None or timing.interval is None:
@@ -510,7 +522,7 @@ def _compare(
     if not time:
         return 0.0, 0.0, 0.0, "none: it takes no time"
     if not seen and uncompared:
-        words = "never compared with a measurement"
+        words = NEVER_COMPARED
     elif not seen:
         words = "what is stated of pauses and calls"
     else:
@@ -523,6 +535,8 @@ def _compare(
         )
         if uncompared > 0.005 * time:
             words += f"; {uncompared / time:.0%} of the time was never compared with a measurement"
+        if stated > 0.005 * time:
+            words += f"; {stated / time:.0%} is stated, as kernels are, and has no interval"
     return time + low, time + high, uncompared, words
 
 

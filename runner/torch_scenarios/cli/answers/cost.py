@@ -68,6 +68,7 @@ from torch_scenarios.pipeline.bench import (
 )
 from torch_scenarios.pipeline.results import INVALID, NOTHING_SELECTED, Analysis, Selection
 from torch_scenarios.pipeline.selection import load_all
+from torch_scenarios.reference.vector.footprint import Footprint
 from torch_scenarios.report.text import problem_lines
 
 #: `--set n=8,64,1024`: a number for each point of a curve
@@ -226,7 +227,7 @@ def _cost_case(
         lines += [f"  {each.printable}" for each in shown[1:]]
         return [{**entry, "no_forecast": words}], lines, 2, []
     if analysis.footprint is not None:
-        words, memory = _memory(analysis.footprint.bytes_held, topology)
+        words, memory = _memory(analysis.footprint, topology)
         lines.append(f"  {words}")
         entry |= memory
     if len(points) == 1:
@@ -244,14 +245,25 @@ def _cost_case(
     return entries, lines, 0, points
 
 
-def _memory(held: float, topology: Topology) -> tuple[str, dict[str, Any]]:
+#: what torch had reserved of two published steps, as parts of what was forecast to be held
+RESERVED = (1.15, 1.20)
+
+
+def _memory(footprint: Footprint, topology: Topology) -> tuple[str, dict[str, Any]]:
     """Return what a rank holds in the program's tensors, and whether the machine has as much."""
+    held = footprint.bytes_held
     words = f"memory    {amount(held)} in the program's tensors on each rank"
     found: dict[str, Any] = {"held_bytes": held}
-    if topology.memory:
-        fits = held <= topology.memory
-        found |= {"memory_bytes": topology.memory, "fits": fits}
-        words += f", of {amount(topology.memory)}: {'fits' if fits else 'does not fit'}"
+    if not topology.memory:
+        return words, found
+    fits = held <= topology.memory
+    found |= {"memory_bytes": topology.memory, "fits": fits}
+    words += f", of {amount(topology.memory)}: {'fits' if fits else 'does not fit'}"
+    if "held_parameters" not in footprint.sizes:  # of a step that `record --times-on` wrote
+        return f"{words} (never compared with a measurement)", found
+    low, high = (held * each for each in RESERVED)
+    found["reserved_bytes"] = [low, high]
+    words += f" (an allocator reserved {amount(low)} to {amount(high)} of two such steps)"
     return words, found
 
 
@@ -393,12 +405,13 @@ def sizes_of(text: str, flag: str) -> list[float]:
 def _curve_lines(points: Sequence[Point]) -> list[str]:
     """Return a curve over sizes in lines: what it is from, once, then a row for each size."""
     first = points[0].forecast
-    lines = [f"origin    {first.origin}", f"error     {first.error}"]
+    lines = [f"origin    {first.origin}"]
     for point in points:
         size = "" if point.bytes is None else amount(point.bytes)
         origin = point.forecast.origin
         other = "" if origin == first.origin else f"  ({origin.partition(', on ')[0]})"
-        lines.append(f"{size:>12}  {microseconds(point.forecast.time):>12}{other}")
+        time = microseconds(point.forecast.time)
+        lines.append(f"{size:>12}  {time:>12}  {point.forecast.error}{other}")
     return lines
 
 

@@ -1,0 +1,112 @@
+"""Published steps of Megatron, by Calculon and by us: a table in Markdown.
+
+`python -m benchmarks.neighbours FOLDER PYTHON [NAME...]`: FOLDER is a clone of Calculon, which has
+the rows (Korthikanti et al., arXiv 2205.05198, table 5, full recomputation) and its own forecast of
+each, PYTHON an interpreter with what it needs. Ours is a candidate of `scenario plan`,
+a program, on a100-8x200g. Nothing was fitted to these rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from torch_scenarios.cost.candidates import Candidate, Decoder
+from torch_scenarios.cost.topology import topology
+
+MACHINE = "a100-8x200g"
+#: GPT has two matrices of 4 h in its network, a decoder of ours three: as many products
+GATED = 8 / 3
+VOCABULARY = 51200
+HEAD = "| model | GPUs | measured | Calculon | off by | CPU | ours | off by | CPU |"
+
+
+def main() -> None:
+    """Print a line for each row that Calculon has."""
+    folder = Path(sys.argv[1])
+    source = (folder / "calculon" / "llm" / "validation.py").read_text(encoding="utf-8")
+    published = source.partition("def seqsel_tab5")[2]
+    rows = re.findall(r"'([\w-]+)': \{\s*'full': ([\d.]+)", published)
+    print(HEAD, "|---" * 9 + "|", sep="\n")
+    for name, measured in rows:
+        if len(sys.argv) > 3 and name not in sys.argv[3:]:
+            continue
+        print(line(folder, name, float(measured)), flush=True)
+
+
+def line(folder: Path, name: str, measured: float) -> str:
+    """Return a row as a line of the table."""
+    model = json.loads((folder / "models" / f"{name}.json").read_text(encoding="utf-8"))
+    way = folder / "validation" / "seqsel" / "tab5" / f"{name}_full.json"
+    execution = json.loads(way.read_text(encoding="utf-8"))
+    theirs, their_cpu = time_calculon(folder, name, way)
+    own, own_cpu = weigh(model, execution)
+    return (
+        f"| {name} | {execution['num_procs']} | {measured} s | {theirs:.2f} s "
+        f"| {theirs / measured - 1:+.0%} | {their_cpu:.1f} s | {own:.2f} s "
+        f"| {own / measured - 1:+.0%} | {own_cpu:.1f} s |"
+    )
+
+
+def time_calculon(folder: Path, name: str, way: Path) -> tuple[float, float]:
+    """Return the seconds of a step by Calculon, and the CPU seconds that this took."""
+    system = folder / "systems" / "a100_80g.json"
+    with tempfile.TemporaryDirectory() as out:
+        found = Path(out) / "stats.json"
+        command = ["bin/calculon", "llm", str(folder / "models" / f"{name}.json")]
+        cpu = run([sys.argv[2], *command, str(way), str(system), str(found)], cwd=folder)
+        return float(json.loads(found.read_text(encoding="utf-8"))["total_time"]), cpu
+
+
+def weigh(model: dict[str, Any], execution: dict[str, Any]) -> tuple[float, float]:
+    """Return the seconds of a step by us, and the CPU seconds that this took."""
+    decoder = Decoder(
+        layers=model["num_blocks"],
+        hidden=model["hidden"],
+        inner=round(GATED * model["hidden"]),
+        heads=model["attn_heads"],
+        kv_heads=model["attn_heads"],
+        vocabulary=VOCABULARY,
+        sequence=model["seq_size"],
+        batch=execution["batch_size"],
+    )
+    rows = execution["batch_size"] // execution["data_par"]
+    way = Candidate(
+        stages=execution["pipeline_par"],
+        replicas=1,
+        shards=execution["data_par"],
+        tensor=execution["tensor_par"],
+        micro=execution["microbatch_size"],
+        turns=rows // execution["microbatch_size"],
+        together=1,
+        recompute=True,
+    )
+    gpu = topology(MACHINE).gpu
+    assert gpu is not None
+    with tempfile.TemporaryDirectory() as out:
+        path, found = Path(out) / "step.yaml", Path(out) / "cost.json"
+        path.write_text(decoder.program(way, gpu), encoding="utf-8")
+        command = ["-m", "torch_scenarios.cli", "cost", str(path), "--topology", MACHINE]
+        cpu = run([sys.executable, *command, "--json", str(found)])
+        (case,) = json.loads(found.read_text(encoding="utf-8"))["cases"]
+        return case["time_us"] / 1e6, cpu
+
+
+def run(command: list[str], cwd: Path | None = None) -> float:
+    """Run a command; return the CPU seconds that it took."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    env = {**os.environ, "PYTHONPATH": str(cwd or "")}
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=cwd, env=env)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+if __name__ == "__main__":
+    main()
