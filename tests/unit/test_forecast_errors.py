@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from torch_scenarios.cli import cli
-from torch_scenarios.cli.answers.cost import _bench_lines
+from torch_scenarios.cli.answers.cost import bench_lines
 
 ONE = """\
 world_size: 16
@@ -84,7 +84,7 @@ def test_a_measurement_has_the_error_of_its_forecast() -> None:
         "n": 3,
         "forecast": {"time_us": 2.0, "ratio": 2.0, "origin": "steps", "error": "never compared"},
     }
-    lines = _bench_lines([row], [row], [], nccl=False)
+    lines = bench_lines([row], [row], [], nccl=False)
     assert "known error: never compared" in lines[-1]
 
 

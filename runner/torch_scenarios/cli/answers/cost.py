@@ -583,7 +583,7 @@ def bench(options: Mapping[str, Any]) -> None:
     where = environment(found.facts, load)
     notes = noise(ranks, where["backend"], content, load) if found.rows else []
     notices = [*notes, *changes(old.get("environment"), where)]
-    lines = _bench_lines(found.rows, content, notices, nccl=options["nccl_tests"])
+    lines = bench_lines(found.rows, content, notices, nccl=options["nccl_tests"])
     verdicts = []
     for row in content if options["compare"] is not None else []:
         compared = _against_old(row, old["rows"], options["fail_above"], noisy=bool(notes))
@@ -740,7 +740,7 @@ def _bench_cases(
                 yield analysis, own, found
 
 
-def _bench_lines(
+def bench_lines(
     rows: Sequence[Any], content: Sequence[Mapping[str, Any]], notes: Sequence[str], *, nccl: bool
 ) -> list[str]:
     """Return what was measured in lines: noise first, then a row for each case and size."""
