@@ -1,4 +1,4 @@
-"""Wrong files, one mistake each: the message is the whole of what their authors see.
+"""Wrong files, one kind of mistake each: the message is the whole of what their authors see.
 
 Beside each `name.yaml` lies `name.txt`. After a change of wording write all of them anew, and read
 the difference: `python tests/problems/test_problems.py`.
@@ -42,16 +42,19 @@ def test_there_are_enough_and_none_without_its_message() -> None:
     assert {path.stem for path in FOLDER.glob("*.txt")} == set(FILES)
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name != "several_mistakes"])
-def test_one_mistake_is_told_once_with_its_place_and_a_hint(
+@pytest.mark.parametrize("name", FILES)
+def test_each_mistake_is_told_once_with_its_place_and_a_hint(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(FOLDER)
     with pytest.raises(ScenarioError) as caught:
         load(f"{name}.yaml")
-    (problem,) = caught.value.problems
-    assert problem.mark is not None
-    assert problem.hint
+    problems = caught.value.problems
+    marks = [problem.mark for problem in problems if problem.mark]
+    assert len(marks) == len(problems)
+    places = [(mark.line, mark.column) for mark in marks]
+    assert len(set(places)) == len(places)
+    assert all(problem.hint for problem in problems)
 
 
 def test_many_mistakes_are_all_told_in_the_order_of_the_file(
