@@ -126,6 +126,16 @@ def check(state: RankState, call: Call) -> bool:
     return raced
 
 
+def find_taint(state: RankState, call: Call) -> Undefined | None:
+    """Return an undefined value among what a call reads, or that it was computed from; or None."""
+    process = state.process
+    if state.racing or state.misread is not None:
+        return RACED if state.racing else state.misread
+    if not process.undefined:
+        return None
+    return next((left for name in call.read if (left := find_undefined(process, call, name))), None)
+
+
 def _uses(call: Call) -> Iterator[tuple[tuple[Any, ...], frozenset[str], bool, bool]]:
     """Yield what a call uses of held tensors: arrays, held names, whether it reads and writes them.
 

@@ -14,7 +14,14 @@ from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.process import Call, Process
 from torch_scenarios.model.scenario import Function, Step, find_stated
 from torch_scenarios.model.traits import Counts
-from torch_scenarios.operations.base import Entry, Group, Message, Refusal, RemoteCall
+from torch_scenarios.operations.base import (
+    Collective,
+    Entry,
+    Group,
+    Message,
+    Refusal,
+    RemoteCall,
+)
 from torch_scenarios.reference.semantics import Semantics
 
 # -------------------------------------------------------------------------------------------------
@@ -60,6 +67,7 @@ class CollectivePost(Post, kw_only=True, eq=False):
     """
 
     match: CollectiveMatch
+    operation: Collective
     entry: Entry
     #: which of the strokes of the run it is
     number: int = -1
@@ -170,7 +178,8 @@ class Work(Struct, kw_only=True, eq=False):
     """What one call started: complete when every post is done.
 
     `at` is the position of the call's event among those of its rank, `number` that of the work
-    among theirs. It has no posts before it has `begun`.
+    among theirs. It has no posts before it has `begun`: then it posts `messages`, or enters the
+    next collective where there are none.
     """
 
     rank: int
@@ -179,6 +188,9 @@ class Work(Struct, kw_only=True, eq=False):
     at: int
     number: int
     handle: str | None = None
+    messages: Sequence[Message] = ()
+    #: an undefined value among what the call read
+    tainted: Undefined | None = None
     posts: list[Any] = field(default_factory=list)
     begun: bool = False
     waited: bool = False
@@ -236,13 +248,11 @@ class CollectiveMatch(Struct, kw_only=True, eq=False):
     settled: bool = False
     spoiled: str | None = None
 
-    def add(self, group_rank: int, collective_post: CollectivePost, name: str) -> None:
-        """Let a member enter the operation `name`."""
-        self.first_s = (
-            min(self.first_s, collective_post.time_s) if self.joined else collective_post.time_s
-        )
-        self.joined[group_rank] = collective_post
-        self.entered.setdefault(name, {})[group_rank] = collective_post
+    def add(self, member: CollectivePost) -> None:
+        """Let a member enter its operation."""
+        self.first_s = min(self.first_s, member.time_s) if self.joined else member.time_s
+        at, name = member.entry.group_rank, member.operation.name
+        self.joined[at] = self.entered.setdefault(name, {})[at] = member
 
     def of(self, name: str) -> dict[int, CollectivePost]:
         """Return those who entered that operation and have not given up, by group rank."""
@@ -258,17 +268,18 @@ class CollectiveMatch(Struct, kw_only=True, eq=False):
         return found
 
     def free(
-        self, member: CollectivePost, name: str, needs: Callable[[CollectivePost], frozenset[int]]
+        self, member: CollectivePost, needs: Callable[[Collective, Entry], frozenset[int]]
     ) -> Iterator[CollectivePost]:
         """Yield who misses no other member, now that one has come, by what one `needs`."""
+        name = member.operation.name
         waiting = self.hopeful.pop((name, member.entry.group_rank), [])
-        needed, here = needs(member), self.of(name)
+        needed, here = needs(member.operation, member.entry), self.of(name)
         if len(needed) < self.group.size:
             waiting.append((member, iter(needed)))
         for other, coming in waiting:
             missing = next((at for at in coming if at not in here), None)
             if missing is None:  # who was there may have given up meanwhile
-                rest = iter(needs(other))
+                rest = iter(needs(other.operation, other.entry))
                 missing = next((at for at in rest if at not in here), None)
                 if missing is None:
                     yield other
@@ -288,11 +299,7 @@ class CollectiveMatch(Struct, kw_only=True, eq=False):
         """The names of the operations that were entered here, in order of group ranks."""
         if len(self.entered) == 1:
             return tuple(self.entered)
-        names = [
-            self.joined[at].call.operation.name  # type: ignore[union-attr]
-            for at in sorted(self.joined)
-        ]
-        return tuple(dict.fromkeys(names))
+        return tuple(dict.fromkeys(self.joined[at].operation.name for at in sorted(self.joined)))
 
     @property
     def complete(self) -> bool:
@@ -337,12 +344,17 @@ class CollectiveMatches:
         if match is None:
             match = self._at[group.key, position] = CollectiveMatch(group=group, position=position)
             self._of.setdefault(group.key, []).append(match)
-        collective_post = CollectivePost(
-            rank=entry.rank, call=call, time_s=time_s, match=match, entry=entry
+        assert isinstance(call.operation, Collective)
+        member = CollectivePost(
+            rank=entry.rank,
+            call=call,
+            time_s=time_s,
+            match=match,
+            operation=call.operation,
+            entry=entry,
         )
-        assert call.operation is not None
-        match.add(entry.group_rank, collective_post, call.operation.name)
-        return collective_post
+        match.add(member)
+        return member
 
     def position(self, group_key: str, rank: int) -> int:
         """Return how many collectives the rank has entered on the group."""
@@ -729,21 +741,16 @@ class Streams:
         self._semantics = semantics
         self._free = semantics.order == "free"
         self._queues: dict[tuple[int, str], deque[Work]] = {}
-        self._begin: dict[int, Callable[[], None]] = {}
         self._over: deque[Work] = deque()
 
-    def enqueue(self, work: Work, begin: Callable[[], None]) -> None:
-        """Let `begin` post what a work is made of: now, or once what is before it is done."""
-        stream = self._stream(work)
+    def enqueue(self, work: Work) -> bool:
+        """Add a work; whether it begins now, and not only once what is before it is done."""
+        stream = None if self._free else self._stream(work)
         if stream is None:
-            work.begun = True
-            begin()
-            return
+            return True
         queue = self._queues.setdefault(stream, deque())
         queue.append(work)
-        self._begin[id(work)] = begin
-        if queue[0] is work:
-            self._start(work)
+        return queue[0] is work
 
     def holds(self, work: Work) -> bool:
         """Whether the rank's host never returns from the call: it enqueues nothing."""
@@ -751,25 +758,17 @@ class Streams:
         return bool(standing) and standing.get(work.rank) == work.number
 
     def _stream(self, work: Work) -> tuple[int, str] | None:
-        if self._free:
-            return None
         group = work.call.entry.group
         order = self._semantics.on(group).order
         return None if order == "free" else (work.rank, group.key if order == "group" else "")
-
-    def _start(self, work: Work) -> None:
-        work.begun = True
-        self._begin.pop(id(work))()
 
     def note(self, work: Work) -> None:
         """Note that a part of a work is done: what is behind it may be next."""
         if self._queues and work.done:
             self._over.append(work)
 
-    def advance(self) -> bool:
-        """Begin what has become the first of its stream; False if nothing has."""
-        if not self._over:
-            return False
+    def advance(self) -> Iterator[Work]:
+        """Yield each work that has become the first of its stream: it begins now."""
         while self._over:
             stream = self._stream(self._over.popleft())
             queue = self._queues.get(stream) if stream is not None else None
@@ -777,8 +776,7 @@ class Streams:
                 over = queue.popleft()
                 if queue and not queue[0].begun:
                     queue[0].start_s = max(queue[0].start_s, over.done_s)
-                    self._start(queue[0])
-        return True
+                    yield queue[0]
 
     def first(self, work: Work) -> Work:
         """Return what a work really waits for: the first of its stream, itself if it has begun."""

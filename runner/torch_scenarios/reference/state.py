@@ -193,13 +193,6 @@ def _hollow(held: Any) -> Any:
     return None
 
 
-def find_taint(process: Process, call: Call) -> Undefined | None:
-    """Return an undefined value among what the call reads, or None."""
-    if not process.undefined or call.operation is None:
-        return None
-    return next((left for name in call.read if (left := find_undefined(process, call, name))), None)
-
-
 def find_undefined(process: Process, call: Call, name: str) -> Undefined | None:
     """Return what is undefined of a name in the arguments that a call makes of it, or None."""
     left = process.undefined.get(name)

@@ -104,7 +104,6 @@ from torch_scenarios.reference.state import (
     Ledger,
     RankState,
     Touched,
-    find_taint,
     frozen,
     frozen_arguments,
     snapshot,
@@ -215,6 +214,10 @@ class Simulation:
         self.crossed: list[tuple[Posted, Posted]] = []
         self.ledger = Ledger(limits) if start is None else start.ledger()
         self._ready: deque[RankState] = deque()
+        #: what a call has just enqueued and nothing holds back: it begins at the end of the turn
+        self._begun: list[Work] = []
+        #: the ranks of posts that effects have let pass, until all of these are applied
+        self._passed: deque[RankState] = deque()
         self.ranks: list[RankState] = []
         if start is None:
             self._initialise(arrays)
@@ -309,13 +312,17 @@ class Simulation:
                         continue
                     effects = calls.check(self, state, call, operation)
                     self.apply(state, effects)
-                    if not effects or effects[-1].__class__ not in _STOPS:
-                        state.racing = buffers.check(state, call)
-                        if self.asked and not isinstance(operation, Local | Waiting):
-                            self._race_with_calls(state, call)
-                        self.apply(state, _rule_of(operation.__class__)(self, state, call))
+                    stops = bool(effects) and effects[-1].__class__ in _STOPS
+                    if stops:
+                        continue
+                    state.racing = buffers.check(state, call)
+                    if self.asked and not isinstance(operation, Local | Waiting):
+                        self._race_with_calls(state, call)
+                    self.apply(state, _rule_of(operation.__class__)(self, state, call))
+                    if self._begun:
+                        self._start(self._begun.pop())
             choose = self._choose_turn if self.procedures else self._choose_message
-            if self.streams.advance() or choose():
+            if self._advance() or choose():
                 continue
             if self.cut or not self._give_up():
                 self._depart()
@@ -373,9 +380,13 @@ class Simulation:
     # ------------------------------------------------------------------ effects, applied
 
     def apply(self, state: RankState, effects: Iterable[Effect]) -> None:
-        """Carry effects out, in order; those of one rank on `state`."""
+        """Carry effects out, in order, those of one rank on `state`; then let ranks go on."""
         for effect in effects:
             self._ways[effect.__class__](self, state, effect)
+        while self._passed:
+            passed = self._passed.popleft()
+            if self._go_on(passed):
+                self._ready.append(passed)
 
     def _find(self, _: RankState, symptom: Symptom) -> None:
         self.findings.append(symptom)
@@ -384,7 +395,10 @@ class Simulation:
         self.opened |= effect.outcomes
 
     def _begin(self, state: RankState, effect: Begin) -> None:
-        """Make a call that starts work: it blocks the rank unless it is asynchronous."""
+        """Make a call that starts work: it blocks the rank unless it is asynchronous.
+
+        What it starts begins at the end of this turn, or once all before it on a stream is done.
+        """
         call = state.call
         assert call is not None
         work = self._work(state, call)
@@ -392,15 +406,15 @@ class Simulation:
             work.begun, work.refusal = True, effect.refusal
             self._return(state, work)
             return
-        taint = buffers.RACED if state.racing else state.misread or find_taint(state.process, call)
         if self.streams.holds(work):
             state.waiting, state.state = (work,), "blocked"
             return
+        work.messages = effect.messages
+        work.tainted = buffers.find_taint(state, call)
         if call.asynchronous:
             self._return(state, work)
-        post = partial(self._post, effect) if effect.messages else self._enter
-        self.streams.enqueue(work, partial(post, work, taint))
-        self._go_on(state)
+        if self.streams.enqueue(work):
+            self._begun.append(work)
 
     def _work(self, state: RankState, call: Call) -> Work:
         """Return the work of a call, none of it posted; an asynchronous call has returned."""
@@ -423,13 +437,30 @@ class Simulation:
         buffers.take(state, call, work)
         self.record(state, call, start_s=state.clock_s, written=())
 
-    def _enter(self, work: Work, taint: Undefined | None) -> None:
+    def _start(self, work: Work) -> None:
+        """Begin a work: post its messages, or enter a collective, and meet who is there."""
+        work.begun = True
+        if work.messages:
+            for post in self._post(work):
+                self._match(post)
+        else:
+            self.meet(self._enter(work))
+
+    def _advance(self) -> bool:
+        """Begin the works that have become the first of their streams; whether there are any."""
+        any_began = False
+        for work in self.streams.advance():
+            self._start(work)
+            any_began = True
+        return any_began
+
+    def _enter(self, work: Work) -> CollectivePost:
         """Enter the group's next collective."""
         call = work.call
-        operation, group = call.operation, call.entry.group
-        assert isinstance(operation, Collective)
+        group = call.entry.group
         member = self.matches.join(call, work.start_s)
-        member.tainted = taint or self.touch(member)
+        operation = member.operation
+        member.tainted = work.tainted or self.touch(member)
         volume = operation.volume(call.entry)
         member.number = self.traffic.stroke()
         self.traffic.enter(
@@ -446,24 +477,25 @@ class Simulation:
             )
         )
         work.hold([member])
-        self.meet(member)
+        return member
 
     def meet(self, member: CollectivePost) -> None:
         """Let those pass who miss no other now, and leave them what they hold afterwards."""
-        match, operation = member.match, collective.operation_of(member)
+        match, operation = member.match, member.operation
         state, entered = self.ranks[member.rank], match.of(operation.name)
+        strict, ledger = self.semantics.strict, self.ledger
         if collective.is_whole(len(entered), match.group.size):
             if operation.takes_objects:
                 self._weigh(operation, entered)
-            strict = self.semantics.strict
-            effects = collective.complete(match, member, entered, strict=strict, ledger=self.ledger)
-            self.apply(state, effects)
-            if not (strict and match.spoiled):
+            self.apply(state, collective.settle(match, member, entered, ledger))
+            if not (strict and match.spoiled):  # who disagrees does not pass at all
+                self.apply(state, collective.complete(entered))
                 self._note_steps(entered)
-        elif not self.semantics.strict:
-            for other in match.free(member, operation.name, _needs):
+        elif not strict:
+            for other in match.free(member, collective.needs):
                 self.hurried = True
-                self.apply(state, collective.pass_early(other, entered, self.ledger))
+                self.apply(state, collective.settle(match, other, entered, ledger))
+                self.apply(state, collective.pass_early(other, entered))
 
     def _note_steps(self, entered: Mapping[int, CollectivePost]) -> None:
         """Note the steps that met, each by its lowest rank, whichever member came last."""
@@ -495,14 +527,14 @@ class Simulation:
         for at, member in enumerate(members if made else ()):
             self.traffic.weigh(member.number, sum(call.sent[at] for call in made), parts)
 
-    def _post(self, effect: Begin, work: Work, taint: Undefined | None) -> None:
-        """Post the messages of a call, and let each meet its other side."""
+    def _post(self, work: Work) -> list[Posted]:
+        """Post the messages of a call."""
         call, posts = work.call, list[Posted]()
-        for each in effect.messages:
+        for each in work.messages:
             group = each.group or call.entry.group
             post = self.mailbox.post(call, group, each, work.start_s)
             if each.sends:
-                post.tainted = taint or self.touch(post)
+                post.tainted = work.tainted or self.touch(post)
             size, header = message.weigh(each)
             post.number = self.traffic.post(
                 work.rank,
@@ -516,8 +548,7 @@ class Simulation:
             )
             posts.append(post)
         work.hold(posts)
-        for post in posts:
-            self._match(post)
+        return posts
 
     def _match(self, post: Posted) -> None:
         """Let a message meet its other side, or leave its sender if a buffer takes it."""
@@ -554,14 +585,14 @@ class Simulation:
         """
         call = state.call
         assert call is not None
-        return bool(self.procedures) and self.procedures.is_open(state.rank, call.step)
+        return self.procedures.is_open(state.rank, call.step)
 
     def _ask(self, state: RankState, effect: Ask) -> None:
         """Let a call arrive; its function runs when its turn comes, at once where no step minds."""
         call = state.call
         assert call is not None
         function = self.plan.scenario.functions[effect.function]
-        taint = buffers.RACED if state.racing else state.misread or find_taint(state.process, call)
+        taint = buffers.find_taint(state, call)
         work = self._work(state, call)
         work.begun = True
         self.calls += 1
@@ -615,7 +646,9 @@ class Simulation:
             self.accesses.append((reads, writes))
         if asked.done_s is None:
             asked.done_s = asked.time_s + asked.function.takes_s
-            self._wake(self.ranks[asked.rank])
+            caller = self.ranks[asked.rank]
+            if self._go_on(caller):
+                self._ready.append(caller)
 
     def _race_with_steps(self, asked: FunctionCall) -> None:
         """Find steps of the called rank that have in use what a function touches."""
@@ -734,7 +767,7 @@ class Simulation:
                 state.process.join(post.group)
         elif post.work is not None:
             self.streams.note(post.work)
-        self._wake(state)
+        self._passed.append(state)
 
     def _abandon(self, state: RankState, effect: Abandon) -> None:
         for work in effect.works:
@@ -827,16 +860,11 @@ class Simulation:
 
     # ------------------------------------------------------------------ how a call ends
 
-    def _wake(self, state: RankState) -> None:
-        """Let a rank go on whose call has nothing left to wait for."""
-        if self._go_on(state):
-            self._ready.append(state)
-
     def _go_on(self, state: RankState) -> bool:
         """Complete the call that the rank is in, if nothing blocks it; whether it goes on."""
         if state.state != "blocked" or not all(work.done for work in state.waiting):
             return False
-        if self._lingers(state):
+        if self.procedures and self._lingers(state):
             state.state = "lingering"
             return False
         state.state = "ready"
@@ -848,7 +876,9 @@ class Simulation:
         assert call is not None
         works, state.waiting = state.waiting, ()
         start_s = state.clock_s
-        late = waiting.exceed(works) or self._fail(call, works, start_s)
+        late = waiting.exceed(works)
+        if late is None and self.calls:
+            late = self._fail(call, works, start_s)
         if late is not None:
             self._raise(state, late)
             return state.state == "ready"
@@ -872,7 +902,7 @@ class Simulation:
 
     def _fail(self, call: Call, works: tuple[Work, ...], start_s: float) -> Raise | None:
         """Return what a rank raises that waits for calls of functions, or None."""
-        for work in works if self.calls else ():
+        for work in works:
             if work.posts and isinstance(work.posts[0], FunctionCall):
                 found = procedure.overdue(work, call, start_s)
                 if found is not None:
@@ -892,7 +922,8 @@ class Simulation:
                 )
                 self._note_brought(state, names, post, argument)
                 if target is not None:
-                    brought = self._off(value, bound, post)
+                    exact = self.way is None or bound is None
+                    brought = value if exact else self._off(value, bound, post)
                     if isinstance(brought, Undefined) and work.call.whole is not None:
                         state.process.spoilt = brought
                     store(state.process, names, target, brought)
@@ -923,7 +954,7 @@ class Simulation:
 
     def _off(self, value: Any, bound: Any, post: Post) -> Any:
         """Return what a post brought; off by its slack, where the run is one that tries that."""
-        if self.way is None or bound is None or isinstance(value, Undefined):
+        if self.way is None or isinstance(value, Undefined):
             return value
         self.moved = self.moved or _any(bound)
         return move(value, bound, self.way, post.link)
@@ -1111,10 +1142,6 @@ def _any(bound: Any) -> bool:
     return any(map(_any, bound)) if isinstance(bound, list) else bool(np.any(bound))
 
 
-def _needs(member: CollectivePost) -> frozenset[int]:
-    return collective.needs(collective.operation_of(member), member.entry)
-
-
 # -------------------------------------------------------------------------------------------------
 # Which rule is asked for a step, by the shape of its operation.
 
@@ -1123,25 +1150,6 @@ def _act(run: Simulation, state: RankState, call: Call) -> Sequence[Effect]:
     assert isinstance(call.operation, Local | Compound)
     state.process.storing = partial(buffers.note_store, state, call)
     return local.act(run, state, call, call.operation)
-
-
-def _take_part(_: Simulation, __: RankState, ___: Call) -> Sequence[Effect]:
-    return collective.enter()
-
-
-def _send(_: Simulation, __: RankState, call: Call) -> Sequence[Effect]:
-    assert isinstance(call.operation, PointToPoint)
-    return message.post(call, call.operation)
-
-
-def _call_on(_: Simulation, __: RankState, call: Call) -> Sequence[Effect]:
-    assert isinstance(call.operation, RemoteCall)
-    return procedure.ask(call, call.operation)
-
-
-def _await(_: Simulation, state: RankState, call: Call) -> Sequence[Effect]:
-    assert isinstance(call.operation, Waiting)
-    return waiting.wait(state, call, call.operation)
 
 
 def _make(run: Simulation, state: RankState, call: Call) -> Sequence[Effect]:
@@ -1155,12 +1163,12 @@ Rule: TypeAlias = Callable[[Simulation, RankState, Call], Sequence[Effect]]
 
 _SHAPES: tuple[tuple[type[Operation], Rule], ...] = (
     (Local, _act),
-    (Collective, _take_part),
-    (PointToPoint, _send),
-    (Waiting, _await),
+    (Collective, collective.enter),
+    (PointToPoint, message.post),
+    (Waiting, waiting.wait),
     (GroupCreation, _make),
     (Compound, _act),
-    (RemoteCall, _call_on),
+    (RemoteCall, procedure.ask),
 )
 
 #: with one of these as the last effect, a call that was checked does nothing else

@@ -15,13 +15,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from torch_scenarios.expressions.values import Undefined
+from torch_scenarios.model.process import Call
 from torch_scenarios.model.tolerance import common_slack, slack_of
 from torch_scenarios.operations.base import Collective, Disagreement, Entry
 from torch_scenarios.reference.effects import Begin, Effect, Keep, Leave, Outcome, Pass, Spoil
 from torch_scenarios.reference.matching import CollectiveMatch, CollectivePost
 from torch_scenarios.reference.rules import rule
 from torch_scenarios.reference.rules.words import name_disagreement
-from torch_scenarios.reference.state import ALL_OUTCOMES, Ledger, Run, arrays_of, frozen
+from torch_scenarios.reference.state import ALL_OUTCOMES, Ledger, RankState, Run, arrays_of, frozen
 
 #: kinds of arguments that hold what a collective moves
 TENSORS = frozenset({"tensor", "tensors", "tensor_lists", "objects", "object"})
@@ -47,7 +48,7 @@ def concerns(group_rank: Any) -> Any:
     source="MPI 4.1, 6.14; torch.distributed, Collective functions",
     shown="collectives/order_of_calls_decides wrong/call_mismatch/swapped_order",
 )
-def enter() -> list[Effect]:
+def enter(_: Run, __: RankState, ___: Call) -> list[Effect]:
     """A call of a member starts work, which is its part in the group's next collective."""
     return [Begin()]
 
@@ -125,7 +126,7 @@ def judge(
     """Return what members disagree on: it spoils the result, and `opened` may happen."""
     if len(members) < 2:
         return []
-    operation = operation_of(members[min(members)])
+    operation = members[min(members)].operation
     found = disagree(operation, [members[at].entry for at in sorted(members)])
     everyone = tuple(members.values()) if found else ()
     return [
@@ -147,7 +148,7 @@ def judge_the_present(run: Run) -> list[Spoil]:
     for match in run.matches.all():
         if len(match.kinds) != 1 or len(match.joined) == match.group.size:
             continue
-        operation = operation_of(match.joined[min(match.joined)])
+        operation = match.joined[min(match.joined)].operation
         lacking = ended or operation.rooted is None
         opened = ALL_OUTCOMES - {"completes"} if lacking else ALL_OUTCOMES
         found += judge(match, match.joined, frozenset() if match.spoiled else opened)
@@ -194,7 +195,7 @@ def settle(
     whole = is_whole(len(entered), match.group.size)
     if whole and match.settled:
         return []
-    operation, here = operation_of(member), match.group.group_rank(member.rank)
+    operation, here = member.operation, match.group.group_rank(member.rank)
     if not whole and (not stores(member) or moves_nothing(operation, member.entry)):
         return [Keep(member)]
     involved = (
@@ -238,7 +239,7 @@ def _results(
 
     What depends on the root alone is computed once for all that pass before all are there.
     """
-    operation, key = operation_of(member), None
+    operation, key = member.operation, None
     if len(involved) < match.group.size and operation.from_root:
         root = operation.root(member.entry)
         key = None if root == member.entry.group_rank else (operation.name, root)
@@ -270,7 +271,7 @@ def _leave(
     ]
     values = (value for entry in entries for value in entry.arguments.values())
     ledger.room(values, member.call.step.mark, copies=COPIES)
-    return leave(operation_of(member), entries)
+    return leave(member.operation, entries)
 
 
 def _own(value: Any, index: int) -> Any:
@@ -285,7 +286,7 @@ def spoil(member: CollectivePost, cause: Undefined) -> Outcome:
 
 def stores(member: CollectivePost) -> list[str]:
     """Return the arguments that the operation stores into on this rank."""
-    operation, entry = operation_of(member), member.call.entry
+    operation, entry = member.operation, member.call.entry
     return [
         param.name
         for param in operation.params
@@ -298,37 +299,14 @@ def stores(member: CollectivePost) -> list[str]:
     source="MPI 4.1, 6.14; torch.distributed.barrier",
     shown="barrier/nobody_passes_early",
 )
-def complete(
-    match: CollectiveMatch,
-    member: CollectivePost,
-    entered: Mapping[int, CollectivePost],
-    *,
-    strict: bool,
-    ledger: Ledger,
-) -> list[Effect]:
-    """All members are there: leave them the result, and let them pass.
-
-    Where no rank leaves early (`strict`), those that disagree do not pass at all.
-    """
+def complete(entered: Mapping[int, CollectivePost]) -> list[Effect]:
+    """All members are there: let those pass who have not passed before."""
     last_s = max(other.time_s for other in entered.values())
-    effects = settle(match, member, entered, ledger)
-    if strict and (match.spoiled or any(each.__class__ is Spoil for each in effects)):
-        return effects
-    return [*effects, *(Pass(each, last_s) for each in entered.values() if each.done_s is None)]
+    return [Pass(each, last_s) for each in entered.values() if each.done_s is None]
 
 
-def pass_early(
-    member: CollectivePost, entered: Mapping[int, CollectivePost], ledger: Ledger
-) -> list[Effect]:
-    """All that a member needs are there: leave it its result, and let it pass."""
-    needed = needs(operation_of(member), member.entry)
+def pass_early(member: CollectivePost, entered: Mapping[int, CollectivePost]) -> list[Effect]:
+    """All that a member needs are there: let it pass, if it has not."""
+    needed = needs(member.operation, member.entry)
     latest_s = max([member.time_s, *(entered[at].time_s for at in needed)])
-    effects = settle(member.match, member, entered, ledger)
-    return [*effects, *([Pass(member, latest_s)] if member.done_s is None else [])]
-
-
-def operation_of(member: CollectivePost) -> Collective:
-    """Return the operation that a member entered."""
-    operation = member.call.operation
-    assert isinstance(operation, Collective)
-    return operation
+    return [Pass(member, latest_s)] if member.done_s is None else []

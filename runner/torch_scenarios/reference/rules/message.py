@@ -17,7 +17,7 @@ from torch_scenarios.reference.matching import Posted
 from torch_scenarios.reference.rules import rule
 from torch_scenarios.reference.rules.words import name_misfit
 from torch_scenarios.reference.semantics import Semantics
-from torch_scenarios.reference.state import ALL_OUTCOMES
+from torch_scenarios.reference.state import ALL_OUTCOMES, RankState, Run
 
 
 class Content(Struct, frozen=True):
@@ -45,9 +45,10 @@ class Discord(Struct, frozen=True):
     source="torch.distributed.batch_isend_irecv; MPI 4.1, 3.7.4",
     shown="p2p/batch_ring",
 )
-def post(call: Call, operation: PointToPoint) -> list[Effect]:
+def post(_: Run, __: RankState, call: Call) -> list[Effect]:
     """A call starts work, which is the messages that it sends and receives, in order."""
-    return [Begin(operation.messages(call.entry))]
+    assert isinstance(call.operation, PointToPoint)
+    return [Begin(call.operation.messages(call.entry))]
 
 
 @rule(

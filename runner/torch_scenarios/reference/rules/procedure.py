@@ -18,7 +18,7 @@ from torch_scenarios.reference.matching import FunctionCall, Work
 from torch_scenarios.reference.rules import rule
 from torch_scenarios.reference.rules.waiting import clash
 from torch_scenarios.reference.state import InFlightAccess as Access
-from torch_scenarios.reference.state import RankState, arrays_of, overlap
+from torch_scenarios.reference.state import RankState, Run, arrays_of, overlap
 
 #: what a call raises that waits longer than its timeout
 OVERDUE = ("timeout",)
@@ -30,9 +30,10 @@ OVERDUE = ("timeout",)
     source="torch.distributed.rpc.rpc_sync, rpc_async and remote",
     shown="rpc/parameter_server rpc/futures rpc/kept_there",
 )
-def ask(call: Call, operation: RemoteCall) -> list[Effect]:
+def ask(_: Run, __: RankState, call: Call) -> list[Effect]:
     """Let a rank call a function on another one."""
-    to, name = operation.asked(call.entry)
+    assert isinstance(call.operation, RemoteCall)
+    to, name = call.operation.asked(call.entry)
     return [Ask(to, name)]
 
 

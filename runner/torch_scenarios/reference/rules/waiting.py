@@ -32,11 +32,12 @@ from torch_scenarios.reference.waits import needs_of
     source="torch.distributed, Synchronous and asynchronous collective operations; MPI 4.1, 3.7.3",
     shown="async/work_and_wait p2p/isend_irecv wrong/missing_wait/handle_thrown_away",
 )
-def wait(state: RankState, call: Call, operation: Waiting) -> list[Effect]:
+def wait(_: Run, state: RankState, call: Call) -> list[Effect]:
     """The rank waits for the work of its handles, in order."""
+    assert isinstance(call.operation, Waiting)
     works = tuple(
         work
-        for name in operation.handles(call.entry)
+        for name in call.operation.handles(call.entry)
         for work in find_work(name, state.handles, lambda work: work.waited)
     )
     again = list(_second_waits(works))

@@ -354,14 +354,19 @@ class Remainder:
     def _join(
         self, call: Call, post: Entering, row: int, matches: CollectiveMatches, *, done: bool
     ) -> CollectivePost:
-        key, rank = call.entry.group.key, call.entry.rank
+        rank = call.entry.rank
         if not done:
             return matches.join(call, 0.0, position=post.position)
         match = CollectiveMatch(group=call.entry.group, position=post.position, settled=True)
+        assert isinstance(call.operation, Collective)
         collective_post = CollectivePost(
-            rank=rank, call=call, time_s=0.0, match=match, entry=call.entry
+            rank=rank,
+            call=call,
+            time_s=0.0,
+            match=match,
+            operation=call.operation,
+            entry=call.entry,
         )
-        assert call.operation is not None, key
         collective_post.done_s, collective_post.past = 0.0, True
         collective_post.outcome = [
             (
