@@ -44,6 +44,7 @@ NETWORK = Sequential(
 STEPS: tuple[tuple[str, str, Any], ...] = (
     ("mse_loss", "mean", SGD(lr=0.1)),
     ("mse_loss", "sum", SGD(lr=0.01, momentum=0.9, nesterov=True, weight_decay=0.1)),
+    ("mse_loss", "sum", SGD(lr=0.01, momentum=0.9, dampening=0.3)),
     ("l1_loss", "mean", Adam(lr=0.1, weight_decay=0.1)),
     ("cross_entropy", "mean", AdamW(lr=0.1)),
     ("cross_entropy", "sum", Adam(lr=0.1, betas=(0.5, 0.9))),

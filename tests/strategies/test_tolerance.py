@@ -184,6 +184,8 @@ def test_terms_of_a_norms_input_are_those_before_they_cancel(norm: str) -> None:
 OPTIMIZERS: dict[str, Optimizer] = {
     "SGD": SGD(lr=0.1, momentum=0.9, weight_decay=0.1),
     "Nesterov": SGD(lr=0.1, momentum=0.9, nesterov=True),
+    "dampened": SGD(lr=0.1, momentum=0.9, dampening=0.4),
+    "overdamped": SGD(lr=0.1, momentum=0.9, dampening=1.5),
     "Adam": Adam(lr=0.1),
     "Adam with decay": Adam(lr=0.1, weight_decay=0.1),
     "AdamW": AdamW(lr=0.1, weight_decay=0.5),

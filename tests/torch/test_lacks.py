@@ -134,7 +134,7 @@ def test_only_the_case_that_needs_the_word_is_unsupported_and_a_plugin_that_pass
 def test_a_stated_word_that_is_refuted_excuses_nothing_and_is_one_warning_of_a_run(
     folder: Path,
 ) -> None:
-    (stated,) = verdicts(folder, "right", f"{SUM}needs: tags\n")
+    (stated,) = verdicts(folder, "right", f"{SUM}needs: [tags]\n")
     assert stated.status == "PASSED"
     assert [each.code for each in stated.warnings] == ["need_refuted"]
 

@@ -144,6 +144,8 @@ WRONG = {
         "steps: [{let: {v: [[1], [2]]}}]",
         'steps: [{let: {v: "[[1], [2]]"}}]',
         "steps: [{let: [v]}]",
+        "steps: [{let: {v: 1}}, {all_reduce: {tensor: v}}]",
+        'steps: [{let: {v: [1, 2]}}, {send: {tensor: "v[0:1]", dst: 1}, ranks: 0}]',
     ],
     "reserved_name": ["steps: [{let: {rank: 1}}]"],
     "bad_name": ["steps: [{let: {v-w: 1}}]"],

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import torch_scenarios
+from torch_scenarios.errors import ScenarioError
 from torch_scenarios.operations.placement import (
     REPLICATE,
     Placement,
@@ -103,6 +104,18 @@ def test_what_is_no_placement_is_invalid(tmp_path: Path) -> None:
     verdict = judged(tmp_path, LYING, "{placements: [1 + 3]}")
     assert verdict.status == "INVALID"
     assert "`4` is not a placement" in verdict.problems[0].message
+
+
+@pytest.mark.parametrize("top", ["", "parameters: {p: Shard(0)}", "matrix: {p: [Shard(0)]}"])
+def test_one_placement_is_no_list(tmp_path: Path, top: str) -> None:
+    stated = "p" if top else "Shard(0)"
+    with pytest.raises(ScenarioError) as raised:
+        judged(tmp_path, top + LYING, f"{{placements: {stated}}}")
+    (problem,) = raised.value.problems
+    assert problem.code == "wrong_type"
+    assert problem.mark is not None
+    assert problem.mark.column == LYING.splitlines()[6].index("WANTED") + 14
+    assert problem.hint == f"write one for each mesh dimension: `placements: [{stated}]`"
 
 
 @pytest.mark.parametrize(

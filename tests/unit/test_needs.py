@@ -238,7 +238,7 @@ def test_what_the_program_does_not_use_is_a_warning_and_does_not_count(tmp_path:
 def test_nothing_is_refuted_of_a_program_that_goes_on_beyond_what_is_written(
     tmp_path: Path,
 ) -> None:
-    program = f"{TENSORS}needs: bfloat16\ntruncated: all\nsteps:\n  - barrier: {{}}\n"
+    program = f"{TENSORS}needs: [bfloat16]\ntruncated: all\nsteps:\n  - barrier: {{}}\n"
     assert found(tmp_path, program).words == ("bfloat16",)
 
 
@@ -249,7 +249,7 @@ def test_a_misspelt_word_is_invalid_with_the_nearest(tmp_path: Path) -> None:
     assert "any_source" in refused.output
 
 
-@pytest.mark.parametrize("stated", ["[]", "[p2p, p2p]", "{p2p: true}"])
+@pytest.mark.parametrize("stated", ["[]", "[p2p, p2p]", "{p2p: true}", "p2p"])
 def test_what_is_no_list_of_words_is_invalid(tmp_path: Path, stated: str) -> None:
     (tmp_path / "it.yaml").write_text(f"{TENSORS}needs: {stated}\nsteps:\n{PAIR}")
     assert CliRunner().invoke(cli, ["check", str(tmp_path)]).exit_code == 2

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import torch_scenarios
+from torch_scenarios.errors import ScenarioError
 from torch_scenarios.verdict import Verdict
 
 FILE = """
@@ -39,10 +40,13 @@ def judged(tmp_path: Path, optimizer: str, clip: str = "null", strategy: str = D
     [
         ("{SGD: {lr: 0.1}}", "null", DDP, "PASSED"),
         ('{SGD: {lr: "0.1 + 0 * rank"}}', "null", DDP, "PASSED"),
+        ('{SGD: {lr: "0.1 * world_size"}}', "null", DDP, "PASSED"),
+        ('{Adam: {lr: "0.1 / world_size * (rank + 1)"}}', "null", DDP, "FAILED"),
         ('{SGD: {lr: "0.1 if rank else 0.2"}}', "null", DDP, "FAILED"),
         ('{SGD: {lr: "0.1 * (rank + 1)"}}', "null", FSDP, "FAILED"),
         ('{SGD: {lr: 0.1, weight_decay: "0.5 * (rank == 2)"}}', "null", DDP, "FAILED"),
         ("{SGD: {lr: 0.1}}", "1.0", DDP, "PASSED"),
+        ("{SGD: {lr: 0.1}}", "1.0 / world_size", FSDP, "PASSED"),
         ("{SGD: {lr: 0.1}}", "1.0", FSDP, "PASSED"),
         ("{SGD: {lr: 0.1}}", "1.0 if rank else 2.0", DDP, "FAILED"),
         ("{SGD: {lr: 0.1}}", "{max: 1.0, over: local}", FSDP, "FAILED"),
@@ -88,3 +92,24 @@ def test_an_argument_of_torchs_that_is_not_modelled_is_unsupported(
     (scenario,) = torch_scenarios.load(file)
     assert scenario.lacking is not None
     assert scenario.lacking.startswith(f"`{argument.partition(':')[0]}` of ZeroRedundancyOptimizer")
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "lacks"),
+    [
+        ("{Adam: {lr: 0.1, amsgrad: true}}", "`amsgrad` of Adam"),
+        ('{AdamW: {lr: "0.1 * rank", foreach: false}}', "`foreach` of AdamW"),
+        ("{SGD: {lr: 0.1, maximize: true}}", "`maximize` of SGD"),
+    ],
+)
+def test_an_argument_of_an_optimizer_that_is_not_modelled_is_unsupported(
+    tmp_path: Path, optimizer: str, lacks: str
+) -> None:
+    file = tmp_path / "it.yaml"
+    text = FILE.replace("STRATEGY", DDP).replace("CLIP", "null")
+    file.write_text(text.replace("OPTIMIZER", optimizer), encoding="utf-8")
+    (scenario,) = torch_scenarios.load(file)
+    assert scenario.lacking is not None
+    assert scenario.lacking.startswith(lacks)
+    with pytest.raises(ScenarioError, match="unknown argument `amsgrat`"):
+        judged(tmp_path, "{Adam: {amsgrat: true}}")

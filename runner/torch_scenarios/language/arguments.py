@@ -237,7 +237,14 @@ def argument(node: Node, context: Context, param: Param) -> Form:
 
 
 def _tensor(node: Node, context: Context, param: Param) -> Form:
-    return values.value(node, context)
+    form = values.value(node, context)
+    named = form.roots & context.let_names if isinstance(form, Expression) else frozenset()
+    if named:
+        name = min(named)
+        message = f"`{name}` is a number that `let` names, where a tensor is wanted"
+        hint = f'make a tensor of it first: `compute: {{t: "full(1, {name})"}}`'
+        context.problems.add("wrong_type", message, node.mark, hint)
+    return form
 
 
 def _tensors(node: Node, context: Context, param: Param) -> Form:

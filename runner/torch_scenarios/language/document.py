@@ -262,7 +262,7 @@ def backends_of(node: Node | None, context: Context) -> tuple[str, ...] | None:
 
 def needs_of(node: Node | None, context: Context) -> tuple[StatedNeed, ...]:
     """Return the words that a file states of what it needs."""
-    items = node.items if isinstance(node, Sequence) else [node] if node else []
+    items = node.items if isinstance(node, Sequence) else []
     found: dict[str, StatedNeed] = {}
     for item in items:
         word = str(plain(item))

@@ -859,11 +859,7 @@ TOP: dict[str, Schema] = {
     },
     "needs": {
         "description": "What of torch's semantics it uses, where the analysis cannot tell.",
-        "x-is": "needs",
-        **when(
-            (LIST, lists(ref("need"), minItems=1, **{"x-is": "needs"})),
-            otherwise=ref("need"),
-        ),
+        **lists(ref("need"), minItems=1, **{"x-is": "needs"}),
         "examples": [["timeouts"]],
     },
     "torch": {

@@ -22,7 +22,7 @@ from torch_scenarios.model.scenario import Step, steps_of
 from torch_scenarios.modules import LAYERS, Layer, Residual, Sequential
 from torch_scenarios.modules.base import Declared
 from torch_scenarios.modules.loss import LOSSES, REDUCTIONS, Loss
-from torch_scenarios.modules.optimizer import OPTIMIZERS, Optimizer
+from torch_scenarios.modules.optimizer import OPTIMIZERS, SGD, Optimizer
 from torch_scenarios.operations.base import Compound
 from torch_scenarios.operations.join import Join
 from torch_scenarios.operations.model import model_in
@@ -110,7 +110,7 @@ def build(kind: type[D], node: Node, context: Context, *, what: str) -> D | None
         name = key_text(key)
         try:
             _refuse_left_out(kind, name, value, context, what=what)
-            extra = _names_of(kind, name)
+            extra = _names_of(kind, name, context)
             known_as = f"`{name}` of {what}"
             found = data(value, context, what=known_as, extra=extra) if name in known else None
         except _UnreadError:
@@ -144,9 +144,10 @@ def build(kind: type[D], node: Node, context: Context, *, what: str) -> D | None
     return _make(kind, given, node, context, what=what) if good else None
 
 
-def _names_of(kind: type[Declared], argument: str) -> dict[str, Any] | None:
+def _names_of(kind: type[Declared], argument: str, context: Context) -> dict[str, Any] | None:
     """Return what an argument may read: `rank`, where each rank may have a value of its own."""
-    return {"rank": 0} if issubclass(kind, Optimizer) and argument in BY_RANK else None
+    by_rank = issubclass(kind, Optimizer) and argument in BY_RANK
+    return {**context.world, "rank": 0} if by_rank else None
 
 
 def _refuse_left_out(kind: Any, name: str, value: Node, context: Context, *, what: str) -> None:
@@ -397,19 +398,25 @@ def _model(
     _police_keys(node, MODEL_KEYS, f"the model `{name}`", context)
     layers = _layers(node.get("layers"), context, what="`layers`")
     loss = _loss(node.get("loss"), context)
-    optimizers = _optimizers(node.get("optimizer"), context)
-    common = next(iter(Counter(optimizers).most_common(1)), None)
-    optimizer = _optimizer(node.get("optimizer"), context) if common is None else common[0]
+    oracle = node.get("oracle")
+    if oracle is not None and isinstance(oracle, Mapping):
+        _police_keys(oracle, ORACLE_KEYS, "`oracle`", context)
+    under = oracle if isinstance(oracle, Mapping) else Mapping(node.mark, [])
+    unmodelled = None
+    try:
+        optimizers = _optimizers(node.get("optimizer"), context)
+        common = next(iter(Counter(optimizers).most_common(1)), None)
+        optimizer = _optimizer(node.get("optimizer"), context) if common is None else common[0]
+        oracle_optimizer = _optimizer(under.get("optimizer"), context)
+    except LeftOutError as error:
+        optimizers, optimizer, oracle_optimizer, unmodelled = (), SGD(), None, str(error)
     if not layers or loss is None or optimizer is None:
         return None
     network = Sequential(layers=layers)
     if not _within_bounds(name, network, key, context):
         return None
-    oracle = node.get("oracle")
-    if oracle is not None and isinstance(oracle, Mapping):
-        _police_keys(oracle, ORACLE_KEYS, "`oracle`", context)
-    under = oracle if isinstance(oracle, Mapping) else Mapping(node.mark, [])
-    lacking = next((layer.lacking for _, layer in network.leaves() if layer.lacking), None)
+    lacks = (layer.lacking for _, layer in network.leaves() if layer.lacking)
+    lacking = unmodelled or next(lacks, None)
     try:
         parallel = _parallel(node.get("parallel"), context, named)
     except LeftOutError as error:
@@ -431,7 +438,7 @@ def _model(
         lacking=lacking,
         init=_init(node.get("init"), context, network),
         oracle_loss=_loss(under.get("loss"), context),
-        oracle_optimizer=_optimizer(under.get("optimizer"), context),
+        oracle_optimizer=oracle_optimizer,
         mark=key.mark,
     )
 

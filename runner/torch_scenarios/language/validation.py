@@ -552,6 +552,7 @@ _TOLD: dict[str, dict[str, tuple[str, str, str | None]]] = {
             "`needs` is empty, so it says nothing",
             "leave it out: the analysis finds what a scenario needs",
         ),
+        "type": ("wrong_type", "`needs` cannot be {kind}", "write a list: `needs: [{text}]`"),
     },
     "matrix_key": {
         "minItems": (

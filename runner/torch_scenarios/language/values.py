@@ -876,7 +876,18 @@ def placements(node: Node, context: Context) -> Form:
         case Mapping():
             return per_rank(node, context, placements)
         case Scalar():
-            return expression(node, context)
+            form = expression(node, context)
+            if isinstance(form, Expression) and _is_one_placement(form.text, context):
+                message = f"`{node.text}` is one placement, where a list of them is wanted"
+                hint = f"write one for each mesh dimension: `placements: [{node.text}]`"
+                context.problems.add("wrong_type", message, node.mark, hint)
+            return form
+
+
+def _is_one_placement(text: str, context: Context) -> bool:
+    """Whether an expression, or the parameter that it names, is one placement and no list."""
+    stated = context.names.constants.get(text, text)
+    return isinstance(stated, str) and bool(re.match(r"\s*(Shard|Replicate|Partial)\b", stated))
 
 
 def dtype(node: Node, context: Context) -> Form:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -45,6 +45,15 @@ class Optimizer(Declared, frozen=True):
     """One class of `torch.optim`, by torch's name and arguments, which are its fields."""
 
     name: ClassVar[str]
+    #: arguments of torch's that no step here knows
+    left_out: ClassVar[Mapping[str, str]] = {
+        "params": "it has the parameters of its model here, and no others",
+        "maximize": "a loss is minimized here",
+        **dict.fromkeys(
+            ("foreach", "fused", "capturable", "differentiable"),
+            "how torch computes a step is its own choice here",
+        ),
+    }
 
     @abstractmethod
     def step(self, param: Array, grad: Array, state: State) -> Array:
@@ -98,14 +107,15 @@ class SGD(Optimizer, frozen=True, kw_only=True):
     name = "SGD"
     lr: float = 1e-3
     momentum: float = 0.0
+    dampening: float = 0.0
     weight_decay: float = 0.0
     nesterov: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what torch refuses, with ValueError."""
         not_below_zero(self, "lr", "momentum", "weight_decay")
-        if self.nesterov and not self.momentum:
-            message = "`nesterov` wants a momentum"
+        if self.nesterov and (not self.momentum or self.dampening):
+            message = "`nesterov` wants a momentum, and no dampening"
             raise ValueError(message)
 
     def step(self, param: Array, grad: Array, state: State) -> Array:
@@ -115,7 +125,8 @@ class SGD(Optimizer, frozen=True, kw_only=True):
             grad = grad + kind(self.weight_decay) * param
         if self.momentum:
             kept = state.get("momentum_buffer")
-            kept = grad.copy() if kept is None else kind(self.momentum) * kept + grad
+            fresh = grad if kept is None else kind(1 - self.dampening) * grad
+            kept = fresh.copy() if kept is None else kind(self.momentum) * kept + fresh
             state["momentum_buffer"] = kept
             grad = grad + kind(self.momentum) * kept if self.nesterov else kept
         return np.asarray(param - kind(self.lr) * grad, param.dtype)
@@ -126,7 +137,8 @@ class SGD(Optimizer, frozen=True, kw_only=True):
         """Follow the error as the gradient is followed: a step is linear in it."""
         known = reached or Reached.start(param)
         error = error + self.weight_decay * known.off
-        mean = self.momentum * known.mean + error
+        fresh = error if reached is None else abs(1 - self.dampening) * error
+        mean = self.momentum * known.mean + fresh
         error = error + self.momentum * mean if self.nesterov else mean
         return replace(known, off=known.off + self.lr * error, mean=mean)
 
@@ -139,6 +151,11 @@ class Adam(Optimizer, frozen=True, kw_only=True):
     """`torch.optim.Adam`."""
 
     name = "Adam"
+    left_out: ClassVar[Mapping[str, str]] = {
+        **Optimizer.left_out,
+        "amsgrad": "the largest of the means so far is not kept here",
+        "decoupled_weight_decay": "that is AdamW here",
+    }
     lr: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
