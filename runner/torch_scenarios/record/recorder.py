@@ -42,6 +42,7 @@ from typing import Any
 
 from torch_scenarios.record.evidence import decision, tensor_names
 from torch_scenarios.record.evidence.claim import claim_of, watch_claims
+from torch_scenarios.record.frame import frame_of
 from torch_scenarios.record.mapped_file import MappedFile, is_written
 
 VERSION = 2
@@ -482,7 +483,7 @@ class Recorder:
         arguments: list[str],
         after: Any,
         *,
-        frame_of: Callable[[int], Any] = sys._getframe,
+        frame_of: Callable[[int], Any] = frame_of,
     ) -> Any:
         group_at = arguments.index("process_group")
         named = [at for at, each in enumerate(arguments) if each in _ASYNC]
@@ -605,7 +606,7 @@ class Recorder:
         modes, partial = torch._C._len_torch_dispatch_stack, functools.partial
         numbers, sites, append, held = self.numbers, self.sites.of, self.sink.append, self._held
         groups, clock, began = self._straight, time.perf_counter_ns, self.sink.began
-        frame_of, known, handled = sys._getframe, self._kinds.known, sys.exc_info
+        known, handled = self._kinds.known, sys.exc_info
         decided, write_decisions = self.decisions.pending, self._write_decisions
         write_name = self._write_name
 
@@ -818,7 +819,7 @@ class Recorder:
 
         def backward(*args: Any, **kwargs: Any) -> Any:
             before = sites.backward
-            sites.backward = sites.of(sys._getframe(1)).number
+            sites.backward = sites.of(frame_of(1)).number
             try:
                 result = run(*args, **kwargs)
             except BaseException as error:
@@ -980,7 +981,7 @@ class _Blocking:
         recorder = self._recorder
         recorder.decisions.write(recorder.sink.put)
         self._number = next(recorder.numbers)
-        site = recorder.sites.of(sys._getframe(2)).number
+        site = recorder.sites.of(frame_of(2)).number
         more = {**self._more, **_find_handled(), "thread": threading.get_native_id()}
         row = ["b", self._number, self._what, site, recorder.sink.now_us(), more]
         recorder.sink.put(json.dumps(row))

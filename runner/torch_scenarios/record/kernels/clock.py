@@ -15,11 +15,11 @@ take that were started meanwhile, on which stream::
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch_scenarios.record import recorder as recorder_module
+from torch_scenarios.record.frame import frame_of
 from torch_scenarios.record.kernels.lanes import StreamWatch
 from torch_scenarios.record.kernels.ledger import GRADIENTS, OPTIMIZER, PARAMETERS, HeldMemory
 from torch_scenarios.record.kernels.roofline import Roofline, rms_norm
@@ -243,7 +243,7 @@ def _mode(dispatch: Callable[..., Any]) -> Any:
 
 def _caller(depth: int) -> Any:
     """Return the frame that makes a call: that behind the frames of this module."""
-    frame: Any = sys._getframe(depth + 1)
+    frame: Any = frame_of(depth + 1)
     while frame is not None and frame.f_code.co_filename.endswith(_BETWEEN):
         frame = frame.f_back
     return frame

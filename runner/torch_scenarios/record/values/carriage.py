@@ -11,11 +11,11 @@ import ast
 import ctypes
 import linecache
 import math
-import sys
 import weakref
 from collections.abc import Iterator
 from typing import Any
 
+from torch_scenarios.record.frame import frame_of
 from torch_scenarios.record.values.digest import (
     address_of,
     bytes_of,
@@ -115,7 +115,7 @@ class Carriage:
         """Make a call as it would be made, and write down what it carries."""
         before = None
         with self._witness.guard:
-            frame = sys._getframe(2)
+            frame = frame_of(2)
             before = self._before(number, name, group, args, frame, is_awaited=is_awaited)
         if self._answer is None:
             result = go_on()
@@ -469,7 +469,7 @@ class Carriage:
         for key, use in [*self.pending.items()]:
             if use.storage in storages and use.tensor() is not None and use.name not in SENDING:
                 del self.pending[key]
-                about = {"how": "read", "by": reader, "at": self._witness.place(sys._getframe(2))}
+                about = {"how": "read", "by": reader, "at": self._witness.place(frame_of(2))}
                 self._put(["x", "touched_in_flight", use.place, about])
 
     def before_step(self, optimizer: Any, place: int) -> None:
@@ -544,7 +544,7 @@ def _cover(size: int, parameters: list[tuple[int, Any]]) -> list[int]:
 
 def _in_function() -> bool:
     """Whether a backward of an autograd function of the user's is among the frames."""
-    frame: Any = sys._getframe(2)
+    frame: Any = frame_of(2)
     deep = 0
     while frame is not None and deep < 40:
         if frame.f_code.co_filename.endswith("autograd/function.py"):

@@ -11,9 +11,9 @@ from __future__ import annotations
 import ast
 import json
 import os
-import sys
 from typing import Any
 
+from torch_scenarios.record.frame import frame_of
 from torch_scenarios.record.values.digest import tensors_in
 from torch_scenarios.record.values.store import read_tensors, write_tensors
 
@@ -102,7 +102,7 @@ def batch(*values: Any) -> Any:
     found = values
     for current in _CURRENT:
         with current.witness.guard:
-            found = current.number(values, current.witness.place(sys._getframe(1)))
+            found = current.number(values, current.witness.place(frame_of(1)))
     return found[0] if len(values) == 1 else found
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from typing import Any
 
+from torch_scenarios.record.frame import frame_of
 from torch_scenarios.record.values.digest import bytes_of, local_part, tensors_in
 
 #: elements of a module's output at most that are kept
@@ -61,7 +61,7 @@ class ValueStore:
         self._calls[name] = call + 1
         self._keep(f"out/{name}#{call}", tensor)
         if f"out/{name}#{call}" in self._kept:
-            place = witness.place(sys._getframe(1))
+            place = witness.place(frame_of(1))
             witness.put(["out", witness.turn, f"{name}#{call}", type(module).__name__, place])
 
     def before_backward(self, roots: Any) -> None:

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from torch_scenarios.record.frame import frame_of
 from torch_scenarios.record.mapped_file import MappedFile
 from torch_scenarios.record.values.carriage import Carriage
 from torch_scenarios.record.values.digest import (
@@ -276,7 +277,7 @@ class ValueWitness:
     def _enter_root(self, module: Any, inputs: Any, *, grad: bool) -> None:
         if self.settings.get("stop") and self.is_past:
             self._stop()
-        frame = sys._getframe(3)
+        frame = frame_of(3)
         if self._stepped:
             self._stepped = False
             self.turn += 1
@@ -350,7 +351,7 @@ class ValueWitness:
                 return
 
     def _place_here(self) -> int:
-        return self.place(sys._getframe(2))
+        return self.place(frame_of(2))
 
     # ------------------------------------------------------------------ optimizers
 
@@ -379,7 +380,7 @@ class ValueWitness:
         if parameter is not None and len(self.parameters.births) < MOST_BIRTHS:
             self.parameters.births[id(parameter)] = (
                 weakref.ref(parameter),
-                self.place(sys._getframe(2)),
+                self.place(frame_of(2)),
             )
         if parameter is not None and self._optimizers and parameter.requires_grad:
             self._late.append(weakref.ref(parameter))
@@ -413,7 +414,7 @@ class ValueWitness:
         if self.depth.optimizer > 1:
             return
         torch = self.torch
-        frame = sys._getframe(2)
+        frame = frame_of(2)
         place = self.place(frame)
         self._loaded = False
         self.know_modules(frame, place)
@@ -468,7 +469,7 @@ class ValueWitness:
 
         def backward(roots: Any, *args: Any, **kwargs: Any) -> Any:
             with self.guard:
-                place = self.place(sys._getframe(1))
+                place = self.place(frame_of(1))
                 self.put(["bw", self.turn, place])
                 self.carriage.before_backward(roots)
                 for each in self.listeners:
@@ -542,13 +543,13 @@ class ValueWitness:
 
     def _line_of_user(self) -> str:
         """Return the file and the line of the user's that is running."""
-        frame: Any = sys._getframe(3)
+        frame: Any = frame_of(3)
         while frame is not None and self.is_foreign(frame.f_code.co_filename):
             frame = frame.f_back
         return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
 
     def _place_of_user(self) -> int:
-        return self.place(sys._getframe(3))
+        return self.place(frame_of(3))
 
     def _batch(self, seen: dict[str, Any], batch: Any) -> Any:
         self._loaded = True
@@ -587,7 +588,7 @@ class ValueWitness:
         def begin_wrapper(wrapper: Any, *args: Any, **kwargs: Any) -> None:
             begin(wrapper, *args, **kwargs)
             with self.guard:
-                self._know_wrapper(wrapper, sys._getframe(1))
+                self._know_wrapper(wrapper, frame_of(1))
 
         @functools.wraps(hook)
         def note_hook(wrapper: Any, state: Any, function: Any) -> Any:
@@ -668,7 +669,7 @@ class ValueWitness:
             with self.guard:
                 names = [str(each._param_fqn or "") for each in parameters]
                 ranks = list(self.recorder.dist.get_process_group_ranks(group))
-                self.put(["unit", self.turn, ranks, names, self.place(sys._getframe(1))])
+                self.put(["unit", self.turn, ranks, names, self.place(frame_of(1))])
                 for each in parameters:
                     self._sharded[id(each)] = weakref.ref(each)
             return gather(parameters, group, *args, **kwargs)
@@ -695,7 +696,7 @@ class ValueWitness:
             with self.guard:
                 if wrapper.sharding_strategy.name != "NO_SHARD":
                     ranks = self.recorder.dist.get_process_group_ranks(wrapper.process_group)
-                    self.put(["sharded", list(ranks), self.place(sys._getframe(1))])
+                    self.put(["sharded", list(ranks), self.place(frame_of(1))])
 
         kind.__init__ = beginning
 
@@ -708,7 +709,7 @@ class ValueWitness:
         def loading(module: Any, *args: Any, **kwargs: Any) -> Any:
             found = load(module, *args, **kwargs)
             with self.guard:
-                self.put(["load", self.turn, self.place(sys._getframe(1))])
+                self.put(["load", self.turn, self.place(frame_of(1))])
             return found
 
         kind.load_state_dict = loading
@@ -721,7 +722,7 @@ class ValueWitness:
         def saving(*args: Any, **kwargs: Any) -> Any:
             found = save(*args, **kwargs)
             with self.guard:
-                self.put(["save", self.turn, self.place(sys._getframe(1))])
+                self.put(["save", self.turn, self.place(frame_of(1))])
             return found
 
         self._replace(save, saving, self.torch, self.torch.serialization)
@@ -741,7 +742,7 @@ class ValueWitness:
                     each.before_clip(own)
             norm = clip(own, max_norm, *args, **kwargs)
             with self.guard:
-                place = self.place(sys._getframe(1))
+                place = self.place(frame_of(1))
                 is_global = hasattr(norm, "placements")
                 details = 0.0 if is_global else float(norm)
                 numbers = [k.number for p in own if (k := self.parameters.find(p)) is not None]
@@ -770,7 +771,7 @@ class ValueWitness:
             skipped = not self._stepped
             with self.guard:
                 if scaler.is_enabled():
-                    place = self.place(sys._getframe(1))
+                    place = self.place(frame_of(1))
                     self.put(["scale", self.turn, place, float(scaler.get_scale()), int(skipped)])
             self._stepped = True if skipped else self._stepped or before
             return result
@@ -791,7 +792,7 @@ class ValueWitness:
                 with self.guard:
                     details = dict(zip(("input", "p", "training"), args, strict=False)) | kwargs
                     if details.get("training", True) and details.get("p", 0.5) > 0:
-                        self._random(details["input"], sys._getframe(1))
+                        self._random(details["input"], frame_of(1))
             return drop(*args, **kwargs)
 
         @functools.wraps(attend)
@@ -799,7 +800,7 @@ class ValueWitness:
             if not self.rests:
                 with self.guard:
                     if args[3] if len(args) > 3 else kwargs.get("dropout_p", 0.0):
-                        self._random(query, sys._getframe(1))
+                        self._random(query, frame_of(1))
             return attend(query, *args, **kwargs)
 
         self._replace(drop, drop_out, functional)
