@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -117,8 +118,12 @@ def is_unconnected(error: BaseException) -> bool:
 # of Gloo's loop). So an old world is kept by reference and dropped by a background thread, while
 # the next scenario runs in a fresh one, under a store prefix of its own.
 
+#: the folder of this package's sources
+PACKAGE = Path(__file__).parents[1]
 #: a tag that no scenario uses: the largest that Gloo takes
 POISON_TAG = 2**31 - 1
+#: seconds that the communicators of a world get to be aborted
+ABORT_S = 30.0
 #: seconds that a fresh world gets to reduce one number
 PROOF_S = 10.0
 #: what a backend's error means, in words of which torch_scenarios.execution.backends knows the kind
@@ -142,6 +147,22 @@ def require_callable(device: Any, ranks: int) -> None:
             "this one"
         )
         raise UnsupportedError(message)
+
+
+def find_place() -> str | None:
+    """Return where the main thread is: the innermost line of Python that is not this package's.
+
+    None where it is in a line of this package: its step says more. A step such as `train` is many
+    calls, and which of them a rank waits in is seen here alone.
+    """
+    ident = threading.main_thread().ident
+    frame = sys._current_frames().get(ident) if ident is not None else None
+    if frame is None:
+        return None
+    path = Path(frame.f_code.co_filename)
+    if PACKAGE in path.parents:
+        return None
+    return f"{'/'.join(path.parts[-4:])}:{frame.f_lineno}, in {frame.f_code.co_name}"
 
 
 class World:
@@ -355,14 +376,16 @@ class World:
         return ERRORS.get(str(error).rpartition(".")[2])
 
     def witness(self) -> tuple[str, ...]:
-        """Return what torch's flight recorder holds of the calls that hang on a device."""
+        """Return where this rank is in a hang on a device, and what the flight recorder holds."""
         if self.device.type == "cpu":
             return ()
+        at = find_place()
+        here = (f"rank {self.rank} is in {at}",) if at else ()
         try:
             dump = flight_recorder.read(self.torch)
         except RuntimeError as error:
-            return (f"flight recorder of rank {self.rank}: {error}",)
-        return (flight_recorder.note(self.rank, dump),)
+            return (*here, f"flight recorder of rank {self.rank}: {error}")
+        return (*here, flight_recorder.note(self.rank, dump))
 
     def works(self) -> bool:
         """Reduce a number over the world; whether it came out right, and in time."""
@@ -402,6 +425,18 @@ class World:
                 continue  # its connections are closed already, or it has none
         if self.device.type != "cpu":
             self._abort_each()
+
+    def _allow_time_to_abort(self) -> None:
+        """Give the communicators ABORT_S to be aborted in.
+
+        torch waits for an abort as long as for a call of the group (ProcessGroupNCCL.cpp, `abort`),
+        and a scenario may allow half a second. On ranks that share a GPU an abort takes longer.
+        """
+        c10d = self.dist.distributed_c10d
+        change = getattr(self.dist, "set_timeout", None) or c10d._set_pg_timeout
+        for handle in list(c10d._world.pg_map):
+            with suppress(RuntimeError, AttributeError):
+                change(timedelta(seconds=ABORT_S), handle)
 
     def _abort_each(self) -> None:
         """Abort the groups without touching torch's own tables, which are the main thread's."""
@@ -456,6 +491,7 @@ class World:
             self.dist.destroy_process_group()
             return
         self._aborted = True
+        self._allow_time_to_abort()
         try:
             abort()
         except RuntimeError as error:
