@@ -183,9 +183,6 @@ ENVIRONMENT = {
     # (ProcessGroupNCCL.cpp, `useNonblocking`; pytorch#154055 ends that, pytorch#173758 wants it
     # back): the world would not be made when its call returns
     "TORCH_NCCL_USE_COMM_NONBLOCKING": "0",
-    # a kernel that is first used while another one spins is loaded once that one ends, which it
-    # never does in a hang (CUDA's programming guide, lazy loading)
-    "CUDA_MODULE_LOADING": "EAGER",
 }
 
 #: what the verdict rests on, whatever the user's shell has: here a rank would raise in its wait

@@ -111,11 +111,13 @@ def find_lacks(backend: str, scenario: Scenario, predicted: Trace) -> tuple[str,
 
     A file with a section for the backend says itself what comes of it there. What a backend makes
     of tags, and of messages that cross, is forecast: where that is nothing else, it lacks neither.
+    Of a truncated program there is no forecast.
     """
     if predicted.needs is None or backend in scenario.expect.backends:
         return ()
     lacked = [word for word in predicted.needs.words if word in traits_of(backend).lacks]
-    if lacked and FORECAST.issuperset(lacked) and predicted.on(backend) is predicted:
+    forecast = not scenario.truncated and predicted.on(backend) is predicted
+    if forecast and FORECAST.issuperset(lacked):
         return ()
     return tuple(lacked)
 

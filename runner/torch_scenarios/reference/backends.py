@@ -307,6 +307,8 @@ class _Connecting:
         #: the call before which a host is: its number, and where it must meet others
         self._calls = {rank: next(coming, None) for rank, coming in self._coming.items()}
         self._arrived: dict[Place, set[int]] = defaultdict(set)
+        #: where all hosts that meet there have gone on
+        self._passed: set[Place] = set()
         #: what a rank connected with one half a ring away, call by call
         self._offers: dict[tuple[str, int, int], list[set[Connection]]] = defaultdict(list)
 
@@ -350,10 +352,39 @@ class _Connecting:
             self._offer(rank, call[1])
             for point in call[1]:
                 ready += self._arrive(rank, point)
-            if not self._find_missing(call):
-                self._calls[rank] = next(self._coming[rank], None)
-                ready.append(rank)
+            for leaving in self._find_leaving(rank):
+                through = self._calls[leaving]
+                assert through is not None
+                self._passed |= through[1]
+                self._calls[leaving] = next(self._coming[leaving], None)
+                ready.append(leaving)
         return self._at_rest()
+
+    def _find_leaving(self, rank: int) -> list[int]:
+        """Return the ranks whose hosts leave their calls together with one; none where it stays.
+
+        A call connects all that it needs at once. A host that waits in one of its connections lets
+        none of its other peers go either (seen with NCCL 2.28.9).
+        """
+        leaving, looked = [rank], set(self._passed)
+        known = {rank}
+        for each in leaving:
+            call = self._calls[each]
+            assert call is not None
+            for point in call[1] - looked:
+                looked.add(point)
+                peers = self._find_peers(point)
+                if len(self._arrived[point]) < len(peers):
+                    return []
+                here = [peer for peer in peers if peer not in known and self._is_at(peer, point)]
+                known.update(here)
+                leaving += here
+        return leaving
+
+    def _is_at(self, rank: int, point: Place) -> bool:
+        """Whether a host is in a call that meets others there."""
+        call = self._calls[rank]
+        return call is not None and point in call[1]
 
     def _offer(self, rank: int, needed: set[Place]) -> None:
         """Note what a call connects for the first time with the rank half a ring away.
@@ -387,15 +418,13 @@ class _Connecting:
         key, *ends = place
         return tuple(ends) if len(ends) > 1 else self._groups[key].ranks
 
-    def _find_missing(self, call: tuple[int, set[Place]]) -> list[Place]:
-        """Return where a host stands before a call and others have not come."""
-        return [each for each in call[1] if len(self._arrived[each]) < len(self._find_peers(each))]
-
     def _at_rest(self) -> Hosts:
         calls = {rank: call for rank, call in self._calls.items() if call is not None}
         standing = {rank: number for rank, (number, _) in calls.items()}
-        places = (place for call in calls.values() for place in self._find_missing(call))
-        missing = {each for each in places if len(each) > 2}
+        places = {point for _, needed in calls.values() for point in needed if len(point) > 2}
+        missing = {
+            point for point in places if len(self._arrived[point]) < len(self._find_peers(point))
+        }
         return Hosts(
             standing=standing,
             missing=tuple(sorted(missing)),

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
@@ -127,11 +127,12 @@ class FromDevice:
     """
 
     def __init__(self, torch: ModuleType, device: Any) -> None:
-        """Make the stream; nothing is copied yet."""
+        """Make the stream, and let CUDA load what stacks tensors: in a hang it may not."""
         self._torch = torch
         self._cuda: Any = torch.cuda
         self._device = device
         self._stream = self._cuda.Stream(device=device)
+        self([torch.zeros(1, device=device)] * 2)
 
     def __call__(self, tensors: list[Any]) -> Any:
         """Return tensors of one dtype and shape, stacked on the host.
@@ -140,6 +141,12 @@ class FromDevice:
         """
         with self._cuda.device(self._device), self._cuda.stream(self._stream):
             return (self._torch.stack(tensors) if tensors[1:] else tensors[0][None]).cpu()
+
+
+@cache
+def from_device(torch: ModuleType, device: Any) -> FromDevice:
+    """Return what brings tensors from a device, the same for every scenario there."""
+    return FromDevice(torch, device)
 
 
 class Converter:

@@ -1,7 +1,13 @@
-"""A model shaped like Llama 3, sharded by FSDP2: `--layers`, `--batch`, `--recompute`, `--norm`."""
+"""A model shaped like Llama 3, sharded by FSDP2: `--layers`, `--batch`, `--recompute`, `--norm`.
+
+With `--device cuda` rank 0 prints what a step takes there, and how much memory torch holds.
+"""
 
 import argparse
 import functools
+import json
+import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -23,6 +29,7 @@ for name, value in (
     parser.add_argument(f"--{name}", type=int, default=value)
 parser.add_argument("--recompute", choices=("no", "every-second", "products", "all"), default="no")
 parser.add_argument("--norm", choices=("fused", "plain"), default="fused")
+parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
 asked = parser.parse_args()
 
 
@@ -122,20 +129,22 @@ class Model(nn.Module):
         return self.logits(self.norm(x))
 
 
-dist.init_process_group("gloo")
+if asked.device == "cuda":
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group({"cpu": "gloo", "cuda": "nccl"}[asked.device])
 world = dist.get_world_size()
 if asked.replicas > 1:
     shape, dims = (asked.replicas, world // asked.replicas), ("replicate", "shard")
 else:
     shape, dims = (world,), ("shard",)
-mesh = init_device_mesh("cpu", shape, mesh_dim_names=dims)
+mesh = init_device_mesh(asked.device, shape, mesh_dim_names=dims)
 with torch.device("meta"):
     model = Model()
 policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 for at, block in enumerate(model.blocks):
     fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=at < asked.layers - 1)
 fully_shard(model, mesh=mesh, mp_policy=policy)
-model.to_empty(device="cpu")
+model.to_empty(device=asked.device)
 for each in model.parameters():
     nn.init.normal_(each, std=0.02)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
@@ -143,9 +152,11 @@ angles = torch.outer(
     torch.arange(asked.sequence),
     500000.0 ** -torch.linspace(0, 1, asked.hidden // asked.heads // 2),
 )
-turn = torch.polar(torch.ones_like(angles), angles)[None, :, None]
+turn = torch.polar(torch.ones_like(angles), angles)[None, :, None].to(asked.device)
+times_s: list[float] = []
 for step in range(asked.steps):
-    ids = torch.randint(0, asked.vocabulary, (asked.batch, asked.sequence))
+    began_s = time.perf_counter()
+    ids = torch.randint(0, asked.vocabulary, (asked.batch, asked.sequence), device=asked.device)
     logits = model(ids, turn)
     loss = F.cross_entropy(logits.flatten(0, 1).float(), ids.flatten())
     del logits
@@ -153,4 +164,13 @@ for step in range(asked.steps):
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
     optimizer.step()
     optimizer.zero_grad()
+    if asked.device == "cuda":
+        torch.cuda.synchronize()
+        times_s.append(time.perf_counter() - began_s)
+if times_s and dist.get_rank() == 0:
+    held = {
+        "allocated": torch.cuda.max_memory_allocated() / 2**30,
+        "reserved": torch.cuda.max_memory_reserved() / 2**30,
+    }
+    print(json.dumps({"device": torch.cuda.get_device_name(), "times_s": times_s, "GiB": held}))
 dist.destroy_process_group()

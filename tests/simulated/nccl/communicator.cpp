@@ -122,7 +122,8 @@ ncclResult_t Communicator::hear(int peer, uint32_t what, int b, Note* note) {
     auto& waiting = notes_[peer];
     for (;;) {
         for (auto each = waiting.begin(); each != waiting.end(); ++each) {
-            if (each->what != what || (what == Note::connect && each->b != b)) continue;
+            const bool is_connection = what == Note::connect || what == Note::connected;
+            if (each->what != what || (is_connection && each->b != b)) continue;
             *note = *each;
             waiting.erase(each);
             return ncclSuccess;
@@ -186,6 +187,20 @@ ncclResult_t Communicator::connect(const std::map<int, int>& wanted) {
         }
         connected_[peer] |= directions;
         if (directions != 3 && directions == theirs.a) astray_[peer] |= directions;
+    }
+    // A host lets its peers go once all of its own connections are made (src/transport.cc, the last
+    // loop of ncclTransportP2pSetup): one that waits for a third rank keeps all of them.
+    for (auto& [where, directions] : lacking) {
+        Note note{};
+        note.what = Note::connected;
+        note.b = where.second;
+        const ncclResult_t told = tell(where.first, note);
+        if (told != ncclSuccess) return told;
+    }
+    for (auto& [where, directions] : lacking) {
+        Note theirs;
+        const ncclResult_t heard = hear(where.first, Note::connected, where.second, &theirs);
+        if (heard != ncclSuccess) return heard;
     }
     return ncclSuccess;
 }

@@ -23,7 +23,7 @@ struct Wires {
 
 // What hosts tell each other.
 struct Note {
-    enum What : uint32_t { who, split, connect, ring };
+    enum What : uint32_t { who, split, connect, connected, ring };
     uint32_t what;
     uint32_t length;  // of `words`
     int32_t a, b;
