@@ -203,9 +203,9 @@ steps:
 def test_a_batch_that_meets_single_calls_first_connects_to_none_of_them(
     tmp_path: Path, size: int, *, known: bool, turned: bool
 ) -> None:
-    # a call lets its peers go once it has connected all that it needs: the batch waits for the second call
-    # of a rank whose first one waits for the batch. Half a ring apart the two halves of a connection are
-    # offered in one message, which the peer may take for another one
+    # a call lets its peers go once it has connected all that it needs: the batch waits for the
+    # second call of a rank whose first one waits for the batch. Half a ring apart the two halves
+    # of a connection are offered in one message, which the peer may take for another one
     calls = ["recv: {tensor: y, src: 0}", "send: {tensor: x, dst: 0}"]
     first, then = reversed(calls) if turned else calls
     trace = predicted(BATCH_MEETS_PLAIN.format(size=size, first=first, then=then), tmp_path)
