@@ -57,6 +57,8 @@ CONNECTED = (
     "faults/dies_with_work_under_way.yaml",
     "surprises/leaf_is_not_missed.yaml",
 )
+#: ranks of the smallest scenario that communicates
+RANKS = 2
 HANG = "scenarios/wrong/circular_wait/both_receive_first.yaml"
 
 
@@ -121,6 +123,8 @@ class Check:
         self.folder = folder
         self.rows: list[Row] = []
         self.gpus = int(machine.machine()["gpus"])
+        #: with one GPU all ranks share it
+        self.nccl = ["--backend", "nccl", *(["--share-gpu"] if self.gpus < RANKS else [])]
         self._ends_s = time.monotonic() + 60 * minutes
         self._around = {**os.environ, "NCCL_DEBUG": os.environ.get("NCCL_DEBUG", "WARN")}
 
@@ -141,7 +145,7 @@ class Check:
         """Run scenarios on NCCL; the row keeps their verdicts under a name."""
         results = self.folder / "results.json"
         results.unlink(missing_ok=True)
-        command = [*SCENARIO, "run", "--backend", "nccl", "--no-cache", "--json", str(results)]
+        command = [*SCENARIO, "run", *self.nccl, "--no-cache", "--json", str(results)]
         ran = run(row, [*command, *words], {**self._around, **more}, self.left_s(most_s))
         row.found[name] = {"seconds": round(ran.seconds, 2), "cases": verdicts(results)}
         say(f"  {name}: {ran.seconds:.1f} s, {short(row.found[name]['cases'])}")
@@ -159,7 +163,7 @@ class Check:
         path = self.folder / "sum.yaml"
         path.write_text(SUM, encoding="utf-8")
         self.scenarios(row, "cold and warm", "--repeat", "2", str(path), most_s=90)
-        results = [*SCENARIO, "run", "--backend", "nccl", "--no-cache", "-q", str(path)]
+        results = [*SCENARIO, "run", *self.nccl, "--no-cache", "-q", str(path)]
         beside = subprocess.Popen(
             results, cwd=ROOT, env=self._around, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
         )
@@ -187,6 +191,11 @@ class Check:
 
     def see_one_gpu_each(self) -> None:
         """Tasks of Slurm that see one GPU each, and simulated hosts that see a part of all."""
+        if self.gpus < RANKS:
+            self.ask(
+                "a GPU of its own for each task and host: not asked, this is one GPU", "N2, N3"
+            )
+            return
         row = self.ask("a task with a GPU of its own, as srun gives it", "N2")
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
@@ -216,6 +225,8 @@ class Check:
 
     def measure(self) -> None:
         """All_reduce by size, to compare with nccl-tests."""
+        if self.gpus < RANKS:
+            return  # on a GPU that ranks share, times mean nothing
         row = self.ask("all_reduce from 1 KiB to 256 MiB", "")
         path = self.folder / "bench.yaml"
         path.write_text(BENCH.replace("GPUS", str(min(self.gpus, 8))), encoding="utf-8")
