@@ -9,7 +9,7 @@ import pytest
 import torch_scenarios
 from torch_scenarios.expressions.functions import numpy_arrays
 from torch_scenarios.limits import DEFAULT
-from torch_scenarios.reference.schedules import explore, rest, synchronises
+from torch_scenarios.reference.schedules import explore, rest
 from torch_scenarios.reference.semantics import Semantics
 
 if TYPE_CHECKING:
@@ -74,5 +74,5 @@ def test_what_may_rely_on_leaving_early_is_told(steps: str, strictly: str, tmp_p
     strict = rest(planned, arrays, Semantics(strict=True), limits=DEFAULT)
     assert main.simulation.hurried
     assert main.outcome == "completes"
-    assert synchronises(main) is (strictly == "completes")
+    assert main.synchronises() is (strictly == "completes")
     assert strict.outcome == strictly

@@ -22,6 +22,7 @@ from torch_scenarios.model.traits import TRAITS, Traits, traits_of, variant_of, 
 from torch_scenarios.model.versions import find_torch_version
 from torch_scenarios.operations.base import (
     Collective,
+    Entry,
     Group,
     GroupCreation,
     Operation,
@@ -29,7 +30,7 @@ from torch_scenarios.operations.base import (
 )
 from torch_scenarios.reference.diagnoses import diagnose
 from torch_scenarios.reference.matching import Creating, Posted, Work
-from torch_scenarios.reference.schedules import Rest, disputes, may_stand, rank_trace, rest, same
+from torch_scenarios.reference.schedules import Rest, may_stand, rank_trace, rest, same
 from torch_scenarios.reference.semantics import Buffer, Semantics, find_semantics
 from torch_scenarios.reference.symptoms import odd_first, place, several
 from torch_scenarios.reference.waits import messages_of
@@ -252,6 +253,14 @@ class Made(Struct, frozen=True, kw_only=True):
     #: the root's world rank
     root: int | None = None
 
+    @classmethod
+    def of(cls, operation: Operation, entry: Entry, messages: Iterable[tuple[bool, int]]) -> Made:
+        """Return a rank's call; an operation that has a root says which it is."""
+        root = None
+        if isinstance(operation, Collective) and operation.rooted is not None:
+            root = entry.group.ranks[operation.root(entry)]
+        return cls(operation=operation, group=entry.group, messages=tuple(messages), root=root)
+
 
 class Together(Protocol):
     """What all ranks did together, to the end."""
@@ -277,21 +286,9 @@ def _list_starts(run: Rest, rank: int) -> Iterator[Made]:
     works = [work.call for work in run.simulation.ranks[rank].works]
     coming = (call for call in run.futures.beyond(rank) if isinstance(call.operation, shapes))
     for call in (*works, *coming):
-        operation, group = call.operation, call.entry.group
-        assert operation is not None
-        rooted = isinstance(operation, Collective) and operation.rooted is not None
-        yield Made(
-            operation=operation,
-            group=group,
-            messages=tuple(
-                (message.sends, message.peer)
-                for message in messages_of(call)
-                if message.peer is not None
-            ),
-            root=group.ranks[operation.root(call.entry)]
-            if rooted and isinstance(operation, Collective)
-            else None,
-        )
+        assert call.operation is not None
+        ends = ((each.sends, each.peer) for each in messages_of(call) if each.peer is not None)
+        yield Made.of(call.operation, call.entry, ends)
 
 
 class _Connecting:
@@ -558,7 +555,7 @@ def _forecast(
                 sure = replace(sure, standing=hosts.standing)
                 main.simulation.dissolve()
                 main = rest(plan, arrays, sure, limits=limits)
-        if main.outcome != "completes" and traits.splits_world and disputes(main):
+        if main.outcome != "completes" and traits.splits_world and main.disputes():
             return None  # of a group that is smaller than its ranks believe nothing is known
         others = _otherwise_read(plan, main, traits)
         runs = [rest(plan, arrays, each, limits=limits) for each in others]
@@ -617,15 +614,19 @@ def _several_groups(plan: Plan) -> bool:
 
 def _is_local(step: Step) -> bool:
     """Whether a step may create a group that only its members create."""
-    stated = step.arguments.get("use_local_synchronization")
-    plain = stated is None or (isinstance(stated, Constant) and not stated.value)
-    return isinstance(step.operation, GroupCreation) and not plain
+    local = _may_be_true(step, "use_local_synchronization")
+    return isinstance(step.operation, GroupCreation) and local
 
 
 def _asynchronous(step: Step) -> bool:
-    stated = step.arguments.get("async_op")
-    plain = stated is None or (isinstance(stated, Constant) and not stated.value)
-    return step.operation is not None and (step.operation.asynchronous or not plain)
+    stated = _may_be_true(step, "async_op")
+    return step.operation is not None and (step.operation.asynchronous or stated)
+
+
+def _may_be_true(step: Step, name: str) -> bool:
+    """Whether an argument is true, or computed."""
+    stated = step.arguments.get(name)
+    return stated is not None and not (isinstance(stated, Constant) and not stated.value)
 
 
 def _trace(predicted: Trace, main: Rest, others: list[Rest], hosts: Hosts | None) -> Trace:
@@ -661,8 +662,8 @@ def _trace(predicted: Trace, main: Rest, others: list[Rest], hosts: Hosts | None
             for state, mine in zip(main.simulation.ranks, predicted.ranks, strict=True)
         ),
         diagnoses=(*predicted.diagnoses, *beside),
-        waits=tuple(edge.wait() for need in main.needs for edge in need.edges()),
-        duration_s=max((state.clock_s for state in main.simulation.ranks), default=0.0),
+        waits=main.waits,
+        duration_s=main.duration_s,
         warnings=predicted.warnings,
         notes=predicted.notes,
         because=tell_facts(main, others, hosts),

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.model.scenario import Step, steps_of
-from torch_scenarios.operations.base import Collective, Local
+from torch_scenarios.operations.base import Local
 from torch_scenarios.reference.matching import Address, CollectivePost, FunctionCall, Posted
 from torch_scenarios.reference.rules.collective import needs
 from torch_scenarios.reference.state import RankState, Run
@@ -229,9 +229,9 @@ def _stands(state: RankState) -> tuple[Stop] | None:
 
 
 def _joins(post: object) -> tuple[Stop] | None:
-    if not isinstance(post, CollectivePost) or not isinstance(post.call.operation, Collective):
+    if not isinstance(post, CollectivePost):
         return None
-    whole = len(needs(post.call.operation, post.entry)) == post.match.group.size
+    whole = len(needs(post.operation, post.entry)) == post.match.group.size
     return ((post.match.group.key, post.match.position),) if whole else None
 
 

@@ -494,15 +494,12 @@ class Mailbox:
 
     def address(self, posted: Posted) -> Address:
         """Return where a message is to be found by its receiver: group, receiver, tag."""
-        return self._address(posted)
-
-    def _address(self, posted: Posted) -> Address:
         message, group = posted.message, posted.group
         receiver = (message.peer or 0) if message.sends else posted.rank
         return group.key, receiver, message.tag if self._semantics.on(group).tags else 0
 
     def _queue(self, posted: Posted) -> deque[Posted]:
-        address, message = self._address(posted), posted.message
+        address, message = self.address(posted), posted.message
         if message.sends:
             return self._sends.setdefault(address, {}).setdefault(posted.rank, deque())
         return self._receives.setdefault(address, {}).setdefault(message.peer, deque())
@@ -518,7 +515,7 @@ class Mailbox:
         which message it takes is a choice (ISP's delayed matching, Vakkalanka et al. 2008).
         """
         message = posted.message
-        address = self._address(posted)
+        address = self.address(posted)
         if message.sends:
             receives = self._receives.get(address, {})
             named = _first(receives.get(posted.rank))
@@ -538,7 +535,7 @@ class Mailbox:
 
     def candidates(self, receive: Posted) -> list[Posted]:
         """Return the sends that a receive from anyone may take now: the first of each source."""
-        sources = self._sends.get(self._address(receive), {})
+        sources = self._sends.get(self.address(receive), {})
         return [queue[0] for _, queue in sorted(sources.items()) if queue]
 
     def open(self) -> list[tuple[Posted, list[Posted]]]:
@@ -557,7 +554,7 @@ class Mailbox:
 
     def find_named_receive(self, send: Posted) -> Posted | None:
         """Return the first receive that names the sender of a message, or None."""
-        return _first(self._receives.get(self._address(send), {}).get(send.rank))
+        return _first(self._receives.get(self.address(send), {}).get(send.rank))
 
     def meet(self, send: Posted, receive: Posted) -> None:
         """Take both out of the box."""

@@ -25,7 +25,7 @@ from torch_scenarios.expressions.values import Constant, Expression, Undefined
 from torch_scenarios.limits import Limits, account
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import steps_of
-from torch_scenarios.model.trace import Event, Events, Orders, RankTrace, Trace
+from torch_scenarios.model.trace import Event, Events, Orders, RankTrace, Trace, WaitEdge
 from torch_scenarios.operations.base import Local, PointToPoint
 from torch_scenarios.reference.buffers import RACED
 from torch_scenarios.reference.choices import (
@@ -135,6 +135,60 @@ class Rest(Struct, frozen=True, kw_only=True):
         if "raised" in states:
             return "error"
         return "deadlock" if "blocked" in states else "completes"
+
+    @property
+    def waits(self) -> tuple[WaitEdge, ...]:
+        """The edges of the wait-for graph, as a trace has them."""
+        return tuple(edge.wait() for need in self.needs for edge in need.edges())
+
+    @property
+    def duration_s(self) -> float:
+        """When the last rank came to rest, on virtual time."""
+        return max((state.clock_s for state in self.simulation.ranks), default=0.0)
+
+    def synchronises(self) -> bool:
+        """Whether ranks come to the same end where no rank leaves a collective before all are there.
+
+        True where they do although each call waits for all that take part in it: no time passes, no
+        message is received from anyone, every collective has its members, every message both sides.
+        False where that is to be tried. What ranks did together before they went on by themselves
+        counts for nothing: there each collective waited for all its members.
+        """
+        run = self.simulation
+        timeless = not any(state.clock_s for state in run.ranks)
+        if run.mailbox.from_anyone or run.creations.all() or not timeless:
+            return False
+        if not all(match.complete and not match.spoiled for match in run.matches.all()):
+            return False
+        left = {state.rank: deque(_entries(state)) for state in run.ranks}
+        entered: Counter[CollectiveMatch | Posted] = Counter()
+        waiting: dict[CollectiveMatch | Posted, list[int]] = {}
+        ready = deque(left)
+        while ready:
+            rank = ready.popleft()
+            while left[rank]:
+                exchange, size, enters = left[rank][0]
+                if enters:
+                    entered[exchange] += 1
+                elif entered[exchange] < size:
+                    waiting.setdefault(exchange, []).append(rank)
+                    break
+                if enters and entered[exchange] == size:
+                    ready.extend(waiting.pop(exchange, ()))
+                left[rank].popleft()
+        return not any(left.values())
+
+    def disputes(self) -> bool:
+        """Whether a rank may stand in the creation of a group on which ranks disagree, or after it.
+
+        Which calls match there depends on how a backend names groups.
+        """
+        creations = self.simulation.creations
+        return any(
+            creations.is_disputed(creating.series, creating.ordinal)
+            for here in creations.all()
+            for creating in here.values()
+        )
 
 
 def rest(
@@ -883,39 +937,6 @@ def hangs_on_sends(plan: Plan, limits: Limits) -> bool:
     return places[0] != places[1]
 
 
-def synchronises(main: Rest) -> bool:
-    """Whether ranks come to the same end where no rank leaves a collective before all have entered.
-
-    True where they do although each call waits for all that take part in it: no time passes, no
-    message is received from anyone, every collective has its members and every message both sides.
-    False where that is to be tried. What ranks did together before they went on by themselves
-    counts for nothing: there each collective waited for all its members.
-    """
-    run = main.simulation
-    timeless = not any(state.clock_s for state in run.ranks)
-    if run.mailbox.from_anyone or run.creations.all() or not timeless:
-        return False
-    if not all(match.complete and not match.spoiled for match in run.matches.all()):
-        return False
-    left = {state.rank: deque(_entries(state)) for state in run.ranks}
-    entered: Counter[CollectiveMatch | Posted] = Counter()
-    waiting: dict[CollectiveMatch | Posted, list[int]] = {}
-    ready = deque(left)
-    while ready:
-        rank = ready.popleft()
-        while left[rank]:
-            exchange, size, enters = left[rank][0]
-            if enters:
-                entered[exchange] += 1
-            elif entered[exchange] < size:
-                waiting.setdefault(exchange, []).append(rank)
-                break
-            if enters and entered[exchange] == size:
-                ready.extend(waiting.pop(exchange, ()))
-            left[rank].popleft()
-    return not any(left.values())
-
-
 def _entries(state: RankState) -> Iterator[tuple[CollectiveMatch | Posted, int, bool]]:
     """Yield what a rank enters (True) and waits for (False), in order, with how many take part."""
     waits: dict[int, list[Work]] = {}
@@ -971,19 +992,6 @@ def _early(ring: Symptom) -> Symptom:
         clauses=(Clause(_LEFT_EARLY), replace(ring.clauses[0], joint=": "), *ring.clauses[1:]),
         kind=f"early:{ring.kind}",
         also=("circular_wait", *ring.also),
-    )
-
-
-def disputes(main: Rest) -> bool:
-    """Whether a rank may stand in the creation of a group on which ranks disagree, or after it.
-
-    Which calls match there depends on how a backend names groups.
-    """
-    creations = main.simulation.creations
-    return any(
-        creations.is_disputed(creating.series, creating.ordinal)
-        for here in creations.all()
-        for creating in here.values()
     )
 
 

@@ -37,7 +37,6 @@ from torch_scenarios.reference.schedules import (
     Explored,
     Rest,
     agreed,
-    disputes,
     early_leavers,
     explore,
     find_unbuffered_rings,
@@ -45,7 +44,6 @@ from torch_scenarios.reference.schedules import (
     race,
     rank_trace,
     rest,
-    synchronises,
 )
 from torch_scenarios.reference.semantics import Semantics
 from torch_scenarios.reference.state import RankState
@@ -106,11 +104,11 @@ def walk(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace:
         *(run.simulation.opened for run in orders), *({run.outcome} for run in runs)
     )
     disputed: list[Rest] = []
-    if disputes(main):
+    if main.disputes():
         disputed = [rest(plan, arrays, Semantics(disputed=True), limits=limits, start=start)]
     strict = None
     early = [run for run in orders if run.simulation.hurried]
-    if opened - {main.outcome} or not all(map(synchronises, early)):
+    if opened - {main.outcome} or not all(run.synchronises() for run in early):
         strict = rest(plan, arrays, Semantics(strict=True), limits=limits, start=start)
     findings += find_unbuffered_rings(plan, arrays, main, limits, start)
     if strict is not None and main.outcome == "completes":
@@ -131,13 +129,13 @@ def walk(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace:
             for rank in range(plan.world_size)
         ),
         diagnoses=diagnose(findings, main.needs),
-        waits=tuple(edge.wait() for need in main.needs for edge in need.edges()),
+        waits=main.waits,
         limits=bounds,
         warnings=tuple(_warnings(main.simulation)),
         notes=tuple(main.simulation.notes),
         orders=Explored(plan, orders, limits, start) if len(orders) > 1 else (),
         traffic=main.simulation.traffic,
-        duration_s=max((state.clock_s for state in main.simulation.ranks), default=0.0),
+        duration_s=main.duration_s,
     )
     if len(orders) == 1:
         for run in (main, *disputed, *(() if strict is None else (strict,))):

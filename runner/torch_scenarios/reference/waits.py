@@ -79,7 +79,7 @@ def needs_of(run: Run, states: Iterable[RankState]) -> list[Need]:
                 if post.done_s is not None:
                     continue
                 if isinstance(post, CollectivePost):
-                    operation = _collective(post)
+                    operation = post.operation
                     key = (id(post.match), operation.name, needs(operation, post.entry))
                     together.setdefault(key, []).append(post)
                 else:
@@ -87,14 +87,9 @@ def needs_of(run: Run, states: Iterable[RankState]) -> list[Need]:
     return [*(_find_collective_need(run, posts) for posts in together.values()), *found]
 
 
-def _collective(post: CollectivePost) -> Collective:
-    assert isinstance(post.call.operation, Collective)
-    return post.call.operation
-
-
 def _find_collective_need(run: Run, posts: list[CollectivePost]) -> Need:
     first = posts[0]
-    operation, group = _collective(first), first.match.group
+    operation, group = first.operation, first.match.group
     joined = first.match.of(operation.name)
     missed = needs(operation, first.entry)
     absent = [
@@ -260,7 +255,7 @@ class Futures:
         ]
         if ahead >= len(coming):
             return "never"
-        return "late" if coming[ahead].operation is post.call.operation else "other"
+        return "late" if coming[ahead].operation is post.operation else "other"
 
     def _creates(self, post: Creating, peer: int) -> str:
         creations = self._run.creations

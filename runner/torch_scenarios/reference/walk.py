@@ -554,12 +554,12 @@ class Simulation:
         """Let a message meet its other side, or leave its sender if a buffer takes it."""
         partner = self.mailbox.partner_of(post)
         if partner is not None:
-            self.pass_on(*((post, partner) if post.message.sends else (partner, post)))
+            self._pass_on(*((post, partner) if post.message.sends else (partner, post)))
             return
         effects = message.buffer(post, self.semantics, self.mailbox.under_way)
         self.apply(self.ranks[post.rank], effects)
 
-    def pass_on(self, send: Posted, receive: Posted) -> None:
+    def _pass_on(self, send: Posted, receive: Posted) -> None:
         """Let a message arrive."""
         self.mailbox.meet(send, receive)
         self.traffic.meet(send.number, send.row, receive.number, receive.row)
@@ -1023,11 +1023,8 @@ class Simulation:
             for state in self.ranks
             if state.state in {"paused", "lingering"}
         ]
-        options += [
-            Turn(rank=receive.rank, pair=pair)
-            for receive, candidates in self.mailbox.open()
-            for pair in self._pairs(receive, candidates)
-        ]
+        pairs = message.list_choices(self.mailbox)
+        options += [Turn(rank=receive.rank, pair=(send, receive)) for send, receive in pairs]
         if not options:
             return self._meet_held_back()
         chosen = self._choose(options)
@@ -1049,7 +1046,7 @@ class Simulation:
     def _take(self, turn: Turn) -> None:
         """Let one thing happen."""
         if turn.pair is not None:
-            self.pass_on(*turn.pair)
+            self._pass_on(*turn.pair)
         elif turn.asked is not None:
             self._perform(turn.asked)
         else:
@@ -1059,50 +1056,34 @@ class Simulation:
                 self._ready.append(state)
 
     def _choose_message(self) -> bool:
-        """Let the next receive from anyone take one of the messages that can really reach it.
-
-        Or let a receive that names the sender, although posted later, take it: torch promises no
-        order between the two, and Gloo tells a sender of receives that name it alone.
-        """
-        options = [
-            pair
-            for receive, candidates in self.mailbox.open()
-            for pair in self._pairs(receive, candidates)
-        ]
-        if options:
-            chosen = self._choose(options)
-            if chosen is None:
-                self.cut = True
-                return False
-            self.choices.append(
-                Choice(
-                    options=tuple(options),
-                    chosen=chosen,
-                    mark=len(self.accesses),
-                    posted=self.mailbox.count,
-                    senders=tuple(sender_of(self, send) for send, _ in options),
-                )
+        """Let the next receive from anyone take one of the messages that can really reach it."""
+        options = message.list_choices(self.mailbox)
+        if not options:
+            return self._meet_held_back()
+        chosen = self._choose(options)
+        if chosen is None:
+            self.cut = True
+            return False
+        self.choices.append(
+            Choice(
+                options=tuple(options),
+                chosen=chosen,
+                mark=len(self.accesses),
+                posted=self.mailbox.count,
+                senders=tuple(sender_of(self, send) for send, _ in options),
             )
-            self.pass_on(*options[chosen])
-            return True
-        return self._meet_held_back()
+        )
+        self._pass_on(*options[chosen])
+        return True
 
     def _meet_held_back(self) -> bool:
         """Let a receive that names its sender take what an earlier one from anyone held back."""
         for receive in self.mailbox.receives:
             partner = self.mailbox.partner_of(receive)
             if partner is not None:
-                self.pass_on(partner, receive)
+                self._pass_on(partner, receive)
                 return True
         return False
-
-    def _pairs(self, receive: Posted, candidates: list[Posted]) -> Iterator[tuple[Posted, Posted]]:
-        """Yield which message may be taken here, by this receive or one that names its sender."""
-        yield from ((send, receive) for send in candidates)
-        for send in candidates:
-            named = self.mailbox.find_named_receive(send)
-            if named is not None:
-                yield send, named
 
     def _choose(self, options: Sequence[Any]) -> int | None:
         at = len(self.choices)

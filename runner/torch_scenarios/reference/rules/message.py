@@ -13,7 +13,7 @@ from torch_scenarios.model.process import Call
 from torch_scenarios.model.traffic import size_of
 from torch_scenarios.operations.base import LENGTH, Message, PointToPoint, all_pickled
 from torch_scenarios.reference.effects import Begin, Effect, Keep, Leave, Open, Pass
-from torch_scenarios.reference.matching import Posted
+from torch_scenarios.reference.matching import Mailbox, Posted
 from torch_scenarios.reference.rules import rule
 from torch_scenarios.reference.rules.words import name_misfit
 from torch_scenarios.reference.semantics import Semantics
@@ -74,9 +74,18 @@ def answers(
     source="MPI 4.1, 3.5 and 3.2.4; Vakkalanka, Gopalakrishnan and Kirby (2008), delayed matching",
     shown="p2p/from_anyone wrong/message_race/first_come",
 )
-def overtakes(anyone: Posted | None, named: Posted) -> bool:
-    """Whether a receive from anyone was posted before one that names its sender."""
-    return anyone is not None and anyone.order < named.order
+def list_choices(mailbox: Mailbox) -> list[tuple[Posted, Posted]]:
+    """Return which messages may be taken where nothing else moves, each with its receive.
+
+    That is the receive from anyone, or one that names the sender, although posted later: torch
+    promises no order between the two, and Gloo tells a sender of receives that name it alone.
+    """
+    found: list[tuple[Posted, Posted]] = []
+    for receive, sends in mailbox.open():
+        found += [(send, receive) for send in sends]
+        named = [(send, mailbox.find_named_receive(send)) for send in sends]
+        found += [(send, other) for send, other in named if other is not None]
+    return found
 
 
 @rule(

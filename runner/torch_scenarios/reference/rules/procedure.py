@@ -15,8 +15,7 @@ from torch_scenarios.operations.base import RefusedError, RemoteCall, Waiting
 from torch_scenarios.reference.buffers import RACED, uses
 from torch_scenarios.reference.effects import Ask, Effect, Open, Raise
 from torch_scenarios.reference.matching import FunctionCall, Work
-from torch_scenarios.reference.rules import rule
-from torch_scenarios.reference.rules.waiting import clash
+from torch_scenarios.reference.rules import rule, waiting
 from torch_scenarios.reference.state import InFlightAccess as Access
 from torch_scenarios.reference.state import RankState, Run, arrays_of, overlap
 
@@ -87,7 +86,7 @@ def touches(state: RankState, asked: FunctionCall, in_use: Iterable[Access]) -> 
     for name in sorted(function.reads | function.writes):
         memory = arrays_of(scope.get(name))
         for each in in_use:
-            if clash(name in function.writes, each.writes) and overlap(each.memory, memory):
+            if waiting.clash(name in function.writes, each.writes) and overlap(each.memory, memory):
                 yield each
 
 
@@ -115,9 +114,7 @@ def _own(asked: FunctionCall) -> float:
 
 def timeout_of(call: Call) -> float:
     """Return the seconds that a call gets: its own, or the scenario's; torch takes 0 for no end."""
-    given = call.entry.arguments.get("timeout")
-    seconds = call.entry.group.timeout_s if given is None else float(given)
-    return seconds or float("inf")
+    return waiting.timeout_of(call) or float("inf")
 
 
 def is_late(asked: FunctionCall) -> bool:

@@ -29,7 +29,7 @@ from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import steps_of
 from torch_scenarios.model.trace import Trace
 from torch_scenarios.model.traits import Traits
-from torch_scenarios.operations.base import Collective, RemoteCall
+from torch_scenarios.operations.base import RemoteCall
 from torch_scenarios.reference.backends import Made
 from torch_scenarios.reference.vector.cohort import Beyond, leave
 from torch_scenarios.reference.vector.engine import CohortState, Turns
@@ -63,15 +63,7 @@ class Finished(Struct, frozen=True):
                 continue
             entry = batch.entry(memory, rank)
             ends = [found for link in links if (found := link.ends(batch, rank)) is not None]
-            rooted = isinstance(operation, Collective) and operation.rooted is not None
-            yield Made(
-                operation=operation,
-                group=entry.group,
-                messages=tuple((sends, peer) for _, sends, peer, _ in ends),
-                root=entry.group.ranks[operation.root(entry)]
-                if rooted and isinstance(operation, Collective)
-                else None,
-            )
+            yield Made.of(operation, entry, ((sends, peer) for _, sends, peer, _ in ends))
 
 
 def take_together(plan: Plan, limits: Limits) -> Finished | Remainder:
