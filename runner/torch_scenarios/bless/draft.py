@@ -120,7 +120,7 @@ class ExpectPlace(Struct, frozen=True, kw_only=True):
             if key.text not in known and not (self.step is None and is_section(key, value))
         ]
 
-    def sections_of(self) -> list[Span]:
+    def _sections_of(self) -> list[Span]:
         """Return the sections of single backends and of versions of torch."""
         if self.step is not None or self.expect is None:
             return []
@@ -130,7 +130,7 @@ class ExpectPlace(Struct, frozen=True, kw_only=True):
         """Yield the values that an `expect` leaves open."""
         for key, value in self.values_of():
             yield from _holes(value, of_object=key.text in objects)
-        for section in self.sections_of():
+        for section in self._sections_of():
             for key, value in section.entries:
                 if key.text not in FINAL_EXPECT and is_open(value):
                     message = (

@@ -151,7 +151,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
     def program(self, way: Candidate, gpu: Gpu) -> str:
         """Return the step of a candidate as a scenario."""
         found = self.load(way, gpu)
-        tensors, steps = self.one_stage(way, found) if way.stages == 1 else self.stages(way, found)
+        tensors, steps = self._one_stage(way, found) if way.stages == 1 else self.stages(way, found)
         sums = tensors.get("sums", (0, ""))[0]
         sent = sum(size for size, _ in tensors.values()) - sums
         counted = {"state": sums, "gathered": sent}  # what the program holds by other names
@@ -172,7 +172,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
             lines.append(f"  {name}: {{shape: {count}, value: 0, dtype: {dtype}}}")
         return "\n".join([*lines, "steps:", *steps]) + "\n"
 
-    def one_stage(
+    def _one_stage(
         self, way: Candidate, found: RankLoad
     ) -> tuple[dict[str, tuple[int, str]], list[str]]:
         """Return the tensors, as bytes and dtype, and the steps of FSDP, or HSDP, on one stage."""

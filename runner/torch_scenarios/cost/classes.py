@@ -245,7 +245,7 @@ class _Kept:
 
     def entries(self, each: Any) -> list[Any]:
         if isinstance(each, Enter | EnterGroups):
-            return list(self.enter_each(each))
+            return list(self._enter_each(each))
         if isinstance(each, Meet):
             sent, got = self.pair(each)
             return [replace(each, sent=sent, received=got)] if len(sent) else []
@@ -272,7 +272,7 @@ class _Kept:
         both = (sent >= 0) & (got >= 0)
         return sent[both], got[both]
 
-    def enter_each(self, each: Enter | EnterGroups) -> Iterator[Enter]:
+    def _enter_each(self, each: Enter | EnterGroups) -> Iterator[Enter]:
         """Yield who of those that are kept enters, for each class of groups."""
         groups, classes = self.classes[id(each.members)]
         ranks = np.atleast_1d(each.ranks)

@@ -119,7 +119,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
         return max(self.host, self.time - self.host)
 
     @property
-    def one_call(self) -> bool:
+    def _one_call(self) -> bool:
         """Whether the program is one collective, of which nccl-tests prints a time."""
         return len(self.replay.events) == 1 and self.path[:1] != () and self.path[0].target is None
 
@@ -128,7 +128,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
         return {
             "topology": self.topology.name,
             "time_us": self.time,
-            **({"nccl_tests_us": self.pace} if self.one_call else {}),
+            **({"nccl_tests_us": self.pace} if self._one_call else {}),
             "origin": self.origin,
             "error": self.error,
             "interval_us": [self.low, self.high],
@@ -192,7 +192,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
         """
         lines = [
             f"time      {microseconds(self.time)}  (forecast)",
-            *self.call_lines(),
+            *self._call_lines(),
             f"origin    {self.origin}",
             f"error     {self.error}",
         ]
@@ -208,22 +208,22 @@ class Forecast(Struct, frozen=True, kw_only=True):
             )
             words = ", ".join(f"{name} {part / self.time:.0%}" for name, part in shares if part > 0)
             lines.append(f"of that   {words}")
-        lines += self.step_lines(labels)
+        lines += self._step_lines(labels)
         shown = {
-            "step": lambda: self.part_lines(self.steps, labels),
-            "group": lambda: self.part_lines(self.groups, {}),
-            "rank": self.rank_lines,
-            "link": self.link_lines,
+            "step": lambda: self._part_lines(self.steps, labels),
+            "group": lambda: self._part_lines(self.groups, {}),
+            "rank": self._rank_lines,
+            "link": self._link_lines,
         }[by]()
         lines += [f"{by}s", *(f"  {line}" for line in shown)]
         if self.links:
             name, held = self.links[0]
             use = held / self.time if self.time else 0.0
             lines.append(f"busiest   {name}: {microseconds(held)}, {use:.0%} of the time")
-        lines += ["critical path", *(f"  {line}" for line in self.path_lines(labels))]
+        lines += ["critical path", *(f"  {line}" for line in self._path_lines(labels))]
         return lines
 
-    def step_lines(self, labels: Mapping[int, str]) -> list[str]:
+    def _step_lines(self, labels: Mapping[int, str]) -> list[str]:
         """Return how long is computed, what is exposed, what the path is in longest, and why."""
         lines = []
         if self.computing and self.time:
@@ -258,9 +258,9 @@ class Forecast(Struct, frozen=True, kw_only=True):
             return ", in which ranks compute"
         return ", in messages: `waits for` below says for what"
 
-    def call_lines(self) -> list[str]:
+    def _call_lines(self) -> list[str]:
         """Return which time nccl-tests prints, and which one is the call's."""
-        if not self.one_call or self.path[0].kind == "pause":
+        if not self._one_call or self.path[0].kind == "pause":
             return []
         pace = microseconds(self.pace)
         if not self.host:
@@ -269,7 +269,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
         words = f"launch {launch} + t; nccl-tests, which makes calls in a row, prints t: {pace}"
         return [f"          {words}"]
 
-    def part_lines(self, parts: Sequence[PartCost], labels: Mapping[int, str]) -> list[str]:
+    def _part_lines(self, parts: Sequence[PartCost], labels: Mapping[int, str]) -> list[str]:
         """Return what steps, named by `labels`, or groups cost."""
         lines = []
         for part in parts:
@@ -283,7 +283,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
             lines.append(f"{label}: {calls}{words}{link}, {share:.0%} of the path")
         return lines
 
-    def rank_lines(self) -> list[str]:
+    def _rank_lines(self) -> list[str]:
         """Return what each rank sends and receives, and when it is done."""
         lines = [
             f"rank {rank}: {each.sends} messages, {amount(each.sent)} out, "
@@ -293,12 +293,12 @@ class Forecast(Struct, frozen=True, kw_only=True):
         more = len(self.ranks) - SHOWN_RANKS
         return lines if more <= 0 else [*lines, f"... {more} more ranks ..."]
 
-    def link_lines(self) -> list[str]:
+    def _link_lines(self) -> list[str]:
         """Return how long the busiest links are held, and which share of the time that is."""
         time = self.time or 1.0
         return [f"{name}: {microseconds(held)}, {held / time:.0%}" for name, held in self.links]
 
-    def path_lines(self, labels: Mapping[int, str]) -> list[str]:
+    def _path_lines(self, labels: Mapping[int, str]) -> list[str]:
         """Return the longest path, hop by hop."""
         lines = []
         path = self.path

@@ -391,7 +391,7 @@ class _Run:
         #: ranks that may go on, and what each kind of their steps does: False where it waits
         self.todo: deque[int] = deque()
         self.does: tuple[Callable[[int, int, float], bool], ...] = (
-            *(self.post_send, self.post_receive, self.finish_send, self.finish_receive),
+            *(self._post_send, self._post_receive, self._finish_send, self._finish_receive),
             *(self.enter, self.leave, self.pause, self.call, self.wait),
         )
 
@@ -442,7 +442,7 @@ class _Run:
                 at += 1
             self.at[rank] = at
 
-    def post_send(self, rank: int, number: int, _: float) -> bool:
+    def _post_send(self, rank: int, number: int, _: float) -> bool:
         clock = self.clock[rank]
         self.sent_at[number], self.sent_by[number] = clock, self.last[rank]
         got = self.got_at[number]
@@ -452,7 +452,7 @@ class _Run:
             heapq.heappush(self.heap, (max(clock, got), number))
         return True
 
-    def post_receive(self, rank: int, number: int, _: float) -> bool:
+    def _post_receive(self, rank: int, number: int, _: float) -> bool:
         clock = self.clock[rank]
         self.got_at[number], self.got_by[number] = clock, self.last[rank]
         sent = self.sent_at[number]
@@ -460,11 +460,11 @@ class _Run:
             heapq.heappush(self.heap, (max(sent, clock), number))
         return True
 
-    def finish_send(self, rank: int, number: int, _: float) -> bool:
+    def _finish_send(self, rank: int, number: int, _: float) -> bool:
         small = self.size[number] <= self.eager
         return self.finish(rank, number, (self.out if small else self.ended)[number])
 
-    def finish_receive(self, rank: int, number: int, _: float) -> bool:
+    def _finish_receive(self, rank: int, number: int, _: float) -> bool:
         return self.finish(rank, number, self.ended[number])
 
     def finish(self, rank: int, number: int, done: float) -> bool:

@@ -455,7 +455,7 @@ class _Reader:
         self.wrong(f"a topology without `{name}` is refused", where, hints[name])
         return None
 
-    def quantity(self, node: Any, name: str, read: Any, example: str, *, zero: bool) -> float:
+    def _quantity(self, node: Any, name: str, read: Any, example: str, *, zero: bool) -> float:
         """Return a number with its unit; 0 and a problem where it is missing or makes no sense."""
         if not isinstance(node, Scalar):
             self.wrong(f"`{name}` is missing", getattr(node, "mark", None), f"as in {example}")
@@ -476,7 +476,7 @@ class _Reader:
     def size(self, node: Any, name: str) -> float:
         if node is None:
             return 0.0
-        return self.quantity(node, name, size_in_bytes, f"`{name}: 64KiB`", zero=True)
+        return self._quantity(node, name, size_in_bytes, f"`{name}: 64KiB`", zero=True)
 
     def count(self, node: Any, name: str, least: int = 1) -> int:
         value = getattr(node, "value", None)
@@ -534,7 +534,7 @@ class _Reader:
                 oversubscription=1.0 if over is None else self.factor(over, "oversubscription"),
                 latency=0.0
                 if late is None
-                else self.quantity(late, "latency", microseconds, "`2.7us`", zero=True),
+                else self._quantity(late, "latency", microseconds, "`2.7us`", zero=True),
             )
         allowed = ("rank",) if name == PORT else ("rank", "node")
         if per not in allowed:
@@ -543,8 +543,8 @@ class _Reader:
         speed = keys.get("bandwidth") or node
         late = keys.get("latency") or node
         return Links(
-            bandwidth=self.quantity(speed, "bandwidth", bandwidth, "`360GB/s`", zero=False),
-            latency=self.quantity(late, "latency", microseconds, "`0.6us`", zero=True),
+            bandwidth=self._quantity(speed, "bandwidth", bandwidth, "`360GB/s`", zero=False),
+            latency=self._quantity(late, "latency", microseconds, "`0.6us`", zero=True),
             count=(self.count(keys["count"], "count") if "count" in keys else 1)
             if per == "node"
             else 0,
@@ -562,7 +562,7 @@ class _Reader:
         tflops = {name: self.factor(each, name) for name, each in peaks.items()}
         if not {"bfloat16", "float32"} <= set(tflops):
             self.wrong("`tflops` has `bfloat16` and `float32`", node.mark, "`{bfloat16: 989, ...}`")
-        read = self.quantity
+        read = self._quantity
         return Gpu(
             tflops=tflops,
             bandwidth=read(keys.get("bandwidth"), "bandwidth", bandwidth, "`3.35TB/s`", zero=False),
@@ -593,7 +593,7 @@ class _Reader:
         apart = isinstance(factor, Node)
         factors = self.keys(factor, FACTORED, "`factor`") if apart else {}
         times = {
-            name: self.quantity(keys[name], name, microseconds, f"`{name}: 14us`", zero=True)
+            name: self._quantity(keys[name], name, microseconds, f"`{name}: 14us`", zero=True)
             for name in _HOSTED
             if name in keys
         }
@@ -694,12 +694,12 @@ class _Reader:
             if count < 2:
                 self.wrong("a table is for a number of ranks, from 2 up", key.mark)
                 continue
-            table = self.one_table(given, collective, count)
+            table = self._one_table(given, collective, count)
             if table is not None:
                 found[count] = table
         return found
 
-    def one_table(self, node: Any, collective: str, ranks: int) -> Table | None:
+    def _one_table(self, node: Any, collective: str, ranks: int) -> Table | None:
         """Return a table: the rows of a log, or sizes with their times."""
         if isinstance(node, Node):
             rows = []
@@ -708,7 +708,9 @@ class _Reader:
                 if size is None or not 0 < size < inf:
                     self.wrong("a row of a table begins with a size, as 64M", key.mark)
                     continue
-                time = self.quantity(value, key_text(key), microseconds, "`64M: 822us`", zero=False)
+                time = self._quantity(
+                    value, key_text(key), microseconds, "`64M: 822us`", zero=False
+                )
                 rows.append((size, time))
             return Table.of(rows, "as stated") if rows and not self.problems else None
         text = getattr(node, "value", None)

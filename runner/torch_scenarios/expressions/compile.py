@@ -382,18 +382,18 @@ class Guarding:
         self._depth -= 1
         return guarded
 
-    def visit_argument(self, node: ast.expr, *, wants_dtype: bool) -> Guarded:
+    def _visit_argument(self, node: ast.expr, *, wants_dtype: bool) -> Guarded:
         """Return an argument of a function guarded; one that is a dtype may name it."""
         outer, self.wants_dtype = self.wants_dtype, wants_dtype
         guarded = self.visit(node)
         self.wants_dtype = outer
         return guarded
 
-    def visit_all(self, nodes: Sequence[ast.expr]) -> list[Guarded]:
+    def _visit_all(self, nodes: Sequence[ast.expr]) -> list[Guarded]:
         """Return nodes guarded."""
         return [self.visit(node) for node in nodes]
 
-    def call_guarded(self, key: str, *arguments: ast.expr) -> ast.Call:
+    def _call_guarded(self, key: str, *arguments: ast.expr) -> ast.Call:
         """Return a call of a guarded function; the expression then needs a budget."""
         self._begins = True
         return call_node(key, *arguments)
@@ -455,9 +455,9 @@ class Guarding:
         if dotted is not None and dotted in self.groups:
             self.names.add(dotted)
             return Guarded(name_node(dotted), roots=frozenset((dotted,)))
-        return self.refuse_attribute(node, dotted)
+        return self._refuse_attribute(node, dotted)
 
-    def refuse_attribute(self, node: ast.Attribute, dotted: str | None) -> Guarded:
+    def _refuse_attribute(self, node: ast.Attribute, dotted: str | None) -> Guarded:
         """Refuse an attribute, with what to write instead where that is known."""
         shown = dotted or f".{node.attr}"
         message = f"`{shown}`: an expression has no attributes"
@@ -474,31 +474,31 @@ class Guarding:
             hint = f"functions are called by their names alone: {SIGNATURES[node.attr].usage}"
         return self.refuse(node, "expression_not_allowed", message, hint)
 
-    def guard_comparison(self, node: ast.Compare) -> list[Guarded]:
+    def _guard_comparison(self, node: ast.Compare) -> list[Guarded]:
         """Return the operands of a comparison; a word next to a parameter with one is itself."""
         operands = [node.left, *node.comparators]
         meet: set[int] = set()
         for at, operator in enumerate(node.ops):
             one, other = operands[at : at + 2]
             if isinstance(operator, ast.Eq | ast.NotEq):
-                meet |= {at + 1} if self.holds_a_word(one) else set()
-                meet |= {at} if self.holds_a_word(other) else set()
-            elif isinstance(operator, ast.In | ast.NotIn) and self.holds_a_word(one):
+                meet |= {at + 1} if self._holds_a_word(one) else set()
+                meet |= {at} if self._holds_a_word(other) else set()
+            elif isinstance(operator, ast.In | ast.NotIn) and self._holds_a_word(one):
                 meet |= {at + 1} if isinstance(other, ast.List | ast.Tuple) else set()
         return [
-            self.as_words(operand) if at in meet else self.visit(operand)
+            self._as_words(operand) if at in meet else self.visit(operand)
             for at, operand in enumerate(operands)
         ]
 
-    def holds_a_word(self, node: ast.expr) -> bool:
+    def _holds_a_word(self, node: ast.expr) -> bool:
         """Whether a node is a name that the language knows as a word."""
         return isinstance(node, ast.Name) and node.id in self.words and node.id not in self.bound
 
-    def as_words(self, node: ast.expr) -> Guarded:
+    def _as_words(self, node: ast.expr) -> Guarded:
         """Return an operand that meets a word; of a list each item may be one."""
         if isinstance(node, ast.List | ast.Tuple):
             self.nodes += 1
-            parts = [self.as_words(item) for item in node.elts]
+            parts = [self._as_words(item) for item in node.elts]
             made = ast.List(elts=[part.node for part in parts], ctx=LOAD, **HERE)
             return Guarded(made, roots=NOTHING.union(*(part.roots for part in parts)))
         if isinstance(node, ast.Name) and node.id not in self.bound:
@@ -530,7 +530,7 @@ class Guarding:
             plain = ast.BinOp(left=left.node, op=node.op, right=right.node, **HERE)
             return Guarded(plain, is_number=True)
         symbol = BINARY[type(node.op)]
-        return Guarded(self.call_guarded(symbol, left.node, right.node), is_number=numbers)
+        return Guarded(self._call_guarded(symbol, left.node, right.node), is_number=numbers)
 
     def unary(self, node: ast.UnaryOp) -> Guarded:
         """Guard a sign or `~`; `not` is Python's own."""
@@ -541,11 +541,11 @@ class Guarding:
             plain = ast.UnaryOp(op=node.op, operand=operand.node, **HERE)
             return Guarded(plain, is_number=True)
         key = _UNARY[type(node.op)]
-        return Guarded(self.call_guarded(key, operand.node), is_number=operand.is_number)
+        return Guarded(self._call_guarded(key, operand.node), is_number=operand.is_number)
 
     def boolean(self, node: ast.BoolOp) -> Guarded:
         """Allow `and` and `or`: Python's own, which give one of their operands."""
-        parts = self.visit_all(node.values)
+        parts = self._visit_all(node.values)
         return Guarded(
             ast.BoolOp(op=node.op, values=[part.node for part in parts], **HERE),
             all(part.is_number for part in parts),
@@ -567,8 +567,8 @@ class Guarding:
         `in` is guarded always: Python's own makes one truth value of it, and asks the items for it.
         """
         if any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
-            return self.compare_identity(node)
-        parts = self.guard_comparison(node)
+            return self._compare_identity(node)
+        parts = self._guard_comparison(node)
         looks_inside = any(isinstance(op, ast.In | ast.NotIn) for op in node.ops)
         if not looks_inside and all(part.is_number for part in parts):
             return Guarded(
@@ -583,10 +583,10 @@ class Guarding:
         symbols = [COMPARISONS[type(op)] for op in node.ops]
         nodes = [part.node for part in parts]
         if len(symbols) == 1:
-            return Guarded(self.call_guarded(symbols[0], *nodes), is_number=looks_inside)
-        return Guarded(self.call_guarded(CHAIN, constant_node(tuple(symbols)), *nodes))
+            return Guarded(self._call_guarded(symbols[0], *nodes), is_number=looks_inside)
+        return Guarded(self._call_guarded(CHAIN, constant_node(tuple(symbols)), *nodes))
 
-    def compare_identity(self, node: ast.Compare) -> Guarded:
+    def _compare_identity(self, node: ast.Compare) -> Guarded:
         """Guard `is` and `is not`: with None alone."""
         against = node.comparators[0]
         if len(node.ops) > 1 or not (isinstance(against, ast.Constant) and against.value is None):
@@ -600,27 +600,29 @@ class Guarding:
         """Allow a call of a function of the language, with as many arguments as it takes."""
         function = node.func
         if isinstance(function, ast.Attribute):
-            return self.refuse_attribute(function, read_name(function))
+            return self._refuse_attribute(function, read_name(function))
         if not isinstance(function, ast.Name):
             message = "only a function of the language can be called"
             return self.refuse(function, "expression_not_allowed", message)
         name = function.id
         if name not in SIGNATURES:
-            return self.refuse_function(function)
-        if not self.arguments_fit(node, name):
+            return self._refuse_function(function)
+        if not self._arguments_fit(node, name):
             return Guarded(constant_node(None))
         self.calls.add(name)
         if name in _GROUP_CALLS:
-            made = call_node(f"{name}()", self.guard_group(node))
+            made = call_node(f"{name}()", self._guard_group(node))
             return Guarded(made, is_number=name in _NUMBER_CALLS)
         if name in _LAUNCH_CALLS:
             self.names.add("rank")  # another on each rank
             return Guarded(call_node(f"{name}()"), is_number=True)
         if name == PARTIAL:
-            return self.guard_partial(node)
-        return self.guard_before(node) if name == "before" else self.guard_ordinary_call(node, name)
+            return self._guard_partial(node)
+        return (
+            self._guard_before(node) if name == "before" else self._guard_ordinary_call(node, name)
+        )
 
-    def guard_partial(self, node: ast.Call) -> Guarded:
+    def _guard_partial(self, node: ast.Call) -> Guarded:
         """Take the reduce op of a `Partial` for the word that it is."""
         given = [*node.args, *(keyword.value for keyword in node.keywords)]
         words = [each.id for each in given if isinstance(each, ast.Name)]
@@ -630,22 +632,22 @@ class Guarding:
             return self.refuse(node, "wrong_arguments", message, hint)
         return Guarded(call_node(f"{PARTIAL}()", *map(constant_node, words)))
 
-    def guard_ordinary_call(self, node: ast.Call, name: str) -> Guarded:
+    def _guard_ordinary_call(self, node: ast.Call, name: str) -> Guarded:
         """Guard a call of a function of the table."""
         read = set(self.reads)
         takes = SIGNATURES[name].positional
         dtype = takes.index(DTYPE) if DTYPE in takes else None
         arguments = [
-            self.visit_argument(argument, wants_dtype=at == dtype)
+            self._visit_argument(argument, wants_dtype=at == dtype)
             for at, argument in enumerate(node.args)
         ]
         if name in _MEASURES and all(_is_part(argument) for argument in node.args):
             self.reads = read
-        made = self.call_guarded(f"{name}()", *(argument.node for argument in arguments))
+        made = self._call_guarded(f"{name}()", *(argument.node for argument in arguments))
         made.keywords = [
             ast.keyword(
                 arg=keyword.arg,
-                value=self.visit_argument(keyword.value, wants_dtype=keyword.arg == DTYPE).node,
+                value=self._visit_argument(keyword.value, wants_dtype=keyword.arg == DTYPE).node,
                 **HERE,
             )
             for keyword in node.keywords
@@ -653,7 +655,7 @@ class Guarding:
         roots = arguments[0].roots if name in _VIEWS and arguments else NOTHING
         return Guarded(made, name in _NUMBER_CALLS, roots)
 
-    def refuse_function(self, node: ast.Name) -> Guarded:
+    def _refuse_function(self, node: ast.Name) -> Guarded:
         """Refuse a call of what is not a function of the table."""
         name = node.id
         hint = PYTHON_FUNCTION_HINTS.get(name)
@@ -663,15 +665,15 @@ class Guarding:
             hint = f"did you mean {shown}?" if close else None
         return self.refuse(node, "unknown_function", f"there is no function `{name}`", hint)
 
-    def arguments_fit(self, node: ast.Call, name: str) -> bool:
+    def _arguments_fit(self, node: ast.Call, name: str) -> bool:
         """Whether a call has the arguments of its function; says what does not fit."""
         signature = SIGNATURES[name]
         plain = not node.keywords and len(node.args) == len(signature.required)
         if plain and not any(isinstance(argument, ast.Starred) for argument in node.args):
             return True
-        return self.police_arguments(node, name, signature)
+        return self._police_arguments(node, name, signature)
 
-    def police_arguments(self, node: ast.Call, name: str, signature: Signature) -> bool:
+    def _police_arguments(self, node: ast.Call, name: str, signature: Signature) -> bool:
         """Refuse what does not fit the signature; return whether all does."""
         said = len(self.refusals)
         given = [keyword.arg for keyword in node.keywords]
@@ -703,7 +705,7 @@ class Guarding:
             self.refuse(node, "wrong_arguments", wrong, signature.usage)
         return wrong is None
 
-    def guard_group(self, node: ast.Call) -> ast.expr:
+    def _guard_group(self, node: ast.Call) -> ast.expr:
         """Return a group's name as a constant; a parameter may hold one, too."""
         group = node.args[0] if node.args else node.keywords[0].value
         dotted = read_name(group)
@@ -713,7 +715,7 @@ class Guarding:
         if isinstance(group, ast.Name):
             return self.visit(group).node
         if isinstance(group, ast.Attribute):
-            return self.refuse_attribute(group, dotted).node
+            return self._refuse_attribute(group, dotted).node
         message = "this takes the name of a group"
         hint = "`world` is every rank"
         text = group.value if isinstance(group, ast.Constant) else None
@@ -721,7 +723,7 @@ class Guarding:
             hint = f"write a name without quotes: {text}"
         return self.refuse(group, "wrong_arguments", message, hint).node
 
-    def guard_before(self, node: ast.Call) -> Guarded:
+    def _guard_before(self, node: ast.Call) -> Guarded:
         """Guard `before(x, rank)`: what a rank held before the step."""
         given = {keyword.arg: keyword.value for keyword in node.keywords}
         tensor = node.args[0] if node.args else given["x"]
@@ -737,14 +739,14 @@ class Guarding:
     def subscript(self, node: ast.Subscript) -> Guarded:
         """Guard indexing: a view of a tensor, an item of a list; by a list or a mask a copy."""
         value = self.visit(node.value)
-        index = self.guard_index(node.slice)
+        index = self._guard_index(node.slice)
         roots = NOTHING if isinstance(node.slice, _COPYING) else value.roots
-        return Guarded(self.call_guarded(INDEX, value.node, index), roots=roots)
+        return Guarded(self._call_guarded(INDEX, value.node, index), roots=roots)
 
-    def guard_index(self, node: ast.expr) -> ast.expr:
+    def _guard_index(self, node: ast.expr) -> ast.expr:
         """Guard an index: a number, a slice, or several."""
         if isinstance(node, ast.Tuple):
-            parts = [self.guard_index(part) for part in node.elts]
+            parts = [self._guard_index(part) for part in node.elts]
             return ast.Tuple(elts=parts, ctx=LOAD, **HERE)
         if isinstance(node, ast.Slice):
             given = (node.lower, node.upper, node.step)
@@ -756,7 +758,7 @@ class Guarding:
 
     def sequence(self, node: ast.List | ast.Tuple) -> Guarded:
         """Allow a list; a tuple is one, too."""
-        parts = self.visit_all(node.elts)
+        parts = self._visit_all(node.elts)
         made = ast.List(elts=[part.node for part in parts], ctx=LOAD, **HERE)
         return Guarded(made, roots=NOTHING.union(*(part.roots for part in parts)))
 
@@ -765,14 +767,14 @@ class Guarding:
         outer, before = self.bound, self.nodes
         self.bound = dict(outer)
         weight = constant_node(1)
-        generators = [self.guard_generator(generator, weight) for generator in node.generators]
+        generators = [self._guard_generator(generator, weight) for generator in node.generators]
         element = self.visit(node.elt)
         self.bound = outer
         weight.value = self.nodes - before
         made = ast.ListComp(elt=element.node, generators=generators, **HERE)
         return Guarded(made, roots=element.roots)
 
-    def guard_generator(
+    def _guard_generator(
         self, generator: ast.comprehension, weight: ast.Constant
     ) -> ast.comprehension:
         """Guard one `for` of a comprehension, with its conditions."""
@@ -788,7 +790,7 @@ class Guarding:
         unpacks = not isinstance(generator.target, ast.Name)
         for target in _targets(generator.target):
             self.bind(target, Variable(integers and not unpacks, iterable.roots))
-        each = self.call_guarded(EACH, iterable.node, weight, constant_node(unpacks))
+        each = self._call_guarded(EACH, iterable.node, weight, constant_node(unpacks))
         tests = [self.visit(test).node for test in generator.ifs]
         return ast.comprehension(target=generator.target, iter=each, ifs=tests, is_async=0)
 

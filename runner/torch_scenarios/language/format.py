@@ -389,13 +389,13 @@ class _Flow(Struct):
     below: list[str] = field(default_factory=list)
 
     @property
-    def is_collection(self) -> bool:
+    def _is_collection(self) -> bool:
         """Whether it has brackets."""
         return self.text in {"{}", "[]"}
 
     def flat(self) -> str | None:
         """Return it on one line; None where it holds a comment."""
-        if not self.is_collection:
+        if not self._is_collection:
             return self.text
         parts = [entry.flat() for entry in self.entries]
         if self.note or self.below or None in parts:
@@ -406,7 +406,7 @@ class _Flow(Struct):
         """Return its lines from a column on, as :meth:`_Entry.lay`."""
         flat = self.flat()
         if flat is not None and (
-            column + len(flat) + behind <= WIDTH or not self.is_collection or not self.entries
+            column + len(flat) + behind <= WIDTH or not self._is_collection or not self.entries
         ):
             return [flat]
         lines = [self.text[0]]

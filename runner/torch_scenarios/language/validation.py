@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from collections.abc import Mapping as Mapping_
 from functools import cache, partial
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from msgspec import Struct
 
@@ -71,8 +71,13 @@ def _fits_never(node: Node) -> bool:
     return False
 
 
+#: keywords that say nothing about what fits
+_ANNOTATIONS = {"$schema", "$defs", "title", "description", "examples", "default", "errorMessage"}
+_ANNOTATIONS |= {"enumDescriptions", "x-is", "x-wanted"}
+
+
 class Law:
-    """The compiled schema. Its keywords are those of `_MAKERS`; another one is a KeyError."""
+    """The compiled schema. Its keywords are those of `_makers`; another one is a KeyError."""
 
     def __init__(self, schema: Schema) -> None:
         """Compile a schema with the parts that it refers to."""
@@ -108,14 +113,163 @@ class Law:
         """Return the test of a part."""
         if isinstance(schema, bool):
             return _fits_always if schema else _fits_never
-        unknown = schema.keys() - _KNOWN
+        unknown = schema.keys() - self._known
         if unknown:
             message = f"the schema says {sorted(unknown)}, which are not compiled"
             raise KeyError(message)
-        tests = [make(self, schema) for words, make in _MAKERS if not words.isdisjoint(schema)]
+        tests = [make(self, schema) for words, make in self._makers if not words.isdisjoint(schema)]
         made = _all_of([test for test in tests if test is not _fits_always])
         self.tests[id(schema)] = made
         return made
+
+    def _type(self, schema: Schema) -> Test:
+        named = schema["type"]
+        names = [named] if isinstance(named, str) else named
+        classes = frozenset(each for name in names for each in _CLASSES[name])
+
+        def fits(node: Node) -> bool:
+            return (node.value if isinstance(node, Scalar) else node).__class__ in classes
+
+        return fits
+
+    def _enum(self, schema: Schema) -> Test:
+        words = schema["enum"] if "enum" in schema else [schema["const"]]
+        known = frozenset((word.__class__, word) for word in words)
+
+        def fits(node: Node) -> bool:
+            return isinstance(node, Scalar) and (node.value.__class__, node.value) in known
+
+        return fits
+
+    def _least(self, schema: Schema) -> Test:
+        least = schema["minimum"]
+
+        def fits(node: Node) -> bool:
+            if not isinstance(node, Scalar) or node.value.__class__ not in _NUMBERS:
+                return True
+            return not node.value < least  # not a number is not less
+
+        return fits
+
+    def _text(self, schema: Schema) -> Test:
+        least, pattern = schema.get("minLength", 0), re.compile(schema.get("pattern", ""))
+
+        def fits(node: Node) -> bool:
+            if not isinstance(node, Scalar) or not isinstance(node.value, str):
+                return True
+            return len(node.value) >= least and pattern.search(node.value) is not None
+
+        return fits
+
+    def _items(self, schema: Schema) -> Test:
+        least, item = schema.get("minItems", 0), self.test(schema.get("items", True))
+
+        def fits(node: Node) -> bool:
+            if not isinstance(node, Sequence):
+                return True
+            return len(node.items) >= least and all(map(item, node.items))
+
+        return fits
+
+    def _entries(self, schema: Schema) -> Test:
+        own = {name: self.test(part) for name, part in schema.get("properties", {}).items()}
+        alike = [
+            (re.compile(pattern), self.test(part))
+            for pattern, part in schema.get("patternProperties", {}).items()
+        ]
+        other = self.test(schema.get("additionalProperties", True))
+
+        def fits(node: Node) -> bool:
+            if not isinstance(node, Mapping):
+                return True
+            for key, value in node.entries:
+                name = key_text(key)
+                test = own.get(name)
+                if test is None:
+                    test = next((test for pattern, test in alike if pattern.search(name)), other)
+                if not test(value):
+                    return False
+            return True
+
+        return fits
+
+    def _keys(self, schema: Schema) -> Test:
+        least, most = schema.get("minProperties", 0), schema.get("maxProperties", float("inf"))
+        required = frozenset(schema.get("required", ()))
+        known = frozenset(schema["propertyNames"]["enum"]) if "propertyNames" in schema else None
+        together = [(name, set(keys)) for name, keys in schema.get("dependentRequired", {}).items()]
+
+        def fits(node: Node) -> bool:
+            if not isinstance(node, Mapping):
+                return True
+            keys = set(node.words())
+            return (
+                least <= len(keys) <= most
+                and required <= keys
+                and (known is None or keys <= known)
+                and all(needed <= keys for name, needed in together if name in keys)
+            )
+
+        return fits
+
+    def _alternatives(self, parts: list[Schema]) -> tuple[Callable[[Node], int], list[Test]]:
+        """Return how many alternatives that require one key fit, and the tests of the others."""
+        names = frozenset(part["required"][0] for part in parts if _requires_one(part))
+        others = [self.test(part) for part in parts if not _requires_one(part)]
+
+        def count_fitting(node: Node) -> int:
+            if not isinstance(node, Mapping):
+                return len(names)
+            return sum([key_text(key) in names for key, _ in node.entries]) if names else 0
+
+        return count_fitting, others
+
+    def _any_of(self, schema: Schema) -> Test:
+        one, other = schema["anyOf"][0], schema["anyOf"][-1]
+        if "enum" in one and other == {"not": {"enum": one["enum"]}}:
+            return _fits_always  # words for editors to complete
+        fitting, others = self._alternatives(schema["anyOf"])
+        return lambda node: fitting(node) > 0 or any(test(node) for test in others)
+
+    def _one_of(self, schema: Schema) -> Test:
+        fitting, others = self._alternatives(schema["oneOf"])
+        return lambda node: fitting(node) + sum([test(node) for test in others]) == 1
+
+    def _every_of(self, schema: Schema) -> Test:
+        return _all_of([self.test(part) for part in schema["allOf"]])
+
+    def _not(self, schema: Schema) -> Test:
+        test = self.test(schema["not"])
+        return lambda node: not test(node)
+
+    def _reference(self, schema: Schema) -> Test:
+        return self.later(schema["$ref"].rpartition("/")[2])
+
+    def _choice(self, schema: Schema) -> Test:
+        test, then = self.test(schema["if"]), self.test(schema.get("then", True))
+        otherwise = self.test(schema.get("else", True))
+        return lambda node: then(node) if test(node) else otherwise(node)
+
+    _makers: ClassVar[tuple[tuple[frozenset[str], Callable[[Law, Schema], Test]], ...]] = (
+        (frozenset({"type"}), _type),
+        (frozenset({"enum", "const"}), _enum),
+        (frozenset({"minimum"}), _least),
+        (frozenset({"minLength", "pattern"}), _text),
+        (frozenset({"items", "minItems"}), _items),
+        (
+            frozenset({"minProperties", "maxProperties", "required"})
+            | {"propertyNames", "dependentRequired"},
+            _keys,
+        ),
+        (frozenset({"properties", "patternProperties", "additionalProperties"}), _entries),
+        (frozenset({"anyOf"}), _any_of),
+        (frozenset({"oneOf"}), _one_of),
+        (frozenset({"allOf"}), _every_of),
+        (frozenset({"not"}), _not),
+        (frozenset({"$ref"}), _reference),
+        (frozenset({"if", "then", "else"}), _choice),
+    )
+    _known: ClassVar = frozenset.union(*(words for words, _ in _makers)) | _ANNOTATIONS
 
 
 def _all_of(tests: list[Test]) -> Test:
@@ -130,175 +284,8 @@ def _all_of(tests: list[Test]) -> Test:
             return lambda node: all(test(node) for test in tests)
 
 
-def _type(law: Law, schema: Schema) -> Test:
-    named = schema["type"]
-    names = [named] if isinstance(named, str) else named
-    classes = frozenset(each for name in names for each in _CLASSES[name])
-
-    def fits(node: Node) -> bool:
-        return (node.value if isinstance(node, Scalar) else node).__class__ in classes
-
-    return fits
-
-
-def _enum(law: Law, schema: Schema) -> Test:
-    words = schema["enum"] if "enum" in schema else [schema["const"]]
-    known = frozenset((word.__class__, word) for word in words)
-
-    def fits(node: Node) -> bool:
-        return isinstance(node, Scalar) and (node.value.__class__, node.value) in known
-
-    return fits
-
-
-def _least(law: Law, schema: Schema) -> Test:
-    least = schema["minimum"]
-
-    def fits(node: Node) -> bool:
-        if not isinstance(node, Scalar) or node.value.__class__ not in _NUMBERS:
-            return True
-        return not node.value < least  # not a number is not less
-
-    return fits
-
-
-def _text(law: Law, schema: Schema) -> Test:
-    least, pattern = schema.get("minLength", 0), re.compile(schema.get("pattern", ""))
-
-    def fits(node: Node) -> bool:
-        if not isinstance(node, Scalar) or not isinstance(node.value, str):
-            return True
-        return len(node.value) >= least and pattern.search(node.value) is not None
-
-    return fits
-
-
-def _items(law: Law, schema: Schema) -> Test:
-    least, item = schema.get("minItems", 0), law.test(schema.get("items", True))
-
-    def fits(node: Node) -> bool:
-        if not isinstance(node, Sequence):
-            return True
-        return len(node.items) >= least and all(map(item, node.items))
-
-    return fits
-
-
-def _entries(law: Law, schema: Schema) -> Test:
-    own = {name: law.test(part) for name, part in schema.get("properties", {}).items()}
-    alike = [
-        (re.compile(pattern), law.test(part))
-        for pattern, part in schema.get("patternProperties", {}).items()
-    ]
-    other = law.test(schema.get("additionalProperties", True))
-
-    def fits(node: Node) -> bool:
-        if not isinstance(node, Mapping):
-            return True
-        for key, value in node.entries:
-            name = key_text(key)
-            test = own.get(name)
-            if test is None:
-                test = next((test for pattern, test in alike if pattern.search(name)), other)
-            if not test(value):
-                return False
-        return True
-
-    return fits
-
-
-def _keys(law: Law, schema: Schema) -> Test:
-    least, most = schema.get("minProperties", 0), schema.get("maxProperties", float("inf"))
-    required = frozenset(schema.get("required", ()))
-    known = frozenset(schema["propertyNames"]["enum"]) if "propertyNames" in schema else None
-    together = [(name, set(keys)) for name, keys in schema.get("dependentRequired", {}).items()]
-
-    def fits(node: Node) -> bool:
-        if not isinstance(node, Mapping):
-            return True
-        keys = set(node.words())
-        return (
-            least <= len(keys) <= most
-            and required <= keys
-            and (known is None or keys <= known)
-            and all(needed <= keys for name, needed in together if name in keys)
-        )
-
-    return fits
-
-
-def _alternatives(law: Law, parts: list[Schema]) -> tuple[Callable[[Node], int], list[Test]]:
-    """Return how many alternatives that only require one key fit, and the tests of the others."""
-    names = frozenset(part["required"][0] for part in parts if _requires_one(part))
-    others = [law.test(part) for part in parts if not _requires_one(part)]
-
-    def count_fitting(node: Node) -> int:
-        if not isinstance(node, Mapping):
-            return len(names)
-        return sum([key_text(key) in names for key, _ in node.entries]) if names else 0
-
-    return count_fitting, others
-
-
 def _requires_one(part: Schema) -> bool:
     return part.keys() - _ANNOTATIONS == {"required"} and len(part["required"]) == 1
-
-
-def _any_of(law: Law, schema: Schema) -> Test:
-    one, other = schema["anyOf"][0], schema["anyOf"][-1]
-    if "enum" in one and other == {"not": {"enum": one["enum"]}}:
-        return _fits_always  # words for editors to complete
-    fitting, others = _alternatives(law, schema["anyOf"])
-    return lambda node: fitting(node) > 0 or any(test(node) for test in others)
-
-
-def _one_of(law: Law, schema: Schema) -> Test:
-    fitting, others = _alternatives(law, schema["oneOf"])
-    return lambda node: fitting(node) + sum([test(node) for test in others]) == 1
-
-
-def _every_of(law: Law, schema: Schema) -> Test:
-    return _all_of([law.test(part) for part in schema["allOf"]])
-
-
-def _not(law: Law, schema: Schema) -> Test:
-    test = law.test(schema["not"])
-    return lambda node: not test(node)
-
-
-def _reference(law: Law, schema: Schema) -> Test:
-    return law.later(schema["$ref"].rpartition("/")[2])
-
-
-def _choice(law: Law, schema: Schema) -> Test:
-    test, then = law.test(schema["if"]), law.test(schema.get("then", True))
-    otherwise = law.test(schema.get("else", True))
-    return lambda node: then(node) if test(node) else otherwise(node)
-
-
-_MAKERS: tuple[tuple[frozenset[str], Callable[[Law, Schema], Test]], ...] = (
-    (frozenset({"type"}), _type),
-    (frozenset({"enum", "const"}), _enum),
-    (frozenset({"minimum"}), _least),
-    (frozenset({"minLength", "pattern"}), _text),
-    (frozenset({"items", "minItems"}), _items),
-    (
-        frozenset({"minProperties", "maxProperties", "required"})
-        | {"propertyNames", "dependentRequired"},
-        _keys,
-    ),
-    (frozenset({"properties", "patternProperties", "additionalProperties"}), _entries),
-    (frozenset({"anyOf"}), _any_of),
-    (frozenset({"oneOf"}), _one_of),
-    (frozenset({"allOf"}), _every_of),
-    (frozenset({"not"}), _not),
-    (frozenset({"$ref"}), _reference),
-    (frozenset({"if", "then", "else"}), _choice),
-)
-#: keywords that say nothing about what fits
-_ANNOTATIONS = {"$schema", "$defs", "title", "description", "examples", "default", "errorMessage"}
-_ANNOTATIONS |= {"enumDescriptions", "x-is", "x-wanted"}
-_KNOWN = frozenset.union(*(words for words, _ in _MAKERS)) | _ANNOTATIONS
 
 
 @cache
@@ -363,6 +350,413 @@ class Misfit(Struct, frozen=True, kw_only=True):
     def above(self, levels: int = 1) -> Level:
         """Return a level further out; the root's own where no level is further out."""
         return self.way[max(0, len(self.way) - 1 - levels)]
+
+    def note_wrong(self, problems: Problems) -> list[Node]:
+        """Note what is wrong; return the nodes that nothing can be read from."""
+        for sort in (self.here.sort, ""):
+            own = self._own.get((sort, self.keyword))
+            if own is not None:
+                return own(self, problems)
+            if self.keyword in _TOLD.get(sort, {}):
+                break
+        one = self._one_of_a_list()
+        if one is not None:
+            problems.add(
+                "wrong_type",
+                f"`{one.name}` is a mapping, where a list is wanted",
+                one.node.mark,
+                f"write a list: `{one.name}: [{{op: ...}}, ...]`",
+            )
+            return [one.node]
+        code, message, hint = _TOLD.get(sort, {}).get(self.keyword, _WRONG_KIND)
+        node = self.node
+        if isinstance(node, Scalar) and node.value is None and self.here.sort in _EMPTY:
+            code, message, hint = _EMPTY[self.here.sort]
+        general = (code, message, hint) == _WRONG_KIND
+        meant = self._without_dashes() if general else None
+        if general and self.keyword == "type" and self._lacks_dashes():
+            hint = "write {wanted}, with a `-` in front of each: `- {meant}: ...`"
+            meant = self.node.words()[0].removeprefix("-")  # type: ignore[union-attr]  # a mapping
+        elif meant is not None:
+            hint = "write {wanted}, without a `-` in front: `{meant}: ...`"
+        words = {
+            "noun": self.noun(),
+            "key": self.here.name,
+            "outer": self.above().name,
+            "kind": kind_of(node),
+            "text": source_text(node),
+            "wanted": self.here.wanted or "another value",
+            "shown": _show(node),
+            "meant": meant,
+        }
+        mark = node.mark
+        if code in {"missing_key", "bad_loop"} and self.keyword in {"minItems", "required"}:
+            mark = self._place()
+        problems.add(code, message.format(**words), mark, hint and hint.format(**words))
+        return [] if self.here.sort in _READ_ALL_THE_SAME else [node]
+
+    def _one_of_a_list(self) -> Level | None:
+        """Return the argument that is an item of the list that it should be, with its keys."""
+        for level in self.way:
+            words = level.node.words() if isinstance(level.node, Mapping) else []
+            if level.name == "p2p_op_list" and "op" in words:
+                return level
+        return None
+
+    def _without_dashes(self) -> str | None:
+        """Return the first key of a list of mappings where one mapping is wanted; else None."""
+        node, kinds = self.node, self.part.get("type", ())
+        if "object" not in kinds or "array" in kinds or not isinstance(node, Sequence):
+            return None
+        entries = [
+            entry for item in node.items if isinstance(item, Mapping) for entry in item.entries
+        ]
+        if not entries or not all(isinstance(item, Mapping) for item in node.items):
+            return None
+        return key_text(entries[0][0])
+
+    def _lacks_dashes(self) -> bool:
+        """Whether a mapping is given where a list of steps is wanted."""
+        return self.here.sort in {"program", "body"} and isinstance(self.node, Mapping)
+
+    def noun(self, up: int = 0) -> str:
+        """Return what messages call the place of a finding, or the place some levels above it."""
+        if up >= len(self.way):
+            return self.whole or "this"
+        level = self.way[-1 - up]
+        if level.sort in _NOUNS and (level.key is not None or "{key}" not in _NOUNS[level.sort]):
+            return _NOUNS[level.sort].format(key=level.name)
+        if up == len(self.way) - 1:
+            return self.whole or "this"
+        if level.key is None:
+            return f"an item of {self.noun(up + 1)}"
+        if self.above(up + 1).sort == "per_rank":
+            return self.noun(up + 1)
+        return f"`{level.name}`"
+
+    def _place(self, up: int = 0) -> Mark:
+        """Return where a key is that has less than it needs; the value where there is no key."""
+        level = self.above(up)
+        return level.node.mark if level.key is None else level.key.mark
+
+    def _unknown_keys(self) -> list[tuple[Node, Node]]:
+        assert isinstance(self.node, Mapping)
+        known = self.part.get("enum") or self.part["properties"]
+        return [entry for entry in self.node.entries if key_text(entry[0]) not in known]
+
+    def _find_missing(self) -> list[str]:
+        assert isinstance(self.node, Mapping)
+        return [name for name in self.part["required"] if self.node.get(name) is None]
+
+    def _unknown_key(self, problems: Problems) -> list[Node]:
+        sort = self.here.sort
+        owner = _OWNERS.get(sort, f"of `{self.here.name}`").format(key=self.here.name)
+        known = tuple(self.part.get("enum") or self.part["properties"])
+        entries = self._unknown_keys()
+        if sort == "file":
+            if is_library(self.node):
+                return []  # it has fewer keys, and that is noted
+            known = SCENARIO_KEYS
+        for key, _ in entries:
+            problems.unknown(
+                "unknown_key",
+                f"unknown key `{key_text(key)}` {owner}",
+                key_text(key),
+                known,
+                key.mark,
+                listed="its keys are",
+                sort="key of the file" if sort == "file" else None,
+            )
+        return [value for _, value in entries]
+
+    def _inputs_of_a_scenario(self, problems: Problems) -> list[Node]:
+        message = "a file has either `inputs`, to be used by others, or `world_size`, to be run"
+        problems.add("inputs_with_world_size", message, self._place())
+        return []
+
+    def _unknown_argument(self, problems: Problems) -> list[Node]:
+        entries = self._unknown_keys()
+        for key, _ in entries:
+            problems.unknown(
+                "unknown_argument",
+                f"unknown argument `{key_text(key)}` of {self._taker()}",
+                key_text(key),
+                tuple(self.part["properties"]),
+                key.mark,
+                listed="its arguments are",
+                sort="argument",
+            )
+        return [value for _, value in entries]
+
+    def _taker(self) -> str:
+        return "a message" if self.here.sort == "message" else self.here.name
+
+    def _report_missing_key(self, problems: Problems) -> list[Node]:
+        """A key that an unknown one near it means is not missing."""
+        assert isinstance(self.node, Mapping)
+        known = self._list_known()
+        strangers = [word for word in self.node.words() if word not in known]
+        sort = "key of the file" if self.here.sort in {"scenario", "file"} else None
+        meant = {likely(word, known, sort) for word in strangers}
+        examples = {"world_size": "world_size: 2", "steps": "steps: [...]"}
+        for name in self._find_missing():
+            if name in meant:
+                continue
+            if self.here.sort == "long_form":
+                hint, message = "write `{value: ..., dtype: ...}`", "this long form has no `value`"
+                problems.add("missing_key", message, self.node.mark, hint)
+            elif self.here.sort == "use":
+                if not strangers:
+                    message, hint = "this `use` names no `file`", "write `{file: part.yaml}`"
+                    problems.add("missing_key", message, self._place(), hint)
+            else:
+                hint = f"add `{examples.get(name, f'{name}: ...')}`"
+                problems.add("missing_key", f"{self.noun()} has no `{name}`", self._place(), hint)
+        return []
+
+    def _list_known(self) -> tuple[str, ...]:
+        return SCENARIO_KEYS if self.here.sort == "scenario" else tuple(self.part["properties"])
+
+    def _report_missing_argument(self, problems: Problems) -> list[Node]:
+        assert isinstance(self.node, Mapping)
+        known = self.part.get("properties") or self.part
+        if "anyOf" in self.part:  # an argument of several spellings
+            name = self.part["anyOf"][0]["required"][0]
+            missing, known = [name], self._arguments()
+        else:
+            missing = self._find_missing()
+        meant = {likely(word, known, "argument") for word in self.node.words() if word not in known}
+        about = self._arguments()
+        for name in missing:
+            spellings = {name, *_twins(name, self)}
+            if spellings.isdisjoint(meant):
+                problems.add(
+                    "missing_argument",
+                    f"{self._taker()} has no `{name}`",
+                    self._place() if self.here.sort == "arguments" else self.node.mark,
+                    f"{name}: {about.get(name, {}).get('description', '')}",
+                )
+        return []
+
+    def _arguments(self) -> dict[str, Schema]:
+        """Return the arguments that an action takes, with their parts."""
+        if "properties" in self.part:
+            properties: dict[str, Schema] = self.part["properties"]
+            return properties
+        part: Schema = law().schema["$defs"]["step"]["properties"].get(self.here.name, {})
+        inner: dict[str, Schema] = part.get("properties") or part.get("then", {}).get(
+            "properties", {}
+        )
+        return inner
+
+    def _no_arguments(self, problems: Problems) -> list[Node]:
+        """The arguments of an action are no mapping."""
+        name, node = self.here.name, self.node
+        if isinstance(node, Scalar) and node.value is None:
+            for each in self._list_required():
+                hint = f"{each}: {self._arguments().get(each, {}).get('description', '')}"
+                problems.add("missing_argument", f"{name} has no `{each}`", self._place(), hint)
+            return []
+        shown = usage(name, node)
+        message = f"the arguments of {name} are {kind_of(node)}, not a mapping"
+        hint = f"write `{shown}`; `scenario ops {name}` shows an example"
+        problems.add("wrong_type", message, node.mark, hint)
+        return []  # the step has its action all the same
+
+    def _list_required(self) -> list[str]:
+        spelt = [each["anyOf"][0]["required"][0] for each in self.part.get("allOf", ())]
+        return [*self.part.get("required", ()), *spelt]
+
+    def _no_step(self, problems: Problems) -> list[Node]:
+        node = self.node
+        hint = "write `- barrier: {}`, an operation and its arguments"
+        if isinstance(node, Scalar) and node.text in BY_NAME:
+            hint = f"write `{usage(node.text)}`"
+        problems.add("wrong_type", f"a step is {kind_of(node)}, not a mapping", node.mark, hint)
+        return [node]
+
+    def _actions(self) -> list[tuple[Node, Node]]:
+        assert isinstance(self.node, Mapping)
+        return [
+            (key, value)
+            for key, value in self.node.entries
+            if key_text(key) in BY_NAME or key_text(key) in ACTIONS
+        ]
+
+    def _strange_keys(self, problems: Problems) -> list[Node]:
+        """A key of a step that is neither an action nor stands beside one."""
+        entries, actions = self._unknown_keys(), [key_text(key) for key, _ in self._actions()]
+        for key, value in entries:
+            name = key_text(key)
+            instead = STEPS.get(name.lower().replace("-", "_"))
+            if not actions:
+                known = (*BY_NAME, *ACTIONS, *BESIDE)
+                close = likely(name, known)
+                hint = (
+                    f"did you mean `{close}`?" if close else "`scenario ops` lists the operations"
+                )
+                message = f"there is no operation `{name}`"
+                repair = None if instead else correct(name, close, known, key.mark)
+                problems.add("unknown_operation", message, key.mark, instead or hint, repair)
+                continue
+            beside = (*BESIDE, BODY) if REPEAT in actions else tuple(BESIDE)
+            parts = self.part["properties"]
+            taker = next((each for each in actions if name in _own_arguments(parts[each])), None)
+            known = (*beside, *BY_NAME, *ACTIONS)
+            close = likely(name, beside) or likely(name, (*BY_NAME, *ACTIONS))
+            hint = f"next to an action only these keys are allowed: {', '.join(beside)}"
+            repair = None
+            if taker is not None:
+                hint = f"`{name}` is an argument: write it inside, `{taker}: {{..., {name}: ...}}`"
+                given = next(each for word, each in self._actions() if key_text(word) == taker)
+                repair = move_inside(key, value, given, taker)
+            elif close and instead is None:
+                hint = f"did you mean `{close}`?"
+                repair = correct(name, close, known, key.mark)
+            message = f"unknown key `{name}` of a step"
+            problems.add("unknown_key", message, key.mark, instead or hint, repair)
+        return [value for _, value in entries]
+
+    def _action_count(self, problems: Problems) -> list[Node]:
+        """A step has several actions, or none and no expectation."""
+        if not isinstance(self.node, Mapping):
+            return []  # what it is instead is reported already
+        actions = self._actions()
+        for key, _ in actions[1:]:
+            problems.add(
+                "several_actions",
+                f"`{key_text(actions[0][0])}` and `{key_text(key)}` are two actions in one step",
+                key.mark,
+                "give each action a step of its own: a `-` in front of it",
+            )
+        known = self.part["properties"]
+        stranger = any(word not in known for word in self.node.words())
+        if not actions and not stranger and self.node.get(BODY) is None:
+            problems.add(
+                "empty_step",
+                "this step does nothing and expects nothing",
+                self.node.mark,
+                "add an operation, or an `expect`; `scenario ops` lists the operations",
+            )
+        return [value for _, value in actions[1:]]
+
+    def _loop_alone(self, problems: Problems) -> list[Node]:
+        """`for` without `steps`, or `steps` without `for`."""
+        assert isinstance(self.node, Mapping)
+        keys = {key_text(key): key for key, _ in self.node.entries}
+        if REPEAT not in keys:
+            message = f"`{BODY}` has a meaning only next to `{REPEAT}`"
+            problems.add("unknown_key", message, keys[BODY].mark, f"add a `{REPEAT}:`")
+        elif not any(likely(word, (BODY,)) for word in keys):
+            message, hint = f"this `{REPEAT}` has no `{BODY}`", f"add `{BODY}: [...]` next to it"
+            problems.add("missing_key", message, self.node.mark, hint)
+        return []
+
+    def _group_forms(self, problems: Problems) -> list[Node]:
+        assert isinstance(self.node, Mapping)
+        given = [word for word in self.node.words() if word in GROUP_FORMS]
+        states = " and ".join(given) if given else "no ranks"
+        hint = "state exactly one of ranks, partition, size, or shape with dims"
+        problems.add("bad_group", f"{self.noun()} states {states}", self._place(), hint)
+        return [self.node]
+
+    def _group_keys(self, problems: Problems) -> list[Node]:
+        """A key of a group that does not go with the form that is given."""
+        assert isinstance(self.node, Mapping)
+        keys = {key_text(key): (key, value) for key, value in self.node.entries}
+        form = next((word for word in GROUP_FORMS if word in keys), None)
+        unfit: list[Node] = []
+        for name, needed in self.part["dependentRequired"].items():
+            if name not in keys or all(each in keys for each in needed) or form is None:
+                continue
+            if name == "shape":
+                message = f"the mesh `{self.here.name}` has no `dims`"
+                hint = "name each dimension: {shape: [2, 4], dims: [dp, tp]}"
+                problems.add("missing_key", message, self._place(), hint)
+                continue
+            key, value = keys[name]
+            message = f"`{name}` does not go with `{form}` in the group `{self.here.name}`"
+            problems.add("unknown_key", message, key.mark, f"it goes with `{needed[0]}`")
+            unfit.append(value)
+        return unfit
+
+    def _no_kind(self, problems: Problems) -> list[Node]:
+        """Words for something that is no kind of error."""
+        for key, _ in self._unknown_keys():
+            problems.unknown(
+                "unknown_kind",
+                f"`{key_text(key)}` is not a kind of error",
+                key_text(key),
+                tuple(self.part["properties"]),
+                key.mark,
+                listed="kinds are",
+            )
+        return [self.node]
+
+    def _several_kinds(self, problems: Problems) -> list[Node]:
+        assert isinstance(self.node, Mapping)
+        problems.add(
+            "bad_value",
+            "several kinds of error, each with words of its own",
+            self.node.entries[1][0].mark,
+            "write one kind with its words, a list of kinds, or a mapping from ranks",
+        )
+        return [self.node]
+
+    def _no_group_name(self, problems: Problems) -> list[Node]:
+        message = f"{self.noun()} cannot be {kind_of(self.node)}: a step names its group"
+        if isinstance(self.node, Sequence):
+            message = "a step names its group, and does not list its ranks"
+        hint = "make the group under `groups:`, or in a `new_group` step"
+        problems.add("wrong_type", message, self.node.mark, hint)
+        return [self.node]
+
+    def _no_reduce_op(self, problems: Problems) -> list[Node]:
+        """A number by itself is a factor."""
+        key = self.here.key
+        if key is not None and likely(key_text(key), (PREMUL_SUM,)):
+            message = f"unknown reduce op `{key_text(key)}`"
+            close, known = PREMUL_SUM, (PREMUL_SUM,)
+            repair = correct(key_text(key), close, known, key.mark)
+            problems.add("unknown_op", message, key.mark, f"did you mean `{close}`?", repair)
+            return [self.above().node]
+        message = f"{self.noun()} cannot be {kind_of(self.node)}"
+        problems.add("wrong_type", message, self.node.mark, f"write {self.here.wanted}")
+        return [self.node]
+
+    def _no_capability(self, problems: Problems) -> list[Node]:
+        """A word that no capability of backends has."""
+        word, known = source_text(self.node), tuple(self.part["enum"])
+        message = f"`needs` cannot name `{word}`: it is not a capability of a backend"
+        problems.unknown(
+            "unknown_word", message, word, known, self.node.mark, listed="capabilities are"
+        )
+        return [self.node]
+
+    #: sort of a place, keyword -> what notes it, where it takes more than words
+    _own: ClassVar[dict[tuple[str, str], Callable[[Misfit, Problems], list[Node]]]] = {
+        ("", "additionalProperties"): _unknown_key,
+        ("library", "enum"): _unknown_key,
+        ("", "None"): _inputs_of_a_scenario,
+        ("", "required"): _report_missing_key,
+        ("arguments", "additionalProperties"): _unknown_argument,
+        ("arguments", "required"): _report_missing_argument,
+        ("arguments", "anyOf"): _report_missing_argument,
+        ("arguments", "type"): _no_arguments,
+        ("message", "additionalProperties"): _unknown_argument,
+        ("message", "required"): _report_missing_argument,
+        ("step", "type"): _no_step,
+        ("step", "additionalProperties"): _strange_keys,
+        ("step", "oneOf"): _action_count,
+        ("step", "dependentRequired"): _loop_alone,
+        ("group", "oneOf"): _group_forms,
+        ("group", "dependentRequired"): _group_keys,
+        ("raised", "additionalProperties"): _no_kind,
+        ("raised", "maxProperties"): _several_kinds,
+        ("group_name", "type"): _no_group_name,
+        ("reduce_op", "anyOf"): _no_reduce_op,
+        ("need", "enum"): _no_capability,
+    }
 
 
 #: units of work of a node that jsonschema looks at
@@ -648,245 +1042,15 @@ _EMPTY = {
 _READ_ALL_THE_SAME = {"loop"}
 
 
-def note_wrong(found: Misfit, problems: Problems) -> list[Node]:
-    """Note what is wrong; return the nodes that nothing can be read from."""
-    for sort in (found.here.sort, ""):
-        own = _OWN.get((sort, found.keyword))
-        if own is not None:
-            return own(found, problems)
-        if found.keyword in _TOLD.get(sort, {}):
-            break
-    one = _one_of_a_list(found)
-    if one is not None:
-        problems.add(
-            "wrong_type",
-            f"`{one.name}` is a mapping, where a list is wanted",
-            one.node.mark,
-            f"write a list: `{one.name}: [{{op: ...}}, ...]`",
-        )
-        return [one.node]
-    code, message, hint = _TOLD.get(sort, {}).get(found.keyword, _WRONG_KIND)
-    node = found.node
-    if isinstance(node, Scalar) and node.value is None and found.here.sort in _EMPTY:
-        code, message, hint = _EMPTY[found.here.sort]
-    general = (code, message, hint) == _WRONG_KIND
-    meant = _without_dashes(found) if general else None
-    if general and found.keyword == "type" and _lacks_dashes(found):
-        hint = "write {wanted}, with a `-` in front of each: `- {meant}: ...`"
-        meant = found.node.words()[0].removeprefix("-")  # type: ignore[union-attr]  # a mapping
-    elif meant is not None:
-        hint = "write {wanted}, without a `-` in front: `{meant}: ...`"
-    words = {
-        "noun": noun(found),
-        "key": found.here.name,
-        "outer": found.above().name,
-        "kind": kind_of(node),
-        "text": source_text(node),
-        "wanted": found.here.wanted or "another value",
-        "shown": _show(node),
-        "meant": meant,
-    }
-    mark = node.mark
-    if code in {"missing_key", "bad_loop"} and found.keyword in {"minItems", "required"}:
-        mark = _place(found)
-    problems.add(code, message.format(**words), mark, hint and hint.format(**words))
-    return [] if found.here.sort in _READ_ALL_THE_SAME else [node]
-
-
-def _one_of_a_list(found: Misfit) -> Level | None:
-    """Return the argument that is an item of the list that it should be, with the keys of one."""
-    for level in found.way:
-        words = level.node.words() if isinstance(level.node, Mapping) else []
-        if level.name == "p2p_op_list" and "op" in words:
-            return level
-    return None
-
-
-def _without_dashes(found: Misfit) -> str | None:
-    """Return the first key of a list of mappings where one mapping is wanted; else None."""
-    node, kinds = found.node, found.part.get("type", ())
-    if "object" not in kinds or "array" in kinds or not isinstance(node, Sequence):
-        return None
-    entries = [entry for item in node.items if isinstance(item, Mapping) for entry in item.entries]
-    if not entries or not all(isinstance(item, Mapping) for item in node.items):
-        return None
-    return key_text(entries[0][0])
-
-
-def _lacks_dashes(found: Misfit) -> bool:
-    """Whether a mapping is given where a list of steps is wanted."""
-    return found.here.sort in {"program", "body"} and isinstance(found.node, Mapping)
-
-
-def noun(found: Misfit, up: int = 0) -> str:
-    """Return what messages call the place of a finding, or the place some levels above it."""
-    if up >= len(found.way):
-        return found.whole or "this"
-    level = found.way[-1 - up]
-    if level.sort in _NOUNS and (level.key is not None or "{key}" not in _NOUNS[level.sort]):
-        return _NOUNS[level.sort].format(key=level.name)
-    if up == len(found.way) - 1:
-        return found.whole or "this"
-    if level.key is None:
-        return f"an item of {noun(found, up + 1)}"
-    if found.above(up + 1).sort == "per_rank":
-        return noun(found, up + 1)
-    return f"`{level.name}`"
-
-
-def _place(found: Misfit, up: int = 0) -> Mark:
-    """Return where a key is that has less than it needs; the value where there is no key."""
-    level = found.above(up)
-    return level.node.mark if level.key is None else level.key.mark
-
-
 def _show(node: Node) -> str:
     plain = isinstance(node, Scalar) and node.value is not None and node.text
     return f"`{source_text(node)}`" if plain else kind_of(node)
-
-
-def _unknown_keys(found: Misfit) -> list[tuple[Node, Node]]:
-    assert isinstance(found.node, Mapping)
-    known = found.part.get("enum") or found.part["properties"]
-    return [entry for entry in found.node.entries if key_text(entry[0]) not in known]
-
-
-def _find_missing(found: Misfit) -> list[str]:
-    assert isinstance(found.node, Mapping)
-    return [name for name in found.part["required"] if found.node.get(name) is None]
-
-
-def _unknown_key(found: Misfit, problems: Problems) -> list[Node]:
-    sort = found.here.sort
-    owner = _OWNERS.get(sort, f"of `{found.here.name}`").format(key=found.here.name)
-    known = tuple(found.part.get("enum") or found.part["properties"])
-    entries = _unknown_keys(found)
-    if sort == "file":
-        if is_library(found.node):
-            return []  # it has fewer keys, and that is noted
-        known = SCENARIO_KEYS
-    for key, _ in entries:
-        problems.unknown(
-            "unknown_key",
-            f"unknown key `{key_text(key)}` {owner}",
-            key_text(key),
-            known,
-            key.mark,
-            listed="its keys are",
-            sort="key of the file" if sort == "file" else None,
-        )
-    return [value for _, value in entries]
-
-
-def _inputs_of_a_scenario(found: Misfit, problems: Problems) -> list[Node]:
-    message = "a file has either `inputs`, to be used by others, or `world_size`, to be run"
-    problems.add("inputs_with_world_size", message, _place(found))
-    return []
-
-
-def _unknown_argument(found: Misfit, problems: Problems) -> list[Node]:
-    entries = _unknown_keys(found)
-    for key, _ in entries:
-        problems.unknown(
-            "unknown_argument",
-            f"unknown argument `{key_text(key)}` of {_taker(found)}",
-            key_text(key),
-            tuple(found.part["properties"]),
-            key.mark,
-            listed="its arguments are",
-            sort="argument",
-        )
-    return [value for _, value in entries]
-
-
-def _taker(found: Misfit) -> str:
-    return "a message" if found.here.sort == "message" else found.here.name
-
-
-def _report_missing_key(found: Misfit, problems: Problems) -> list[Node]:
-    """A key that an unknown one near it means is not missing."""
-    assert isinstance(found.node, Mapping)
-    known = _list_known(found)
-    strangers = [word for word in found.node.words() if word not in known]
-    sort = "key of the file" if found.here.sort in {"scenario", "file"} else None
-    meant = {likely(word, known, sort) for word in strangers}
-    examples = {"world_size": "world_size: 2", "steps": "steps: [...]"}
-    for name in _find_missing(found):
-        if name in meant:
-            continue
-        if found.here.sort == "long_form":
-            hint, message = "write `{value: ..., dtype: ...}`", "this long form has no `value`"
-            problems.add("missing_key", message, found.node.mark, hint)
-        elif found.here.sort == "use":
-            if not strangers:
-                message, hint = "this `use` names no `file`", "write `{file: part.yaml}`"
-                problems.add("missing_key", message, _place(found), hint)
-        else:
-            hint = f"add `{examples.get(name, f'{name}: ...')}`"
-            problems.add("missing_key", f"{noun(found)} has no `{name}`", _place(found), hint)
-    return []
-
-
-def _list_known(found: Misfit) -> tuple[str, ...]:
-    return SCENARIO_KEYS if found.here.sort == "scenario" else tuple(found.part["properties"])
-
-
-def _report_missing_argument(found: Misfit, problems: Problems) -> list[Node]:
-    assert isinstance(found.node, Mapping)
-    known = found.part.get("properties") or found.part
-    if "anyOf" in found.part:  # an argument of several spellings
-        name = found.part["anyOf"][0]["required"][0]
-        missing, known = [name], _arguments(found)
-    else:
-        missing = _find_missing(found)
-    meant = {likely(word, known, "argument") for word in found.node.words() if word not in known}
-    about = _arguments(found)
-    for name in missing:
-        spellings = {name, *_twins(name, found)}
-        if spellings.isdisjoint(meant):
-            problems.add(
-                "missing_argument",
-                f"{_taker(found)} has no `{name}`",
-                _place(found) if found.here.sort == "arguments" else found.node.mark,
-                f"{name}: {about.get(name, {}).get('description', '')}",
-            )
-    return []
 
 
 def _twins(name: str, found: Misfit) -> list[str]:
     """Return the other spellings of an argument."""
     alternatives = found.part.get("anyOf", ())
     return [each["required"][0] for each in alternatives if each["required"][0] != name]
-
-
-def _arguments(found: Misfit) -> dict[str, Schema]:
-    """Return the arguments that an action takes, with their parts."""
-    if "properties" in found.part:
-        properties: dict[str, Schema] = found.part["properties"]
-        return properties
-    part: Schema = law().schema["$defs"]["step"]["properties"].get(found.here.name, {})
-    inner: dict[str, Schema] = part.get("properties") or part.get("then", {}).get("properties", {})
-    return inner
-
-
-def _no_arguments(found: Misfit, problems: Problems) -> list[Node]:
-    """The arguments of an action are no mapping."""
-    name, node = found.here.name, found.node
-    if isinstance(node, Scalar) and node.value is None:
-        for each in _list_required(found):
-            hint = f"{each}: {_arguments(found).get(each, {}).get('description', '')}"
-            problems.add("missing_argument", f"{name} has no `{each}`", _place(found), hint)
-        return []
-    shown = usage(name, node)
-    message = f"the arguments of {name} are {kind_of(node)}, not a mapping"
-    hint = f"write `{shown}`; `scenario ops {name}` shows an example"
-    problems.add("wrong_type", message, node.mark, hint)
-    return []  # the step has its action all the same
-
-
-def _list_required(found: Misfit) -> list[str]:
-    spelt = [each["anyOf"][0]["required"][0] for each in found.part.get("allOf", ())]
-    return [*found.part.get("required", ()), *spelt]
 
 
 def usage(name: str, given: Node | None = None) -> str:
@@ -902,57 +1066,6 @@ def usage(name: str, given: Node | None = None) -> str:
     return f"{name}: {{{needed[0].name}: {text or '...'}{rest}}}"
 
 
-def _no_step(found: Misfit, problems: Problems) -> list[Node]:
-    node = found.node
-    hint = "write `- barrier: {}`, an operation and its arguments"
-    if isinstance(node, Scalar) and node.text in BY_NAME:
-        hint = f"write `{usage(node.text)}`"
-    problems.add("wrong_type", f"a step is {kind_of(node)}, not a mapping", node.mark, hint)
-    return [node]
-
-
-def _actions(found: Misfit) -> list[tuple[Node, Node]]:
-    assert isinstance(found.node, Mapping)
-    return [
-        (key, value)
-        for key, value in found.node.entries
-        if key_text(key) in BY_NAME or key_text(key) in ACTIONS
-    ]
-
-
-def _strange_keys(found: Misfit, problems: Problems) -> list[Node]:
-    """A key of a step that is neither an action nor stands beside one."""
-    entries, actions = _unknown_keys(found), [key_text(key) for key, _ in _actions(found)]
-    for key, value in entries:
-        name = key_text(key)
-        instead = STEPS.get(name.lower().replace("-", "_"))
-        if not actions:
-            known = (*BY_NAME, *ACTIONS, *BESIDE)
-            close = likely(name, known)
-            hint = f"did you mean `{close}`?" if close else "`scenario ops` lists the operations"
-            message = f"there is no operation `{name}`"
-            repair = None if instead else correct(name, close, known, key.mark)
-            problems.add("unknown_operation", message, key.mark, instead or hint, repair)
-            continue
-        beside = (*BESIDE, BODY) if REPEAT in actions else tuple(BESIDE)
-        parts = found.part["properties"]
-        taker = next((each for each in actions if name in _own_arguments(parts[each])), None)
-        known = (*beside, *BY_NAME, *ACTIONS)
-        close = likely(name, beside) or likely(name, (*BY_NAME, *ACTIONS))
-        hint = f"next to an action only these keys are allowed: {', '.join(beside)}"
-        repair = None
-        if taker is not None:
-            hint = f"`{name}` is an argument: write it inside, `{taker}: {{..., {name}: ...}}`"
-            given = next(each for word, each in _actions(found) if key_text(word) == taker)
-            repair = move_inside(key, value, given, taker)
-        elif close and instead is None:
-            hint = f"did you mean `{close}`?"
-            repair = correct(name, close, known, key.mark)
-        message = f"unknown key `{name}` of a step"
-        problems.add("unknown_key", message, key.mark, instead or hint, repair)
-    return [value for _, value in entries]
-
-
 def _own_arguments(part: Schema) -> Mapping_[str, Schema]:
     inner: Mapping_[str, Schema] = (
         part.get("properties")
@@ -961,157 +1074,6 @@ def _own_arguments(part: Schema) -> Mapping_[str, Schema]:
         or {}
     )
     return inner
-
-
-def _action_count(found: Misfit, problems: Problems) -> list[Node]:
-    """A step has several actions, or none and no expectation."""
-    if not isinstance(found.node, Mapping):
-        return []  # what it is instead is reported already
-    actions = _actions(found)
-    for key, _ in actions[1:]:
-        problems.add(
-            "several_actions",
-            f"`{key_text(actions[0][0])}` and `{key_text(key)}` are two actions in one step",
-            key.mark,
-            "give each action a step of its own: a `-` in front of it",
-        )
-    known = found.part["properties"]
-    stranger = any(word not in known for word in found.node.words())
-    if not actions and not stranger and found.node.get(BODY) is None:
-        problems.add(
-            "empty_step",
-            "this step does nothing and expects nothing",
-            found.node.mark,
-            "add an operation, or an `expect`; `scenario ops` lists the operations",
-        )
-    return [value for _, value in actions[1:]]
-
-
-def _loop_alone(found: Misfit, problems: Problems) -> list[Node]:
-    """`for` without `steps`, or `steps` without `for`."""
-    assert isinstance(found.node, Mapping)
-    keys = {key_text(key): key for key, _ in found.node.entries}
-    if REPEAT not in keys:
-        message = f"`{BODY}` has a meaning only next to `{REPEAT}`"
-        problems.add("unknown_key", message, keys[BODY].mark, f"add a `{REPEAT}:`")
-    elif not any(likely(word, (BODY,)) for word in keys):
-        message, hint = f"this `{REPEAT}` has no `{BODY}`", f"add `{BODY}: [...]` next to it"
-        problems.add("missing_key", message, found.node.mark, hint)
-    return []
-
-
-def _group_forms(found: Misfit, problems: Problems) -> list[Node]:
-    assert isinstance(found.node, Mapping)
-    given = [word for word in found.node.words() if word in GROUP_FORMS]
-    states = " and ".join(given) if given else "no ranks"
-    hint = "state exactly one of ranks, partition, size, or shape with dims"
-    problems.add("bad_group", f"{noun(found)} states {states}", _place(found), hint)
-    return [found.node]
-
-
-def _group_keys(found: Misfit, problems: Problems) -> list[Node]:
-    """A key of a group that does not go with the form that is given."""
-    assert isinstance(found.node, Mapping)
-    keys = {key_text(key): (key, value) for key, value in found.node.entries}
-    form = next((word for word in GROUP_FORMS if word in keys), None)
-    unfit: list[Node] = []
-    for name, needed in found.part["dependentRequired"].items():
-        if name not in keys or all(each in keys for each in needed) or form is None:
-            continue
-        if name == "shape":
-            message = f"the mesh `{found.here.name}` has no `dims`"
-            hint = "name each dimension: {shape: [2, 4], dims: [dp, tp]}"
-            problems.add("missing_key", message, _place(found), hint)
-            continue
-        key, value = keys[name]
-        message = f"`{name}` does not go with `{form}` in the group `{found.here.name}`"
-        problems.add("unknown_key", message, key.mark, f"it goes with `{needed[0]}`")
-        unfit.append(value)
-    return unfit
-
-
-def _no_kind(found: Misfit, problems: Problems) -> list[Node]:
-    """Words for something that is no kind of error."""
-    for key, _ in _unknown_keys(found):
-        problems.unknown(
-            "unknown_kind",
-            f"`{key_text(key)}` is not a kind of error",
-            key_text(key),
-            tuple(found.part["properties"]),
-            key.mark,
-            listed="kinds are",
-        )
-    return [found.node]
-
-
-def _several_kinds(found: Misfit, problems: Problems) -> list[Node]:
-    assert isinstance(found.node, Mapping)
-    problems.add(
-        "bad_value",
-        "several kinds of error, each with words of its own",
-        found.node.entries[1][0].mark,
-        "write one kind with its words, a list of kinds, or a mapping from ranks",
-    )
-    return [found.node]
-
-
-def _no_group_name(found: Misfit, problems: Problems) -> list[Node]:
-    message = f"{noun(found)} cannot be {kind_of(found.node)}: a step names its group"
-    if isinstance(found.node, Sequence):
-        message = "a step names its group, and does not list its ranks"
-    hint = "make the group under `groups:`, or in a `new_group` step"
-    problems.add("wrong_type", message, found.node.mark, hint)
-    return [found.node]
-
-
-def _no_reduce_op(found: Misfit, problems: Problems) -> list[Node]:
-    """A number by itself is a factor."""
-    key = found.here.key
-    if key is not None and likely(key_text(key), (PREMUL_SUM,)):
-        message = f"unknown reduce op `{key_text(key)}`"
-        close, known = PREMUL_SUM, (PREMUL_SUM,)
-        repair = correct(key_text(key), close, known, key.mark)
-        problems.add("unknown_op", message, key.mark, f"did you mean `{close}`?", repair)
-        return [found.above().node]
-    message = f"{noun(found)} cannot be {kind_of(found.node)}"
-    problems.add("wrong_type", message, found.node.mark, f"write {found.here.wanted}")
-    return [found.node]
-
-
-def _no_capability(found: Misfit, problems: Problems) -> list[Node]:
-    """A word that no capability of backends has."""
-    word, known = source_text(found.node), tuple(found.part["enum"])
-    message = f"`needs` cannot name `{word}`: it is not a capability of a backend"
-    problems.unknown(
-        "unknown_word", message, word, known, found.node.mark, listed="capabilities are"
-    )
-    return [found.node]
-
-
-#: sort of a place, keyword -> what notes it, where it takes more than words
-_OWN: dict[tuple[str, str], Callable[[Misfit, Problems], list[Node]]] = {
-    ("", "additionalProperties"): _unknown_key,
-    ("library", "enum"): _unknown_key,
-    ("", "None"): _inputs_of_a_scenario,
-    ("", "required"): _report_missing_key,
-    ("arguments", "additionalProperties"): _unknown_argument,
-    ("arguments", "required"): _report_missing_argument,
-    ("arguments", "anyOf"): _report_missing_argument,
-    ("arguments", "type"): _no_arguments,
-    ("message", "additionalProperties"): _unknown_argument,
-    ("message", "required"): _report_missing_argument,
-    ("step", "type"): _no_step,
-    ("step", "additionalProperties"): _strange_keys,
-    ("step", "oneOf"): _action_count,
-    ("step", "dependentRequired"): _loop_alone,
-    ("group", "oneOf"): _group_forms,
-    ("group", "dependentRequired"): _group_keys,
-    ("raised", "additionalProperties"): _no_kind,
-    ("raised", "maxProperties"): _several_kinds,
-    ("group_name", "type"): _no_group_name,
-    ("reduce_op", "anyOf"): _no_reduce_op,
-    ("need", "enum"): _no_capability,
-}
 
 
 # -------------------------------------------------------------------------------------------------
@@ -1132,7 +1094,7 @@ def validate(tree: Node, problems: Problems) -> Node:
         names = [level.name for level in found.way]
         if "expect" in names and not objects.isdisjoint(names[names.index("expect") :]):
             continue
-        unfit.update(id(node) for node in note_wrong(found, problems))
+        unfit.update(id(node) for node in found.note_wrong(problems))
     return _without(tree, unfit) if unfit else tree
 
 
@@ -1148,7 +1110,7 @@ def top_findings(tree: Node, problems: Problems) -> None:
     if not law().fits(tree):
         for found in findings(tree):
             if len(found.way) == 1 or found.keyword == "None":
-                note_wrong(found, problems)
+                found.note_wrong(problems)
 
 
 def _objects(tree: Node) -> set[str]:
@@ -1180,5 +1142,5 @@ def fits(node: Node, part: str, problems: Problems, whole: str) -> bool:
     if law().part(part)(node):
         return True
     for found in findings(node, part, whole):
-        note_wrong(found, problems)
+        found.note_wrong(problems)
     return False

@@ -626,7 +626,7 @@ class Collective(Operation):
         """
         found: list[Disagreement] = []
         for what in self.agree:
-            if self.agree_on(what, entries):
+            if self._agree_on(what, entries):
                 continue
             values = {
                 entry.group_rank: text
@@ -637,7 +637,7 @@ class Collective(Operation):
                 found.append(Disagreement(diagnosis=diagnosis_of(what), what=what, values=values))
         return found
 
-    def agree_on(self, what: str, entries: Sequence[Entry]) -> bool:
+    def _agree_on(self, what: str, entries: Sequence[Entry]) -> bool:
         """Return whether all entries state the same, where that is plain without words for it."""
         name, _, attribute = what.partition(".")
         if what == "root":

@@ -140,7 +140,7 @@ class Layout(Struct, frozen=True, kw_only=True):
             (now,), (wanted,) = self.placements, goal
             change = Transition(mesh_dim=0, now=now, wanted=wanted, shape=self.shape)
             return [] if now == wanted else [change]
-        shapes = self.logical_shapes()
+        shapes = self._logical_shapes()
         current, found = list(self.placements), []
 
         def turn(dim: int, wanted: Placement) -> None:
@@ -156,7 +156,7 @@ class Layout(Struct, frozen=True, kw_only=True):
             turn(dim, wanted)
         return found
 
-    def logical_shapes(self) -> list[tuple[int, ...]]:
+    def _logical_shapes(self) -> list[tuple[int, ...]]:
         """Return, by mesh dimension, the tensor that it cuts on this rank."""
         shapes = [self.shape]
         for dim, placement in enumerate(self.placements[:-1]):

@@ -393,11 +393,11 @@ class _Keyword:
         self.tokens = tokens
         self.at = 0
 
-    def peek(self) -> str | None:
+    def _peek(self) -> str | None:
         return self.tokens[self.at] if self.at < len(self.tokens) else None
 
     def take(self) -> str:
-        token = self.peek()
+        token = self._peek()
         if token is None:
             message = "a word is missing at the end"
             raise ValueError(message)
@@ -406,33 +406,33 @@ class _Keyword:
 
     def whole(self) -> Callable[[str], bool]:
         found = self.either()
-        if self.peek() is not None:
-            message = f"{self.peek()!r} is not expected there; join words with `and` or `or`"
+        if self._peek() is not None:
+            message = f"{self._peek()!r} is not expected there; join words with `and` or `or`"
             raise ValueError(message)
         return found
 
     def either(self) -> Callable[[str], bool]:
         parts = [self.both()]
-        while self.peek() == "or":
+        while self._peek() == "or":
             self.take()
             parts.append(self.both())
         return lambda text: any(part(text) for part in parts)
 
     def both(self) -> Callable[[str], bool]:
-        parts = [self.parse_not()]
-        while self.peek() == "and":
+        parts = [self._parse_not()]
+        while self._peek() == "and":
             self.take()
-            parts.append(self.parse_not())
+            parts.append(self._parse_not())
         return lambda text: all(part(text) for part in parts)
 
-    def parse_not(self) -> Callable[[str], bool]:
+    def _parse_not(self) -> Callable[[str], bool]:
         word = self.take()
         if word == "not":
-            inner = self.parse_not()
+            inner = self._parse_not()
             return lambda text: not inner(text)
         if word == "(":
             inner = self.either()
-            if self.peek() != ")":
+            if self._peek() != ")":
                 message = "a parenthesis is not closed"
                 raise ValueError(message)
             self.take()

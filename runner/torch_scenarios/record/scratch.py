@@ -157,7 +157,7 @@ class Scratch:
         self._make_folders(folder)
         self._raw["io.open"](os.path.join(folder, ".gone"), "wb").close()
 
-    def copy_up(self, whole: str) -> str:
+    def _copy_up(self, whole: str) -> str:
         """Return the copy of a file or folder, made of its own where there is none yet."""
         copy, source = self._copy(whole), self.visible(whole)
         self._make_parents(whole)
@@ -169,7 +169,7 @@ class Scratch:
         if stat.S_ISDIR(status.st_mode):
             self._make_folders(copy)
             for name in self._names(whole):
-                self.copy_up(os.path.join(whole, name))
+                self._copy_up(os.path.join(whole, name))
         elif stat.S_ISREG(status.st_mode):
             self._copy_file(source, copy)
         else:
@@ -209,7 +209,7 @@ class Scratch:
         if anew and (not self._is_there(source) or os.path.isfile(source)):
             self._make_parents(whole)
             return self._copy(whole)
-        return self.copy_up(whole)
+        return self._copy_up(whole)
 
     def _call_at(
         self, whole: str, call: Callable[..., Any], path: str, *args: Any, **kwargs: Any
@@ -256,7 +256,7 @@ class Scratch:
             whole = None if kwargs.get("dir_fd") is not None else self.path(path)
             if whole is None:
                 return raw(path, *args, **kwargs)
-            return self._call_at(whole, raw, self.copy_up(whole), *args, **kwargs)
+            return self._call_at(whole, raw, self._copy_up(whole), *args, **kwargs)
 
         return change
 
@@ -300,7 +300,7 @@ class Scratch:
         if one is None and two is None:
             raw(source, target, **kwargs)
             return
-        given = os.fsdecode(source) if one is None else self.copy_up(one)
+        given = os.fsdecode(source) if one is None else self._copy_up(one)
         if not self._is_there(given):
             raise FileNotFoundError(
                 errno.ENOENT, os.strerror(errno.ENOENT), os.fsdecode(source), None, target
@@ -357,7 +357,7 @@ class Scratch:
             self._raw["link"](source, target, *args, **kwargs)
             return
         one = self.path(source)
-        given = source if one is None else self.copy_up(one)
+        given = source if one is None else self._copy_up(one)
         self._make_parents(two)
         self._raw["link"](given, self._copy(two))
 

@@ -147,7 +147,7 @@ class Rest(Struct, frozen=True, kw_only=True):
         return max((state.clock_s for state in self.simulation.ranks), default=0.0)
 
     def synchronises(self) -> bool:
-        """Whether ranks come to the same end where no rank leaves a collective before all are there.
+        """Whether ranks come to the same end where none leaves a collective before all are there.
 
         True where they do although each call waits for all that take part in it: no time passes, no
         message is received from anyone, every collective has its members, every message both sides.

@@ -884,7 +884,7 @@ class Trainee(ABC):
         self.buffers: Arrays = model.network.buffers()
         self.grads: Arrays = {}
         self.states: dict[str, dict[str, Any]] = {name: {} for name in self.params}
-        self.oracle = Oracle(model, self.whole_of(first))
+        self.oracle = Oracle(model, self._whole_of(first))
         #: whether the first value that is not what one process has was told
         self.told = False
         #: the values of which it was noted how closely they are known
@@ -911,7 +911,7 @@ class Trainee(ABC):
         """Return the whole weights with which the rank begins."""
         return self.whole
 
-    def whole_of(self, rank: int) -> Arrays:
+    def _whole_of(self, rank: int) -> Arrays:
         """Return the whole weights that a model states for a rank."""
         if rank == self.rank:
             return self.whole
@@ -932,9 +932,9 @@ class Trainee(ABC):
     def layouts(self) -> Array:
         """Return in numbers how each parameter lies, and each gradient; see `coded`."""
         names = self.model.parameters
-        rows = [encode(self.placements(each) if self.owns(each) else None) for each in names]
+        rows = [encode(self.placements(each) if self._owns(each) else None) for each in names]
         for each in names:
-            there = self.visible_grad(each) is not None
+            there = self._visible_grad(each) is not None
             rows.append(encode(self.placements_of_grad(each) if there else None))
         return np.asarray(rows, np.int64)
 
@@ -953,7 +953,7 @@ class Trainee(ABC):
         found = {f"{self.model.name}.{name}": value.copy() for name, value in held.items()}
         return found | {layout_name(self.model.name): self.layouts()}
 
-    def owns(self, name: str) -> bool:
+    def _owns(self, name: str) -> bool:
         """Return whether the rank holds some of a parameter."""
         return name in self.params
 
@@ -1018,7 +1018,7 @@ class Trainee(ABC):
             slack[f"{name}.loss"] = bound_of(loss, *self.loss_own)
         rounded = self.oracle.own
         for each in self.model.parameters:
-            grad = self.visible_grad(each)
+            grad = self._visible_grad(each)
             values[f"{name}.{each}.grad"] = None if grad is None else grad.copy()
             mine = self.params.get(each)
             values[f"{name}.{each}"] = None if mine is None else mine.copy()
@@ -1151,13 +1151,13 @@ class Trainee(ABC):
         """`zero_grad`: there are none."""
         self.grads = {}
 
-    def visible_grad(self, name: str) -> Array | None:
+    def _visible_grad(self, name: str) -> Array | None:
         """Return what `.grad` is on this rank; None where it is None."""
         return self.grads.get(name)
 
     def comparable_grad(self, name: str) -> Array | None:
         """Return the gradient as it is held against one process's; None where it cannot be."""
-        return self.visible_grad(name)
+        return self._visible_grad(name)
 
     @abstractmethod
     def learn(self, order: TrainStep, x: Array, y: Array) -> Generator[Part, None, Array | None]:
@@ -1189,7 +1189,7 @@ class Trainee(ABC):
 
     def memory(self) -> Array:
         """Return the bytes of parameters, gradients and the optimizer's state, at rest."""
-        grads = [self.visible_grad(name) for name in self.model.parameters]
+        grads = [self._visible_grad(name) for name in self.model.parameters]
         kept = [
             sum(value.nbytes for value in self.params.values()),
             sum(each.nbytes for each in grads if each is not None),
@@ -1243,7 +1243,7 @@ class Trainee(ABC):
                 off = self.bound_rounding(name)[0]
                 yield f"{name}.grad", grad, self.part(name, wanted, off)
         for name in self.model.parameters:
-            if self.owns(name):
+            if self._owns(name):
                 off = self.bound_rounding(name)[1]
                 yield name, self.params[name], self.part(name, self.oracle.param(name), off)
         for name, held in self.buffers.items():

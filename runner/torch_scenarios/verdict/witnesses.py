@@ -472,7 +472,7 @@ class RankView(Struct, frozen=True, kw_only=True):
             part = self._on(rank, key)
             if trainee is not None and isinstance(part, np.ndarray):
                 whole.reshape(-1)[trainee.share(parameter, numbers).reshape(-1)] = part.reshape(-1)
-        total = self.sum_addends(key, value)
+        total = self._sum_addends(key, value)
         return total if total is not value else whole
 
     def find(self, key: Expression, wanted: Wanted) -> tuple[Wanted, Value]:
@@ -485,9 +485,9 @@ class RankView(Struct, frozen=True, kw_only=True):
             listed = normalise(map(placement_of, wanted.placements), np.ndim(found))
             stated = tuple(map(str, listed))
             return replace(wanted, placements=stated, lies=self.lies(key)), found
-        return wanted, self.sum_addends(key, found) if wanted.whole is not None else found
+        return wanted, self._sum_addends(key, found) if wanted.whole is not None else found
 
-    def sum_addends(self, key: Expression, value: Value) -> Value:
+    def _sum_addends(self, key: Expression, value: Value) -> Value:
         """Return the whole of a gradient of which each rank has its own addend."""
         model, _ = self._parameter(key)
         lies = self.lies(key) if model is not None else None
