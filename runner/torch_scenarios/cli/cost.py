@@ -111,7 +111,6 @@ def cost(**options: Any) -> None:
     answers.cost(options)
 
 
-# -------------------------------------------------------------------------------------------------
 # `scenario topology`: the machines that are known, one of them, one made of a log.
 
 
@@ -162,7 +161,6 @@ def fit_topology(
     answers.fit_topology(logs, ranks, collective, name, source, output)
 
 
-# -------------------------------------------------------------------------------------------------
 # `scenario bench`: how long programs take here, beside the forecast, and against an earlier time.
 
 MEASURES = "What is measured"

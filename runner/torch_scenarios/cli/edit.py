@@ -15,7 +15,6 @@ from torch_scenarios.cli.options import (
 )
 from torch_scenarios.cli.starts import STARTS
 
-# -------------------------------------------------------------------------------------------------
 # `scenario new`: a commented scenario that passes, to start from.
 
 
@@ -46,7 +45,6 @@ def new(*, name: str, example: str | None, strategy: str | None, force: bool) ->
     answers.new(name=name, example=example, strategy=strategy, force=force)
 
 
-# -------------------------------------------------------------------------------------------------
 # `scenario fmt`: the one layout of scenario files, without a change of what they say.
 
 
@@ -78,7 +76,6 @@ def fmt(*, paths: tuple[str, ...], check: bool, diff: bool, stdin_filename: str)
     answers.fmt(paths=paths, check=check, diff=diff, stdin_filename=stdin_filename)
 
 
-# -------------------------------------------------------------------------------------------------
 # `scenario bless`: fill in what a file expects, where the reference and the run agree on it.
 
 
@@ -133,7 +130,6 @@ def bless_files(**options: Any) -> None:
     answers.bless_files(options)
 
 
-# -------------------------------------------------------------------------------------------------
 # `scenario minimize`: the smallest scenario with the same fault, as YAML on standard output.
 
 

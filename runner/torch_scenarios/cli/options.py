@@ -751,6 +751,11 @@ def refuse_usage(words: str) -> NoReturn:
     raise click.UsageError(clean(words), click.get_current_context())
 
 
+def is_record(target: str | None) -> bool:
+    """Whether a path is the folder of a record."""
+    return target is not None and any(Path(target).glob("rank-*.jsonl"))
+
+
 def write_text(path: str, words: str) -> None:
     """Write a file, or to standard output where it is `-`; leave where it cannot be written."""
     if path == "-":

@@ -150,7 +150,6 @@ def _between(document: TextDocument, start: int, end: int) -> lsp.Range:
     )
 
 
-# -------------------------------------------------------------------------------------------------
 # Code actions: the edits that the terminal names and `--fix` makes.
 
 
@@ -188,7 +187,6 @@ def _action(document: TextDocument, repair: Repair) -> lsp.CodeAction:
     )
 
 
-# -------------------------------------------------------------------------------------------------
 # Completion, hover, definition, rename.
 
 
