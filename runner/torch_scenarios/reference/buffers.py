@@ -126,6 +126,18 @@ def check(state: RankState, call: Call) -> bool:
     return raced
 
 
+# Taint: an undefined value does not end a run, it goes through it.
+#
+#     rank 0   recv x from 1     raises `timeout`: what it was to store into x is undefined
+#     rank 0   all_reduce x      reads it, which is a finding; its post is `tainted`
+#     rank 2   all_reduce x      is left an undefined x, with the cause and the step of the recv
+#     rank 2   y = x + 1         y is undefined; that it reads x is the same mistake once more
+#
+# To end at the first such read would hide what comes behind it, and each rank would say it in its
+# own words. So a value has its cause and the step that left it so (`Undefined.origin`). All that
+# relies on it is one diagnosis, and what is expected of it is compared with nothing.
+
+
 def find_taint(state: RankState, call: Call) -> Undefined | None:
     """Return an undefined value among what a call reads, or that it was computed from; or None."""
     process = state.process

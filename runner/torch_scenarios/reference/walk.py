@@ -13,6 +13,16 @@ and by waiting for others. The *semantics* say how much a correct implementation
 * what is called begins at once, or behind what was called before it
   (:class:`torch_scenarios.reference.matching.Streams`).
 
+The tale of one all_reduce of two ranks, turn by turn (decision 0104 says why it is so flat):
+
+    rank 0   calls.check           nothing is refused
+             collective.enter      `Begin`: its work is enqueued, and the rank blocked
+             _start, meet          it enters the group's first collective; it needs rank 1
+    rank 1   check, enter, _start  the same, and now all are there
+             collective.settle     `Leave`: each post has what its rank holds afterwards
+             collective.complete   `Pass` for both: their works are done
+             _go_on                each rank stores that, notes its event, and is ready
+
 What cannot go on at the end is left in the state: :mod:`torch_scenarios.reference.diagnoses`
 explains it.
 """
