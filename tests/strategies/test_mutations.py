@@ -206,7 +206,6 @@ UNTOLD = {
     "fit": "refusals have scenarios of their own",
     "sum_to": "no model of the sample broadcasts its target",
     "construction": "construction is not judged",
-    "state_bytes": "held against torch by test_modules",
     "call": "torch's side",
     "charge": "what a step costs is an account of its own",
     "unplaceable": "refusals have scenarios of their own",

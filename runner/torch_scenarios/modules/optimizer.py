@@ -69,10 +69,6 @@ class Optimizer(Declared, frozen=True):
         what the steps before it may have led to; None at the first.
         """
 
-    @abstractmethod
-    def state_bytes(self, numel: int, itemsize: int) -> int:
-        """Return the bytes that it keeps of a parameter, once it has stepped."""
-
     def build(self, torch: Any, params: Any) -> Any:
         """Return torch's own, over parameters that may be tensors, DTensors or both.
 
@@ -141,10 +137,6 @@ class SGD(Optimizer, frozen=True, kw_only=True):
         mean = self.momentum * known.mean + fresh
         error = error + self.momentum * mean if self.nesterov else mean
         return replace(known, off=known.off + self.lr * error, mean=mean)
-
-    def state_bytes(self, numel: int, itemsize: int) -> int:
-        """The running sum, where there is one."""
-        return numel * itemsize if self.momentum else 0
 
 
 class Adam(Optimizer, frozen=True, kw_only=True):
@@ -244,10 +236,6 @@ class Adam(Optimizer, frozen=True, kw_only=True):
         ratios = (first * first / second) ** np.arange(count, dtype=np.float64)
         scale = (1 - first) ** 2 * (1 - second**count) / ((1 - first**count) ** 2 * (1 - second))
         return math.sqrt(scale * float(ratios.sum()))
-
-    def state_bytes(self, numel: int, itemsize: int) -> int:
-        """Two means, and the count of the steps in a float32."""
-        return 2 * numel * itemsize + 4
 
 
 class AdamW(Adam, frozen=True, kw_only=True):

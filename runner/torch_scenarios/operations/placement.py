@@ -113,15 +113,6 @@ class Layout(Struct, frozen=True, kw_only=True):
         """Return the rank's coordinate along a mesh dimension."""
         return self.groups[dim].group_rank(self.rank)
 
-    def local_shape(self) -> tuple[int, ...]:
-        """Return the shape of the local tensor."""
-        shape = list(self.shape)
-        for dim, placement in enumerate(self.placements):
-            if placement.is_shard:
-                parts = chunks(shape[placement.dim], self.groups[dim].size)
-                shape[placement.dim] = parts[self.at(dim)]
-        return tuple(shape)
-
     def impassable(self, goal: Sequence[Placement]) -> str | None:
         """Return why torch does not redistribute to `goal`, or None."""
         refused = unplaceable(goal, len(self.shape), len(self.placements))
