@@ -74,14 +74,14 @@ def take_together(plan: Plan, limits: Limits) -> Finished | Remainder:
     """
     police(plan)
     # What cohorts cannot do shows only while they do it, and columns are half changed by then. So
-    # the sweep begins again without that turn, which is *parked*: its ranks are left before it, and
+    # all begin again without that turn, which is *parked*: its ranks are left before it, and
     # the others go on for as long as they do not need them.
     #
     #     turn    1   2   3   4   5      the third raises Beyond
     #     again   1   2   -   4   5      its ranks are walked on from there (`Remainder`)
     #
     # A program in which that happens again and again is not of one piece. After PARKED times the
-    # sweep ends at the next such turn (`stop`), and every rank is walked on.
+    # run ends at the next such turn (`stop`), and every rank is walked on.
     opened = account()
     left = opened.bytes_left if opened else 0
     parked: set[int] = set()
