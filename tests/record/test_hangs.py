@@ -29,11 +29,12 @@ ALWAYS = {
     *(("early_stopping", "fake"), ("mesh_of_own_shape", "fake"), ("rank_0_logs", "live")),
     *(("exits_by_confidence", "fake"), ("layers_without_a_gradient", "fake")),
     *(("halo_at_the_edge", "live"), ("cache_skips_the_barrier", "fake")),
+    *(("set_of_names", "live"), ("removes_what_others_load", "fake")),
 }
 #: right twins that every run records
 ALWAYS_RIGHT = {("bad_sample", "fake"), ("accumulation_by_loss", "live"), ("unused_branch", "live")}
 #: scripts of which nothing is proved: their verdict is INCONCLUSIVE, with the place
-OPEN = {"waits_for_a_flag", "key_of_the_store"}
+OPEN = {"waits_for_a_flag", "key_of_the_store", "prefetcher_dies", "counts_in_the_store"}
 
 _MARK = re.compile(r"\s+# (?:cause|right:).*$")
 _RIGHT = re.compile(r"# right: ?(.*)$")

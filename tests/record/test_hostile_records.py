@@ -103,7 +103,7 @@ def call(operation: str, ins: Sequence[Any], outs: Sequence[Any], **more: object
         ([call("allreduce_", [["float32", [1] * 999, 64, 16]], [])], "999 dimensions"),
         ([call("allreduce_", [], [])], "allreduce_ has no tensor"),
         ([call("allgather_into_tensor_coalesced_", [TENSOR] * 2, [TENSOR])], "2 tensors in"),
-        ([call("send", [TENSOR], [], peer=-1, tag=0)], "-1 is not a count"),
+        ([call("send", [TENSOR], [], peer=-(10**40), tag=0)], "is not a count"),
         ([call("send", [TENSOR], [], peer=1, tag=10**40)], "is not a count"),
         ([call("recv_any_source_", [], [TENSOR], tag=0), ["p", 0, 55]], "line 5"),
         ([["g", 1, "", [0, 99], "", ""]], "rank 99 is in a group"),

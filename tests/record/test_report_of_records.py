@@ -226,3 +226,30 @@ def test_two_threads_on_one_group_are_told_to_have_a_group_each(tmp_path: Path) 
     assert "fix: two threads of rank 0 communicate in one group" in told
     assert "rank 0 passes" in told
     assert "rank 1 passes" in told
+
+
+def test_a_message_to_no_rank_is_told_and_is_no_bad_record(tmp_path: Path) -> None:
+    sends: tuple[Any, ...] = ("send", [["float32", [4], 64, 16]], [], {"peer": 2, "tag": 0}, 14)
+    takes: tuple[Any, ...] = ("recv_", [], [["float32", [4], 64, 16]], {"peer": -1, "tag": 0}, 15)
+    told = said_of(recorded(tmp_path / "a", (takes,), (sends,)))
+    assert told[2:4] == [
+        "    rank 0 receives from rank -1 (train.py:15), and the world has ranks 0 to 1",
+        "    rank 1 sends to rank 2 (train.py:14), and the world has ranks 0 to 1",
+    ]
+
+
+def test_a_rank_that_a_signal_kills_outside_of_a_call_is_told_with_its_line(
+    tmp_path: Path,
+) -> None:
+    folder = recorded(tmp_path / "a", (ALL_REDUCE,), (ALL_REDUCE,), (ALL_REDUCE,))
+    path = folder / "rank-00001.jsonl"
+    first, *kept = path.read_text(encoding="utf-8").splitlines()[:-1]
+    kept[:0] = [json.dumps({**json.loads(first), "pid": 7})]
+    path.write_text("\n".join(kept) + "\n", encoding="utf-8")
+    entries = [{"launch": 1}, {"rank": 1, "pid": 7}, {"rank": 1, "pid": 7, "exit": -11}]
+    text = "".join(f"{json.dumps(each)}\n" for each in entries)
+    (folder / "launch.jsonl").write_text(text, encoding="utf-8")
+    fault = "Fatal Python error: Segmentation fault\n\nStack (most recent call first):\n"
+    fault += '  File "/me/data.py", line 7 in decode\n  File "/me/train.py", line 30 in <module>\n'
+    (folder / "rank-00001.stack").write_text(fault, encoding="utf-8")
+    assert "dies by SIGSEGV at data.py:7 called from train.py:30" in "\n".join(said_of(folder))

@@ -550,6 +550,7 @@ def import_records(**options: Any) -> None:
         wrong_start,
     )
     from torch_scenarios.record.evidence.script import closed_scripts
+    from torch_scenarios.record.evidence.stack import know_killed
     from torch_scenarios.record.format import (
         LaunchRecord,
         is_record,
@@ -569,6 +570,7 @@ def import_records(**options: Any) -> None:
             wrong = wrong_start(folder, launch)
             records = read_starts(folder) if wrong else read(folder)
             know_exits(records, launch)
+            know_killed(records, folder)
         else:
             from torch_scenarios.record.evidence.flight_recorder import read_dumps
 

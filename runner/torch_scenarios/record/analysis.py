@@ -21,6 +21,7 @@ from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.model.trace import Event, Failure, RankTrace, Trace
 from torch_scenarios.pipeline.attempts import analyse, case_result
 from torch_scenarios.pipeline.results import Result
+from torch_scenarios.record.evidence.divergence import Frames
 from torch_scenarios.record.evidence.initialization import (
     JobStart,
     absent_ranks,
@@ -29,10 +30,13 @@ from torch_scenarios.record.evidence.initialization import (
 )
 from torch_scenarios.record.evidence.reasons import (
     add_reasons,
+    explain_anyone,
     explain_message,
+    explain_outside,
     find_late_rank,
     with_reason,
 )
+from torch_scenarios.record.evidence.stack import know_killed, read_faults
 from torch_scenarios.record.findings import tell_position, verdict_on_records
 from torch_scenarios.record.format import (
     Blocking,
@@ -123,6 +127,7 @@ def record(
     names = ranks_of_processes(records, ran.launch)
     ran.stacks = {names.get(rank, rank): each for rank, each in ran.stacks.items()}
     know_exits(records, ran.launch)
+    know_killed(records, order.folder)
     if ran.stuck:
         _know_reducers(records)
     script, home = script_of(order, records)
@@ -145,7 +150,10 @@ def record(
         records, path, script=script, observed=observed, folder=home, limits=limits
     )
     result = add_why(result, records, home)
-    if outside := _outside(ran, records):
+    ranks, outside = _outside(ran, records)
+    if outside:
+        places = {rank: _frames(ran.stacks.get(rank, "")) for rank in ranks}
+        notes = (*notes, *explain_outside(places, records, home))
         if result.result.verdict.status == "INCONCLUSIVE":
             result = _because(result, outside)
         else:
@@ -259,15 +267,21 @@ def judge_start(
 MOST_OUTSIDE = 8
 
 
-def _outside(ran: Ran, records: Mapping[int, RankRecord]) -> str:
-    """Return which ranks were outside of any call at the end, and where; or nothing."""
+def _outside(ran: Ran, records: Mapping[int, RankRecord]) -> tuple[Sequence[int], str]:
+    """Return which ranks were outside of any call at the end, and in words where; or nothing."""
     if ran.launch.outside:
         ranks, why = ran.launch.outside, "no rank moved any more, and the run was ended"
     elif ran.timed_out:
-        ranks = tuple(r for r, each in records.items() if each.truncated and not each.inside)
+        own = ranks_of_processes(records, ran.launch)
+        ended = {own[rank] for rank in ran.launch.exits}
+        ranks = tuple(
+            r
+            for r, each in records.items()
+            if each.truncated and not each.inside and r not in ended
+        )
         why = "the run was ended at --max-seconds"
     else:
-        return ""
+        return (), ""
     alike: dict[str, list[int]] = {}
     for rank in sorted(ranks):
         alike.setdefault(place_of(ran.stacks.get(rank, "")), []).append(rank)
@@ -276,7 +290,13 @@ def _outside(ran: Ran, records: Mapping[int, RankRecord]) -> str:
         + (f", at {place}" if place else "")
         for place, who in [*alike.items()][:MOST_OUTSIDE]
     ]
-    return "; ".join([*lines, why]) if lines else ""
+    return ranks, "; ".join([*lines, why]) if lines else ""
+
+
+def _frames(stack: str) -> Frames:
+    """Return the user's own frames of a stack that faulthandler wrote."""
+    found = read_faults(stack.splitlines()).get(0)
+    return found.place.frames if found is not None else ()
 
 
 def add_why(result: Judged, records: Mapping[int, RankRecord], home: str) -> Judged:
@@ -285,7 +305,8 @@ def add_why(result: Judged, records: Mapping[int, RankRecord], home: str) -> Jud
     late = find_late_rank(records, home)
     if late is not None and not any(each.diagnosis for each in verdict.findings):
         verdict = replace(verdict, status="FAILED", reason=None, findings=(late,))
-    findings = [*add_reasons(verdict.findings, records, home)]
+    told = [explain_anyone(each, records, home) for each in verdict.findings]
+    findings = [*add_reasons(told, records, home)]
     for at, each in enumerate(findings):
         reason = explain_message(each, records, home)
         if reason is not None:

@@ -78,7 +78,10 @@ def verdict_on_records(
         elif finding.code in _ENDINGS:
             prose = prose.partition("; you expect")[0]
         lines.append(replace(finding, witness="program", prose=prose, help=more, fix=fix))
+    lines += _find_strays(records, folder)
     causes, results = _endings(records, lines, folder)
+    if any(record.strays for record in records.values()):
+        verdict = replace(verdict, status="FAILED")
     if causes or results:
         lines = [*causes, *(each for each in lines if each.code != "outcome_differs"), *results]
         verdict = replace(verdict, status="FAILED")
@@ -431,7 +434,8 @@ def _endings(
             # what a fake rank gets where calls do not fit is no data
             fake = record.about.get("mode") == "fake"
             is_result = (fake or (record.died is not None and record.inside)) and any(
-                rank in each.ranks and each.diagnosis in {*_DISAGREEMENTS, "call_mismatch"}
+                rank in each.ranks
+                and each.diagnosis in {*_DISAGREEMENTS, "call_mismatch", "invalid_argument"}
                 for each in told
             )
             fix = _fix_rank(record, folder) if ended[0] == "raise" else ""
@@ -460,13 +464,46 @@ def _endings(
     return causes, results
 
 
+def _find_strays(records: Mapping[int, RankRecord], folder: str) -> Iterator[Finding]:
+    """Yield one finding of the messages that ranks send to nobody, or want from nobody."""
+    clauses: dict[str, int] = {}
+    for rank, record in sorted(records.items()):
+        for each in record.strays:
+            way = "sends to" if each.operation == "send" else "receives from"
+            of = "the world" if len(each.group) == record.world_size else "its group"
+            words = (
+                f"rank {rank} {way} rank {each.peer} ({each.place.short(folder)}), "
+                f"and {of} has ranks 0 to {len(each.group) - 1}"
+            )
+            clauses.setdefault(words, rank)
+    if not clauses:
+        return
+    fix = (
+        "a rank at the edge has no neighbour: let it leave that message out, or let the ranks be a "
+        "ring (`(rank + 1) % world_size`)."
+    )
+    yield Finding(
+        witness="program",
+        code="diagnosis_undeclared",
+        diagnosis="invalid_argument",
+        prose="a message goes to a rank that there is not, or comes from one",
+        notes=tuple(map(Clause, [*clauses][:MOST_NAMES])),
+        ranks=tuple(dict.fromkeys(clauses.values())),
+        name="outcome",
+        fix=fix,
+        help=(fix,),
+    )
+
+
 def _tell_end(record: RankRecord, folder: str, *, torn: bool) -> tuple[str, str] | None:
     """Return in words how a rank ended before its end: a verb, and the rest."""
     if record.error is not None and record.ending == "raised":
         where = record.raised_at.short(folder)
         return "raise", _TRAINED.sub("", record.error) + (f" ({where})" if where else "")
     if record.died is not None:
-        return "die", f"by {record.died} {position(record, folder)}"
+        where = record.killed_at.short(folder) if not record.inside else ""
+        at = f"at {where}, " if where else ""
+        return "die", f"by {record.died} {at}{position(record, folder)}"
     if record.ending == "ended" and record.code and torn:
         return "exit", f"with code {record.code} after {tell_position(record, folder)}"
     return None
@@ -582,6 +619,9 @@ def position(record: RankRecord, folder: str = "") -> str:
 
 def tell_position(record: RankRecord, folder: str = "") -> str:
     """Return where a rank stands, or what it did last: `all_reduce (train.py:19)`."""
+    stray = record.strays[-1] if record.strays and record.inside else None
+    if stray is not None and (where := stray.place.short(folder)):
+        return f"{stray.operation} ({where})"
     if not record.items:
         return "no call yet"
     last = record.items[-1]

@@ -25,6 +25,8 @@ Version 2, in microseconds since the file was opened::
     ["v", number, kind, file, line, text, [names]]     a place that decides: if, while, for, except
     ["t", [[number, yes, no, [values]], ...]]          which ways were gone since the last call
     ["y", number, words, [[file, line, text], ...]]    an error that a place caught since then
+    ["a", what, path, place]                           it writes, removes, renames or makes a file
+    ["l", name, words, [[file, line, text], ...]]      a thread of it died of an error
     ["q", us]                                          kernels since the last line, on a GPU
     ["o", stream]                                      the stream that is current from here on
     ["m", event, stream]  ["u", stream, event]         an event is on a stream; one waits for it
@@ -270,6 +272,8 @@ class Blocking(Struct, kw_only=True):
     began_us: int = 0
     over: bool = False
     failed: str | None = None
+    #: the timeout that it passes, in seconds
+    timeout_s: float | None = None
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -302,6 +306,32 @@ class Caught(Struct, frozen=True, kw_only=True):
     decision: Decision
     words: str
     raised_at: ScriptPlace = ScriptPlace()
+
+
+class FileChange(Struct, frozen=True, kw_only=True):
+    """A file that a rank `writes`, `removes`, `renames` or `makes` before an item of its record."""
+
+    before: int
+    what: str
+    path: str
+    place: ScriptPlace = ScriptPlace()
+
+
+class LostThread(Struct, frozen=True, kw_only=True):
+    """A thread of a rank that died of an error, and where that was raised."""
+
+    name: str
+    words: str
+    raised_at: ScriptPlace = ScriptPlace()
+
+
+class StrayMessage(Struct, frozen=True, kw_only=True):
+    """A message that a rank sends to, or wants from, a number that no rank of the group has."""
+
+    operation: str
+    peer: int
+    group: tuple[int, ...]
+    place: ScriptPlace = ScriptPlace()
 
 
 class RecordedKernels(Struct, frozen=True, kw_only=True):
@@ -349,6 +379,8 @@ class RankRecord(Struct, kw_only=True):
     #: the signal that ended its process, where it was not ended by us
     died: str | None = None
     raised_at: ScriptPlace = ScriptPlace()
+    #: where its Python was when a signal killed it, as far as it could write that down
+    killed_at: ScriptPlace = ScriptPlace()
     #: where it left by `sys.exit`
     left_at: ScriptPlace = ScriptPlace()
     #: whether it says at its first group which rank it is
@@ -361,6 +393,12 @@ class RankRecord(Struct, kw_only=True):
     #: which ways its script went, and the errors that it caught, in order
     ways: list[Way] = field(default_factory=list)
     caught: list[Caught] = field(default_factory=list)
+    #: what it did to files, the threads that it lost, its messages to nobody
+    changes: list[FileChange] = field(default_factory=list)
+    lost: list[LostThread] = field(default_factory=list)
+    strays: list[StrayMessage] = field(default_factory=list)
+    #: the timeouts of groups that it made with one, in seconds
+    timeouts: dict[int, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     #: whether calls before the first one that is known are missing
     wrapped: bool = False
@@ -683,6 +721,8 @@ class _Reader:
         self._places: dict[int, ScriptPlace] = {}
         self._kinds: dict[int, dict[str, Any]] = {}
         self._calls: dict[int, RecordedCall] = {}
+        #: those that are messages to nobody: the program is without them
+        self._stray: set[int] = set()
         self._blocking: dict[int, Blocking] = {}
         self._decisions: dict[int, Decision] = {}
         self._backward: list[RecordedCall] = []
@@ -760,6 +800,21 @@ class _Reader:
         )
         del record.caught[:-MOST_CAUGHT]
 
+    def _take_a(self, what: str, path: str, place: int) -> None:
+        record = self.record
+        change = FileChange(
+            before=len(record.items), what=_show(what), path=_show(path), place=self._places[place]
+        )
+        record.changes.append(change)
+        del record.changes[:-MOST_CAUGHT]
+
+    def _take_l(self, name: str, words: str, frames: list[Any]) -> None:
+        raised_at = ScriptPlace(frames=script_frames(frames))
+        self.record.lost.append(
+            LostThread(name=_show(name), words=_show(words), raised_at=raised_at)
+        )
+        del self.record.lost[:-MOST_CAUGHT]
+
     def _take_k(self, number: int, *fields: Any) -> None:
         self._kinds[number] = self._kind(*fields)
 
@@ -769,6 +824,15 @@ class _Reader:
             found, batch = self._kind(operation, group, place, *rest, 0), rest[-1].get("batch")
         else:
             found, batch = self._kinds[kind], more[0] if more else None
+        found = dict(found)
+        stray = found.pop("stray", None)
+        if stray is not None:
+            self.record.strays.append(stray)
+            del self.record.strays[:-MOST_CAUGHT]
+            self._calls[number] = RecordedCall(number=_whole(number), began_us=int(us), **found)
+            self._stray.add(number)
+            self._open.add(("c", number))
+            return
         if batch is not None and found["place"].api != BATCH:
             batch = None  # that of `send_object_list` is its own affair
         call = RecordedCall(
@@ -801,7 +865,18 @@ class _Reader:
         op = more.get("op")
         ins, outs = tuple(map(_tensor, inputs)), tuple(map(_tensor, outputs))
         _require_tensors(operation, ins, outs)
+        peer = more.get("peer")
+        stray = {}
+        if isinstance(peer, int) and not 0 <= peer < len(ranks):
+            stray["stray"] = StrayMessage(
+                operation=C10D[operation],
+                peer=_number(peer),
+                group=ranks,
+                place=self._places[place],
+            )
+            peer = None
         return {
+            **stray,
             "operation": C10D[operation],
             "group": ranks,
             "group_name": str(group),
@@ -810,7 +885,7 @@ class _Reader:
             "outputs": outs,
             "op": None if op is None else str(op),
             "root": _root(ranks, more.get("root")),
-            "peer": _member(ranks, more.get("peer")),
+            "peer": _member(ranks, peer),
             "tag": _number(more.get("tag", 0)),
             "splits": (
                 tuple(map(_number, more.get("out", ()))),
@@ -856,7 +931,7 @@ class _Reader:
             self._await(call, us)
 
     def _await(self, call: RecordedCall, us: int) -> None:
-        if call.completes:
+        if call.completes or call.number in self._stray:
             return
         if call.number in self._asked:  # whether it is over; then its wait is no second one
             self._asked.remove(call.number)
@@ -933,6 +1008,7 @@ class _Reader:
             local=bool(more.get("local")),
             began_us=us,
             thread=int(more.get("thread", 0)),
+            timeout_s=float(more["timeout_s"]) if "timeout_s" in more else None,
         )
         self.record.handled = self._read_handled(more)
         if "init" in more and not self.record.claimed:
@@ -961,6 +1037,8 @@ class _Reader:
         found = self._blocking[number]
         found.over, found.failed = words is None, None if words is None else _show(words)
         found.group = done.get("group")
+        if isinstance(found.group, int) and found.timeout_s is not None:
+            self.record.timeouts[found.group] = found.timeout_s
         self.record.leaving = False
         self._open.discard(("b", number))
         self.record.last_us = us

@@ -262,6 +262,7 @@ def _run(order: dict[str, Any], rank: int, port: int, board: Any, parent: int) -
     folder = order["folder"]
     stack = (Path(folder) / f"rank-{rank:05d}.stack").open("w", encoding="utf-8")  # it stays open
     faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
+    faulthandler.enable(file=stack, all_threads=False)
     recorder = Recorder(
         folder,
         {
@@ -292,6 +293,9 @@ def _run(order: dict[str, Any], rank: int, port: int, board: Any, parent: int) -
 
     dist: Any = torch.distributed
     watch_claims(recorder, dist.distributed_c10d, dist, partial(_serve_itself, port))
+    recorder.watch_side_effects()
+    if rank and os.environ.get("PYTHONHASHSEED", "random") == "random":
+        recorder.decisions.salt = rank  # hashes of strings are those of the process it is forked of
     recorder.decisions.install(_is_own(order), recorder.torch.compiler.is_compiling)
     code = _on_gpu(order, recorder) if order.get("gpu") else _script(order, recorder)
     import atexit

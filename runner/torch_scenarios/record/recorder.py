@@ -42,6 +42,7 @@ from typing import Any
 
 from torch_scenarios.record.evidence import decision, tensor_names
 from torch_scenarios.record.evidence.claim import claim_of, watch_claims
+from torch_scenarios.record.evidence.side_effect import SideEffects
 from torch_scenarios.record.frame import frame_of
 from torch_scenarios.record.mapped_file import MappedFile, is_written
 
@@ -868,7 +869,11 @@ class Recorder:
         def make_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
             local = bool(kwargs.get("use_local_synchronization"))
             listed = None if ranks is None else [int(each) for each in ranks]
-            with self._inside("new_group", {"ranks": listed, "local": local}) as done:
+            about: dict[str, Any] = {"ranks": listed, "local": local}
+            timeout: Any = args[0] if args else kwargs.get("timeout")
+            if hasattr(timeout, "total_seconds"):
+                about["timeout_s"] = timeout.total_seconds()
+            with self._inside("new_group", about) as done:
                 group = make(ranks, *args, **kwargs)
                 is_member = isinstance(group, self.dist.ProcessGroup)
                 done["group"] = self._group(group) if is_member else None
@@ -913,6 +918,12 @@ class Recorder:
         return _Blocking(self, what, more)
 
     # ------------------------------------------------------------------ its end
+
+    def watch_side_effects(self) -> None:
+        """See from now on which files the process changes, and which of its threads die."""
+        SideEffects(self, is_foreign, lambda frame: self.sites.of(frame).number).install(
+            describe_error
+        )
 
     def note_error(self, error: BaseException) -> None:
         """Write down what ended the program."""
@@ -1443,12 +1454,14 @@ def attach(folder: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Rec
         hook(kind, error, trace)
 
     sys.excepthook = note_exception
+    recorder.watch_side_effects()
     atexit.register(recorder.end, 0)
     atexit.register(let_go)
     if os.environ.get(STACKS):
         import faulthandler
         import signal
 
-        path = os.path.join(folder, f"rank-{rank:05d}.stack")
-        faulthandler.register(signal.SIGUSR1, file=open(path, "w"), all_threads=False)  # noqa: SIM115
+        stack = open(os.path.join(folder, f"rank-{rank:05d}.stack"), "w")  # noqa: SIM115
+        faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
+        faulthandler.enable(file=stack, all_threads=False)
     return recorder

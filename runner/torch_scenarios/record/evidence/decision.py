@@ -7,6 +7,7 @@ decision, in the process that runs them::
     if loss < best:          if (loss < best if traced() else decide(7, loss < best, loss, best)):
     for batch in loader:     for batch in loader: traced() or decide(8, True); ...
     except OSError:          except OSError: traced() or catch(9); ...
+    list(names)              list(names if traced() else order(4, names))
 
 Lines, tracebacks and what `inspect` shows stay as they are. Nothing is written to `__pycache__`.
 What torch compiles is compiled without the notes. Notes are counted in memory and written before
@@ -32,6 +33,7 @@ SWITCH = "SCENARIO_RECORD_DECISIONS"
 #: names that the notes have among Python's own
 _TRACED, _DECIDE = "__scenario_traced__", "__scenario_decide__"
 _CATCH, _ATTRIBUTE = "__scenario_catch__", "__scenario_attribute__"
+_ORDER = "__scenario_order__"
 #: bytes of a file that gets notes; values of a decision, characters of one
 MOST_SOURCE, MOST_VALUES, MOST_CHARACTERS = 1 << 21, 6, 60
 #: characters of a condition
@@ -43,6 +45,11 @@ MOST_CAUGHT = 4
 
 _SIMPLE = (bool, int, float, str, type(None))
 _SIZED = (list, tuple, dict, set, frozenset)
+_SETS = (set, frozenset)
+#: functions that go through what they get, in its order
+_ORDERED = frozenset({"list", "tuple", "enumerate"})
+#: functions whose results are no sets
+_UNSET = frozenset({"range", "zip", "enumerate", "sorted", "list", "tuple", "reversed", "map"})
 #: names of conditions that are the same on every rank
 _CONSTANT = frozenset({"__name__", "TYPE_CHECKING"})
 
@@ -67,6 +74,8 @@ class Decisions:
         self.pending: dict[int, list[Any]] = {}
         #: errors that were caught: the number of the place, words, where they were raised
         self.caught: list[tuple[int, str, list[list[Any]]]] = []
+        #: what makes the order of sets this process's own, where it was forked; None leaves it
+        self.salt: int | None = None
         self._describe = describe
         self._written: set[int] = set()
 
@@ -89,6 +98,20 @@ class Decisions:
         self.decide(number, number >= 0)
         del self.caught[: 1 - MOST_CAUGHT]
         self.caught.append((number, *self._describe(error)))
+
+    def order(self, number: int, value: Any) -> Any:
+        """Note a set of strings that the script goes through; returns it in the order it has here.
+
+        Hashes of strings differ between processes, and not between those that were forked from one:
+        these get the order that each would have for itself.
+        """
+        if value.__class__ not in _SETS or len(value) < 2:
+            return value
+        if not any(isinstance(each, str | bytes) for each in value):
+            return value
+        self.decide(number, test=True)
+        salt = self.salt
+        return value if salt is None else sorted(value, key=lambda each: hash((salt, each)))
 
     def write(self, put: Callable[[str], None]) -> None:
         """Write what was decided since the last call."""
@@ -140,6 +163,7 @@ class Decisions:
             _DECIDE: self.decide,
             _CATCH: self.catch,
             _ATTRIBUTE: attribute,
+            _ORDER: self.order,
         }
         for name, function in named.items():
             setattr(builtins, name, function)
@@ -238,6 +262,7 @@ class _Notes(ast.NodeTransformer):
     def visit_For(self, node: ast.For) -> ast.AST:
         self.generic_visit(node)
         text = f"for {self._text(node.target)} in {self._text(node.iter)}"
+        node.iter = self._order(node.iter, text)
         node.body.insert(0, self._note(_DECIDE, "for", node.lineno, text, node.body[0]))
         return node
 
@@ -249,7 +274,31 @@ class _Notes(ast.NodeTransformer):
 
     def visit(self, node: ast.AST) -> Any:
         """Put notes into a node; what is one expression of many turns has none."""
-        return node if isinstance(node, _OF_MANY_TURNS) else super().visit(node)
+        if not isinstance(node, _OF_MANY_TURNS):
+            return super().visit(node)
+        if isinstance(node, ast.ListComp | ast.DictComp | ast.GeneratorExp):
+            first = node.generators[0]
+            text = f"for {self._text(first.target)} in {self._text(first.iter)}"
+            first.iter = self._order(self.visit(first.iter), text)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        text = self._text(node)
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id in _ORDERED and len(node.args) == 1:
+            node.args[0] = self._order(node.args[0], text)
+        return node
+
+    def _order(self, node: ast.expr, text: str) -> ast.expr:
+        """Return what a loop goes through with a note, where it may be a set."""
+        if not isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Set | ast.BinOp):
+            return node
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in _UNSET:
+            return node
+        number = self._number("set", node.lineno, text, ())
+        found = ast.IfExp(test=_call(_TRACED), body=node, orelse=_call(_ORDER, number, node))
+        _place(found, node)
+        return found
 
     def _number(self, kind: str, line: int, text: str, names: Sequence[str]) -> ast.Constant:
         self._places.append(DecisionPlace(kind, self._file, line, text, names))

@@ -6,6 +6,7 @@ It is the script that was just recorded: it is read and never run.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -16,6 +17,8 @@ from pathlib import Path
 MOST_SOURCE = 4 << 20
 #: statements that leave a block
 _JUMPS = (ast.Break, ast.Continue, ast.Return, ast.Raise)
+#: decorators that keep the answers of a function
+_CACHES = re.compile(r"^(?:functools\.)?(?:lru_cache|cache|cached_property)\b")
 #: calls that leave the program
 _EXITS = frozenset({"exit", "_exit", "quit", "abort"})
 
@@ -148,6 +151,28 @@ class Script:
                     if word:
                         return name, word, each.lineno
         return None
+
+    def cached(self, line: int) -> ast.FunctionDef | None:
+        """Return the innermost function that a line is in, where its answers are cached."""
+        scope = self.scope(line)
+        if isinstance(scope, ast.FunctionDef) and any(
+            _CACHES.search(ast.unparse(each)) for each in scope.decorator_list
+        ):
+            return scope
+        return None
+
+    def handler(self, line: int) -> tuple[str, int]:
+        """Return the function of a line that handles a signal, and the line that says so."""
+        scope = self.scope(line)
+        for node in ast.walk(self._tree) if isinstance(scope, ast.FunctionDef) else ():
+            if (
+                isinstance(node, ast.Call)
+                and ast.unparse(node.func) in {"signal.signal", "signal"}
+                and len(node.args) > 1
+                and ast.unparse(node.args[1]).rpartition(".")[2] == scope.name  # type: ignore[attr-defined]
+            ):
+                return scope.name, node.lineno  # type: ignore[attr-defined]
+        return "", 0
 
     def jump_before(self, line: int) -> ast.If | None:
         """Return the last `if` before a line whose body leaves its block, in the same function."""

@@ -16,13 +16,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from msgspec import Struct
 
 from torch_scenarios.display import clean_line
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.format import MESSAGES, ScriptPlace
+from torch_scenarios.record.format import MESSAGES, RankRecord, ScriptPlace, read_bounded
 from torch_scenarios.record.recorder import is_foreign
 from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text
@@ -181,7 +181,9 @@ def read_stacks(lines: Iterable[str]) -> dict[int, RankStack]:
 
 
 #: a thread as faulthandler prints it, and one of its frames
-_FAULT = re.compile(r"(?:Current thread|Thread) 0x[0-9A-Fa-f]+.*\(most recent call first\):")
+_FAULT = re.compile(
+    r"(?:(?:Current thread|Thread) 0x[0-9A-Fa-f]+.*|Stack )\(most recent call first\):"
+)
 _FAULT_FRAME = re.compile(r'^\s+File "([^"]+)", line (\d+) in (.+)$')
 
 
@@ -207,6 +209,24 @@ def read_faults(lines: Iterable[str]) -> dict[int, RankStack]:
         for rank, frames in found.items()
         if frames
     }
+
+
+#: bytes of what faulthandler wrote of one rank
+MOST_FAULT = 1 << 20
+
+
+def know_killed(records: Mapping[int, RankRecord], folder: Path) -> None:
+    """Let the records of ranks that a signal killed know the line that each was in."""
+    for rank, record in records.items():
+        if record.died is None:
+            continue
+        path = folder / f"rank-{rank:05d}.stack"
+        written = read_bounded(path, MOST_FAULT) if path.is_file() else b""
+        text = written.decode("utf-8", "replace")
+        _, fatal, last = text.rpartition("Fatal Python error: ")
+        stack = read_faults(last.splitlines()).get(0) if fatal else None
+        if stack is not None:
+            record.killed_at = stack.place
 
 
 def write_stack(stack: RankStack) -> Iterator[str]:

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Parted, Reason, short
 from torch_scenarios.record.evidence.divergence import Parting, parting_of
+from torch_scenarios.record.evidence.reasons.anyone import explain_anyone
 from torch_scenarios.record.evidence.reasons.argument import find_argument
 from torch_scenarios.record.evidence.reasons.branch import explain_places, find_branch
 from torch_scenarios.record.evidence.reasons.caller import find_caller
@@ -30,17 +31,29 @@ from torch_scenarios.record.evidence.reasons.earlier_condition import (
     find_last_decided,
     find_other_way,
 )
+from torch_scenarios.record.evidence.reasons.file_change import explain_file
+from torch_scenarios.record.evidence.reasons.handler import find_handler
 from torch_scenarios.record.evidence.reasons.late_rank import find_late_rank
 from torch_scenarios.record.evidence.reasons.loop import find_longest, find_loop, find_turns
 from torch_scenarios.record.evidence.reasons.model_error import explain_error
 from torch_scenarios.record.evidence.reasons.other_group import find_other_group, tell_groups
+from torch_scenarios.record.evidence.reasons.outside import explain_outside
 from torch_scenarios.record.evidence.reasons.part_of_model import find_part, list_parts
+from torch_scenarios.record.evidence.reasons.set_order import find_set
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
 from torch_scenarios.record.format import Blocking, RankRecord, RecordedCall
 from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text
 
-__all__ = ["add_reasons", "explain_message", "explain_places", "find_late_rank", "with_reason"]
+__all__ = [
+    "add_reasons",
+    "explain_anyone",
+    "explain_message",
+    "explain_outside",
+    "explain_places",
+    "find_late_rank",
+    "with_reason",
+]
 
 #: diagnoses of ranks that went different ways
 PARTED = frozenset(
@@ -58,7 +71,8 @@ def add_reasons(
     """Return the findings; the first of ranks that part with where they do, and why."""
     lines = list(findings)
     if lines and lines[0].code == "outcome_differs":
-        lines[0] = explain_error(lines[0], records, folder)
+        about = explain_file(lines[0], records, folder)
+        lines[0] = about if about != lines[0] else explain_error(lines[0], records, folder)
     at = next((at for at, each in enumerate(lines) if each.diagnosis in PARTED), None)
     if at is None or (lines[at].fix or "").startswith("two threads"):
         return tuple(lines)
@@ -136,6 +150,8 @@ def explain_parting(
         loop = find_loop(parted, always)
         reasons += [
             find_caught(parted, whole=False),
+            find_handler(parted),
+            find_set(parted),
             find_part(parted),
             find_condition(parted, now, by_all=True),
             find_way_out(parted, now, None),

@@ -6,6 +6,8 @@ import re
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Parted, Reason, short
+from torch_scenarios.record.evidence.divergence import Frames
+from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.verdict.finding import ranks_text
 
 #: a line that logs
@@ -27,7 +29,25 @@ def find_caller(parted: Parted) -> Reason | None:
         if _LOGS.search(text):
             words += ": a logger formats its arguments where its level lets the message through"
             fix = f"take the value on every rank before {place}, and log that."
+        elif (cached := _find_cached(frames)) is not None:
+            name, where = cached
+            at = short((where,), parted.folder)
+            words += (
+                f": the answers of `{name}` ({at}) are cached, and it communicates where its "
+                "arguments are new on the rank"
+            )
+            fix = f"communicate outside of `{name}` ({at}), whose cache each rank has for itself."
         else:
             fix = f"let every rank of the group make the calls under {place}, or none."
         return Clause(words), fix
+    return None
+
+
+def _find_cached(frames: Frames) -> tuple[str, tuple[str, int, str]] | None:
+    """Return the function around a call whose answers are cached, and its place."""
+    for file, line, _ in frames:
+        source = script_at(file)
+        scope = source.cached(line) if source is not None else None
+        if scope is not None:
+            return scope.name, (file, scope.lineno, "")
     return None

@@ -46,6 +46,8 @@ def explain_message(
     finding: Finding, records: Mapping[int, RankRecord], folder: str
 ) -> Reason | None:
     """Return why a message of a finding has no counterpart; None where nothing is known."""
+    if finding.diagnosis in {"dtype_mismatch", "shape_mismatch"}:
+        return _out_of_turn(records, folder)
     if finding.diagnosis not in UNANSWERED:
         return None
     answers = [
@@ -63,6 +65,45 @@ def explain_message(
         or _loop(finding, parted)
         or next(filter(None, (_answer(parted, *each) for each in answers)), None)
     )
+
+
+def _out_of_turn(records: Mapping[int, RankRecord], folder: str) -> Reason | None:
+    """Return the first message that does not fit, where its lines met others before."""
+    parted = Parted(Parting(group="", at=0, calls={}, missing=tuple(records)), records, folder)
+    for source, record in records.items():
+        for target in {call.peer for call in record.calls if call.operation == "send"}:
+            if target is None or target not in records:
+                continue
+            sent = _messages(parted, source, "send", target - source)
+            taken = _messages(parted, target, "receive", source - target)
+            met: dict[tuple[str, Frames], tuple[int, RecordedCall]] = {}
+            for number, ((_, send), (_, take)) in enumerate(zip(sent, taken, strict=False), 1):
+                before = (
+                    met.get(("receive", take.place.frames)),
+                    met.get(("send", send.place.frames)),
+                )
+                if (send.dtype, send.elements) == (take.dtype, take.elements):
+                    met["receive", take.place.frames] = sent[number - 1]
+                    met["send", send.place.frames] = taken[number - 1]
+                    continue
+                clause = Clause(
+                    f"message {number} from rank {source} to rank {target} is sent at "
+                    f"{send.place.short(folder)} and received at {take.place.short(folder)}"
+                )
+                for rank, what, found in (
+                    (source, "send", before[0]),
+                    (target, "receive", before[1]),
+                ):
+                    if (
+                        found is not None
+                        and found[1].place != (send if rank == source else take).place
+                    ):
+                        where = found[1].place.frames
+                        reason = _not_taken(parted, rank, what, where, since=found[0])
+                        if reason is not None:
+                            return Clause(f"{clause.words}; {reason[0].words}"), reason[1]
+                return None
+    return None
 
 
 def _loop(finding: Finding, parted: Parted) -> Reason | None:

@@ -26,7 +26,8 @@ def find_late_rank(records: Mapping[int, RankRecord], folder: str = "") -> Findi
     """Return that a rank came to an operation later than another one waits; None where none does.
 
     On real ranks both clocks are in the record. Fake ranks wait for nothing: what counts is how
-    much longer one takes from the operation before, against the timeout of the job's start.
+    much longer one takes from the operation before, against the timeout of the group, or of the
+    job's start.
     """
     for _, _, calls in calls_by_group(records):
         for at in range(min(map(len, calls.values()))):
@@ -60,10 +61,13 @@ def _timeout_s(
     records: Mapping[int, RankRecord], entered: Mapping[int, RecordedCall], early: int
 ) -> float | None:
     """Return the timeout that strikes, or on fake ranks the one that would."""
-    record, own = records[early], entered[early].timeout_s
+    record, call = records[early], entered[early]
+    own = call.timeout_s
+    if own is None:
+        own = record.timeouts.get(int(call.group_name))
     if record.about.get("mode") == "fake":
         return record.timeout_s if own is None else own
-    words = " ".join(filter(None, (entered[early].failed, record.error)))
+    words = " ".join(filter(None, (call.failed, record.error)))
     found = _TIMED_OUT.search(words)
     if found is not None:
         return int(found[1]) / 1000 if own is None else own

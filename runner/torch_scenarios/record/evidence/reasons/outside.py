@@ -1,0 +1,65 @@
+"""Why ranks are outside of any call while others wait: a lost thread, an end, another way."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+
+from torch_scenarios.record.evidence.choice import short
+from torch_scenarios.record.evidence.divergence import Frames
+from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.format import RankRecord
+from torch_scenarios.verdict.finding import ranks_text
+
+
+def explain_outside(
+    places: Mapping[int, Frames], records: Mapping[int, RankRecord], folder: str
+) -> list[str]:
+    """Return in words why some ranks are outside of any call; nothing where that is not known.
+
+    `places` says where each of them is: what it decided since its last call is in its memory alone.
+    """
+    lines = []
+    for rank in places:
+        for each in records[rank].lost[-1:] if rank in records else ():
+            where = each.raised_at.short(folder)
+            at = f" ({where})" if where else ""
+            lines.append(
+                f"a thread of rank {rank}, {each.name}, has died by {each.words}{at}: what waits "
+                "for it waits for ever"
+            )
+    waiting = [r for r, each in records.items() if r not in places and each.inside]
+    return lines or _find_apart(places, waiting, records, folder)
+
+
+def _find_apart(
+    places: Mapping[int, Frames],
+    waiting: Sequence[int],
+    records: Mapping[int, RankRecord],
+    folder: str,
+) -> list[str]:
+    """Return the `if` around where ranks are that others, who wait in calls, decide otherwise."""
+    for rank, frames in places.items():
+        for file, line, _ in frames:
+            source = script_at(file)
+            for node, name in source.around(line) if source is not None else ():
+                if not isinstance(node, ast.If) or name not in {"body", "orelse"}:
+                    continue
+                at = (file, node.test.lineno)
+                others = [each for each in waiting if _goes_past(records[each], at, name)]
+                if others:
+                    text, own = ast.unparse(node.test), ranks_text([rank])
+                    way = "into" if name == "body" else "into the `else` of"
+                    verb = "does" if len(others) == 1 else "do"
+                    where = short(((*at, ""),), folder)
+                    inner = short(frames, folder)
+                    words = f"{ranks_text(others)} {verb} not go {way} `if {text}` ({where})"
+                    return [f"{words}, under which {own} is ({inner})"]
+    return []
+
+
+def _goes_past(record: RankRecord, at: tuple[str, int], name: str) -> bool:
+    """Whether a rank decided an `if` the other way, each time."""
+    ways = [way for way in record.ways if (way.decision.file, way.decision.line) == at]
+    taken = sum(way.yes if name == "body" else way.no for way in ways)
+    return bool(ways) and not taken
