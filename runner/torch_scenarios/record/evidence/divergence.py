@@ -82,16 +82,20 @@ def find_difference(records: Mapping[int, RankRecord]) -> Parting | None:
         for at in range(min(map(len, calls.values()))):
             entered = {rank: own[at] for rank, own in sorted(calls.items())}
             passed = {
-                (
-                    *(call.operation, call.op, call.root),
-                    tuple((each.dtype, each.shape) for each in call.inputs),
-                )
+                (call.operation, call.op, call.root, _list_passed(call))
                 for call in entered.values()
             }
             if len(passed) > 1:
                 before = {rank: own[at - 1] for rank, own in calls.items() if at}
                 return Parting(group=group, at=at, calls=entered, before=before)
     return None
+
+
+def _list_passed(call: RecordedCall) -> object:
+    """Return the tensors that a call passes, as far as they are the same on all ranks."""
+    passed = [(each.dtype, each.shape) for each in call.inputs or call.outputs]
+    # the root passes one for each rank, the others take one
+    return frozenset(passed) if call.operation == "scatter" else tuple(passed)
 
 
 def find_crossing(records: Mapping[int, RankRecord], ranks: Sequence[int]) -> Parting | None:

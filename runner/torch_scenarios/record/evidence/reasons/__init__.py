@@ -130,10 +130,12 @@ def explain_parting(
     clauses: list[Clause] = []
     what = f"operation {parting.at + 1}" if parting.group else f"their call {parting.at + 1}"
     if len(sides) > 1:
+        is_one_line = len({short(frames, folder) for _, frames in sides}) == 1
         where = "; ".join(
             f"{ranks_text(ranks)} {'comes' if len(ranks) == 1 else 'come'} from "
-            f"{short(frames, folder)}" + _through(parting.calls[ranks[0]])
+            + (call.place.short(folder) if is_one_line else short(frames, folder) + _through(call))
             for ranks, frames in sides
+            for call in [parting.calls[ranks[0]]]
         )
         clauses.append(Clause(f"the ranks part at {what}: {where}"))
     elif len(parting.parts) > 1:

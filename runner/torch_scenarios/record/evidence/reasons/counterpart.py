@@ -163,7 +163,8 @@ def _answer(parted: Parted, waiting: int, rank: int, what: str) -> Reason | None
     own = _messages(parted, rank, what, waiting - rank)
     if own:
         since, call = own[-1]
-        return _not_taken(parted, rank, what, call.place.frames, since=since)
+        known = _not_taken(parted, rank, what, call.place.frames, since=since)
+        return known or _passed_by(parted, rank, what, waiting, since)
     others = [
         call.place.frames
         for other in parted.ranks
@@ -172,6 +173,20 @@ def _answer(parted: Parted, waiting: int, rank: int, what: str) -> Reason | None
     ]
     found = (_not_taken(parted, rank, what, frames) for frames in others)
     return next(filter(None, found), None) or _by_text(parted, rank, what)
+
+
+def _passed_by(parted: Parted, rank: int, what: str, waiting: int, since: int) -> Reason | None:
+    """Return the `if` around where the other rank waits, which this one decides otherwise."""
+    last = parted.records[waiting].items[-1]
+    own = {(way.decision.file, way.decision.line): way for way in parted.records[waiting].ways}
+    for file, line, _ in last.place.frames:
+        source = script_at(file)
+        for node, name in source.around(line) if source is not None else ():
+            at = (file, node.test.lineno) if isinstance(node, ast.If) else (file, 0)
+            way = own.get(at)
+            if way is not None and not (way.no if name == "body" else way.yes):
+                return _not_taken(parted, rank, what, last.place.frames, since=since, again=False)
+    return None
 
 
 def _messages(
@@ -189,7 +204,13 @@ def _messages(
 
 
 def _not_taken(
-    parted: Parted, rank: int, what: str, frames: Frames, *, since: int = -1
+    parted: Parted,
+    rank: int,
+    what: str,
+    frames: Frames,
+    *,
+    since: int = -1,
+    again: bool | None = None,
 ) -> Reason | None:
     """Return the innermost `if` around a line that a rank decides otherwise, from an item on."""
     taken: dict[tuple[str, int], list[Way]] = {}
@@ -203,7 +224,8 @@ def _not_taken(
             yes, no = sum(each.yes for each in ways), sum(each.no for each in ways)
             if (yes or no) and not (yes if name == "body" else no):
                 tally = Tally(yes=yes, no=no, values=ways[-1].values)
-                return _missed(parted, rank, what, ways[-1].decision, name, tally, again=since >= 0)
+                again = since >= 0 if again is None else again
+                return _missed(parted, rank, what, ways[-1].decision, name, tally, again=again)
     return None
 
 
