@@ -39,6 +39,7 @@ from torch_scenarios.record.evidence.reasons.model_error import explain_error
 from torch_scenarios.record.evidence.reasons.other_group import find_other_group, tell_groups
 from torch_scenarios.record.evidence.reasons.outside import explain_outside
 from torch_scenarios.record.evidence.reasons.part_of_model import find_part, list_parts
+from torch_scenarios.record.evidence.reasons.progress import tell_progress
 from torch_scenarios.record.evidence.reasons.set_order import find_set
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
 from torch_scenarios.record.format import Blocking, RankRecord, RecordedCall
@@ -88,6 +89,8 @@ def add_reasons(
         clauses = [*clauses, *tell_groups(parting, records, folder)]
     if not clauses:
         return tuple(lines)
+    if not any("more turns on some ranks" in each.words for each in clauses):
+        clauses = [*clauses, *tell_progress(Parted(parting, records, folder))]
     kept = (finding.fix or "").startswith("rank ")
     lines[at] = with_reason(finding, clauses, "" if kept else fix)
     return tuple(_without_results(lines, at, parting)) if fix else tuple(lines)

@@ -34,7 +34,7 @@ def find_turns(
             return None
         maker = call.maker
         counts = {
-            rank: _passes(records[rank], frames, maker, parting.calls.get(rank))
+            rank: count_passes(records[rank], frames, maker, parting.calls.get(rank))
             for rank in (*parting.calls, *parting.missing)
         }
         own, others = counts[ranks[0]], {counts[r] for r in counts if r not in ranks}
@@ -109,7 +109,7 @@ def _origin_of_loop(text: str, line: int, file: str) -> str:
     return f" (`{known[0]}`)" if len(known) == 1 else ""
 
 
-def _passes(
+def count_passes(
     record: RankRecord, frames: Frames, maker: str, until: RecordedCall | Blocking | None
 ) -> int:
     """Return how often a rank comes to a place, up to a call; the buckets of a backward are one."""
