@@ -161,6 +161,15 @@ class Script:
             return scope
         return None
 
+    def compiled(self, line: int) -> ast.FunctionDef | None:
+        """Return the function that begins in a line, with its first decorator or its `def`."""
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.FunctionDef) and node.decorator_list:
+                first = min(each.lineno for each in node.decorator_list)
+                if first <= line <= node.lineno:
+                    return node
+        return None
+
     def handler(self, line: int) -> tuple[str, int]:
         """Return the function of a line that handles a signal, and the line that says so."""
         scope = self.scope(line)

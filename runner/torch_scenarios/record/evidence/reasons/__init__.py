@@ -24,6 +24,7 @@ from torch_scenarios.record.evidence.reasons.argument import find_argument
 from torch_scenarios.record.evidence.reasons.branch import explain_places, find_branch
 from torch_scenarios.record.evidence.reasons.caller import find_caller
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught
+from torch_scenarios.record.evidence.reasons.compiled_function import find_compiled
 from torch_scenarios.record.evidence.reasons.condition import find_condition
 from torch_scenarios.record.evidence.reasons.counterpart import explain_message
 from torch_scenarios.record.evidence.reasons.departure import find_departure
@@ -175,7 +176,7 @@ def explain_parting(
             find_turns(parting, records, folder),
             find_branch(parting, records, folder),
         ]
-    reasons.append(find_departure(parted))
+    reasons += [find_compiled(parted), find_departure(parted)]
     reason = next(filter(None, reasons), None)
     left = find_departure(parted)
     if left is not None and left != reason:
