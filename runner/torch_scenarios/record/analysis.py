@@ -33,6 +33,7 @@ from torch_scenarios.record.evidence.reasons import (
     explain_anyone,
     explain_message,
     explain_outside,
+    explain_waits,
     find_late_rank,
     with_reason,
 )
@@ -153,7 +154,8 @@ def record(
     ranks, outside = _outside(ran, records)
     if outside:
         places = {rank: _frames(ran.stacks.get(rank, "")) for rank in ranks}
-        notes = (*notes, *explain_outside(places, records, home))
+        waits = explain_waits({rank: ran.stacks.get(rank, "") for rank in ranks})
+        notes = (*notes, *explain_outside(places, records, home), *waits)
         if result.result.verdict.status == "INCONCLUSIVE":
             result = _because(result, outside)
         else:

@@ -38,7 +38,7 @@ from torch_scenarios.record.evidence.reasons.late_rank import find_late_rank
 from torch_scenarios.record.evidence.reasons.loop import find_longest, find_loop, find_turns
 from torch_scenarios.record.evidence.reasons.model_error import explain_error
 from torch_scenarios.record.evidence.reasons.other_group import find_other_group, tell_groups
-from torch_scenarios.record.evidence.reasons.outside import explain_outside
+from torch_scenarios.record.evidence.reasons.outside import explain_outside, explain_waits
 from torch_scenarios.record.evidence.reasons.part_of_model import find_part, list_parts
 from torch_scenarios.record.evidence.reasons.progress import tell_progress
 from torch_scenarios.record.evidence.reasons.set_order import find_set
@@ -53,6 +53,7 @@ __all__ = [
     "explain_message",
     "explain_outside",
     "explain_places",
+    "explain_waits",
     "find_late_rank",
     "with_reason",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping, Sequence
 
 from torch_scenarios.record.evidence.choice import short
@@ -10,6 +11,32 @@ from torch_scenarios.record.evidence.divergence import Frames
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import RankRecord
 from torch_scenarios.verdict.finding import ranks_text
+
+#: a file of a stack, what such a rank waits for, and what helps
+_KNOWN = (
+    (
+        re.compile(r"torch/utils/file_baton\.py"),
+        (
+            "waits for another process to build an extension of torch: where none does, one that "
+            "was ended has left the file `lock` in the extension's folder (of TORCH_EXTENSIONS_DIR,"
+            " or ~/.cache/torch_extensions); remove it"
+        ),
+    ),
+    (
+        re.compile(r"/filelock/"),
+        "waits for a lock on a file that another process, or another rank, holds",
+    ),
+)
+
+
+def explain_waits(stacks: Mapping[int, str]) -> list[str]:
+    """Return what ranks outside of any call wait for, where their stacks say so."""
+    found: dict[str, list[int]] = {}
+    for rank, stack in sorted(stacks.items()):
+        for pattern, words in _KNOWN:
+            if pattern.search(stack):
+                found.setdefault(words, []).append(rank)
+    return [f"{ranks_text(who[:1])} {words}" for words, who in found.items()]
 
 
 def explain_outside(
