@@ -36,7 +36,7 @@ ALWAYS_RIGHT = {("bad_sample", "fake"), ("accumulation_by_loss", "live"), ("unus
 #: scripts of which nothing is proved: their verdict is INCONCLUSIVE, with the place
 OPEN = {
     *("waits_for_a_flag", "key_of_the_store", "prefetcher_dies"),
-    *("counts_in_the_store", "lock_of_an_extension"),
+    *("counts_in_the_store", "lock_of_an_extension", "worker_waits_for_a_lock"),
 }
 
 _MARK = re.compile(r"\s+# (?:cause|right:).*$")

@@ -22,6 +22,7 @@ from torch_scenarios.record.evidence.choice import (
     Tally,
     list_times,
     list_values,
+    times,
 )
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught
@@ -164,7 +165,11 @@ def _answer(parted: Parted, waiting: int, rank: int, what: str) -> Reason | None
     if own:
         since, call = own[-1]
         known = _not_taken(parted, rank, what, call.place.frames, since=since)
-        return known or _passed_by(parted, rank, what, waiting, since)
+        return (
+            known
+            or _passed_by(parted, rank, what, waiting, since)
+            or _skipped(parted, rank, what, call.place.frames)
+        )
     others = [
         call.place.frames
         for other in parted.ranks
@@ -186,6 +191,24 @@ def _passed_by(parted: Parted, rank: int, what: str, waiting: int, since: int) -
             way = own.get(at)
             if way is not None and not (way.no if name == "body" else way.yes):
                 return _not_taken(parted, rank, what, last.place.frames, since=since, again=False)
+    return None
+
+
+def _skipped(parted: Parted, rank: int, what: str, frames: Frames) -> Reason | None:
+    """Return the `if` around a line that a rank came to, and at times went past."""
+    own: dict[tuple[str, int], list[Way]] = {}
+    for way in parted.records[rank].ways:
+        own.setdefault((way.decision.file, way.decision.line), []).append(way)
+    for file, line, _ in frames:
+        source = script_at(file)
+        for node, name in source.around(line) if source is not None else ():
+            ways = own.get((file, node.test.lineno), []) if isinstance(node, ast.If) else []
+            past = [each for each in ways if (each.no if name == "body" else each.yes)]
+            if past:
+                tally = Tally(yes=past[0].yes, no=past[0].no)
+                clause, fix = _missed(parted, rank, what, past[0].decision, name, tally)
+                count = sum(each.no if name == "body" else each.yes for each in ways)
+                return Clause(f"{clause.words}, {times(count)}"), fix
     return None
 
 

@@ -23,6 +23,14 @@ _KNOWN = (
         ),
     ),
     (
+        re.compile(r"torch/utils/data/dataloader\.py.* in _try_get_data"),
+        (
+            "waits for a worker of its DataLoader: look at what the worker does (`py-spy dump`), "
+            "such as a lock that a thread held when it was forked; `num_workers=0` shows an error "
+            "of the dataset itself, `multiprocessing_context='spawn'` forks nothing"
+        ),
+    ),
+    (
         re.compile(r"/filelock/"),
         "waits for a lock on a file that another process, or another rank, holds",
     ),
