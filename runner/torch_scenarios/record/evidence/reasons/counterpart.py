@@ -182,7 +182,9 @@ def _answer(parted: Parted, waiting: int, rank: int, what: str) -> Reason | None
 
 def _passed_by(parted: Parted, rank: int, what: str, waiting: int, since: int) -> Reason | None:
     """Return the `if` around where the other rank waits, which this one decides otherwise."""
-    last = parted.records[waiting].items[-1]
+    other = "receive" if what == "send" else "send"
+    ends = _messages(parted, waiting, other, rank - waiting)
+    last = ends[-1][1] if ends else parted.records[waiting].items[-1]
     own = {(way.decision.file, way.decision.line): way for way in parted.records[waiting].ways}
     for file, line, _ in last.place.frames:
         source = script_at(file)
