@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
 import sys
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -141,6 +143,99 @@ def test_values_ranks_and_names_of_a_right_text(tmp_path: Path) -> None:
         (6, "grad"),
     ]
     assert answer["taken"] is None
+
+
+def test_the_command_ends_with_0_where_the_editor_leaves() -> None:
+    def letter(**what: Any) -> bytes:
+        body = json.dumps({"jsonrpc": "2.0", **what}).encode()
+        return b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+
+    empty: dict[str, Any] = {"processId": None, "rootUri": None, "capabilities": {}}
+    said = letter(id=1, method="initialize", params=empty)
+    said += letter(method="initialized", params={})
+    said += letter(id=2, method="shutdown") + letter(method="exit")
+    done = subprocess.run(
+        [sys.executable, "-m", "torch_scenarios.cli", "lsp"],
+        input=said,
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+#: 40 times 64 ranks add a tensor to itself: a second or so of analysis
+LONG = """\
+world_size: 64
+tensors: {big: "full(20000, rank)"}
+steps:
+  - for: {i: "range(40)"}
+    steps: [{compute: {big: "big + big[0]"}}]
+  - all_reduce: {tensor: big}
+"""
+
+
+def test_a_long_analysis_keeps_no_other_text_from_an_answer(tmp_path: Path) -> None:
+    async def ask(client: LanguageClient, document: lsp.TextDocumentIdentifier) -> list[str]:
+        other = lsp.TextDocumentIdentifier(uri=(tmp_path / "long.yaml").as_uri())
+        client.text_document_did_open(
+            lsp.DidOpenTextDocumentParams(
+                text_document=lsp.TextDocumentItem(
+                    uri=other.uri, language_id="yaml", version=1, text=LONG
+                )
+            )
+        )
+        order: list[str] = []
+
+        async def note(name: str, answer: Coroutine[Any, Any, Any]) -> None:
+            assert await answer
+            order.append(name)
+
+        place = lsp.Position(5, 25)
+        await asyncio.gather(
+            note(
+                "hover",
+                client.text_document_hover_async(
+                    lsp.HoverParams(text_document=other, position=place)
+                ),
+            ),
+            note(
+                "rename",
+                client.text_document_rename_async(
+                    lsp.RenameParams(text_document=other, position=place, new_name="large")
+                ),
+            ),
+            note(
+                "completion",
+                client.text_document_completion_async(
+                    lsp.CompletionParams(text_document=document, position=lsp.Position(6, 33))
+                ),
+            ),
+        )
+        return order
+
+    _, order = run(talk(tmp_path / "sum.yaml", TEXT, ask))
+    assert order == ["completion", "hover", "rename"]
+
+
+def test_a_closed_text_is_forgotten(tmp_path: Path) -> None:
+    """An editor counts from 1 again where a text is opened again, and shows what is wrong anew."""
+    file = tmp_path / "sum.yaml"
+
+    async def ask(client: LanguageClient, document: lsp.TextDocumentIdentifier) -> list[int]:
+        shown: asyncio.Queue[int] = asyncio.Queue()
+
+        client.protocol.fm.features[lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS] = lambda params: (
+            shown.put_nowait(len(params.diagnostics))
+        )
+        client.text_document_did_close(lsp.DidCloseTextDocumentParams(text_document=document))
+        closed = await asyncio.wait_for(shown.get(), 60)
+        item = lsp.TextDocumentItem(uri=document.uri, language_id="yaml", version=1, text=TEXT)
+        client.text_document_did_open(lsp.DidOpenTextDocumentParams(text_document=item))
+        return [closed, await asyncio.wait_for(shown.get(), 60)]
+
+    diagnostics, shown = run(talk(file, TEXT, ask))
+    assert (len(diagnostics), shown) == (1, [0, 1])
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """The language server: the protocol's requests, each answered by what the other modules know.
 
-Texts are analysed in this one warm process, in a thread of its own, within the bounds of a file
-from a stranger and five seconds; of several versions of a text, the last one counts.
+Texts are analysed in this one warm process, one at a time in a thread of its own, within the
+bounds of a file from a stranger and five seconds, so that a large text never keeps the others from
+an answer. Of several versions of a text the last one counts; a closed text is forgotten.
 """
 
 # mypy: disallow-subclassing-any=False, disallow-untyped-decorators=False, warn-return-any=False
@@ -9,6 +10,7 @@ from a stranger and five seconds; of several versions of a text, the last one co
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from pathlib import Path
 
@@ -50,8 +52,12 @@ class ScenarioServer(LanguageServer):
 
 
 def serve() -> None:
-    """Answer on standard input and output until the editor leaves."""
-    make_server().start_io()
+    """Answer on standard input and output until the editor leaves.
+
+    pygls closes what it reads and writes: these are copies, so that the command ends as any other.
+    """
+    with os.fdopen(os.dup(0), "rb") as heard, os.fdopen(os.dup(1), "wb") as said:
+        make_server().start_io(heard, said)
 
 
 def make_server() -> ScenarioServer:
@@ -59,6 +65,7 @@ def make_server() -> ScenarioServer:
     server = ScenarioServer()
     server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)(_opened)
     server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)(_changed)
+    server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)(_closed)
     server.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=[" "]))(
         _complete
     )
@@ -80,26 +87,47 @@ async def _changed(server: ScenarioServer, params: lsp.DidChangeTextDocumentPara
     await _diagnose(server, params.text_document.uri)
 
 
+def _closed(server: ScenarioServer, params: lsp.DidCloseTextDocumentParams) -> None:
+    """Forget a text, and what the editor shows of it."""
+    uri = params.text_document.uri
+    server.found.pop(uri, None)
+    server.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri=uri, diagnostics=[]))
+
+
 async def _diagnose(server: ScenarioServer, uri: str) -> None:
     """Analyse the last version of a text, and publish what is wrong with it."""
     async with server.turn:
-        document = server.workspace.get_text_document(uri)
+        if not _is_open(server, uri):
+            return
+        document = _copy(server, uri)
         version = document.version
         if uri in server.found and server.found[uri][0] == version:
             return
-        text = document.source
         try:
-            found = await asyncio.to_thread(look, _path(document), text, _LIMITS)
+            found = await asyncio.to_thread(look, _path(document), document.source, _LIMITS)
         except OverdueError as error:
             found = Mistakes(problems=(error.problem,))
+        if not _is_open(server, uri):
+            return
         server.found[uri] = version, found
-        current = server.workspace.get_text_document(uri)
-        if current.version != version:
+        if server.workspace.get_text_document(uri).version != version:
             return
     server.text_document_publish_diagnostics(
         lsp.PublishDiagnosticsParams(
             uri=uri, version=version, diagnostics=_diagnostics(document, found)
         )
+    )
+
+
+def _is_open(server: ScenarioServer, uri: str) -> bool:
+    return uri in server.workspace.text_documents
+
+
+def _copy(server: ScenarioServer, uri: str) -> TextDocument:
+    """Return a text as it is now: the editor's own changes while a thread reads it."""
+    now = server.workspace.get_text_document(uri)
+    return TextDocument(
+        uri, now.source, now.version, now.language_id, position_codec=now.position_codec
     )
 
 
@@ -190,9 +218,15 @@ def _action(document: TextDocument, repair: Repair) -> lsp.CodeAction:
 # Completion, hover, definition, rename.
 
 
-def _complete(server: ScenarioServer, params: lsp.CompletionParams) -> list[lsp.CompletionItem]:
-    document = server.workspace.get_text_document(params.text_document.uri)
-    text, offset = document.source, document.offset_at_position(params.position)
+async def _complete(
+    server: ScenarioServer, params: lsp.CompletionParams
+) -> list[lsp.CompletionItem]:
+    document = _copy(server, params.text_document.uri)
+    return await asyncio.to_thread(_offer, document, params.position)
+
+
+def _offer(document: TextDocument, position: lsp.Position) -> list[lsp.CompletionItem]:
+    text, offset = document.source, document.offset_at_position(position)
     line = text.count("\n", 0, offset)
     place = place_at(text, line, offset - (text.rfind("\n", 0, offset) + 1))
     kind = lsp.CompletionItemKind.Value if place.in_value else lsp.CompletionItemKind.Property
@@ -217,13 +251,14 @@ def _word_at(document: TextDocument, position: lsp.Position) -> tuple[str, int, 
     return None
 
 
-def _hover(server: ScenarioServer, params: lsp.HoverParams) -> lsp.Hover | None:
-    document = server.workspace.get_text_document(params.text_document.uri)
+async def _hover(server: ScenarioServer, params: lsp.HoverParams) -> lsp.Hover | None:
+    document = _copy(server, params.text_document.uri)
     word = _word_at(document, params.position)
     if word is None:
         return None
     name, start, end = word
-    about = _explain(document, name, params.position.line + 1)
+    async with server.turn:
+        about = await asyncio.to_thread(_explain, document, name, params.position.line + 1)
     if about is None:
         return None
     content = lsp.MarkupContent(kind=lsp.MarkupKind.Markdown, value=about)
@@ -272,31 +307,43 @@ def _values(document: TextDocument, name: str, line: int) -> str | None:
     return f"`{name}` after this step\n```text\n{text}\n```" if ranks else None
 
 
-def _define(server: ScenarioServer, params: lsp.DefinitionParams) -> lsp.Location | None:
-    document = server.workspace.get_text_document(params.text_document.uri)
+async def _define(server: ScenarioServer, params: lsp.DefinitionParams) -> lsp.Location | None:
+    document = _copy(server, params.text_document.uri)
     word = _word_at(document, params.position)
-    place = names_in(document.source).places.get(word[0]) if word is not None else None
+    if word is None:
+        return None
+    place = (await asyncio.to_thread(names_in, document.source)).places.get(word[0])
     if place is None:
         return None
     return lsp.Location(uri=document.uri, range=_between(document, place.start, place.end))
 
 
-def _rename(server: ScenarioServer, params: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
-    """Rename what a word names, everywhere; nothing where the new name is taken or is no name."""
-    document = server.workspace.get_text_document(params.text_document.uri)
-    word, text = _word_at(document, params.position), document.source
-    names = names_in(text).places
-    if word is None or word[0] not in names or params.new_name in names:
+async def _rename(server: ScenarioServer, params: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
+    document = _copy(server, params.text_document.uri)
+    word = _word_at(document, params.position)
+    if word is None:
         return None
-    places = occurrences(text, word[0])
+    async with server.turn:
+        try:
+            return await asyncio.to_thread(_change_name, document, word[0], params.new_name)
+        except OverdueError:
+            return None
+
+
+def _change_name(document: TextDocument, old: str, new: str) -> lsp.WorkspaceEdit | None:
+    """Rename something everywhere; nothing where the new name is taken or is not a name."""
+    text = document.source
+    names = names_in(text).places
+    if old not in names or new in names:
+        return None
+    places = occurrences(text, old)
     made = text
     for start, end in reversed(places):
-        made = made[:start] + params.new_name + made[end:]
+        made = made[:start] + new + made[end:]
     before, after = (look(_path(document), each, _LIMITS) for each in (text, made))
     if len(after.all) > len(before.all):
         return None
     edits = [
-        lsp.TextEdit(range=_between(document, start, end), new_text=params.new_name)
-        for start, end in places
+        lsp.TextEdit(range=_between(document, start, end), new_text=new) for start, end in places
     ]
     return lsp.WorkspaceEdit(changes={document.uri: edits})
