@@ -40,8 +40,11 @@ async function restart(): Promise<void> {
     await client.start();
   } catch (error) {
     client = undefined;
-    const advice = `install it with \`pip install pygls\` next to torch-scenarios, or set "scenario.command"`;
-    void vscode.window.showErrorMessage(`\`${command()} lsp\` does not start: ${error}; ${advice}`);
+    void vscode.window.showErrorMessage(
+      /ENOENT/.test(String(error))
+        ? `\`${command()}\` is not found: set "scenario.command" to its path, such as .venv/bin/scenario`
+        : `\`${command()} lsp\` does not start: ${error}; it needs \`pip install pygls\` next to torch-scenarios`,
+    );
   }
 }
 
