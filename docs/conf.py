@@ -21,14 +21,19 @@ nitpicky = True
 
 
 def setup(app: Any) -> None:
-    """Draw the figure of residuals anew before the pages are read."""
+    """Draw the figure of residuals before the pages are read; colour sessions; part the codes."""
     sys.path.insert(0, str(Path(__file__).parent))
+    from codes_site import Session, pages_of_codes
     from figure_residuals import write
 
+    app.add_lexer("console", Session)
     app.connect("builder-inited", lambda _: write())
+    app.connect("html-collect-pages", pages_of_codes)
 
 
 html_theme = "furo"
 html_title = f"torch-scenarios {release}"
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["session.css"]
 html_show_copyright = False

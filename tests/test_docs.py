@@ -172,6 +172,38 @@ def test_the_reference_has_every_code() -> None:
     assert set(re.findall(r"^### (\w+)$", page, re.MULTILINE)) == set(EXPLANATIONS)
 
 
+def test_a_page_of_a_code_is_one_folder_below_all_codes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    from codes_site import deepened
+
+    given = (
+        '<a href="language.html#x"><img src="../_images/a.svg"><a href="#b"><a href="https://c">'
+    )
+    assert deepened(given) == (
+        '<a href="../language.html#x"><img src="../../_images/a.svg">'
+        '<a href="../codes.html#b"><a href="https://c">'
+    )
+
+
+def test_a_session_is_coloured_as_in_the_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    from codes_site import Session
+    from pygments.token import Generic
+
+    text = "$ scenario check a.yaml\nFAILED  a.yaml  2 ms\n  error[bad_name]: no\n1 passed\n"
+    found = [(word, sort) for sort, word in Session().get_tokens(text) if sort in Generic]
+    assert found == [
+        ("$ ", Generic.Prompt),
+        ("FAILED", Generic.Deleted),
+        ("error[bad_name]", Generic.Deleted),
+        ("1 passed", Generic.Inserted),
+    ]
+
+
 def test_the_reference_has_every_command_and_option() -> None:
     page = reference("cli.md")
     for each in COMMANDS:
