@@ -198,3 +198,10 @@ def test_every_word_that_a_report_prints_as_a_label_is_explained(
 def test_a_word_is_explained_as_it_is_printed() -> None:
     for word in ("rank", "step", "tensor", "strict", "--strict", "cases", "note:", "workers"):
         assert explanation(word) is not None, word
+
+
+def test_the_list_of_codes_keeps_to_its_width() -> None:
+    listed = CliRunner().invoke(cli, ["explain"]).output
+    assert max(map(len, listed.splitlines())) <= 100
+    assert set(re.findall(r"^  (\w+) ", listed, re.MULTILINE)) == set(EXPLANATIONS)
+    assert "\n  circular_wait           Ranks wait for each other in a ring, so that" in listed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from itertools import groupby
 
 import click
 
@@ -53,18 +54,13 @@ def list_examples(subject: str | None) -> None:
 def explain(code: str | None) -> None:
     """Print what a code means, or all codes."""
     if code is None:
-        width = max(map(len, EXPLANATIONS))
-        sorts = dict.fromkeys(each.sort for each in EXPLANATIONS.values())
-        for sort in (
-            "diagnosis",
-            "finding",
-            "warning",
-            *(s for s in sorts if s not in {"diagnosis", "finding", "warning"}),
-        ):
+        width = max(map(len, EXPLANATIONS)) + 4
+        for sort, codes in groupby(EXPLANATIONS.values(), key=lambda each: each.sort):
             click.echo(f"{sort}:")
-            for each in EXPLANATIONS.values():
-                if each.sort == sort:
-                    click.echo(f"  {each.code:<{width}}  {each.what}")
+            for each in codes:
+                first = each.what.partition(". ")[0].removesuffix(".")
+                text, hung = f"  {each.code:<{width - 2}}{first}.", " " * width
+                click.echo(textwrap.fill(text, 100, subsequent_indent=hung, break_on_hyphens=False))
         return
     found = explanation(code)
     if found is None:
