@@ -563,20 +563,18 @@ def _read_cases(tree: Mapping, context: Context) -> list[Axis]:
         return []
     keys = tuple(entries[0])
     for item, each in zip(mappings, entries, strict=True):
-        _police_keys(item, each, keys, context)
+        _police_keys(item, keys, context)
     points = tuple(tuple(each[key] for key in keys) for each in entries if set(each) == set(keys))
     return [Axis(keys=keys, points=points)]
 
 
-def _police_keys(
-    item: Node, entries: Mapping_[str, Node], keys: Sequence_[str], context: Context
-) -> None:
-    """Note where a case has other keys than the first one."""
-    lacking = [key for key in keys if key not in entries]
-    other = [key for key in entries if key not in keys]
-    if not lacking and not other:
+def _police_keys(item: Mapping, keys: Sequence_[str], context: Context) -> None:
+    """Note where a case has other keys than the first one: at such a key, if it has one."""
+    lacking = [key for key in keys if item.get(key) is None]
+    strange = [key for key, _ in item.entries if key_text(key) not in keys]
+    if not lacking and not strange:
         return
-    differs = []
+    differs, other = [], [key_text(key) for key in strange]
     if lacking:
         differs.append(f"lacks {_quote(lacking)}")
     if other:
@@ -584,7 +582,7 @@ def _police_keys(
     context.problems.add(
         "unequal_cases",
         f"this case {' and '.join(differs)}, unlike the first case",
-        item.mark,
+        strange[0].mark if strange else item.mark,
         f"give each case the keys {spelt_out(tuple(keys))}",
     )
 

@@ -394,6 +394,9 @@ def unknown_name(
         return
     message = f"nothing defines the name `{name}`"
     instead = NAMES.get(name)
+    numbered = re.fullmatch(r"rank_?(\d+)", name)
+    if numbered:
+        instead = f"a rank is its number: `{numbered[1]}`"
     if name in SIGNATURES:
         instead = f"a function is called: `{SIGNATURES[name].usage}`"
     if name in context.names.variables:
