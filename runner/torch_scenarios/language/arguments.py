@@ -94,6 +94,19 @@ def reduce_op(node: Node, context: Context, param: Param) -> Form:
     return values.read_fixed_form(node, context, REDUCE_OPS, code="unknown_op", what="reduce op")
 
 
+def work(node: Node, context: Context, param: Param) -> Form:
+    """Return what is waited for; what `remote` returned has a value and nothing to wait for."""
+    found = handles(node, context, param)
+    named = node.items if isinstance(node, Sequence) else [node]
+    for each in named:
+        name = each.text.partition("[")[0] if isinstance(each, Scalar) else None
+        if name in context.names.references and name not in context.names.futures:
+            message = f"`{name}` is what `remote` returned, and is not waited for"
+            hint = f"fetch its value: `to_here: {{rref: {name}, output: fetched}}`"
+            context.problems.add("unknown_handle", message, each.mark, hint)
+    return found
+
+
 def handles(node: Node, context: Context, param: Param) -> Form:
     """Return the name of a work handle, or a list of names; by rank, no other rank waits."""
     node, context = values.resolve_given(node, context, "handles")
@@ -683,7 +696,7 @@ READERS: dict[str, Reader] = {
     "seconds": seconds_argument,
     "objects": object_argument,
     "object": object_argument,
-    "handles": handles,
+    "handles": work,
     "reference": reference,
     "function": function,
     "name": new_name,

@@ -14,7 +14,7 @@ from torch_scenarios.language.context import Context
 from torch_scenarios.language.names import police_name
 from torch_scenarios.model.scenario import Function, Step, steps_of
 from torch_scenarios.operations import IMPLIED
-from torch_scenarios.operations.base import RemoteCall
+from torch_scenarios.operations.base import RemoteCall, Waiting
 from torch_scenarios.operations.wait import output_of
 from torch_scenarios.source.tree import Mapping, Node, Sequence, key_text
 
@@ -86,11 +86,20 @@ def function_steps(
     What a call gives, and what it takes, must be what its function has.
     """
     asking = [step for step in steps_of(steps) if isinstance(step.operation, RemoteCall)]
+    empty: dict[str, Function] = {}
     for step in asking:
         named = step.arguments.get("func")
         function = functions.get(str(named.value)) if isinstance(named, Constant) else None
         if function is not None and step.mark is not None:
             _police_call(step, step.mark, function, context)
+            if function.returns is None and step.handle is not None:
+                empty[step.handle] = function
+    for step in steps_of(steps):
+        waited = step.arguments.get("handles") if isinstance(step.operation, Waiting) else None
+        kept = waited.items[0] if isinstance(waited, ListForm) else waited
+        function = empty.get(str(kept.value)) if isinstance(kept, Constant) else None
+        if function is not None and step.mark is not None and output_of(step.arguments):
+            _note_nothing(function, step.mark, context)
     if not asking:
         return steps
     mark = asking[-1].mark
@@ -119,9 +128,13 @@ def _police_call(step: Step, mark: Mark, function: Function, context: Context) -
             mark,
         )
     if function.returns is None and output_of(step.arguments):
-        context.problems.add(
-            "unknown_argument",
-            f"`{function.name}` returns nothing, so that no `output` can be held",
-            mark,
-            f"add `returns:` to `{function.name}`, or leave `output` out",
-        )
+        _note_nothing(function, mark, context)
+
+
+def _note_nothing(function: Function, mark: Mark, context: Context) -> None:
+    context.problems.add(
+        "unknown_argument",
+        f"`{function.name}` returns nothing, so that no `output` can be held",
+        mark,
+        f"add `returns:` to `{function.name}`, or leave `output` out",
+    )
