@@ -562,7 +562,7 @@ def _read_cases(tree: Mapping, context: Context) -> list[Axis]:
     if not entries:  # what is wrong with each is noted
         return []
     keys = tuple(entries[0])
-    for item, each in zip(mappings, entries, strict=True):
+    for item in mappings:
         _police_keys(item, keys, context)
     points = tuple(tuple(each[key] for key in keys) for each in entries if set(each) == set(keys))
     return [Axis(keys=keys, points=points)]
