@@ -42,8 +42,8 @@ from typing import Any
 
 from torch_scenarios.record.evidence import decision, tensor_names
 from torch_scenarios.record.evidence.claim import claim_of, watch_claims
+from torch_scenarios.record.evidence.frame import frame_of
 from torch_scenarios.record.evidence.side_effect import SideEffects
-from torch_scenarios.record.frame import frame_of
 from torch_scenarios.record.mapped_file import MappedFile, is_written
 
 VERSION = 2

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch_scenarios.record import recorder as recorder_module
-from torch_scenarios.record.frame import frame_of
+from torch_scenarios.record.evidence.frame import frame_of
 from torch_scenarios.record.kernels.lanes import StreamWatch
 from torch_scenarios.record.kernels.ledger import GRADIENTS, OPTIMIZER, PARAMETERS, HeldMemory
 from torch_scenarios.record.kernels.roofline import Roofline, rms_norm

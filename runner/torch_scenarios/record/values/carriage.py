@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from torch_scenarios.record.frame import frame_of
+from torch_scenarios.record.evidence.frame import frame_of
 from torch_scenarios.record.values.digest import (
     address_of,
     bytes_of,

@@ -13,7 +13,7 @@ import json
 import os
 from typing import Any
 
-from torch_scenarios.record.frame import frame_of
+from torch_scenarios.record.evidence.frame import frame_of
 from torch_scenarios.record.values.digest import tensors_in
 from torch_scenarios.record.values.store import read_tensors, write_tensors
 

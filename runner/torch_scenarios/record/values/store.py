@@ -11,7 +11,7 @@ import json
 import os
 from typing import Any
 
-from torch_scenarios.record.frame import frame_of
+from torch_scenarios.record.evidence.frame import frame_of
 from torch_scenarios.record.values.digest import bytes_of, local_part, tensors_in
 
 #: elements of a module's output at most that are kept

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from torch_scenarios.record.frame import frame_of
+from torch_scenarios.record.evidence.frame import frame_of
 from torch_scenarios.record.mapped_file import MappedFile
 from torch_scenarios.record.values.carriage import Carriage
 from torch_scenarios.record.values.digest import (
