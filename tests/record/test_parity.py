@@ -42,6 +42,12 @@ WRONG = [
     ("reduces_by_hand.py", "times", "not_equivalent", "(2 times as large), and"),
     ("zero_owners.py", "owner", "not_equivalent", "its weights are what this broadcast left"),
     ("zero_owners.py", "sum", "not_equivalent", "the optimizer reduces it, and the weight moves 2"),
+    ("functional.py", "bias", "not_equivalent", "the weight `0.bias` on rank 0 is not what one"),
+    ("pipeline_by_hand.py", "micro", "not_equivalent", "on rank 1 (4 times as large), and"),
+    ("clips_by_hand.py", "local", "not_equivalent", "multiplies them by a number of its own ("),
+    ("experts_by_hand.py", "all", "not_equivalent", "0 and 1 hold other parts of this parameter"),
+    ("vocabulary_loss.py", "gathered", "not_equivalent", "step 0, forward: the loss is 4.4"),
+    ("unfreezes_later.py", "late", "not_equivalent", "step 2: the gradient of `0.2.bias` on rank"),
 ]
 
 
@@ -99,7 +105,17 @@ def test_the_first_deviation_is_named_with_what_it_is(
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("script", "mistake"),
-    [("reduces_by_hand.py", ""), ("zero_owners.py", ""), ("zero_owners.py", "inside")],
+    [
+        ("reduces_by_hand.py", ""),
+        ("zero_owners.py", ""),
+        ("zero_owners.py", "inside"),
+        ("functional.py", ""),
+        ("pipeline_by_hand.py", ""),
+        ("clips_by_hand.py", ""),
+        ("unfreezes_later.py", ""),
+        ("experts_by_hand.py", ""),
+        ("vocabulary_loss.py", ""),
+    ],
 )
 def test_a_strategy_by_hand_computes_what_one_process_does(
     warm: WarmLaunch, tmp_path: Path, script: str, mistake: str

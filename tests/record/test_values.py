@@ -37,7 +37,7 @@ NIGHTLY = {
     *("teacher_of_local_ema", "zero_shard_not_sent", "skips_bad_batch_alone", "no_sync_on_last"),
     *("fsdp_root_not_wrapped", "sparse_gradient_left_out", "fsdp_last_microbatch_unsynced"),
     *("weights_in_forward", "sequence_parallel_norm", "one_seed_of_dropout", "stale_params_fsdp"),
-    "strided",
+    *("strided", "skips_a_step_alone"),
 }
 #: findings that are warnings: the script is not wrong for sure
 WARNINGS = {

@@ -91,10 +91,11 @@ def parity(**options: Any) -> None:
     try:
         if options["reference"]:
             one, many = _record_both(command, options)
-            _tell(one, many, options, partial(_disturb, one, options))
+            title = _title(command, options)
+            _tell(one, many, options, title, partial(_disturb, one, options))
         elif len(command) == 2 and all(Path(each).is_dir() for each in command):
             one, many = map(Path, command)
-            _tell(one, many, options)
+            _tell(one, many, options, f"{many} against {one}")
         else:
             refuse_usage(
                 "write `scenario parity -n 4 --reference train.py -- train.py`, or name the "
@@ -184,10 +185,18 @@ def _order(
     )
 
 
+def _title(command: tuple[str, ...], options: dict[str, Any]) -> str:
+    """Return what is compared with what: the script alone, where that is its own reference."""
+    script, reference = shlex.join(command), options["reference"]
+    title = f"{script}  {options['world_size']} ranks"
+    return title if reference == script else f"{title} against {reference}"
+
+
 def _tell(
     one: Path,
     many: Path,
     options: dict[str, Any],
+    title: str,
     disturb: Callable[[], list[Path]] = list,
 ) -> NoReturn:
     """Compare, print the verdict and its finding, and leave with the exit code.
@@ -203,10 +212,10 @@ def _tell(
         found = compare(one, many, disturbed)
     problems = problems_of(found.judgement.findings, many)
     if options["as_json"] != "-":
-        for line in _lines(found, problems, one, many):
+        for line in _lines(found, problems, title):
             click.echo(clean(line))
     if options["html_file"]:
-        _draw(options["html_file"], found, problems, (one, many, disturbed))
+        _draw(options["html_file"], found, problems, (one, many, disturbed), title)
     if options["as_json"]:
         _write(options["as_json"], found, problems)
     sys.exit(EXITS[found.status])
@@ -217,23 +226,24 @@ def _draw(
     found: Parity,
     problems: list[Problem],
     records: tuple[Path, Path, list[Path]],
+    title: str,
 ) -> None:
     """Write the page of a comparison."""
     from torch_scenarios.record.values.module_tree import build_tree, draw_page
 
     one, many, disturbed = records
-    head = _lines(found, [], one, many)[0]
+    head = _lines(found, [], title)[0]
     write_text(path, draw_page(build_tree(one, many, found, disturbed), head, problems))
 
 
-def _lines(found: Parity, problems: list[Problem], one: Path, many: Path) -> list[str]:
+def _lines(found: Parity, problems: list[Problem], title: str) -> list[str]:
     same = "what one process computes"
     words = {
         "PASSED": f"its ranks compute {same}: {found.compared} values compared",
         "FAILED": f"its ranks do not compute {same}",
         "INCONCLUSIVE": found.reason,
     }[found.status]
-    lines = [f"{found.status:12} {many} against {one}: {words}"]
+    lines = [f"{found.status:12} {title}: {words}"]
     for problem in problems:
         lines += ["  " + line.replace("= help: ", "fix: ", 1) for line in problem.lines("error")]
     if found.later:

@@ -105,12 +105,12 @@ Layout = dict[int, dict[str, Arrangement]]
 
 def arrange(reference: Values, held: Mapping[int, Values], records: Records) -> Layout:
     """Return which part of the reference each rank's parameters are."""
-    wholes = arrays_by_name(reference, 0, "before")
+    wholes = first_weights(reference)
     layout: Layout = {}
     for rank, values in held.items():
         layout[rank] = {}
         waiting = []
-        for name, part in arrays_by_name(values, 0, "before").items():
+        for name, part in first_weights(values).items():
             if not part.size:
                 continue
             if _is_constant(part):
@@ -129,6 +129,14 @@ def arrays_by_name(values: Values, step: int, kind: str) -> dict[str, Array]:
     start = f"{kind}/"
     own = values.get(step, {})
     return {name.removeprefix(start): v for name, v in own.items() if name.startswith(start)}
+
+
+def first_weights(values: Values) -> dict[str, Array]:
+    """Return each parameter as it was when an optimizer stepped it first."""
+    found: dict[str, Array] = {}
+    for step in sorted(values):
+        found = {**arrays_by_name(values, step, "before"), **found}
+    return found
 
 
 def _is_constant(value: Array) -> bool:
@@ -217,7 +225,7 @@ def find_wrong_arrangement(
     reference: Values, layout: Layout, records: Records
 ) -> Iterator[ValueFinding]:
     """Yield a parameter of the reference of which the ranks together lack a part."""
-    for name, whole in arrays_by_name(reference, 0, "before").items():
+    for name, whole in first_weights(reference).items():
         parts = {
             rank: each for rank, own in layout.items() for each in own.values() if each.name == name
         }

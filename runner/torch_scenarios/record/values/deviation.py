@@ -20,6 +20,7 @@ from torch_scenarios.record.values.arrangement import (
     Records,
     Values,
     arrays_by_name,
+    first_weights,
 )
 from torch_scenarios.record.values.format import (
     CarriedTensor,
@@ -64,11 +65,17 @@ def find_first_output(
     first: ValueRecord,
     reference: Values,
     held: Mapping[int, Values],
+    layout: Layout,
     records: Records,
     step: int,
 ) -> ValueFinding | None:
-    """Return the first module, in the order of computing, whose output no arrangement explains."""
+    """Return the first module, in the order of computing, whose output no arrangement explains.
+
+    The stage of a pipeline may name a module otherwise, as its parameters show.
+    """
     seen = set()
+    names = {rank: _names_of_modules(own) for rank, own in layout.items()}
+    is_piped = any(each != {"": ""} for each in names.values())
     for event in first.of_kind("out"):
         turn, call, kind, _ = event.details
         name = call.partition("#")[0]
@@ -76,9 +83,14 @@ def find_first_output(
             continue
         seen.add(name)
         whole = output_of(reference, step, name)
-        parts = {rank: output_of(values, step, name) for rank, values in held.items()}
+        own_names = {rank: _rename(name, names[rank]) for rank in held}
+        parts = {
+            rank: output_of(values, step, own_name)
+            for rank, values in held.items()
+            if (own_name := own_names[rank]) is not None
+        }
         present = {rank: part for rank, part in parts.items() if part is not None}
-        if whole is None or len(present) < len(parts):
+        if whole is None or not present or (len(present) < len(held) and not is_piped):
             continue
         if name_arrangement(whole, [*present.values()]):
             continue
@@ -89,7 +101,7 @@ def find_first_output(
         own = next(
             e
             for e in record.of_kind("out")
-            if e.details[0] == step and e.details[1].partition("#")[0] == name
+            if e.details[0] == step and e.details[1].partition("#")[0] == own_names[rank]
         )
         frames = frames_of_return(record.places.get(own.details[3], ()), kind)
         shown = f"`{name}` ({kind})" if name else f"the model ({kind})"
@@ -114,6 +126,29 @@ def find_first_output(
             turn=step,
             name=name,
         )
+    return None
+
+
+def _names_of_modules(own: Mapping[str, Arrangement]) -> dict[str, str]:
+    """Return a reference's modules, by name, with the name that a rank has for them.
+
+    They are what is left of the names of a parameter without what these have in common.
+    """
+    found = {}
+    for name, at in own.items():
+        mine, theirs = name.split("."), at.name.split(".")
+        while mine and theirs and mine[-1] == theirs[-1]:
+            del mine[-1], theirs[-1]
+        found[".".join(theirs)] = ".".join(mine)
+    return found or {"": ""}
+
+
+def _rename(name: str, names: Mapping[str, str]) -> str | None:
+    """Return a rank's name of a reference's module; None where it has none."""
+    for theirs in sorted(names, key=len, reverse=True):
+        if not theirs or name == theirs or name.startswith(f"{theirs}."):
+            rest = name.removeprefix(theirs).removeprefix(".") if theirs else name
+            return ".".join(filter(None, (names[theirs], rest)))
     return None
 
 
@@ -394,9 +429,16 @@ def _distance(
 
 
 def _weights_before(values: Values, step: int, name: str) -> Array | None:
-    if step == 0:
-        return arrays_by_name(values, 0, "before").get(name)
-    return arrays_by_name(values, step - 1, "after").get(name)
+    """Return a weight as a step found it: what the last one left, or its first value."""
+    left = next(
+        (
+            own[f"after/{name}"]
+            for at in range(step - 1, -1, -1)
+            if f"after/{name}" in (own := values.get(at, {}))
+        ),
+        None,
+    )
+    return first_weights(values).get(name) if left is None else left
 
 
 def choose_deviation(sure: list[Deviation], reference: Values, layout: Layout) -> Deviation:
@@ -426,8 +468,18 @@ def make_finding(
     words, hint = _explain(first, reference, held, layout, order)
     frames = _frames_to_blame(first, record, words)
     changed = _frames_of_change(record, step, first.name)
-    is_changed = bool(changed) and _is_left_right(first, reference, held, layout)
-    if is_changed and "is this rank's own" not in words:
+    is_changed = _is_left_right(first, reference, held, layout)
+    if mixing := _find_mixing(first, record, step, layout):
+        frames = record.places.get(mixing.place, ())
+        words = (
+            f"is not what one process has: {ranks_text(mixing.ranks)} hold other parts of this "
+            "parameter, and their gradients are reduced together"
+        )
+        hint = "reduce over the ranks that hold the same part alone, where there are several"
+    elif scales := _tell_scales(first, reference, held, layout):
+        frames = _frames_of_clip(record, step)
+        words, hint = scales
+    elif is_changed and "is this rank's own" not in words:
         frames = changed
         words += ", though what backward leaves is right: it is changed before the optimizer"
         if "in the order of the parameters" not in words:
@@ -448,6 +500,25 @@ def make_finding(
         turn=first.step,
         name=first.name,
     )
+
+
+def _find_mixing(
+    first: Deviation, record: ValueRecord, step: OptimizerStep, layout: Layout
+) -> CarryingCall | None:
+    """Return the call that reduces a gradient over ranks that hold other parts of a parameter."""
+    began = max((each.at for each in record.steps if each.at < step.at), default=-1)
+    number = record.names.get(first.name, -1)
+    own = layout[first.rank][first.name]
+    for call in record.calls:
+        is_own = any(
+            t.exact and t.carries == "gradient" and number in t.parameters for t in call.tensors
+        )
+        if not began < call.at < step.at or call.op not in {"sum", "avg"} or not is_own:
+            continue
+        others = [layout[rank].get(first.name) for rank in call.ranks if rank in layout]
+        if any(each is not None and each.name == own.name and each != own for each in others):
+            return call
+    return None
 
 
 def _find_reductions(record: ValueRecord, step: OptimizerStep, name: str) -> list[CarryingCall]:
@@ -504,11 +575,71 @@ def _frames_of_change(
     passes = [e.at for e in record.of_kind("bw") if e.at < step.at]
     began = passes[-1] if passes else 0
     number = record.names.get(name, -1)
-    calls = [each for each in record.calls if began < each.at < step.at]
+    calls = [
+        each
+        for each in record.calls
+        if began < each.at < step.at and {t.carries for t in each.tensors} != {"activation"}
+    ]
     own = [c for c in calls if any(t.exact and number in t.parameters for t in c.tensors)]
-    clips = [e.details[1] for e in record.of_kind("clip") if began < e.at < step.at]
-    places = [each.place for each in own or calls] or clips
+    places = [each.place for each in own or calls]
+    return record.places.get(places[-1], ()) if places else _frames_of_clip(record, step)
+
+
+def _frames_of_clip(record: ValueRecord, step: OptimizerStep) -> tuple[tuple[str, int, str], ...]:
+    """Return where gradients are clipped last before a step, or nothing."""
+    began = max((each.at for each in record.steps if each.at < step.at), default=-1)
+    places = [e.details[1] for e in record.of_kind("clip") if began < e.at < step.at]
     return record.places.get(places[-1], ()) if places else ()
+
+
+def _tell_scales(
+    first: Deviation, reference: Values, held: Mapping[int, Values], layout: Layout
+) -> tuple[str, str] | None:
+    """Return that each rank has multiplied all its gradients by a number of its own, and where."""
+    if first.kind != "gradient":
+        return None
+    scales = {
+        rank: _scale_of(first.step, reference, values, layout[rank])
+        for rank, values in held.items()
+    }
+    known = {rank: scale for rank, scale in scales.items() if scale is not None}
+    apart = max(known.values(), default=1.0) - min(known.values(), default=1.0)
+    if len(known) < len(held) or apart <= OUTPUTS_APART:
+        return None
+    shown = ", ".join(f"{scale:.4g} on rank {r}" for r, scale in [*known.items()][:4])
+    return (
+        (
+            f"is {known[first.rank]:.4g} times what one process has, as all gradients of this rank "
+            f"are: each rank multiplies them by a number of its own ({shown})"
+        ),
+        (
+            "clip by the norm of the whole model: sum the squares of all parts of it over the "
+            "ranks (all_reduce) before the root; a loss scale is one number on all ranks, too"
+        ),
+    )
+
+
+def _scale_of(
+    step: int, reference: Values, values: Values, own: Mapping[str, Arrangement]
+) -> float | None:
+    """Return by what one number all gradients of a rank are the reference's; None where none is."""
+    wholes = arrays_by_name(reference, step, "gradient")
+    ratios = []
+    for name, got in arrays_by_name(values, step, "gradient").items():
+        at = own.get(name)
+        whole = wholes.get(at.name) if at is not None else None
+        if at is None or whole is None:
+            return None
+        wanted = at.part_of(whole).astype(float)
+        power = float((wanted * wanted).sum())
+        if got.shape != wanted.shape or not power:
+            return None
+        ratio = float((got * wanted).sum()) / power
+        if not _is_near(got.astype(float), ratio * wanted):
+            return None
+        ratios.append(ratio)
+    alike = len(ratios) > 1 and max(ratios) - min(ratios) <= OUTPUTS_APART * max(map(abs, ratios))
+    return ratios[0] if alike else None
 
 
 def _frames_to_blame(
@@ -550,7 +681,10 @@ def _explain(
     wanted = at.part_of(whole).astype(float)
     got = arrays_by_name(held[first.rank], first.step, first.kind)[first.name].astype(float)
     if first.kind != "gradient" or got.shape != wanted.shape:
-        return "is not what one process has", "look at what the optimizer does differently"
+        return "is not what one process has", (
+            "look at what is done with its gradient: over which ranks it is reduced, what it is "
+            "divided by, and what the optimizer keeps of it"
+        )
     size = float(np.abs(wanted).max(initial=0.0)) or 1.0
 
     def is_close(value: Array, to: Array) -> bool:

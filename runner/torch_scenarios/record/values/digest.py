@@ -21,9 +21,20 @@ LARGE, WORDS = 1 << 16, 1024
 DEEPEST = 6
 
 
+def plain_tensor(tensor: Any) -> Any:
+    """Return the tensor that `torch.func` has put its own around, else the tensor itself."""
+    import torch
+
+    functions = torch._C._functorch
+    while functions.is_functorch_wrapped_tensor(tensor):
+        tensor = functions.get_unwrapped(tensor)
+    return tensor
+
+
 def local_part(tensor: Any) -> Any:
     """Return what this rank holds of a tensor: the local part of a DTensor, else the tensor."""
-    found = getattr(tensor, "_local_tensor", tensor)
+    found = plain_tensor(tensor)
+    found = getattr(found, "_local_tensor", found)
     found = (
         getattr(found, "elem", found) if type(found).__name__ == "AsyncCollectiveTensor" else found
     )

@@ -21,7 +21,7 @@ from torch_scenarios.record.values.arrangement import (
     UnlikeError,
     Values,
     arrange,
-    arrays_by_name,
+    first_weights,
     read_tensors,
 )
 from torch_scenarios.record.values.deviation import (
@@ -156,7 +156,7 @@ def _outputs(
 
 
 def _parameters(reference: Values, layout: Layout, wrong: set[str]) -> Iterator[TreePart]:
-    for name, whole in arrays_by_name(reference, 0, "before").items():
+    for name, whole in first_weights(reference).items():
         places = {
             rank: at for rank, own in layout.items() for at in own.values() if at.name == name
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from torch_scenarios.record.values.digest import digest, is_constant, local_part
+from torch_scenarios.record.values.digest import digest, is_constant, local_part, plain_tensor
 from torch_scenarios.record.values.store import read_tensors
 
 #: parts of a name that wrappers put there
@@ -17,11 +17,12 @@ MOST_FRAMES = 60
 class KnownParameter:
     """One parameter: its number, its name, and what of it was hashed last."""
 
-    __slots__ = ("hash", "name", "number", "reference", "version")
+    __slots__ = ("hash", "key", "name", "number", "reference", "shape", "version")
 
-    def __init__(self, number: int, name: str, reference: Any) -> None:
+    def __init__(self, number: int, name: str, tensor: Any, reference: Any) -> None:
         """Know it by a weak reference: it dies when the program lets it go."""
         self.number, self.name, self.reference = number, name, reference
+        self.key, self.shape = id(tensor), tuple(tensor.shape)
         self.version: Any = None
         self.hash = ""
 
@@ -51,6 +52,8 @@ class Parameters:
         self._loaded: set[int] = set()
         self._modules: dict[int, tuple[Any, str]] = {}
         self._count = 0
+        #: parameters that a script passes to `functional_call`, by name
+        self._functional: dict[str, KnownParameter] = {}
         #: id of a parameter -> itself, and the place at which it was made
         self.births: dict[int, tuple[Any, int]] = {}
 
@@ -64,7 +67,7 @@ class Parameters:
         known = self.find(tensor)
         if known is not None:
             return known
-        known = KnownParameter(self._count, name, self._weak(tensor))
+        known = KnownParameter(self._count, name, tensor, self._weak(tensor))
         self._count += 1
         self.known[id(tensor)] = known
         local = local_part(tensor)
@@ -166,12 +169,33 @@ class Parameters:
                 own = name or (variable if number else "")  # the first one is the model
                 self._modules[id(each)] = (self._weak(each), own)
         for name, tensor, kind in tensors_of(owner, prefix):
+            if kind == "parameter" and self._is_of_function(name, tensor, frame):
+                continue
             if self.find(tensor) is None:
                 self._names.add(name)
                 known = self.register(tensor, name, kind, place, number)
                 if id(tensor) in embeddings:
                     self._put(["embedding", known.number])
         return int(number)
+
+    def _is_of_function(self, name: str, tensor: Any, frame: Any) -> bool:
+        """Whether a tensor has the place of a known parameter, by `torch.func.functional_call`.
+
+        That parameter is this tensor from now on, and the module's own is not looked at.
+        """
+        known = self._functional.get(name)
+        if isinstance(tensor, self._torch.nn.Parameter):
+            return known is not None
+        if layout_of(tensor) or not _is_functional(frame):
+            return False
+        plain = plain_tensor(tensor)
+        known = known or next((e for e in self.known.values() if e.name == name), None)
+        if known is None or known.shape != tuple(plain.shape):
+            return False
+        self.known.pop(known.key, None)
+        known.reference, known.key, known.version = self._weak(plain), id(plain), None
+        self.known[known.key] = self._functional[name] = known
+        return True
 
     def name_module(self, module: Any) -> str | None:
         """Return the name of a module, or None where it is not known."""
@@ -319,6 +343,16 @@ def _owner(module: Any, scopes: Iterator[dict[str, Any]], kind: Any) -> tuple[An
             if len(parts) > size and any(each is module for each in parts):
                 best, variable, size = value, name, len(parts)
     return best, variable
+
+
+def _is_functional(frame: Any) -> bool:
+    """Whether a module is called by `torch.func.functional_call`."""
+    deep = 0
+    while frame is not None and deep < MOST_FRAMES:
+        if frame.f_code.co_filename.endswith(("functional_call.py", "utils/stateless.py")):
+            return True
+        frame, deep = frame.f_back, deep + 1
+    return False
 
 
 def is_wrapper(module: Any) -> bool:

@@ -80,7 +80,7 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
     sure = [each for each in deviations if each.sure]
     compared = sum(len(values) for rank in held for values in held[rank].values())
     if sure and not found:
-        output = find_first_output(first, reference, held, together, sure[0].step)
+        output = find_first_output(first, reference, held, layout, together, sure[0].step)
         output = output or find_loss(first, together, sure[0])
         telling = choose_deviation(sure, reference, layout)
         found.append(output or make_finding(telling, reference, held, layout, together))

@@ -41,6 +41,8 @@ class ValueStore:
         self._size = 0
         self._outputs = bool(witness.settings.get("outputs"))
         self._calls: dict[str, int] = {}
+        #: parameters whose weights are kept as they were when an optimizer stepped them first
+        self._begun: set[str] = set()
         self._kept: dict[str, Any] = {}
 
     def enter(self, module: Any, inputs: Any, depth: int) -> None:
@@ -68,7 +70,7 @@ class ValueStore:
         """Write down the losses."""
         tensor = self._witness.torch.Tensor  # a root may be an edge of a graph
         tensors = [each for each in roots if isinstance(each, tensor)]
-        values = [float(each.detach().double()) for each in tensors if each.numel() == 1]
+        values = [float(local_part(each).double()) for each in tensors if each.numel() == 1]
         if values and self.count < self._steps:
             self._witness.put(["loss", self._witness.turn, values])
 
@@ -85,11 +87,12 @@ class ValueStore:
         """Keep nothing of what is clipped."""
 
     def before_step(self, optimizer: Any) -> None:
-        """Keep gradients, and at the first step the weights."""
+        """Keep gradients, and the weights that an optimizer steps for the first time."""
         if self.count >= self._steps:
             return
         for known, tensor in self._parameters(optimizer):
-            if self.count == 0:
+            if known.name not in self._begun:
+                self._begun.add(known.name)
                 self._keep(f"before/{known.name}", tensor)
             if tensor.grad is not None:
                 self._keep(f"gradient/{known.name}", tensor.grad)
@@ -102,6 +105,28 @@ class ValueStore:
             self._keep(f"after/{known.name}", tensor)
         self._write()
         self.count += 1
+
+    def may_write(self) -> None:
+        """Keep the weights of a script that may write them itself, before it does."""
+        if self.count == 0 and not self._begun:
+            for known, tensor in self._trained():
+                self._begun.add(known.name)
+                self._keep(f"before/{known.name}", tensor)
+
+    def written(self, numbers: set[int]) -> None:
+        """Keep the weights that a script has written without an optimizer."""
+        if self.count >= self._steps:
+            return
+        for known, tensor in self._trained():
+            if known.number in numbers:
+                self._keep(f"after/{known.name}", tensor)
+        self._write()
+        self.count += 1
+
+    def _trained(self) -> list[tuple[Any, Any]]:
+        known = self._witness.parameters.known.values()
+        numbers = set(self._witness.parameters.in_training())
+        return [(each, each.tensor) for each in known if each.number in numbers]
 
     def end(self) -> None:
         """Forget what no step has written."""

@@ -29,6 +29,7 @@ from torch_scenarios.record.values.digest import (
     digest,
     digest_text,
     local_part,
+    plain_tensor,
     row_digests,
     tensors_in,
 )
@@ -56,15 +57,26 @@ MOST_FAILURES = 8
 
 
 class _Guard:
-    """Lets no failure of the witness raise in the user's script: the record gets a line of it."""
+    """Lets no failure of the witness raise in the user's script: the record gets a line of it.
 
-    def __init__(self, put: Callable[[Any], None]) -> None:
+    What it looks at inside of a `torch.func` transform is computed outside of that.
+    """
+
+    def __init__(self, torch: Any, put: Callable[[Any], None]) -> None:
         """Write failures with `put`."""
-        self._put = put
+        self._functions, self._put = torch._C._functorch, put
+        self._left: list[Any] = []
         self.failures = 0
 
     def __enter__(self) -> None:
         """Begin what may not raise."""
+        outside = None
+        if self._functions.peek_interpreter_stack() is not None:
+            from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+
+            outside = temporarily_clear_interpreter_stack()
+            outside.__enter__()
+        self._left.append(outside)
 
     def __exit__(
         self,
@@ -73,6 +85,8 @@ class _Guard:
         trace: TracebackType | None,
     ) -> bool:
         """Write down what was raised, and go on; what ends a process goes through."""
+        if (outside := self._left.pop()) is not None:
+            outside.__exit__(None, None, None)
         if kind is None or not issubclass(kind, Exception):
             return False
         self.failures += 1
@@ -109,13 +123,15 @@ class ValueWitness:
         path = os.path.join(recorder.folder, f"values-{recorder.about['rank']:05d}.jsonl")
         self._file = MappedFile(path)
         self.put(about)
-        self.guard = _Guard(self.put)
+        self.guard = _Guard(torch, self.put)
         self.parameters = Parameters(torch, self.put, is_foreign)
         self.is_foreign = is_foreign
         self.depth = _Depth()
         #: turns: a forward that follows a step of an optimizer begins the next one
         self.turn = 0
         self._stepped = False
+        #: whether an optimizer has ever stepped, and whether a backward pass came since a step
+        self._has_optimizer = self._passed = False
         self.in_backward = 0
         self.scaled = False
         self._nan = False
@@ -278,9 +294,7 @@ class ValueWitness:
         if self.settings.get("stop") and self.is_past:
             self._stop()
         frame = frame_of(3)
-        if self._stepped:
-            self._stepped = False
-            self.turn += 1
+        self._end_turn()
         if self.turn == 0 and self.settings.get("init"):
             self.parameters.register_root(module, frame, self.place(frame))
             self.parameters.load(self.settings["init"])
@@ -289,6 +303,8 @@ class ValueWitness:
         self._late_parameters(module, place)
         self.parameters.distrust(self.parameters.at_rest(module))
         changed = self._rehash()
+        if module.training and grad:
+            self._see_written_step(place, changed)
         if module.training and grad and (self._keeps_rows or not self._loaded):
             tensor = self.torch.Tensor
             own = [each for each in inputs if isinstance(each, tensor) and each.grad_fn is None]
@@ -308,13 +324,47 @@ class ValueWitness:
             ]
         )
 
+    def _end_turn(self) -> None:
+        if self._stepped:
+            self._stepped = False
+            self.turn += 1
+
+    def _see_written_step(self, place: int, changed: list[list[Any]]) -> None:
+        """See that a script without an optimizer has written weights since a backward pass."""
+        if self._has_optimizer:
+            return
+        if self._passed and changed:
+            self.put(["o", self.turn, -1, self._passed_at, [], [], [], changed])
+            self._stepped = True
+            for each in self.listeners:
+                each.written({number for number, _ in changed})
+            self._end_turn()
+        self._passed = False
+        for each in self.listeners:
+            each.may_write()
+
+    _passed_at = -1
+
     def know_modules(self, frame: Any, place: int) -> None:
-        """Know the modules that the variables of a call's frames hold: once a place."""
+        """Know the modules that the variables of a call's frames hold: once a place.
+
+        And the parameters of no module that an optimizer has.
+        """
         if place in self._looked or len(self._looked) >= MOST_LOOKS:
             return
         self._looked.add(place)
         with self.torch.no_grad():
             self.parameters.register_scopes(frame, place)
+            for reference, _ in self._optimizers.values():
+                if (optimizer := reference()) is not None:
+                    self._know_strays(optimizer, frame, place)
+
+    def _know_strays(self, optimizer: Any, frame: Any, place: int) -> None:
+        for at, group in enumerate(optimizer.param_groups):
+            for within, tensor in enumerate(group["params"]):
+                if self.parameters.find(tensor) is None:
+                    name = self.parameters.name_stray(tensor, frame, f"param[{at}.{within}]")
+                    self.parameters.register(tensor, name, "parameter", place, -1)
 
     def _rehash(self) -> list[list[Any]]:
         """Return the parameters that were written since they were hashed last, with their hash."""
@@ -332,6 +382,7 @@ class ValueWitness:
         """Return a module's output as another rounding would leave it, where that is measured."""
         seed = self.settings.get("disturb")
         is_one = isinstance(output, self.torch.Tensor) and not module._modules
+        is_one = is_one and plain_tensor(output) is output
         if seed is None or not is_one or not output.is_floating_point():
             return None
         if self._noise is None:
@@ -421,12 +472,11 @@ class ValueWitness:
         with torch.no_grad():
             changed = self._rehash()
             gradients = []
-            for at, group in enumerate(optimizer.param_groups):
-                for within, tensor in enumerate(group["params"]):
+            self._know_strays(optimizer, frame, place)
+            for group in optimizer.param_groups:
+                for tensor in group["params"]:
                     known = self.parameters.find(tensor)
-                    if known is None:
-                        name = self.parameters.name_stray(tensor, frame, f"param[{at}.{within}]")
-                        known = self.parameters.register(tensor, name, "parameter", place, -1)
+                    assert known is not None
                     gradient = tensor.grad
                     details = None
                     if gradient is not None:
@@ -456,7 +506,7 @@ class ValueWitness:
         with self.torch.no_grad():
             self.parameters.distrust(self.parameters.in_training())
             self.put([*self._step, self._rehash()])
-        self._stepped = True
+        self._stepped = self._has_optimizer = True
         self.carriage.forget()
         for each in self.listeners:
             each.after_step(optimizer)
@@ -471,6 +521,7 @@ class ValueWitness:
             with self.guard:
                 place = self.place(frame_of(1))
                 self.put(["bw", self.turn, place])
+                self._passed, self._passed_at = True, place
                 self.carriage.before_backward(roots)
                 for each in self.listeners:
                     each.before_backward(roots)

@@ -26,6 +26,7 @@ from torch_scenarios.record.values.invariants.optimizers import find_late_parame
 from torch_scenarios.record.values.invariants.proofs import find_proved
 from torch_scenarios.record.values.invariants.replicas import find_replicas_apart, find_unreduced
 from torch_scenarios.record.values.invariants.samples import find_same_order, find_same_samples
+from torch_scenarios.record.values.invariants.start import find_early_copies
 from torch_scenarios.record.values.invariants.sums import find_sums_of_replicas
 from torch_scenarios.record.values.invariants.ties import find_ties_apart
 from torch_scenarios.record.values.invariants.units import find_crossed_units
@@ -72,9 +73,14 @@ FOLLOWS = {
 
 
 def _first_causes(found: Sequence[ValueFinding]) -> list[ValueFinding]:
-    """Return findings without those that follow from another one, which came before."""
+    """Return findings without those that follow from another one, and each of a place once."""
     kept = []
-    for each in found:
+    known = set()
+    for each in sorted(found, key=lambda each: each.turn):
+        what = (each.code, each.name or each.place)
+        if what in known:
+            continue
+        known.add(what)
         causes = [
             other
             for other in found
@@ -116,6 +122,7 @@ INVARIANTS: tuple[tuple[str, Applies, Search], ...] = (
         find_replicas_apart,
     ),
     ("replicas_differ", lambda records, _: len(find_stages(records)) > 1, find_ties_apart),
+    ("replicas_differ", _has("ddp"), find_early_copies),
     (
         "same_samples",
         lambda records, roles: (

@@ -205,6 +205,8 @@ def _gradients_apart(
             (missing if None in details.values() else apart).append(name)
     if not apart and not missing:
         return None
+    if left := _find_left_step(records, group, events):
+        return left
     rank, step = next(iter(events.items()))
     if apart:
         count = len(hashes)
@@ -237,6 +239,41 @@ def _gradients_apart(
         error=False,
         name=missing[0],
     )
+
+
+def _find_left_step(
+    records: Records, group: ReplicaGroup, events: Mapping[int, OptimizerStep]
+) -> ValueFinding | None:
+    """Return that ranks have done a step that others have left out: they are out of step since."""
+    passes = {
+        rank: sum(each.at < step.at for each in records[rank].of_kind("bw"))
+        for rank, step in events.items()
+    }
+    least = min(passes.values())
+    behind = [rank for rank, count in passes.items() if count > least]
+    if not behind or any(_is_accumulated(records[rank]) for rank in events):
+        return None
+    rank = next(rank for rank, count in passes.items() if count == least)
+    turn = events[rank].turn
+    return ValueFinding(
+        code="replicas_differ",
+        message=f"{ranks_text(behind)} {'leave' if len(behind) > 1 else 'leaves'} the step of the "
+        f"optimizer out that the other ranks do behind backward pass {least} (step {turn}), and "
+        f"{group.because} makes their weights replicas",
+        ranks=group.ranks,
+        rank=rank,
+        place=events[rank].place,
+        hint="let all ranks decide alike whether they step: reduce the flag first, as by "
+        "`dist.all_reduce(finite, op=dist.ReduceOp.MIN)`",
+        turn=turn,
+    )
+
+
+def _is_accumulated(record: ValueRecord) -> bool:
+    """Whether several backward passes are made for a step: then their number says nothing."""
+    if not record.steps:
+        return False
+    return sum(each.at < record.steps[0].at for each in record.of_kind("bw")) != 1
 
 
 def _buffers_differ(

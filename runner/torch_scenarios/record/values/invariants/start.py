@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from torch_scenarios.record.values.format import CarryingCall
+from torch_scenarios.record.values.format import CarryingCall, ValueRecord
 from torch_scenarios.record.values.invariants.finding import (
     Records,
     ValueFinding,
     list_names,
     part_ranks,
 )
-from torch_scenarios.record.values.roles import Ranks, ReplicaGroup, find_experts
+from torch_scenarios.record.values.roles import Ranks, ReplicaGroup, Roles, find_experts
 from torch_scenarios.verdict.finding import ranks_text
 
 
@@ -38,6 +38,61 @@ def tell_beginning(records: Records, group: ReplicaGroup) -> ValueFinding:
         hint="seed all ranks alike before the model is made, or broadcast its weights from one "
         "rank: `for p in model.parameters(): dist.broadcast(p.data, 0)`",
         turn=0,
+        name=names[0],
+    )
+
+
+def find_early_copies(records: Records, roles: Roles) -> Iterator[ValueFinding]:
+    """Yield copies of a model (averages, teachers) that are older than DDP's broadcast.
+
+    On the rank that sends, a copy is what all ranks train; on the others it is what they had made.
+    """
+    del roles
+    for source, record in records.items():
+        for event in record.of_kind("ddp"):
+            _, ranks, place, _, own, _, _ = event.details
+            if source != min(ranks) or any(rank not in records for rank in ranks):
+                continue
+            trained = {record.parameters[n].first: record.parameters[n] for n in own}
+            names = [
+                each.name
+                for number, each in record.parameters.items()
+                if number not in own
+                and not each.constant
+                and (like := trained.get(each.first)) is not None
+                and each.name.endswith(f".{like.name}")
+                and like.shape == each.shape
+            ]
+            late = {rank: _firsts(records[rank], names) for rank in ranks}
+            apart = [r for r in ranks if late[r] and late[r] != late[source]]
+            if names and apart and all(len(each) == len(names) for each in late.values()):
+                yield _tell_copy(records, names, ranks, apart, place)
+                return
+
+
+def _firsts(record: ValueRecord, names: list[str]) -> list[str]:
+    known = {each.name: each.first for each in record.parameters.values()}
+    return [known[name] for name in names if name in known]
+
+
+def _tell_copy(
+    records: Records, names: list[str], ranks: Sequence[int], apart: list[int], place: int
+) -> ValueFinding:
+    root = {each.root for each in records[apart[0]].parameters.values() if each.name in set(names)}
+    called = any(each.root in root for each in records[apart[0]].forwards)
+    return ValueFinding(
+        code="replicas_differ",
+        message=f"{list_names(names)} on {ranks_text(apart)} "
+        f"{'are copies' if len(names) > 1 else 'is a copy'} of what this rank had before "
+        f"DistributedDataParallel sent the weights of rank {min(ranks)}: it is not a copy of the "
+        "model that is trained",
+        ranks=tuple(ranks),
+        rank=min(ranks),
+        place=place,
+        hint="make the copy (an average, a teacher) after this line, or seed all ranks alike "
+        "before the model is made",
+        turn=0,
+        error=called,
         name=names[0],
     )
 

@@ -1,6 +1,6 @@
 """One rank leaves a step out.
 
-Found: gradients_differ
+Found: replicas_differ
 """
 
 import os, sys, copy, math, random
@@ -27,5 +27,5 @@ for step in range(6):
     loss.backward()
     if rank == 1 and step == 2:
         continue
-    opt.step()  # gradients_differ
+    opt.step()  # replicas_differ
 dist.destroy_process_group()
