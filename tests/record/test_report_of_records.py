@@ -249,7 +249,9 @@ def test_a_rank_that_a_signal_kills_outside_of_a_call_is_told_with_its_line(
     entries = [{"launch": 1}, {"rank": 1, "pid": 7}, {"rank": 1, "pid": 7, "exit": -11}]
     text = "".join(f"{json.dumps(each)}\n" for each in entries)
     (folder / "launch.jsonl").write_text(text, encoding="utf-8")
-    fault = "Fatal Python error: Segmentation fault\n\nStack (most recent call first):\n"
-    fault += '  File "/me/data.py", line 7 in decode\n  File "/me/train.py", line 30 in <module>\n'
-    (folder / "rank-00001.stack").write_text(fault, encoding="utf-8")
+    printed = "Fatal Python error: Segmentation printed\n\nStack (most recent call first):\n"
+    printed += (
+        '  File "/me/data.py", line 7 in decode\n  File "/me/train.py", line 30 in <module>\n'
+    )
+    (folder / "rank-00001.stack").write_text(printed, encoding="utf-8")
     assert "dies by SIGSEGV at data.py:7 called from train.py:30" in "\n".join(said_of(folder))

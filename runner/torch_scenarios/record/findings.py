@@ -465,11 +465,11 @@ def _endings(
 
 
 def _find_strays(records: Mapping[int, RankRecord], folder: str) -> Iterator[Finding]:
-    """Yield one finding of the messages that ranks send to nobody, or want from nobody."""
+    """Yield one finding of the messages that ranks send to a rank that there is not, or want from one."""
     clauses: dict[str, int] = {}
     for rank, record in sorted(records.items()):
         for each in record.strays:
-            way = "sends to" if each.operation == "send" else "receives from"
+            way = "sends to" if each.is_sent else "receives from"
             of = "the world" if len(each.group) == record.world_size else "its group"
             words = (
                 f"rank {rank} {way} rank {each.peer} ({each.place.short(folder)}), "

@@ -131,6 +131,8 @@ _MODEL = re.compile(
 #: where Gloo's words about a lost rank name no place of the user's: an address, and advice
 _ADDRESS = re.compile(r" \[[^\]\s]*\]:\d+")
 _ADVICE = re.compile(r"[.:]? This is typically caused by .*")
+#: messages that a rank sends
+_SENDS = frozenset({"send"})
 #: operations whose work may be waited for once
 MESSAGES = frozenset({"send", "recv"})
 
@@ -333,6 +335,11 @@ class StrayMessage(Struct, frozen=True, kw_only=True):
     group: tuple[int, ...]
     place: ScriptPlace = ScriptPlace()
 
+    @property
+    def is_sent(self) -> bool:
+        """Whether the rank sends it."""
+        return self.operation in _SENDS
+
 
 class RecordedKernels(Struct, frozen=True, kw_only=True):
     """Kernels of a rank that take so many microseconds together, as they are reckoned."""
@@ -393,7 +400,7 @@ class RankRecord(Struct, kw_only=True):
     #: which ways its script went, and the errors that it caught, in order
     ways: list[Way] = field(default_factory=list)
     caught: list[Caught] = field(default_factory=list)
-    #: what it did to files, the threads that it lost, its messages to nobody
+    #: what it did to files, the threads that it lost, its messages to ranks that are not there
     changes: list[FileChange] = field(default_factory=list)
     lost: list[LostThread] = field(default_factory=list)
     strays: list[StrayMessage] = field(default_factory=list)
@@ -721,7 +728,7 @@ class _Reader:
         self._places: dict[int, ScriptPlace] = {}
         self._kinds: dict[int, dict[str, Any]] = {}
         self._calls: dict[int, RecordedCall] = {}
-        #: those that are messages to nobody: the program is without them
+        #: those that are messages to a rank that there is not: the program is without them
         self._stray: set[int] = set()
         self._blocking: dict[int, Blocking] = {}
         self._decisions: dict[int, Decision] = {}

@@ -23,6 +23,10 @@ DISAGREEING = frozenset(
 )
 
 
+#: operations to which the root passes more than the others
+_FROM_ROOT = frozenset({"scatter"})
+
+
 #: those of ranks that wait for each other in different groups
 CROSSED = frozenset({"circular_wait", "group_order"})
 
@@ -95,7 +99,7 @@ def _list_passed(call: RecordedCall) -> object:
     """Return the tensors that a call passes, as far as they are the same on all ranks."""
     passed = [(each.dtype, each.shape) for each in call.inputs or call.outputs]
     # the root passes one for each rank, the others take one
-    return frozenset(passed) if call.operation == "scatter" else tuple(passed)
+    return frozenset(passed) if call.operation in _FROM_ROOT else tuple(passed)
 
 
 def find_crossing(records: Mapping[int, RankRecord], ranks: Sequence[int]) -> Parting | None:

@@ -212,7 +212,7 @@ def read_faults(lines: Iterable[str]) -> dict[int, RankStack]:
 
 
 #: bytes of what faulthandler wrote of one rank
-MOST_FAULT = 1 << 20
+MOST_KILLED = 1 << 20
 
 
 def know_killed(records: Mapping[int, RankRecord], folder: Path) -> None:
@@ -221,7 +221,7 @@ def know_killed(records: Mapping[int, RankRecord], folder: Path) -> None:
         if record.died is None:
             continue
         path = folder / f"rank-{rank:05d}.stack"
-        written = read_bounded(path, MOST_FAULT) if path.is_file() else b""
+        written = read_bounded(path, MOST_KILLED) if path.is_file() else b""
         text = written.decode("utf-8", "replace")
         _, fatal, last = text.rpartition("Fatal Python error: ")
         stack = read_faults(last.splitlines()).get(0) if fatal else None

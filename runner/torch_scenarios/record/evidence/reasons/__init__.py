@@ -19,29 +19,32 @@ from msgspec.structs import replace
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Parted, Reason, short
 from torch_scenarios.record.evidence.divergence import Parting, parting_of
-from torch_scenarios.record.evidence.reasons.anyone import explain_anyone
 from torch_scenarios.record.evidence.reasons.argument import find_argument
 from torch_scenarios.record.evidence.reasons.branch import explain_places, find_branch
-from torch_scenarios.record.evidence.reasons.caller import find_caller
+from torch_scenarios.record.evidence.reasons.caller import find_caller, find_compiled, find_handler
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught
-from torch_scenarios.record.evidence.reasons.compiled_function import find_compiled
 from torch_scenarios.record.evidence.reasons.condition import find_condition
-from torch_scenarios.record.evidence.reasons.counterpart import explain_message
-from torch_scenarios.record.evidence.reasons.departure import find_departure
+from torch_scenarios.record.evidence.reasons.counterpart import explain_anyone, explain_message
+from torch_scenarios.record.evidence.reasons.departure import (
+    explain_outside,
+    explain_waits,
+    find_departure,
+)
 from torch_scenarios.record.evidence.reasons.earlier_condition import (
     find_last_decided,
     find_other_way,
 )
-from torch_scenarios.record.evidence.reasons.file_change import explain_file
-from torch_scenarios.record.evidence.reasons.handler import find_handler
 from torch_scenarios.record.evidence.reasons.late_rank import find_late_rank
-from torch_scenarios.record.evidence.reasons.loop import find_longest, find_loop, find_turns
-from torch_scenarios.record.evidence.reasons.model_error import explain_error
+from torch_scenarios.record.evidence.reasons.loop import (
+    find_longest,
+    find_loop,
+    find_set,
+    find_turns,
+    tell_progress,
+)
+from torch_scenarios.record.evidence.reasons.model_error import explain_error, explain_file
 from torch_scenarios.record.evidence.reasons.other_group import find_other_group, tell_groups
-from torch_scenarios.record.evidence.reasons.outside import explain_outside, explain_waits
 from torch_scenarios.record.evidence.reasons.part_of_model import find_part, list_parts
-from torch_scenarios.record.evidence.reasons.progress import tell_progress
-from torch_scenarios.record.evidence.reasons.set_order import find_set
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
 from torch_scenarios.record.format import Blocking, RankRecord, RecordedCall
 from torch_scenarios.verdict import Finding

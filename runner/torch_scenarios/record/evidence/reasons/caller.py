@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Parted, Reason, short
 from torch_scenarios.record.evidence.divergence import Frames
 from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.format import RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
 
 #: a line that logs
@@ -50,4 +52,54 @@ def _find_cached(frames: Frames) -> tuple[str, tuple[str, int, str]] | None:
         scope = source.cached(line) if source is not None else None
         if scope is not None:
             return scope.name, (file, scope.lineno, "")
+    return None
+
+
+def find_handler(parted: Parted) -> Reason | None:
+    """Return the function that handles a signal in which some ranks communicate, and others not."""
+    inside: dict[tuple[str, int, str], list[int]] = {}
+    for ranks, frames in parted.sides:
+        for file, line, _ in frames:
+            source = script_at(file)
+            name, at = source.handler(line) if source is not None else ("", 0)
+            if name:
+                inside.setdefault((file, at, name), []).extend(ranks)
+                break
+    for (file, at, name), ranks in inside.items():
+        if len(set(ranks)) == len(parted.ranks):
+            continue
+        place = short(((file, at, ""),), parted.folder)
+        verb = "is" if len(ranks) == 1 else "are"
+        words = (
+            f"{ranks_text(ranks)} alone {verb} in `{name}`, which handles a signal ({place}): it "
+            "comes between any two lines, and to each rank by itself"
+        )
+        fix = (
+            f"let `{name}` set a flag alone, and let the ranks agree on it after each step (an "
+            "`all_reduce` with `op=max`) before they act on it together."
+        )
+        return Clause(words), fix
+    return None
+
+
+def find_compiled(parted: Parted) -> Reason | None:
+    """Return the `if` of a compiled function around the call that some ranks make in it."""
+    for ranks, frames in parted.parting.sides:
+        call = parted.parting.calls[ranks[0]]
+        if not frames or not isinstance(call, RecordedCall) or len(ranks) == len(parted.ranks):
+            continue
+        file, line, _ = frames[0]
+        source = script_at(file)
+        scope = source.compiled(line) if source is not None else None
+        for node in ast.walk(scope) if scope is not None else ():
+            if isinstance(node, ast.If) and call.operation in ast.unparse(node):
+                verb = "communicates" if len(ranks) == 1 else "communicate"
+                text = ast.unparse(node.test)
+                place = short(((file, node.lineno, ""),), parted.folder)
+                words = (
+                    f"{ranks_text(ranks)} alone {verb} in `{scope.name}`, which is compiled: "  # type: ignore[union-attr]
+                    f"each rank compiles its own way through `if {text}` ({place})"
+                )
+                fix = f"decide `{text}` ({place}) alike on all ranks."
+                return Clause(words), fix
     return None

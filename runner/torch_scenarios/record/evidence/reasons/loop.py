@@ -176,3 +176,57 @@ def find_longest(parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]
             fix = f"give every rank as many turns of the loop at {place}."
             return Clause(words + list_times(counts)), fix
     return None
+
+
+#: passes from which on a line is one of a loop; lines that are told; calls that are counted
+FEWEST, MOST_LINES, MOST_CALLS = 3, 2, 10_000
+
+
+def tell_progress(parted: Parted) -> list[Clause]:
+    """Return how often ranks have come to lines of a loop, those that differ most often done."""
+    calls = [
+        item
+        for rank in parted.ranks
+        for item in parted.records[rank].items
+        if isinstance(item, RecordedCall) and item.place.frames
+    ]
+    if len(calls) > MOST_CALLS:
+        return []
+    places = dict.fromkeys((each.place.frames, each.maker, each.operation) for each in calls)
+    found: dict[tuple[Frames, str], dict[int, int]] = {}
+    for frames, maker, operation in places:
+        counts = {
+            rank: count_passes(parted.records[rank], frames, maker, None) for rank in parted.ranks
+        }
+        if len(set(counts.values())) > 1 and max(counts.values()) >= FEWEST:
+            found.setdefault((frames, "backward" if maker == "bw" else operation), counts)
+    ordered = sorted(found.items(), key=lambda each: -max(each[1].values()))[:MOST_LINES]
+    words = [
+        f"{what} at {short(frames, parted.folder)}: {list_times(counts)}"
+        for (frames, what), counts in ordered
+    ]
+    is_fake = any(each.about.get("mode") == "fake" for each in parted.records.values())
+    when = "in all" if is_fake else "done so far"  # fake ranks go on behind where they part
+    return [Clause(f"{when}: {'; '.join(words)}")] if words else []
+
+
+def find_set(parted: Parted) -> Reason | None:
+    """Return the set whose order decides which tensors ranks pass in one line."""
+    frames = {each for _, at in parted.sides for each in at}
+    for decision in parted.tallies(whole=True, alike=True):
+        if decision.kind != "set":
+            continue
+        source = script_at(decision.file)
+        span = source.loop(decision.line) if source is not None else None
+        inside = span is None or any(
+            file == decision.file and span[0] <= line <= span[1] for file, line, _ in frames
+        )
+        if not inside:
+            continue
+        place = parted.place(decision)
+        words = (
+            f"`{decision.text}` ({place}) goes through a set, whose order each process has for "
+            "itself: the hashes of strings differ"
+        )
+        return Clause(words), f"go through `sorted(...)` of it at {place}, or through a list."
+    return None
