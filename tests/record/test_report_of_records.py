@@ -114,9 +114,10 @@ def test_calls_of_different_lines_that_meet_are_one_finding_out_of_step(tmp_path
     lines = said_of(folder)
     what = "the ranks are out of step: calls of different lines meet in one operation"
     parts = "rank 1 comes from train.py:18; ranks 0 and 2 come from train.py:12"
-    assert [line.partition(" (")[0] for line in lines[1:7]] == [
+    assert [line.partition(" (")[0] for line in lines[1:8]] == [
         f"  dtype_mismatch: {what}",
         f"    the ranks part at operation 2: {parts}",
+        "    done so far: all_reduce at train.py:12: ranks 0 and 2 3 times, rank 1 once",
         "    the members of world enter `all_reduce` from other lines",
         "    rank 1 passes int64, [1]",
         "    ranks 0, 2 pass float32, [4]",

@@ -21,7 +21,6 @@ from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.model.trace import Event, Failure, RankTrace, Trace
 from torch_scenarios.pipeline.attempts import analyse, case_result
 from torch_scenarios.pipeline.results import Result
-from torch_scenarios.record.evidence.divergence import Frames
 from torch_scenarios.record.evidence.initialization import (
     JobStart,
     absent_ranks,
@@ -37,7 +36,7 @@ from torch_scenarios.record.evidence.reasons import (
     find_late_rank,
     with_reason,
 )
-from torch_scenarios.record.evidence.stack import know_killed, read_faults
+from torch_scenarios.record.evidence.stack import know_killed, printed_place
 from torch_scenarios.record.findings import tell_position, verdict_on_records
 from torch_scenarios.record.format import (
     Blocking,
@@ -153,7 +152,7 @@ def record(
     result = add_why(result, records, home)
     ranks, outside = _outside(ran, records)
     if outside:
-        places = {rank: _frames(ran.stacks.get(rank, "")) for rank in ranks}
+        places = {rank: printed_place(ran.stacks.get(rank, "")).frames for rank in ranks}
         waits = explain_waits({rank: ran.stacks.get(rank, "") for rank in ranks})
         notes = (*notes, *explain_outside(places, records, home), *waits)
         if result.result.verdict.status == "INCONCLUSIVE":
@@ -293,12 +292,6 @@ def _outside(ran: Ran, records: Mapping[int, RankRecord]) -> tuple[Sequence[int]
         for place, who in [*alike.items()][:MOST_OUTSIDE]
     ]
     return ranks, "; ".join([*lines, why]) if lines else ""
-
-
-def _frames(stack: str) -> Frames:
-    """Return the user's own frames of a stack that faulthandler wrote."""
-    found = read_faults(stack.splitlines()).get(0)
-    return found.place.frames if found is not None else ()
 
 
 def add_why(result: Judged, records: Mapping[int, RankRecord], home: str) -> Judged:

@@ -465,7 +465,7 @@ def _endings(
 
 
 def _find_strays(records: Mapping[int, RankRecord], folder: str) -> Iterator[Finding]:
-    """Yield one finding of the messages that ranks send to a rank that there is not, or want from one."""
+    """Yield one finding of the messages to ranks that there are not, or from them."""
     clauses: dict[str, int] = {}
     for rank, record in sorted(records.items()):
         for each in record.strays:

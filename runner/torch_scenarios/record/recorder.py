@@ -43,7 +43,6 @@ from typing import Any
 from torch_scenarios.record.evidence import decision, tensor_names
 from torch_scenarios.record.evidence.claim import claim_of, watch_claims
 from torch_scenarios.record.evidence.frame import frame_of
-from torch_scenarios.record.evidence.side_effect import SideEffects
 from torch_scenarios.record.mapped_file import MappedFile, is_written
 
 VERSION = 2
@@ -921,7 +920,7 @@ class Recorder:
 
     def watch_side_effects(self) -> None:
         """See from now on which files the process changes, and which of its threads die."""
-        SideEffects(self, is_foreign, lambda frame: self.sites.of(frame).number).install(
+        decision.SideEffects(self, is_foreign, lambda frame: self.sites.of(frame).number).install(
             describe_error
         )
 

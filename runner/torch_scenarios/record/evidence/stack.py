@@ -211,6 +211,12 @@ def read_faults(lines: Iterable[str]) -> dict[int, RankStack]:
     }
 
 
+def printed_place(text: str) -> ScriptPlace:
+    """Return where the user's own code is by one stack that faulthandler wrote."""
+    found = read_faults(text.splitlines()).get(0)
+    return found.place if found is not None else ScriptPlace()
+
+
 #: bytes of what faulthandler wrote of one rank
 MOST_KILLED = 1 << 20
 
@@ -224,9 +230,7 @@ def know_killed(records: Mapping[int, RankRecord], folder: Path) -> None:
         written = read_bounded(path, MOST_KILLED) if path.is_file() else b""
         text = written.decode("utf-8", "replace")
         _, fatal, last = text.rpartition("Fatal Python error: ")
-        stack = read_faults(last.splitlines()).get(0) if fatal else None
-        if stack is not None:
-            record.killed_at = stack.place
+        record.killed_at = printed_place(last) if fatal else record.killed_at
 
 
 def write_stack(stack: RankStack) -> Iterator[str]:
