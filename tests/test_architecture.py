@@ -73,7 +73,7 @@ LARGEST = 18
 BESIDE = 8
 #: what one other module alone imports is a section of that module, unless it is a real seam, or has
 #: a floor of its own
-SINGLE_IMPORTER = 45  # decision 0114: the answer of a command has one
+SINGLE_IMPORTER = 44  # decision 0114: the answer of a command has one
 #: seams: what runs in a process of its own, or is an entry of a table outside of a package of them
 SEAMS = {
     "record.fake": "all ranks in one process of the user's",
