@@ -545,8 +545,8 @@ def _matrix(
         if name in replaced:
             listed: Sequence_[Node] = [replaced[name]]
         else:
-            assert isinstance(node, Sequence)
-            listed = node.items
+            # one value instead of a list is noted, and read, so that its name is known
+            listed = node.items if isinstance(node, Sequence) else [node]
             _police_repeats(listed, f"the matrix key `{name}` lists this value twice", context)
         yield Axis(keys=(name,), points=tuple((item,) for item in listed))
 

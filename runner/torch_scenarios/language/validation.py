@@ -393,7 +393,15 @@ class Misfit(Struct, frozen=True, kw_only=True):
         if code in {"missing_key", "bad_loop"} and self.keyword in {"minItems", "required"}:
             mark = self._place()
         problems.add(code, message.format(**words), mark, hint and hint.format(**words))
-        return [] if self.here.sort in _READ_ALL_THE_SAME else [node]
+        return [] if self._is_read_all_the_same() else [node]
+
+    def _is_read_all_the_same(self) -> bool:
+        """Whether the reader goes on with what stands there: what names it is no second mistake.
+
+        A loop's body is read in any case, and one value of a matrix key as a list of this value.
+        """
+        lone = self.here.sort == "matrix_key" and isinstance(self.node, Scalar)
+        return self.here.sort == "loop" or (lone and self.node.value is not None)
 
     def _one_of_a_list(self) -> Level | None:
         """Return the argument that is an item of the list that it should be, with its keys."""
@@ -1036,10 +1044,6 @@ _EMPTY = {
     "loop_values": ("missing_value", "this `for` has nothing to run over", None),
     "group": ("missing_key", "{noun} has no ranks", None),
 }
-
-
-#: sorts of places whose reader goes on with what stands there: a loop's body is read in any case
-_READ_ALL_THE_SAME = {"loop"}
 
 
 def _show(node: Node) -> str:

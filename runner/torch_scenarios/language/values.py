@@ -38,7 +38,7 @@ from torch_scenarios.language.context import (
 )
 from torch_scenarios.language.keys import COMPUTED, ELSE, LOCAL, LONG_FORM, TOLERANCES
 from torch_scenarios.language.validation import fits
-from torch_scenarios.source.repairs import extent
+from torch_scenarios.source.repairs import extent, respell
 from torch_scenarios.source.tree import (
     Mapping,
     Node,
@@ -666,6 +666,10 @@ def _constant(form: Form) -> Any:
 # Fixed names: dtypes, reduce ops, groups, kinds, and parameters that hold one.
 
 
+#: how a parameter is written in GitHub's workflows, in shells, in Jinja
+_TEMPLATE = re.compile(r"\$?\{{0,2}\s*(\w+)\s*\}{0,2}")
+
+
 def read_fixed(
     node: Node, context: Context, known: Collection[str], *, code: str, what: str
 ) -> str | None:
@@ -695,6 +699,15 @@ def read_fixed(
             f"`{name}` is a mesh, not one {what}",
             node.mark,
             f"name a dimension: {', '.join(dims)}",
+        )
+        return None
+    if (bare := _TEMPLATE.fullmatch(name)) and bare[1] in constants:
+        context.problems.add(
+            code,
+            f"unknown {what} `{node.value}`",
+            node.mark,
+            f"write the name alone: `{bare[1]}` is a parameter",
+            respell(node.mark, node.value, bare[1], sure=True),
         )
         return None
     context.problems.unknown(
