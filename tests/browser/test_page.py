@@ -474,7 +474,8 @@ def test_equal_ranks_are_one_lane(open_page: Open, tmp_path: Path) -> None:
     odd = [rank for rank in range(1, 64, 2) if rank != 33]
     assert lanes(page) == [list(range(0, 64, 2)), odd, [33]]
     names = page.locator("#held tbody th").all_text_contents()
-    assert names == ["0 \N{MULTIPLICATION SIGN}32", "1 \N{MULTIPLICATION SIGN}31", "33"]
+    assert names == ["0 \N{MULTIPLICATION SIGN}32", *map(str, odd[:16]), "33"]
+    assert page.locator("#held p").inner_text() == "and 15 more ranks"
     page.evaluate("page.pin({ lane: 1, position: 0 })")
     assert "the same: 30 more ranks (3, 5, 7, 9, 11, 13, 15, 17, …)" in told(page)
     page.keyboard.press("e")
@@ -486,6 +487,30 @@ def test_equal_ranks_are_one_lane(open_page: Open, tmp_path: Path) -> None:
     assert page.locator("#canvas").get_attribute("aria-label") == (
         "Space-time diagram, predicted: 64 ranks, deadlock"
     )
+
+
+def test_what_the_ranks_of_a_lane_hold_is_told_of_each(open_page: Open, tmp_path: Path) -> None:
+    text = """world_size: 32
+tensors: {x: "[rank // 8]"}
+steps:
+  - barrier: {}
+  - all_reduce: {tensor: x}
+expect: {x: [48]}
+"""
+    page = open_page(page_of(analysed(text, tmp_path, "held")))
+    assert lanes(page) == [list(range(32))]
+
+    def rows() -> list[str]:
+        return page.locator("#held tbody tr").all_inner_texts()
+
+    page.evaluate("page.pin({ lane: 0, position: 0 })")
+    times = "\N{MULTIPLICATION SIGN}8"
+    assert [row.split("\t")[0] for row in rows()] == [f"{rank} {times}" for rank in (0, 8, 16, 24)]
+    assert [row.split("\t")[-1] for row in rows()] == ["[0]", "[1]", "[2]", "[3]"]
+    page.evaluate("page.pin({ lane: 0, position: 1 })")
+    assert [row.split("\t")[-1] for row in rows()] == [
+        f"[{rank}]\N{RIGHTWARDS ARROW}[48]" for rank in range(4)
+    ]
 
 
 def test_few_ranks_or_ranks_that_differ_have_a_lane_each(open_page: Open, tmp_path: Path) -> None:

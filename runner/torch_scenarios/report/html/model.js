@@ -73,12 +73,17 @@ class Timelines {
   }
 
   of(witness) {
-    if (!this.has(witness)) return null;
-    if (!this.made.has(witness)) this.made.set(witness, unpack({ ...this.body.predicted, ...this.body[witness] }));
-    const whole = this.made.get(witness);
-    if (!this.folded) return whole;
+    const whole = this.whole(witness);
+    if (!whole || !this.folded) return whole;
     if (!this.folded.has(witness)) this.folded.set(witness, foldLanes(this.opened, whole));
     return this.folded.get(witness);
+  }
+
+  /** Return the timeline that has a lane for each rank, however the lanes are drawn. */
+  whole(witness) {
+    if (!this.has(witness)) return null;
+    if (!this.made.has(witness)) this.made.set(witness, unpack({ ...this.body.predicted, ...this.body[witness] }));
+    return this.made.get(witness);
   }
 }
 

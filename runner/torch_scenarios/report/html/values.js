@@ -1,6 +1,8 @@
 // What every rank holds before and after a step, and where prediction and observation part.
 
 const MOST_ROWS = 256;
+const MOST_OF_A_LANE = 16; // rows of ranks that do the same, and hold something else
+const MOST_RANKS = 4096; // of which it is looked up what they hold
 
 class ValuesView {
   constructor(root, wishes) {
@@ -22,7 +24,7 @@ class ValuesView {
     if (this.key === key) return;
     this.key = key;
     const span = spanAt(timeline, at.lane, at.position);
-    const other = opened.timelines.of(witness === "observed" ? "predicted" : "observed");
+    const other = opened.timelines.whole(witness === "observed" ? "predicted" : "observed");
     this.root.replaceChildren(this.heading(opened, timeline, span), this.table(opened, timeline, other, span));
   }
 
@@ -39,9 +41,21 @@ class ValuesView {
 
   /** Every rank: in this step, or in what it does meanwhile. */
   table(opened, timeline, other, span) {
-    const lanes = timeline.lanes.map((lane, at) => at).slice(0, MOST_ROWS);
-    if (!lanes.includes(span.lane)) lanes.push(span.lane);
-    const rows = lanes.map((lane) => this.facts(opened, timeline, other, lane, span));
+    const all = timeline.lanes.map((lane, at) => at);
+    const asked = [span.lane, ...all.filter((at) => at !== span.lane)];
+    const whole = opened.timelines.whole(timeline.witness);
+    const rows = [];
+    let ranks = 0;
+    for (const lane of asked) {
+      const { rank, members } = timeline.lanes[lane];
+      const held = (members || [rank]).slice(0, MOST_RANKS - ranks);
+      if (!held.length || rows.length >= MOST_ROWS) break;
+      ranks += held.length;
+      const facts = held.map((each) => this.facts(opened, whole, other, whole.laneOf.get(each), span));
+      rows.push(...mergeEqual(facts.map((each) => ({ ...each, lane }))).slice(0, MOST_OF_A_LANE));
+    }
+    rows.splice(MOST_ROWS);
+    rows.sort((a, b) => a.ranks[0] - b.ranks[0]);
     const names = [...new Set(rows.flatMap((row) => [...row.before.keys(), ...row.after.keys()]))];
     const written = new Set(rows.flatMap((row) => [...row.after.keys()]));
     names.sort((a, b) => written.has(b) - written.has(a));
@@ -58,43 +72,43 @@ class ValuesView {
     box.setAttribute("role", "group");
     box.setAttribute("aria-label", `Tensors before and after ${span.label}`);
     box.append(table);
-    const left = timeline.lanes.length - lanes.length;
-    if (left) box.append(make("p", "facts", `and ${left} more ${timeline.lanes.length < timeline.laneOf.size ? "lanes" : "ranks"}`));
+    const left = whole.lanes.length - rows.reduce((count, row) => count + row.ranks.length, 0);
+    if (left) box.append(make("p", "facts", `and ${left} more ranks`));
     return box;
   }
 
   facts(opened, timeline, other, lane, asked) {
     const row = timeline.lanes[lane];
-    const name = laneName(row);
+    const ranks = [row.rank];
     let position = positionOf(timeline, lane, asked.index, asked.iteration);
     const meanwhile = position < 0;
     if (meanwhile) position = firstAt(row, asked.column);
     const exists = position < row.count && (!meanwhile || row.column[position] === asked.column);
     const before = heldBefore(timeline, lane, position);
-    if (!exists) return { lane, name, before, after: new Map(), meanwhile, opened };
+    if (!exists) return { ranks, before, after: new Map(), meanwhile, opened };
     const span = spanAt(timeline, lane, position);
     const after = new Map(pairs(timeline, row.values[position] || []));
     const theirs = other?.laneOf.get(row.rank);
     const at = theirs === undefined ? -1 : positionOf(other, theirs, span.index, span.iteration);
     const others = at < 0 ? null : new Map(pairs(other, other.lanes[theirs].values[at] || []));
-    return { lane, name, died: row.died, span, before, after, others, otherWitness: other?.witness, meanwhile, opened };
+    return { ranks, died: row.died, span, before, after, others, otherWitness: other?.witness, meanwhile, opened };
   }
 
   row(facts, names, asked) {
-    const { lane, name, span, meanwhile } = facts;
+    const { lane, ranks, span, meanwhile } = facts;
     const row = make("tr", meanwhile ? "meanwhile" : "");
     if (lane === asked.lane) row.classList.add("chosen");
     if (span) {
       row.dataset.lane = lane;
       row.dataset.position = span.position;
     }
-    row.append(make("th", "", name), this.state(facts, asked));
+    row.append(make("th", "", laneName({ rank: ranks[0], members: ranks })), this.state(facts, asked));
     for (const tensor of names) row.append(this.cell(facts, tensor));
     return row;
   }
 
   /** What the rank does, if that is another step, and how it went. */
-  state({ span, died }, asked) {
+  state({ span, died, ranks }, asked) {
     const cell = make("td", `state ${span?.state || ""}`);
     if (!span) return cell;
     const words = [];
@@ -102,7 +116,7 @@ class ValuesView {
     if (died && span.state === "u") words.push(`died: ${died}`);
     else if (span.state === "b") words.push("stuck");
     else if (span.state !== "d") words.push(STATES[span.state]);
-    else if (span.took > 0) words.push(duration(span.took));
+    else if (span.took > 0 && ranks.length === 1) words.push(duration(span.took));
     cell.textContent = words.join(" · ");
     if (span.raised) cell.append(make("div", "raised", span.raised));
     return cell;
@@ -127,4 +141,17 @@ class ValuesView {
     }
     return cell;
   }
+}
+
+/** Return one row for all ranks of a lane that hold the same, before and after. */
+function mergeEqual(rows) {
+  const found = new Map();
+  for (const row of rows) {
+    const held = [row.before, row.after, row.others || []].map((each) => JSON.stringify([...each]));
+    const key = `${held.join("|")}|${row.span?.raised}`;
+    const before = found.get(key);
+    if (before) before.ranks.push(...row.ranks);
+    else found.set(key, row);
+  }
+  return [...found.values()];
 }
