@@ -76,7 +76,7 @@ COUNTS = {
     "max_matrix_cases": "cases of one matrix",
 }
 
-#: name of a bound -> the flag of its own, which help does not list
+#: name of a bound -> its flag, which help does not list
 FLAGS = {name: f"--{name.replace('_', '-')}" for name in COUNTS}
 
 #: name of a bound -> the option that raises it, as a person writes it

@@ -308,7 +308,7 @@ def _find_permitted(named: Iterable[str], path: Path) -> Iterator[Path]:
 # -------------------------------------------------------------------------------------------------
 # Wakes its listener when something may have changed below some folders.
 #
-# watchfiles reports changes in threads of its own, also while no call waits; nothing is queued,
+# watchfiles reports changes in its threads, also while no call waits; nothing is queued,
 # since the listener looks at the disk. Where the system cannot tell (too many folders, a file
 # system over a network), the wait is short instead.
 

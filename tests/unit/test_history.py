@@ -153,7 +153,7 @@ def test_a_link_in_place_of_the_folder_is_left_alone() -> None:
     assert list(Path("elsewhere").iterdir()) == []
     found, (note,) = read_failed(folder_of(Path.cwd()))
     assert found == frozenset()
-    assert "is not a folder of its own" in note
+    assert "is a link or a file, not a folder" in note
 
 
 def test_a_fifo_in_place_of_what_is_remembered_is_not_waited_for() -> None:

@@ -90,7 +90,7 @@ _NO_FOLDER = "No usable temporary directory found"
 #: which are to go, and what is read stays until it is analysed
 COLLECTED_AT = 250_000
 
-#: NumPy computes small arrays here, on every core in a process of its own: threads beside it, which
+#: NumPy computes small arrays here, on every core in another process: threads beside it, which
 #: OpenBLAS starts and lets spin when it is imported, would only take a core away
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "1")
 

@@ -454,9 +454,7 @@ def add_execution_options(command: CommandF) -> CommandF:
     """Add the options that choose what scenarios are run on."""
     return add_options(
         command,
-        option(
-            HOW, "--isolate", is_flag=True, help="Give each scenario fresh processes of its own."
-        ),
+        option(HOW, "--isolate", is_flag=True, help="Give each scenario fresh processes."),
         option(
             HOW,
             "--plugin",

@@ -892,7 +892,7 @@ _NAMED = re.compile(rb"[\w./-]+\.ya?ml\b")
 )
 @click.pass_obj
 def spmd(conduct: Any, /, **options: Any) -> None:
-    """Run scenarios on the ranks of this launch, as `scenario run` does on ranks of its own.
+    """Run scenarios on the ranks of this launch, as `scenario run` does on ranks that it starts.
 
     PATHS are scenario files, or folders that hold some. Every rank gets the same command line; rank
     0 reads it, judges and reports. A scenario that ends a process ends the launch: those after it

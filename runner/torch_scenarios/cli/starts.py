@@ -72,7 +72,7 @@ STARTS: Mapping[str, _Start] = {
     ),
     "zero1": _Start(
         ranks=2,
-        what="As with ddp; each rank steps on parameters of its own, and broadcasts these.",
+        what="As with ddp; each rank steps on its part of the parameters, and broadcasts these.",
         parallel="      - DistributedDataParallel: {}\n      - ZeroRedundancyOptimizer: {}\n",
         batch=_ROWS.format("world"),
     ),

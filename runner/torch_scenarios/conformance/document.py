@@ -116,7 +116,7 @@ class Conformance(Struct, frozen=True, kw_only=True):
 class ColumnDifference(Struct, frozen=True, kw_only=True):
     """Something that two columns do not agree on, and the scenario that shows it.
 
-    `scenario` is the name of a case of the corpus, or the text of a file of its own.
+    `scenario` is the name of a case of the corpus, or the text of a file.
     """
 
     what: str

@@ -1,6 +1,6 @@
 """The differential table: operation x reduce op x dtype, each cell one call on two ranks.
 
-All cells of a dtype are steps of one scenario, each with tensors of its own, because making a world
+All cells of a dtype are steps of one scenario, each with its tensors, because making a world
 costs NCCL more than a hundred calls. What a step raises ends nothing: the kinds are allowed beside
 it. A cell that hangs or ends a process is left out of the next attempt, and so are those before it.
 What is right is asked of the reference cell by cell, as it would take a stated error for granted.

@@ -1,6 +1,6 @@
 """One host by itself: torch and its GPUs, the environment, memory, limits.
 
-Each function looks at one thing and gives its checks. torch is asked in a process of its own.
+Each function looks at one thing and gives its checks. torch is asked in another process.
 """
 
 from __future__ import annotations

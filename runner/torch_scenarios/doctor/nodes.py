@@ -134,7 +134,7 @@ def attend(
 ) -> Conclusion:
     """Be another node than the first, and return what the first concludes of this one.
 
-    Raises LaunchError where the first node is not reached or leaves; a conclusion of its own is
+    Raises LaunchError where the first node is not reached or leaves; a conclusion is
     then drawn by the caller.
     """
     talk = endpoint.reach(secret, say, within_s)

@@ -1,6 +1,6 @@
 """The language server: the protocol's requests, each answered by what the other modules know.
 
-Texts are analysed in this one warm process, one at a time in a thread of its own, within the
+Texts are analysed in this one warm process, one at a time in another thread, within the
 bounds of a file from a stranger and five seconds, so that a large text never keeps the others from
 an answer. Of several versions of a text the last one counts; a closed text is forgotten.
 """

@@ -36,7 +36,7 @@ from torch_scenarios.vocabulary import BACKEND, WORLD
 class LaunchOptions(Struct, frozen=True, kw_only=True):
     """The choices that hold for a whole run.
 
-    `backend` is `auto` (NCCL where every rank has a GPU of its own, else Gloo), a backend that
+    `backend` is `auto` (NCCL where no two ranks share a GPU, else Gloo), a backend that
     torch knows, one that a plugin registers, or torch's long spelling (`cpu:gloo,cuda:nccl`).
     `plugins` are modules that every worker imports before it makes a process group. `timeout_s`
     replaces the scenario's own process-group timeout. `isolate` gives each scenario processes of
@@ -102,14 +102,14 @@ def is_sliced() -> bool:
 def count_for(torch: ModuleType, tasks: int, around: Mapping[str, str]) -> int:
     """Return how many GPUs some tasks of this machine have, of which this process may see its own.
 
-    Slurm can give each task GPUs of its own (`--gpus-per-task`, `--gpu-bind`; srun(1)): then one
+    Slurm can give each task other GPUs (`--gpus-per-task`, `--gpu-bind`; srun(1)): then one
     task sees no other's, and counts its own.
     """
     return count(torch) * (tasks if is_bound(around) else 1)
 
 
 def is_bound(around: Mapping[str, str]) -> bool:
-    """Return whether Slurm gives each task of this step GPUs of its own.
+    """Return whether Slurm gives no two tasks of this step one GPU.
 
     A step of one task on each node, or one whose tasks are torchrun's agents, starts no ranks.
     """
@@ -143,7 +143,7 @@ def may_be_here() -> bool:
 
 
 def count_gpus() -> int:
-    """Return how many GPUs a process of its own sees; none where it cannot say."""
+    """Return how many GPUs another process sees; none where it cannot say."""
     done = subprocess.run(
         [sys.executable, "-c", ASK], capture_output=True, text=True, timeout=ASK_S, check=False
     )
@@ -474,7 +474,7 @@ MACHINE = (
         r"Errno 11\b|Resource temporarily unavailable|can't start new thread|pthread_create",
         (
             "no more processes or threads can be started (`ulimit -u` is {processes}, and a "
-            "container may have a limit of its own)"
+            "container may have another limit)"
         ),
     ),
     (
@@ -527,7 +527,7 @@ def kind_of(error: BaseException) -> str:
     """Return the kind of :data:`torch_scenarios.vocabulary.RAISE_KINDS` for what a call raised.
 
     Where its words and its type say nothing, those of what caused it decide: a pipeline's stage
-    raises what failed in it as an error of its own.
+    raises what failed in it as another error.
     """
     return _kind(error)[0]
 

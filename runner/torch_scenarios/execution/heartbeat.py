@@ -1,6 +1,6 @@
 """Heartbeats: how the processes of one machine show that they run, and who of them does not.
 
-Each process has a count of its own in memory that they share. A thread that does nothing else
+Each process has its count in memory that they share. A thread that does nothing else
 raises it once a second: it needs a turn of the processor and the lock of Python's interpreter, no
 connection and no main thread. So a process that is stopped (SIGSTOP) or hangs with that lock
 held is told from one that only waits. The listener counts seconds in which it runs itself:

@@ -57,7 +57,7 @@ ENDS_S = 5.0
 
 
 class HostProcess(Protocol):
-    """The process that torch is imported in: it leads a session and a process group of its own."""
+    """The process that torch is imported in: it leads a new session and process group."""
 
     @property
     def pid(self) -> int:

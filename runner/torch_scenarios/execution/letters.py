@@ -94,7 +94,7 @@ INLINE = 64 << 10
 #: parts of one letter, and items of one part, at most
 MOST_PARTS = 1 << 24
 
-#: a plain value, or the number of an earlier part in a list of its own
+#: a plain value, or the number of an earlier part in a list with nothing else
 Item: TypeAlias = (
     bool
     | int

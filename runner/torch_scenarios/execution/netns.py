@@ -85,7 +85,7 @@ def _die_with(parent: int) -> None:
 
 
 def _unshare(flags: int) -> None:
-    """Move this process into namespaces of its own. Raises OSError."""
+    """Move this process into new namespaces. Raises OSError."""
     user, group = os.geteuid(), os.getegid()
     if user != 0:
         flags |= CLONE_NEWUSER

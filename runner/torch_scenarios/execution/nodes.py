@@ -440,7 +440,7 @@ def name_of_node() -> str:
 def end_agent() -> None:
     """See to it that torchrun's agent, which started this process, ends soon after it.
 
-    A process of its own waits for that, and kills an agent that has not ended by then. Nothing is
+    Another process waits for that, and kills an agent that has not ended by then. Nothing is
     done where the process was started by anything else.
     """
     if "TORCHELASTIC_RUN_ID" not in os.environ:
@@ -477,7 +477,7 @@ class Leader:
         lost: Callable[[str], None],
         office: Office | None = None,
     ) -> None:
-        """Use `doors`, a connection to torch's store of its own, under the prefix `place`.
+        """Use `doors`, a connection to torch's store that it alone uses, under the prefix `place`.
 
         The command line (FRONT) reads all beats, which `secret` seals. A process of this node and
         of this user that knocks is handed the secret. Where all ranks are on this host `office` has

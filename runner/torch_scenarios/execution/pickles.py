@@ -144,7 +144,7 @@ class ExactUnpickler(PlainUnpickler):
     }
 
     def police(self, value: Any) -> None:
-        """Let it pass: torch made it, and keys of its plans are values of its own classes."""
+        """Let it pass: torch made it, and keys of its plans are values of its classes."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Return what a name of the list means; refuse every other."""

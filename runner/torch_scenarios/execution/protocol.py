@@ -66,7 +66,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
     needs: tuple[str, ...] = ()
 
     def renew(self) -> Assignment:
-        """Return the same order under a place of its own."""
+        """Return the same order under its place."""
         return replace(self, nonce=secrets.token_hex(8))
 
     @property
@@ -140,7 +140,7 @@ class Hello(Struct, frozen=True, kw_only=True):
 
 
 class Begun(Struct, frozen=True, kw_only=True):
-    """A rank has made its world on a device, which may hang without a timeout of its own."""
+    """A rank has made its world on a device, which may hang without a timeout."""
 
     rank: int
 

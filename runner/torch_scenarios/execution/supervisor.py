@@ -352,7 +352,7 @@ def observe(plan: Plan, findings: Findings, predicted: Trace) -> Trace:
 def _from_outside(rank: int, how: str, findings: Findings) -> bool:
     """Return whether neither a step nor the backend ended a rank's process.
 
-    A rank whose step ends it says so before; a backend ends it by a signal of its own, or exits.
+    A rank whose step ends it says so before; a backend ends it by a signal, or exits.
     """
     report = findings.told.get(rank)
     if report is not None and report.trace.ending == "died":
@@ -556,7 +556,7 @@ class Findings(Struct, frozen=True, kw_only=True):
 # A world on devices that serves two scenarios.
 #
 # NCCL takes up to some seconds for the communicator of eight ranks, which is most of what a small
-# scenario takes. One that finished, made no group of its own and called what travels the rings that
+# scenario takes. One that finished, made no group and called what travels the rings that
 # were connected with the communicator leaves it as it was made, and the next one may run in it. A
 # message does not: the first one of two ranks waits for its counterpart, and a later one does not.
 

@@ -64,7 +64,7 @@ class Arrays(Protocol):
 #
 # The Python array API standard's rules; where it leaves mixed kinds open, torch's: the kind
 # decides (`bool < int < float < complex`), and an integer tensor with a float is float32, torch's
-# default. A Python number never widens a tensor of its own kind, or of a higher one.
+# default. A Python number never widens a tensor of its kind, or of a higher one.
 
 DEFAULT_FLOAT = "float32"
 

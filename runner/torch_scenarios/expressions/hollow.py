@@ -56,7 +56,7 @@ def hollow(shape: Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
 
 
 def is_hollow(value: object) -> bool:
-    """Return whether an array has no values of its own."""
+    """Return whether an array has no values."""
     return isinstance(value, np.ndarray) and bool(value.__array_interface__["data"][0] == _ADDRESS)
 
 

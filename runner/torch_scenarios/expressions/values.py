@@ -40,7 +40,7 @@ class Undefined(Compared, frozen=True, kw_only=True):
 #
 # * :class:`Constant` - the value itself: a number, a nested list, a fixed name, None;
 # * :class:`Expression` - Python expression text, compiled, evaluated on each rank;
-# * :class:`ListForm` - a YAML list with at least one item that is a form of its own;
+# * :class:`ListForm` - a YAML list with at least one item that is a form;
 # * :class:`Record` - a YAML mapping whose values are forms;
 # * :class:`PerRank` - a mapping from selectors to forms; the first that matches wins;
 # * :class:`Typed` - the long form of a tensor value, with dtype and shape;

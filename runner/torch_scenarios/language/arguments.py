@@ -184,7 +184,7 @@ def _handle(node: Node, context: Context) -> Form | None:
                 "unknown_handle",
                 f"`{name.value}` is one work handle, and has no index",
                 node.mark,
-                f"wait for `{name.value}`, or give each work a handle of its own: `as: {text}`",
+                f"wait for `{name.value}`, or give each work its own handle: `as: {text}`",
             )
             return None
         return ListForm(items=(name, expression(index, context)), mark=node.mark)

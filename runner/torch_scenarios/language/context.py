@@ -118,7 +118,7 @@ STEPS = {
 _BOOLEAN = "in YAML 1.2 this is not a boolean but text: write true, false, 1 or 0"
 #: what stands where the name of a value is wanted -> what to write
 NAMES = {
-    "unchanged": "`unchanged` is a value of its own: `x: unchanged`",
+    "unchanged": "`unchanged` is a whole value: `x: unchanged`",
     **dict.fromkeys(("yes", "no", "on", "off", "Yes", "No", "On", "Off"), _BOOLEAN),
     **dict.fromkeys(("null", "nil", "NULL"), "the word for nothing is `None` in an expression"),
     "true": "the boolean is `True` in an expression",

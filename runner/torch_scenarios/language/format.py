@@ -45,7 +45,7 @@ class _Block(Struct, kw_only=True):
     sequence: bool
     old: int
     new: int
-    #: a list whose dashes stand in the column of the key above: it has no tokens of its own
+    #: a list whose dashes stand in the column of the key above: it has no tokens
     indentless: bool = False
 
 

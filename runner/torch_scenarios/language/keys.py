@@ -574,7 +574,7 @@ ACTION = ""
 #: the order of the keys of a step
 STEP_ORDER = ("name", REPEAT, "ranks", ACTION, BODY, "as", "at", "expect")
 
-#: what a part says of its own place
+#: what a part says of its place
 _ABOUT = {"description", "examples"}
 
 #: what `for` repeats

@@ -145,7 +145,7 @@ def build(kind: type[D], node: Node, context: Context, *, what: str) -> D | None
 
 
 def _names_of(kind: type[Declared], argument: str, context: Context) -> dict[str, Any] | None:
-    """Return what an argument may read: `rank`, where each rank may have a value of its own."""
+    """Return what an argument may read: `rank`, where each rank may have another value."""
     by_rank = issubclass(kind, Optimizer) and argument in BY_RANK
     return {**context.world, "rank": 0} if by_rank else None
 

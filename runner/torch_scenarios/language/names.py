@@ -48,7 +48,7 @@ MOST_NAME = 200
 
 _NAME = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]*")
 
-#: `up[t]`: a handle of its own for each value of the index
+#: `up[t]`: another handle for each value of the index
 INDEXED = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)\[(?P<index>.+)\]")
 #: the sorts of handles; one name is not of both
 HANDLES = ("work handle", "indexed work handle")

@@ -188,7 +188,7 @@ def _operation(
 
 
 def _loop(node: Mapping, value: Node, beside: dict[str, Node], context: Context) -> list[Step]:
-    """Return a `for`; an `expect` beside it becomes a step of its own, after the last round."""
+    """Return a `for`; an `expect` beside it becomes another step, after the last round."""
     after = beside.pop("expect", None)
     fields = _fields(node, beside, context)
     body = node.get(BODY)

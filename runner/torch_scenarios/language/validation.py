@@ -456,45 +456,35 @@ class Misfit(Struct, frozen=True, kw_only=True):
         assert isinstance(self.node, Mapping)
         return [name for name in self.part["required"] if self.node.get(name) is None]
 
-    def _unknown_key(self, problems: Problems) -> list[Node]:
-        sort = self.here.sort
-        owner = _OWNERS.get(sort, f"of `{self.here.name}`").format(key=self.here.name)
+    def _report_unknown(self, problems: Problems) -> list[Node]:
+        """A word that the schema does not know: a key, an argument, a kind, a capability."""
+        sort, node = self.here.sort, self.node
+        if sort == "file" and is_library(node):
+            return []  # it has fewer keys, and that is noted
+        code, message, listed, word_sort = _UNKNOWN.get(sort, _UNKNOWN[""])
         known = tuple(self.part.get("enum") or self.part["properties"])
-        entries = self._unknown_keys()
-        if sort == "file":
-            if is_library(self.node):
-                return []  # it has fewer keys, and that is noted
-            known = SCENARIO_KEYS
+        is_mapping = isinstance(node, Mapping)
+        entries = self._unknown_keys() if is_mapping else [(node, node)]
         for key, _ in entries:
+            word = key_text(key) if is_mapping else source_text(key)
             problems.unknown(
-                "unknown_key",
-                f"unknown key `{key_text(key)}` {owner}",
-                key_text(key),
-                known,
+                code,
+                message.format(word=word, taker=self._taker(), owner=self._owner()),
+                word,
+                SCENARIO_KEYS if sort == "file" else known,
                 key.mark,
-                listed="its keys are",
-                sort="key of the file" if sort == "file" else None,
+                listed=listed,
+                sort=word_sort,
             )
-        return [value for _, value in entries]
+        return [node] if sort == "raised" else [value for _, value in entries]
+
+    def _owner(self) -> str:
+        return _OWNERS.get(self.here.sort, "of `{key}`").format(key=self.here.name)
 
     def _inputs_of_a_scenario(self, problems: Problems) -> list[Node]:
         message = "a file has either `inputs`, to be used by others, or `world_size`, to be run"
         problems.add("inputs_with_world_size", message, self._place())
         return []
-
-    def _unknown_argument(self, problems: Problems) -> list[Node]:
-        entries = self._unknown_keys()
-        for key, _ in entries:
-            problems.unknown(
-                "unknown_argument",
-                f"unknown argument `{key_text(key)}` of {self._taker()}",
-                key_text(key),
-                tuple(self.part["properties"]),
-                key.mark,
-                listed="its arguments are",
-                sort="argument",
-            )
-        return [value for _, value in entries]
 
     def _taker(self) -> str:
         return "a message" if self.here.sort == "message" else self.here.name
@@ -635,7 +625,7 @@ class Misfit(Struct, frozen=True, kw_only=True):
                 "several_actions",
                 f"`{key_text(actions[0][0])}` and `{key_text(key)}` are two actions in one step",
                 key.mark,
-                "give each action a step of its own: a `-` in front of it",
+                "give each action its own step: a `-` in front of it",
             )
         known = self.part["properties"]
         stranger = any(word not in known for word in self.node.words())
@@ -688,24 +678,11 @@ class Misfit(Struct, frozen=True, kw_only=True):
             unfit.append(value)
         return unfit
 
-    def _no_kind(self, problems: Problems) -> list[Node]:
-        """Words for something that is no kind of error."""
-        for key, _ in self._unknown_keys():
-            problems.unknown(
-                "unknown_kind",
-                f"`{key_text(key)}` is not a kind of error",
-                key_text(key),
-                tuple(self.part["properties"]),
-                key.mark,
-                listed="kinds are",
-            )
-        return [self.node]
-
     def _several_kinds(self, problems: Problems) -> list[Node]:
         assert isinstance(self.node, Mapping)
         problems.add(
             "bad_value",
-            "several kinds of error, each with words of its own",
+            "several kinds of error, each with its own words",
             self.node.entries[1][0].mark,
             "write one kind with its words, a list of kinds, or a mapping from ranks",
         )
@@ -732,26 +709,17 @@ class Misfit(Struct, frozen=True, kw_only=True):
         problems.add("wrong_type", message, self.node.mark, f"write {self.here.wanted}")
         return [self.node]
 
-    def _no_capability(self, problems: Problems) -> list[Node]:
-        """A word that no capability of backends has."""
-        word, known = source_text(self.node), tuple(self.part["enum"])
-        message = f"`needs` cannot name `{word}`: it is not a capability of a backend"
-        problems.unknown(
-            "unknown_word", message, word, known, self.node.mark, listed="capabilities are"
-        )
-        return [self.node]
-
     #: sort of a place, keyword -> what notes it, where it takes more than words
     _own: ClassVar[dict[tuple[str, str], Callable[[Misfit, Problems], list[Node]]]] = {
-        ("", "additionalProperties"): _unknown_key,
-        ("library", "enum"): _unknown_key,
+        ("", "additionalProperties"): _report_unknown,
+        ("library", "enum"): _report_unknown,
         ("", "None"): _inputs_of_a_scenario,
         ("", "required"): _report_missing_key,
-        ("arguments", "additionalProperties"): _unknown_argument,
+        ("arguments", "additionalProperties"): _report_unknown,
         ("arguments", "required"): _report_missing_argument,
         ("arguments", "anyOf"): _report_missing_argument,
         ("arguments", "type"): _no_arguments,
-        ("message", "additionalProperties"): _unknown_argument,
+        ("message", "additionalProperties"): _report_unknown,
         ("message", "required"): _report_missing_argument,
         ("step", "type"): _no_step,
         ("step", "additionalProperties"): _strange_keys,
@@ -759,11 +727,11 @@ class Misfit(Struct, frozen=True, kw_only=True):
         ("step", "dependentRequired"): _loop_alone,
         ("group", "oneOf"): _group_forms,
         ("group", "dependentRequired"): _group_keys,
-        ("raised", "additionalProperties"): _no_kind,
+        ("raised", "additionalProperties"): _report_unknown,
         ("raised", "maxProperties"): _several_kinds,
         ("group_name", "type"): _no_group_name,
         ("reduce_op", "anyOf"): _no_reduce_op,
-        ("need", "enum"): _no_capability,
+        ("need", "enum"): _report_unknown,
     }
 
 
@@ -901,6 +869,29 @@ _OWNERS = {
     "group": "of the group `{key}`",
     "long_form": "of a value's long form",
     "input": "of an input",
+}
+
+#: sort of a place -> of a word that it does not know: code, message, what introduces the words that
+#: it knows, and what sort of word `likely` compares; `{taker}` has arguments, `{owner}` keys
+_UNKNOWN: dict[str, tuple[str, str, str, str | None]] = {
+    "": ("unknown_key", "unknown key `{word}` {owner}", "its keys are", None),
+    "file": ("unknown_key", "unknown key `{word}` {owner}", "its keys are", "key of the file"),
+    **dict.fromkeys(
+        ("arguments", "message"),
+        (
+            "unknown_argument",
+            "unknown argument `{word}` of {taker}",
+            "its arguments are",
+            "argument",
+        ),
+    ),
+    "raised": ("unknown_kind", "`{word}` is not a kind of error", "kinds are", None),
+    "need": (
+        "unknown_word",
+        "`needs` cannot name `{word}`: it is not a capability of a backend",
+        "capabilities are",
+        None,
+    ),
 }
 
 _WRONG_KIND = ("wrong_type", "{noun} cannot be {kind}", "write {wanted}")

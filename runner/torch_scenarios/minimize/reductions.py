@@ -183,7 +183,7 @@ def _empty(text: str, parent: Span) -> Edit:
 # -------------------------------------------------------------------------------------------------
 # One case of the matrix, and names that are replaced by what they stand for.
 
-#: keys whose text is for people, or a word of its own
+#: keys whose text is for people, or any word
 PROSE = frozenset(
     {"name", "description", "tags", "version", "backends", "needs", "torch", "inputs", "at"}
 )
@@ -300,7 +300,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 def reduce_sizes(search: Search) -> None:
-    """Make tensors as small as they can be: every size of its own value everywhere, then alone."""
+    """Make tensors as small as they can be: equal sizes everywhere at once, then alone."""
     for size in sorted(_sizes(search.text, search.root), reverse=True):
         for smaller in sorted({1, 2, size // 2, size - 1}):
             if 0 < smaller < size and search.edits(resize(search.text, search.root, size, smaller)):

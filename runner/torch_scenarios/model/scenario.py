@@ -223,7 +223,7 @@ class Step(Marked, frozen=True, kw_only=True):
     name: str | None = None
     ranks: Selector | None = None
     handle: str | None = None
-    #: of a handle that is one of its own for each value
+    #: of a handle that is another one for each value
     handle_index: Form | None = None
     expect: Expectation | None = None
     variable: str | None = None

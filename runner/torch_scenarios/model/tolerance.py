@@ -329,7 +329,7 @@ def _most(apart: list[Any]) -> Any:
 
 
 def bound_error(slack: Value, drift: Value) -> Value:
-    """Return how far a value may be off; the drift has the slack of its own step in it, twice."""
+    """Return how far a value may be off; the drift has the slack of its step in it, twice."""
     if isinstance(drift, list):
         own = slack if isinstance(slack, list) else [None] * len(drift)
         return [bound_error(one, two) for one, two in zip(own, drift, strict=True)]

@@ -82,7 +82,7 @@ class Events(Sequence[Event]):
     past = 0
 
     def __init__(self, own: Iterable[Event] = ()) -> None:
-        """Begin with these events of its own."""
+        """Begin with these of its events."""
         self._own = list(own)
 
     @property
@@ -110,7 +110,7 @@ class Events(Sequence[Event]):
     @overload
     def __getitem__(self, at: slice) -> tuple[Event, ...]: ...
     def __getitem__(self, at: int | slice) -> Event | tuple[Event, ...]:
-        """Return one event, or some; those of its own are found at once."""
+        """Return one event, or some; its events are found at once."""
         places = range(len(self))[at]
         if isinstance(places, int):
             return self._one(places)
@@ -148,7 +148,7 @@ class Events(Sequence[Event]):
         return Events(self._own)
 
     def __setitem__(self, at: int, event: Event) -> None:
-        """Replace an event of its own."""
+        """Replace one of its events."""
         self._own[at - self.past] = event
 
     # ------------------------------------------------------------------ what is asked for

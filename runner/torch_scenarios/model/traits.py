@@ -126,7 +126,7 @@ NCCL = Traits(
     tags=False,
     any_source=False,
     splits_world=True,
-    # torch raises in no call of NCCL's: a thread of its own finds out that one waited in vain
+    # torch raises in no call of NCCL's: another thread finds out that one waited in vain
     lacks=frozenset({"tags", "any_source", "crossing_messages", "monitored_barrier", "timeouts"}),
 )
 

@@ -777,7 +777,7 @@ class Local(Operation):
 
     #: seconds that pass on this rank
     def duration_s(self, entry: Entry) -> float:
-        """Return how long the rank is busy with it, in seconds of its own clock."""
+        """Return how long the rank is busy with it, in seconds of its clock."""
         return 0.0
 
     def costs_s(self, entry: Entry) -> float:
@@ -802,7 +802,7 @@ class Compound(Operation):
 
     exchanges = True
     modules: ClassVar[tuple[str, ...]] = ("torch.distributed.tensor",)
-    #: torch's ranks tell each other what a checkpoint is made of, in objects of its own
+    #: torch's ranks tell each other what a checkpoint is made of, in torch's objects
     checkpoints: ClassVar[bool] = False
 
     @abstractmethod

@@ -26,7 +26,7 @@ from torch_scenarios.operations.checks import absent, misfit, reduce_parts, sens
 class ReduceScatterSingle(Collective):
     """Reduce a tensor over the group; each member ends with one part of it along dimension 0.
 
-    The input may also have the members as a first dimension of its own (`[world_size, n]`), which
+    The input may also have the members as another dimension, the first (`[world_size, n]`), which
     NCCL takes and Gloo refuses.
     """
 

@@ -29,7 +29,7 @@ from torch_scenarios.operations import BY_NAME, kind_of
 from torch_scenarios.operations.base import Collective, PremulSum
 from torch_scenarios.pipeline.results import Analysis, Executor
 
-#: blocks of repetitions, each a run of its own, that a comparison resamples
+#: blocks of repetitions, each a run, that a comparison resamples
 BLOCKS = 5
 #: repetitions from which a 99th percentile is more than the slowest one
 FOR_P99 = 100

@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
 
 # -------------------------------------------------------------------------------------------------
-# Analysis on every core: what is ordered is independent, and starts no process of its own.
+# Analysis on every core: what is ordered is independent, and starts no process.
 #
 #     this process    orders files, then cases; gives what came of each, in order
 #     a worker        reads file 0, 2, 3, 6 | analyses the cases of 0, 2, 3, 6
@@ -154,7 +154,7 @@ class ProcessPool:
         self._workers.register(reads, selectors.EVENT_READ, worker)
 
     def _work(self, orders: int, out: int, *foreign: int) -> NoReturn:
-        """Do what is ordered, in a process of its own: no way leads out of here."""
+        """Do what is ordered, in this forked process: no way leads out of here."""
         try:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's
             signal.signal(signal.SIGTERM, signal.SIG_DFL)

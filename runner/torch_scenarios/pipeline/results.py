@@ -63,7 +63,7 @@ class AtEnd:
 
 # What the results of a run share of their environment.
 
-#: what a trace tells of its own case; all else in its environment is the same for a whole run
+#: what a trace tells of its case; all else in its environment is the same for a whole run
 _OF_ONE_CASE = frozenset({"world_s", "ready_s", "gpus"})
 
 

@@ -221,7 +221,7 @@ def read_kept(folder: Path, name: str) -> str:
 def _police(folder: Path, path: Path) -> None:
     """Raise OSError where the folder is a link, or a file in it is there and is no regular one."""
     if not stat.S_ISDIR(folder.lstat().st_mode):
-        raise NotADirectoryError(errno.ENOTDIR, "is not a folder of its own", str(folder))
+        raise NotADirectoryError(errno.ENOTDIR, "is a link or a file, not a folder", str(folder))
     if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
         raise OSError(errno.ELOOP, "is a link, or no regular file", str(path))
 

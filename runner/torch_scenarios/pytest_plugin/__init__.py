@@ -24,7 +24,7 @@ TIMEOUT = "the process-group timeout in seconds, in place of each scenario's own
 STRICT = "fail a scenario that has a warning"
 BOUND = "a limit of the command line: ranks=128, work=3000000000"
 LINKS = "read files that a link leads to outside of the project: for mounted configuration"
-ISOLATE = "give each scenario fresh processes of its own"
+ISOLATE = "give each scenario fresh processes"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -63,7 +63,7 @@ def note_reads(state: RankState, call: Call | None) -> None:
 def note_undefined_read(state: RankState, call: Call | None, name: str, value: Undefined) -> None:
     """Note that a rank relies on an undefined value.
 
-    A mismatch or race that spoiled the value is a finding of its own; its readers are not. All
+    A mismatch or race that spoiled the value is a finding; its readers are not. All
     that relies on what one step left undefined is one mistake.
     """
     race = value.diagnosis == "buffer_race"

@@ -192,7 +192,7 @@ def _warnings(simulation: Simulation) -> Iterator[Problem]:
 # they may double it, carry it to another rank, or subtract what is nearly equal. The program is
 # run again with every such result moved by its slack, to one side, to the other, and to either in
 # turn; a value that moves may be off by twice as far as it moved most. A model that is not trained
-# as one process would has roundings of its own: its weights and gradients are moved alike.
+# as one process would has other roundings: its weights and gradients are moved alike.
 
 #: the diagnosis of a model that is not what one process makes of it
 UNEQUAL = "not_equivalent"

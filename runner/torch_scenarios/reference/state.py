@@ -56,7 +56,7 @@ PASSED_TOGETHER = 2_000
 class Ledger:
     """Counts the steps and bytes of one simulation, and refuses what goes beyond the limits.
 
-    All is charged to the account of the case; a simulation outside of any has one of its own.
+    All is charged to the account of the case; a simulation outside of any has another one.
     """
 
     def __init__(self, limits: Limits) -> None:

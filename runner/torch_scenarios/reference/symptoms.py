@@ -65,7 +65,7 @@ class Symptom(Struct, frozen=True, kw_only=True):
 
 #: ranks that are listed one by one
 LISTED = 8
-#: parts of a disagreement that are reported: with many ranks each may have a value of its own
+#: parts of a disagreement that are reported: with many ranks each may have another value
 PARTS = 3
 #: characters of a value that are shown
 SHOWN = 60

@@ -299,7 +299,7 @@ def on(run: Run, post: Posted) -> str:
 
 
 def is_gone(run: Run, rank: int) -> bool:
-    """Whether a rank ended by a fault or an exception: then its absence is no fault of its own."""
+    """Whether a rank ended by a fault or an exception: then its absence is not the fault."""
     if not 0 <= rank < len(run.ranks):
         return False
     state = run.ranks[rank]

@@ -331,8 +331,7 @@ class Simulation:
                     self.apply(state, _rule_of(operation.__class__)(self, state, call))
                     if self._begun:
                         self._start(self._begun.pop())
-            choose = self._choose_turn if self.procedures else self._choose_message
-            if self._advance() or choose():
+            if self._advance() or self._choose():
                 continue
             if self.cut or not self._give_up():
                 self._depart()
@@ -1018,40 +1017,61 @@ class Simulation:
 
     # ------------------------------------------------------------------ what is left open
 
-    def _choose_turn(self) -> bool:
-        """Let a function run, a rank take its next step, or a receive take a message.
+    def _choose(self) -> bool:
+        """Let one thing happen of those that no order of the steps decides.
 
-        What it is follows from the order that is tried.
+        With functions of `rpc_sync` these are turns: a function runs, a rank takes its next step,
+        or a receive takes a message. Without, only the next receive from anyone has a choice. What
+        happens follows from the order that is tried: `schedule` first, then `_choosing`.
         """
-        options = [
+        turns = self._list_turns() if self.procedures else []
+        pairs = [] if turns else message.list_choices(self.mailbox)
+        if not turns and not pairs:
+            return self._meet_held_back()
+        chosen = self._find_choice(turns or pairs)
+        if chosen is None:
+            self.cut = True
+            return False
+        mark, posted = len(self.accesses), self.mailbox.count
+        self.choices.append(
+            TurnChoice(
+                options=tuple(turns), chosen=chosen, mark=mark, posted=posted, asked=self.calls
+            )
+            if turns
+            else Choice(
+                options=tuple(pairs),
+                chosen=chosen,
+                mark=mark,
+                posted=posted,
+                senders=tuple(sender_of(self, send) for send, _ in pairs),
+            )
+        )
+        self._take(turns[chosen] if turns else Turn(rank=pairs[chosen][1].rank, pair=pairs[chosen]))
+        return True
+
+    def _find_choice(self, options: Sequence[Any]) -> int | None:
+        """Return which option is next in the order that is tried; None where no order has one."""
+        at = len(self.choices)
+        if at < len(self.schedule):
+            return self.schedule[at]
+        if self._choosing is None:
+            return 0
+        return next(iter(self._choosing(self, options)), None)
+
+    def _list_turns(self) -> list[Turn]:
+        """Return what may happen next where functions run on ranks beside their own steps."""
+        turns = [
             Turn(rank=asked.to, asked=asked)
             for asked in self.asked
             if self.ranks[asked.to].state != "died"
         ]
-        options += [
+        turns += [
             Turn(rank=state.rank, step=state.pausing if state.state == "paused" else _step(state))
             for state in self.ranks
             if state.state in {"paused", "lingering"}
         ]
         pairs = message.list_choices(self.mailbox)
-        options += [Turn(rank=receive.rank, pair=(send, receive)) for send, receive in pairs]
-        if not options:
-            return self._meet_held_back()
-        chosen = self._choose(options)
-        if chosen is None:
-            self.cut = True
-            return False
-        self.choices.append(
-            TurnChoice(
-                options=tuple(options),
-                chosen=chosen,
-                mark=len(self.accesses),
-                posted=self.mailbox.count,
-                asked=self.calls,
-            )
-        )
-        self._take(options[chosen])
-        return True
+        return turns + [Turn(rank=receive.rank, pair=(send, receive)) for send, receive in pairs]
 
     def _take(self, turn: Turn) -> None:
         """Let one thing happen."""
@@ -1065,27 +1085,6 @@ class Simulation:
             if not lingers or self._complete(state):
                 self._ready.append(state)
 
-    def _choose_message(self) -> bool:
-        """Let the next receive from anyone take one of the messages that can really reach it."""
-        options = message.list_choices(self.mailbox)
-        if not options:
-            return self._meet_held_back()
-        chosen = self._choose(options)
-        if chosen is None:
-            self.cut = True
-            return False
-        self.choices.append(
-            Choice(
-                options=tuple(options),
-                chosen=chosen,
-                mark=len(self.accesses),
-                posted=self.mailbox.count,
-                senders=tuple(sender_of(self, send) for send, _ in options),
-            )
-        )
-        self._pass_on(*options[chosen])
-        return True
-
     def _meet_held_back(self) -> bool:
         """Let a receive that names its sender take what an earlier one from anyone held back."""
         for receive in self.mailbox.receives:
@@ -1094,14 +1093,6 @@ class Simulation:
                 self._pass_on(partner, receive)
                 return True
         return False
-
-    def _choose(self, options: Sequence[Any]) -> int | None:
-        at = len(self.choices)
-        if at < len(self.schedule):
-            return self.schedule[at]
-        if self._choosing is None:
-            return 0
-        return next(iter(self._choosing(self, options)), None)
 
     # ------------------------------------------------------------------ at the end
 

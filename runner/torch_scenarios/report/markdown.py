@@ -1,6 +1,6 @@
 """Results as Markdown, for a job's summary or a comment: the counts, and what went wrong.
 
-What a file says is shown as it stands and never as Markdown or HTML of its own.
+What a file says is shown as it stands and never as Markdown or HTML.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ def forget() -> None:
     _made.clear()
 
 
-# Several reports of one run behind one listener, each to a target of its own.
+# Several reports of one run behind one listener, each to another target.
 #
 # A report that fails costs the run nothing and the other reports nothing: it is left out, its
 # target is not touched, and that is reported at the end. Those that have a target are written
@@ -197,7 +197,7 @@ _SCENARIOS = (".yaml", ".yml")
 
 
 class _Entry(Struct, eq=False):
-    """A report, where it goes (None: it has no target of its own), and why it failed.
+    """A report, where it goes (None: it has no target), and why it failed.
 
     `unread` is one whose reader has left: nothing more is written to it, and that is not a failure.
     """

@@ -409,7 +409,7 @@ def _write_nested(array: np.ndarray[Any, Any]) -> str:
     if array.ndim == 0:
         return _item(array[()])
     if array.dtype.kind == "c" and array.ndim == 1:
-        # a number of its own would be text; a list of them is one expression
+        # a number alone would be text; a list of them is one expression
         return '"[' + ", ".join(_complex(item, array.dtype.name) for item in array) + ']"'
     return "[" + ", ".join(_write_nested(part) for part in array) + "]"
 

@@ -72,7 +72,7 @@ def add_argument(arguments: Node, text: str) -> Repair | None:
 
 
 def move_inside(key: Node, value: Node, arguments: Node, taker: str) -> Repair | None:
-    """Return the repair that moves `key: value`, on a line of its own, into the arguments."""
+    """Return the repair that moves `key: value`, on another line, into the arguments."""
     source, covered = key.mark.source, extent(key.mark)
     if covered is None or not isinstance(key, Scalar):
         return None

@@ -239,7 +239,7 @@ class Composer:
                 "several_documents",
                 "a second document begins here; a file holds one scenario",
                 self._mark(event),
-                "put the second scenario into a file of its own",
+                "put the second scenario into another file",
             )
 
     def _scalar(self, event: Any) -> None:
@@ -693,7 +693,7 @@ _SYNTAX = {
     ),
     "expected <block end>, but found '<scalar>'": (
         "this follows a value that has ended",
-        "put the whole text into quotes; begin a key on a line of its own",
+        "put the whole text into quotes; begin a key on a new line",
     ),
     "expected <block end>": (
         "this line does not start in the column of those that it belongs to",
@@ -701,7 +701,7 @@ _SYNTAX = {
     ),
     "sequence entries are not allowed": (
         "an item of a list cannot begin here",
-        "begin it on a line of its own, below the key",
+        "begin it on a new line, below the key",
     ),
     "character '`'": (
         "a text cannot begin with a backtick",

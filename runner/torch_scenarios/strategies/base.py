@@ -808,7 +808,7 @@ def tolerance(
     of a dtype that is coarser than float32, where one is computed in; 0 otherwise.
     `size` is what the terms of a sum amount to: where they cancel, what rounding leaves is a part
     of them, and not of the sum (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). Ranks
-    round their parts of a sum to a coarse dtype, each by half a bit of its own: of all terms
+    round their parts of a sum to a coarse dtype, each by half of its last bit: of all terms
     together that is so much for each element.
     """
     terms = np.abs(exact) if size is None else np.maximum(size, np.abs(exact))

@@ -268,7 +268,7 @@ class RealStates:
         return {"state": {name: state for name, state in found.items() if state}}
 
     def load(self, kept: Mapping[str, Any]) -> None:
-        """Let each rank keep the state of its own parameters."""
+        """Let each rank keep the state of its parameters."""
         numbered = {self._names.index(name): state for name, state in kept["state"].items()}
         groups = self._torch.optim.Optimizer.state_dict(self._zero)["param_groups"]
         self._zero.load_state_dict({"state": numbered, "param_groups": groups})

@@ -70,7 +70,7 @@ class Real:
             self.optimizer = model.optimizer.build(torch, self.module.parameters())
 
     def stage(self, labels: tuple[str, ...]) -> Any:
-        """Return a module of some layers alone, with weights of its own."""
+        """Return a module of some layers alone, with other weights."""
         return stage_of(self.torch, self.model, labels).to(self.device)
 
     def target(self, given: Any) -> Any:

@@ -502,7 +502,7 @@ def _is_named(case: Case, memories: Memories, rank: int, event: Event, stated: s
         return False
     if stated in {operation.name, *operation.aliases}:
         return True
-    # a step with a name of its own may still be called by its label: `send to 1`
+    # a step that has a name may still be called by its label: `send to 1`
     process = memories.process(rank, memories.final(rank), event, None)
     try:
         return stated == operation.label(memories.entry(process, operation, step))

@@ -19,7 +19,7 @@ from torch_scenarios.model.trace import Trace, Value
 
 # How findings name ranks and values.
 
-#: differences that are reported: with many ranks each may have one of its own
+#: differences that are reported: with many ranks each may have another one
 MOST = 3
 
 

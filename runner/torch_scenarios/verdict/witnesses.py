@@ -788,7 +788,7 @@ class Case(Struct, kw_only=True):
 
     @property
     def own_names(self) -> frozenset[str]:
-        """The tensors about which this backend's section states values of its own."""
+        """The tensors about which this backend's section states values."""
         if not self.own_section:
             return frozenset()
         own = (value for value in self.final.at_end.values if self.own_value(value))

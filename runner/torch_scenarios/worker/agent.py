@@ -104,7 +104,7 @@ class Agent:
     ) -> None:
         """Offer `count` ranks to the command line, whose address here is `host`.
 
-        `secret` seals what the ranks say. With `follows` it has no arguments of its own, and takes
+        `secret` seals what the ranks say. With `follows` it has no arguments, and takes
         those of the first node.
         """
         self._talk = talk
@@ -330,7 +330,7 @@ class Cluster:
         self._meet()
         self._launches += 1
         if self._store is None:
-            # one store serves every launch, each under a prefix of its own
+            # one store serves every launch, each under another prefix
             self._store = open_store(dist, self._endpoint.host, self._listener(), COMES_S)
         os.environ["MASTER_ADDR"] = self._endpoint.host
         os.environ["MASTER_PORT"] = str(self._store.port)

@@ -119,8 +119,9 @@ STACKED = ("float16", "float32", "float64", "int32", "int64", "uint8", "bool", "
 TOGETHER = 64
 
 
+@cache
 class FromDevice:
-    """Brings tensors to the host on a stream of its own.
+    """Brings tensors to the host on another stream; one for each device, for every scenario.
 
     The account of a rank is given while its stream hangs: what is copied there would wait for ever
     behind the call that hangs, although the tensor itself has been ready for long.
@@ -141,12 +142,6 @@ class FromDevice:
         """
         with self._cuda.device(self._device), self._cuda.stream(self._stream):
             return (self._torch.stack(tensors) if tensors[1:] else tensors[0][None]).cpu()
-
-
-@cache
-def from_device(torch: ModuleType, device: Any) -> FromDevice:
-    """Return what brings tensors from a device, the same for every scenario there."""
-    return FromDevice(torch, device)
 
 
 class Converter:

@@ -53,7 +53,7 @@ class Frontend:
         command_line: CommandLine,
         join: Callable[[], None],
     ) -> None:
-        """Give orders to `size` ranks through `store`, a connection of its own.
+        """Give orders to `size` ranks through `store`, a connection that no other thread uses.
 
         `leader` hears of the ranks and nodes that are lost; `join` waits for rank 0's process.
         """

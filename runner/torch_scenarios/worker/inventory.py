@@ -1,6 +1,6 @@
 """`python -m torch_scenarios.worker.inventory`: what torch has here, as one line of JSON.
 
-A process of its own, because it asks CUDA: a process that has asked cannot fork workers. The line
+Another process, because it asks CUDA: a process that has asked cannot fork workers. The line
 is the last one of standard output; torch and its plugins may print before it.
 """
 

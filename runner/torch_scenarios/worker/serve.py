@@ -71,7 +71,7 @@ from torch_scenarios.execution.protocol import (
 )
 from torch_scenarios.expressions.functions import TorchArrays
 from torch_scenarios.operations.base import Ending
-from torch_scenarios.worker.board import Board, Converter, from_device
+from torch_scenarios.worker.board import Board, Converter, FromDevice
 from torch_scenarios.worker.calls import Service
 from torch_scenarios.worker.device import completion_on
 from torch_scenarios.worker.frontend import BYE, BYE_S, INCONCLUSIVE, CommandLine, Frontend
@@ -212,7 +212,7 @@ class Worker:
         world.on_device = on_device = completion.enqueues
         board = Board(
             self.rank,
-            Converter(torch, from_device(torch, world.device) if on_device else None),
+            Converter(torch, FromDevice(torch, world.device) if on_device else None),
             completion.seconds if on_device else None,
         )
         running = Running(
@@ -476,7 +476,7 @@ def main(place: ProcessPlace, command_line: CommandLine, secret: Secret | None) 
 class Command:
     """The command line of rank 0: it reads, judges and reports, and leads a node.
 
-    The worker of rank 0 is a process of its own, so that a scenario that ends it, or whatever
+    The worker of rank 0 is another process, so that a scenario that ends it, or whatever
     else does, takes no report with it.
     """
 

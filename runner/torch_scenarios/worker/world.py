@@ -116,7 +116,7 @@ def is_unconnected(error: BaseException) -> bool:
 #
 # Making a world costs milliseconds, destroying one 10 ms a rank (each connection waits for a tick
 # of Gloo's loop). So an old world is kept by reference and dropped by a background thread, while
-# the next scenario runs in a fresh one, under a store prefix of its own.
+# the next scenario runs in a fresh one, under another prefix of the store.
 
 #: the folder of this package's sources
 PACKAGE = Path(__file__).parents[1]

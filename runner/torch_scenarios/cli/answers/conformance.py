@@ -89,7 +89,7 @@ def keep_column(
     launch: Callable[[], AbstractContextManager[Executor]],
     path: str,
 ) -> Outcome:
-    """Run the corpus and the table, and put what was seen into the file as a column of its own.
+    """Run the corpus and the table, and put what was seen into the file as another column.
 
     A run that was interrupted, that had nothing to run or nothing to run on, leaves the file as it
     was.

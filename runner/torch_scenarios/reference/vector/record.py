@@ -271,7 +271,7 @@ class ColumnEvents(Events):
         return ColumnEvents(self._replays, self._rank, self._own, self._models)
 
     def links(self, works: Sequence[Work]) -> RankLinks:
-        """Return the ranks that this one met: those in columns, and those of its own works."""
+        """Return the ranks that this one met: those in columns, and those of its works."""
         return RankLinks(self._record, self._rank, works)
 
     def together(self) -> Iterator[Event]:
@@ -428,7 +428,7 @@ class _Held:
 
 
 class RankLinks(Mapping[int, tuple[str, ...]]):
-    """The matches of one rank, by the position of the event: in columns, and of its own works."""
+    """The matches of one rank, by the position of the event: in columns, and of its works."""
 
     def __init__(self, record: ColumnRecord, rank: int, works: Sequence[Work] = ()) -> None:
         """Make none yet."""

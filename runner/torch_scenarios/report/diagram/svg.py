@@ -1,6 +1,6 @@
 """The diagram as a picture in SVG: the same rows as in text, with colours for light and for dark.
 
-A picture stands by itself, on a ground of its own: as a file, and in a page as an image. Hue is
+A picture stands by itself, on its ground: as a file, and in a page as an image. Hue is
 never the only sign: who never goes on has a cross, who is missing a question mark.
 """
 
