@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 from click.testing import CliRunner
 
@@ -13,6 +14,7 @@ from torch_scenarios.conformance import document, table
 from torch_scenarios.conformance.document import CaseSeen, Conformance
 from torch_scenarios.conformance.table import Cell, Seen
 from torch_scenarios.errors import ScenarioError
+from torch_scenarios.files import schema_file
 from torch_scenarios.language import load
 from torch_scenarios.model.groups import plan
 from torch_scenarios.model.versions import VersionRange
@@ -100,6 +102,27 @@ def test_the_scenario_of_every_call_is_one(cell: Cell, tmp_path: Path) -> None:
     path.write_text(table.write_scenario(cell.operation, cell.op, [cell.dtype]), encoding="utf-8")
     (scenario,) = load(path)
     assert simulate(plan(scenario)).outcome in {"completes", "error"}
+
+
+def test_the_published_schema_says_what_the_reader_takes(tmp_path: Path) -> None:
+    schema = json.loads(schema_file("conformance.schema.json").read_text(encoding="utf-8"))
+    whole = json.loads(document.text([OLD, NEW]))
+    path = tmp_path / "file.json"
+    jsonschema.validate(whole, schema)
+    jsonschema.validate(json.loads((DOCS / "conformance.json").read_text("utf-8")), schema)
+    for broken in (
+        whole | {"version": 2},
+        whole | {"more": 1},
+        whole | {"columns": [{**whole["columns"][0], "name": ""}]},
+        whole | {"columns": [{**whole["columns"][0], "counts": {"PASSED": -1}}]},
+        whole | {"cases": [{"case": "a", "results": {OLD.name: "GREEN"}}]},
+        whole | {"cells": [{**whole["cells"][0], "results": {OLD.name: "alike"}}]},
+        {key: value for key, value in whole.items() if key != "cells"},
+    ):
+        assert list(jsonschema.Draft202012Validator(schema).iter_errors(broken))
+        path.write_text(json.dumps(broken), encoding="utf-8")
+        with pytest.raises(ScenarioError, match="not_comparable"):
+            document.read(str(path))
 
 
 def test_compare_ends_with_1_where_something_differs(file: Path, tmp_path: Path) -> None:

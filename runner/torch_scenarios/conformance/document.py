@@ -13,21 +13,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
-import jsonschema
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from torch_scenarios.conformance.table import Cell, Seen, write_scenario
 from torch_scenarios.display import short
 from torch_scenarios.errors import Problem, ScenarioError
-from torch_scenarios.files import schema_file
 from torch_scenarios.model.versions import release_of
-from torch_scenarios.source.documents import decode_json, read_document
+from torch_scenarios.source.documents import DocumentError, convert, decode_json, read_document
 from torch_scenarios.vocabulary import DTYPES
 
 FORMAT, VERSION = "scenario-conformance", 1
-SCHEMA = "conformance.schema.json"
 #: what is written between a file and the name of one of its columns
 COLUMN = "#"
 
@@ -154,6 +151,59 @@ def name_of(backend: str, torch: str) -> str:
     return f"{backend}, torch {torch.partition('+')[0]}"
 
 
+#: a verdict, and how the run ended where there was one: `PASSED deadlock`
+CaseResult = Annotated[
+    str,
+    Meta(
+        pattern=r"^(PASSED|FAILED|FLAKY|INCONCLUSIVE|UNSUPPORTED|INVALID)"
+        r"( (completes|deadlock|error|crash))?$"
+    ),
+]
+CellResult = Literal[
+    "same", "differs", "refuses", "undefined", "hangs", "dies", "not run", "goes through"
+]
+
+
+class _Written(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of the file as it is written."""
+
+
+class _Column(_Written, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(min_length=1)]
+    backend: str
+    torch: str
+    machine: Mapping[str, str]
+    counts: Mapping[str, Annotated[int, Meta(ge=0)]]
+
+
+class _CaseRow(_Written, frozen=True, kw_only=True):
+    """A case: its results and their words, each by the name of the column."""
+
+    case: str
+    results: Mapping[str, CaseResult]
+    words: Mapping[str, str] = field(default_factory=dict)
+
+
+class _CellRow(_Written, frozen=True, kw_only=True):
+    """A call: its results and their words, each by the name of the column."""
+
+    operation: str
+    op: str
+    dtype: str
+    results: Mapping[str, CellResult]
+    words: Mapping[str, str] = field(default_factory=dict)
+
+
+class _File(_Written, frozen=True, kw_only=True):
+    """The whole of the file, as schemas/conformance.schema.json says it."""
+
+    format: Literal["scenario-conformance"]
+    version: Literal[1]
+    columns: tuple[_Column, ...]
+    cases: tuple[_CaseRow, ...]
+    cells: tuple[_CellRow, ...]
+
+
 def read(path: str) -> dict[str, Conformance]:
     """Return the columns of a file by their names; `FILE#COLUMN` gives that one alone.
 
@@ -162,19 +212,18 @@ def read(path: str) -> dict[str, Conformance]:
     file, mark, chosen = path.partition(COLUMN)
     try:
         document = decode_json(read_document(file))
-        jsonschema.validate(document, json.loads(schema_file(SCHEMA).read_text(encoding="utf-8")))
     except OSError as error:
         message = f"{file} cannot be read: {error.strerror}"
         raise _refuse(message) from error
     except ValueError as error:
         message = f"{file} cannot be read: {error}"
         raise _refuse(message) from error
-    except jsonschema.ValidationError as error:
-        where = "/".join(map(str, error.absolute_path)) or "the top"
-        what = short(error.message)
-        message = f"{file} is not what `scenario conformance` writes: {what} (at {where})"
+    try:
+        whole = convert(document, _File)
+    except DocumentError as error:
+        message = f"{file} is not what `scenario conformance` writes: {short(str(error))}"
         raise _refuse(message) from error
-    found = {column["name"]: _column(column, document) for column in document["columns"]}
+    found = {column.name: _column(column, whole) for column in whole.columns}
     if not mark:
         return found
     if chosen not in found:
@@ -198,35 +247,33 @@ def _refuse(message: str) -> ScenarioError:
     return ScenarioError([Problem(code="not_comparable", message=message)])
 
 
-def _column(column: Mapping[str, Any], document: Mapping[str, Any]) -> Conformance:
-    name = column["name"]
+def _column(column: _Column, whole: _File) -> Conformance:
+    name = column.name
     cases = {
-        entry["case"]: CaseSeen(
-            **_parts(entry["results"][name]), words=entry.get("words", {}).get(name, "")
-        )
-        for entry in document["cases"]
-        if name in entry["results"]
+        row.case: _case_seen(row.results[name], row.words.get(name, ""))
+        for row in whole.cases
+        if name in row.results
     }
     cells = {
-        Cell(operation=entry["operation"], op=entry["op"], dtype=entry["dtype"]): Seen(
-            outcome=entry["results"][name], words=entry.get("words", {}).get(name, "")
+        Cell(operation=row.operation, op=row.op, dtype=row.dtype): Seen(
+            outcome=row.results[name], words=row.words.get(name, "")
         )
-        for entry in document["cells"]
-        if name in entry["results"]
+        for row in whole.cells
+        if name in row.results
     }
     return Conformance(
         name=name,
-        backend=column["backend"],
-        torch=column["torch"],
-        machine=column["machine"],
+        backend=column.backend,
+        torch=column.torch,
+        machine=column.machine,
         cases=cases,
         cells=cells,
     )
 
 
-def _parts(text: str) -> dict[str, str]:
-    verdict, _, outcome = text.partition(" ")
-    return {"verdict": verdict, "outcome": outcome}
+def _case_seen(result: str, words: str) -> CaseSeen:
+    verdict, _, outcome = result.partition(" ")
+    return CaseSeen(verdict=verdict, outcome=outcome, words=words)
 
 
 def text(columns: Iterable[Conformance]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import subprocess
@@ -12,8 +11,8 @@ from contextlib import AbstractContextManager, nullcontext
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from torch_scenarios.conformance.document import CaseSeen, Conformance, name_of
@@ -30,6 +29,7 @@ from torch_scenarios.pipeline.results import (
     environment,
 )
 from torch_scenarios.pipeline.selection import load_all
+from torch_scenarios.source.documents import DocumentError, decode_json
 
 #: characters of a reason that are kept
 WORDS = 200
@@ -115,10 +115,10 @@ def launch_column(
         while waiting:
             lines.unlink(missing_ok=True)
             _start([*worker, "--jsonl", str(lines), *waiting])
-            seen, whole = _results(lines)
-            done = {f"{each['file']}::{each['case']}": each for each in seen}
+            seen, whole = _read_results(lines)
+            done = {f"{each.file}::{each.case}": each for each in seen}
             for place, each in done.items():
-                cases[_place(place, roots)] = _read_result(each)
+                cases[_place(place, roots)] = each.seen()
             waiting = [place for place in waiting if place not in done]
             if waiting and (not whole or not done):
                 words = "its launch ended before it was judged"
@@ -132,25 +132,60 @@ def _start(command: Sequence[str]) -> None:
     subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)
 
 
-def _results(path: Path) -> tuple[list[dict[str, Any]], bool]:
+class _Ended(Struct, frozen=True):
+    """How the run of a case ended."""
+
+    outcome: str
+
+
+class _Worded(Struct, frozen=True):
+    """One thing that is wrong with a case."""
+
+    message: str
+
+
+class _Judged(Struct, frozen=True):
+    """What a column keeps of a result that a launch wrote."""
+
+    file: str
+    case: str
+    verdict: str
+    problems: tuple[_Worded, ...]
+    reason: str | None
+    observed: _Ended | None
+
+    def seen(self) -> CaseSeen:
+        """Return it as an entry of the column."""
+        words = self.reason or next((each.message for each in self.problems), "")
+        return _see(self.verdict, self.observed.outcome if self.observed else "", words)
+
+
+class _Line(Struct, frozen=True):
+    """A line of `--jsonl`: the beginning, a result, or the end."""
+
+    kind: str
+    result: _Judged | None = None
+
+
+def _read_results(path: Path) -> tuple[list[_Judged], bool]:
     """Return the results of a launch that were judged, and whether it came to its end."""
     if not path.exists():
         return [], False
-    found: list[dict[str, Any]] = []
+    found: list[_Judged] = []
     whole = False
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for text in path.read_text(encoding="utf-8").splitlines():
         try:
-            entry = json.loads(line)
-        except ValueError:
+            line = decode_json(text, _Line)
+        except DocumentError:
             break  # it was killed while it wrote
-        whole = entry["kind"] == "end"
-        if entry["kind"] == "result" and not _never_began(entry["result"]):
-            found.append(entry["result"])
+        whole = line.kind == "end"
+        if line.result is not None and not _never_began(line.result):
+            found.append(line.result)
     return found, whole
 
 
-def _never_began(result: Mapping[str, Any]) -> bool:
-    return result["verdict"] == "INCONCLUSIVE" and "this launch ended" in str(result["reason"])
+def _never_began(result: _Judged) -> bool:
+    return result.verdict == "INCONCLUSIVE" and "this launch ended" in str(result.reason)
 
 
 def _place(place: str, roots: list[Path]) -> str:
@@ -158,14 +193,10 @@ def _place(place: str, roots: list[Path]) -> str:
     return _from(Path(file), case, roots)
 
 
-def _read_result(result: Mapping[str, Any]) -> CaseSeen:
-    problems = [str(each["message"]) for each in result["problems"]]
-    words = str(result["reason"] or next(iter(problems), ""))
-    return CaseSeen(
-        verdict=result["verdict"],
-        outcome=(result["observed"] or {}).get("outcome", ""),
-        words="" if result["verdict"] == "PASSED" else words.partition("\n")[0][:WORDS],
-    )
+def _see(verdict: str, outcome: str, words: str) -> CaseSeen:
+    """Return what a column has of a case: the first line of its words, and none where it passed."""
+    short = "" if verdict == "PASSED" else words.partition("\n")[0][:WORDS]
+    return CaseSeen(verdict=verdict, outcome=outcome, words=short)
 
 
 def _tell_counts(dtype: str, seen: Mapping[Cell, Seen]) -> str:
@@ -188,9 +219,5 @@ def _from(path: Path, case: str, roots: list[Path]) -> str:
 def _case(result: Result) -> CaseSeen:
     verdict = result.verdict
     words = verdict.reason or next((each.prose for each in verdict.findings), "")
-    observed = verdict.observed
-    return CaseSeen(
-        verdict=verdict.status,
-        outcome="" if observed is None else observed.outcome,
-        words="" if verdict.status == "PASSED" else words.partition("\n")[0][:WORDS],
-    )
+    outcome = "" if verdict.observed is None else verdict.observed.outcome
+    return _see(verdict.status, outcome, words)
