@@ -104,7 +104,10 @@ def test_a_client_is_answered(tmp_path: Path) -> None:
         "sum"
     ]
     assert [each.label for each in answer["words"]] == ["sum"]
-    assert "all_reduce" in answer["page"].contents.value
+    assert answer["page"].contents.value.startswith(
+        "**all_reduce**\n\nReduce a tensor over the group"
+    )
+    assert "- `op` *(default sum)*: How the" in answer["page"].contents.value
     assert answer["defined"].range.start == lsp.Position(1, 9)
 
 

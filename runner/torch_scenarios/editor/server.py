@@ -31,7 +31,7 @@ from torch_scenarios.operations import BY_NAME
 from torch_scenarios.pipeline.attempts import analyse, result_of
 from torch_scenarios.pipeline.repair import Mistakes, look
 from torch_scenarios.pipeline.results import Outcome
-from torch_scenarios.report.operations import page
+from torch_scenarios.report.operations import page_in_markdown
 from torch_scenarios.report.text import Line, StepValues
 
 #: seconds that the analysis of one text may take
@@ -273,7 +273,7 @@ def _explain(document: TextDocument, name: str, line: int) -> str | None:
     if place is not None and place.sort in {"tensor", "object"}:
         return _values(document, name, line)
     if name in BY_NAME:
-        return f"```text\n{page(BY_NAME[name]).rstrip()}\n```"
+        return page_in_markdown(BY_NAME[name])
     part = {**STEP_EXPECT, **FINAL_EXPECT, **TOP}.get(name)
     return None if part is None else f"`{name}`: {part.get('description', '')}"
 

@@ -66,6 +66,17 @@ def page(operation: Operation) -> str:
     return "\n\n".join(part for part in parts if part).rstrip()
 
 
+def page_in_markdown(operation: Operation) -> str:
+    """Return one operation whole as Markdown, for an editor that draws it beside the word."""
+    names = ", ".join((operation.name, *operation.aliases))
+    parts = [f"**{names}**", "\n".join(_describe(operation))]
+    parts.append("\n".join(f"- {_argument_in_markdown(param)}" for param in operation.params))
+    parts.append(f"Source: {operation.source}")
+    if operation.example:
+        parts.append(f"```yaml\n{operation.example.rstrip()}\n```")
+    return "\n\n".join(part for part in parts if part)
+
+
 def _describe(operation: Operation) -> list[str]:
     return inspect.cleandoc(type(operation).__doc__ or "").splitlines()
 
@@ -79,17 +90,29 @@ def _arguments(operation: Operation) -> str:
 
 
 def _argument(param: Param) -> str:
+    also = f" (also {', '.join(param.aliases)})" if param.aliases else ""
+    facts = ", ".join(_facts(param))
+    noted = f" [{facts}]" if facts else ""
+    return f"  {param.name}{also}{noted}\n      {_meaning(param)}\n      {KINDS[param.kind]}"
+
+
+def _argument_in_markdown(param: Param) -> str:
+    facts = ", ".join(_facts(param))
+    return f"`{param.name}`{f' *({facts})*' if facts else ''}: {_meaning(param)}"
+
+
+def _facts(param: Param) -> list[str]:
     facts = ["required"] if param.required else []
     if not param.required and param.default is not None:
         facts.append(f"default {str(param.default).lower()}")
     if param.writes:
         facts.append("written")
-    also = f" (also {', '.join(param.aliases)})" if param.aliases else ""
+    return facts
+
+
+def _meaning(param: Param) -> str:
     words = f" One of: {', '.join(param.words)}." if param.words else ""
-    noted = f" [{', '.join(facts)}]" if facts else ""
-    return (
-        f"  {param.name}{also}{noted}\n      {param.description}{words}\n      {KINDS[param.kind]}"
-    )
+    return f"{param.description}{words}"
 
 
 def _indent(text: str, by: int) -> str:
