@@ -35,18 +35,8 @@ from torch_scenarios.operations.base import dtype_name
 from torch_scenarios.pipeline.attempts import analyse, execute
 from torch_scenarios.pipeline.results import Analysis, Executor
 from torch_scenarios.reference import simulate
+from torch_scenarios.source import edit
 from torch_scenarios.source.documents import read_document
-from torch_scenarios.source.edit import (
-    Span,
-    Stated,
-    below,
-    indentation,
-    line_start,
-    newline,
-    spans,
-    splice,
-    word_value,
-)
 from torch_scenarios.source.tree import decode, parse
 from torch_scenarios.verdict import Finding, Verdict, judge
 
@@ -64,9 +54,9 @@ WIDTH = 100
 class BlessedValue(Struct, frozen=True, kw_only=True):
     """One value in the draft: its key, the whole value, and the `expect` that it stands in."""
 
-    key: Span
-    value: Span
-    parent: Span
+    key: edit.Span
+    value: edit.Span
+    parent: edit.Span
 
 
 def restate(
@@ -86,11 +76,13 @@ def restate(
             if kept is not None:
                 yield kept
                 continue
-            made = state_answers(entry.key, given, word_value, groups, rest=above is None)
+            made = state_answers(entry.key, given, edit.word_value, groups, rest=above is None)
             yield _replace_leaf(draft.text, entry, leaf, above, made)
 
 
-def _leaf(value: Span, path: tuple[int, ...]) -> tuple[Span, tuple[Span, Span] | None]:
+def _leaf(
+    value: edit.Span, path: tuple[int, ...]
+) -> tuple[edit.Span, tuple[edit.Span, edit.Span] | None]:
     """Return the value at the end of a path, and its key with the mapping that it stands in."""
     above = None
     for step in path:
@@ -102,7 +94,7 @@ def _leaf(value: Span, path: tuple[int, ...]) -> tuple[Span, tuple[Span, Span] |
     return value, above
 
 
-def _police(draft: Draft, entry: BlessedValue, leaf: Span, given: Sequence[Answer]) -> None:
+def _police(draft: Draft, entry: BlessedValue, leaf: edit.Span, given: Sequence[Answer]) -> None:
     _police_dressed(leaf)
     undefined = [answer for answer in given if isinstance(answer.value, Undefined)]
     everywhere = len(undefined) == len(given)
@@ -115,7 +107,7 @@ def _police(draft: Draft, entry: BlessedValue, leaf: Span, given: Sequence[Answe
         refuse("value_undefined", message, entry.key.line)
 
 
-def _police_dressed(span: Span) -> None:
+def _police_dressed(span: edit.Span) -> None:
     if span.kind == "alias" or span.dressed:
         message = "this value has an anchor, an alias or a tag: to change it here could change it "
         refuse("shared_value", message + "elsewhere; write it out", span.line)
@@ -126,7 +118,7 @@ def _ranks(given: Sequence[Answer]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
 
 
-def _refill(draft: Draft, leaf: Span, given: Sequence[Answer]) -> Edit | None:
+def _refill(draft: Draft, leaf: edit.Span, given: Sequence[Answer]) -> Edit | None:
     """Return the edit of the number in an author's `full(shape, number)`, if only that is wrong."""
     found = _FULL.search(draft.text, leaf.start, leaf.end)
     if found is None or leaf.start in draft.open:
@@ -147,7 +139,7 @@ def _find_fill(answer: Answer) -> str | None:
         return None
     if value.dtype.kind not in "iuf" or bool((value != value.reshape(-1)[0]).any()):
         return None
-    return word_value(value.reshape(-1)[0])
+    return edit.word_value(value.reshape(-1)[0])
 
 
 # ---------------------------------------------------------------------------- the long form
@@ -161,13 +153,13 @@ def _text_of_shape(value: Value) -> str:
     return str(list(value.shape))
 
 
-_PARTS = {"value": word_value, "dtype": _text_of_dtype, "shape": _text_of_shape}
+_PARTS = {"value": edit.word_value, "dtype": _text_of_dtype, "shape": _text_of_shape}
 
 
 def _long_form(
     draft: Draft,
     entry: BlessedValue,
-    leaf: Span,
+    leaf: edit.Span,
     given: Sequence[Answer],
     groups: Mapping[frozenset[int], str],
 ) -> Iterator[Edit]:
@@ -190,9 +182,9 @@ def _long_form(
 def _replace_leaf(
     text: str,
     entry: BlessedValue,
-    leaf: Span,
-    above: tuple[Span, Span] | None,
-    made: Stated,
+    leaf: edit.Span,
+    above: tuple[edit.Span, edit.Span] | None,
+    made: edit.Stated,
 ) -> Edit:
     if made.alone is not None:
         return _fit(text, entry, leaf, made.alone)
@@ -201,34 +193,34 @@ def _replace_leaf(
     key, mapping = above
     glue = ", "
     if not mapping.flow:
-        glue = newline(text) + " " * indentation(text, mapping)
+        glue = edit.newline(text) + " " * edit.indentation(text, mapping)
     parts = [f"{selector}: {value}" for selector, value in made.entries]
     return Edit(start=key.start, end=max(key.end, leaf.end), text=glue.join(parts))
 
 
-def _whole(text: str, entry: BlessedValue, made: Stated) -> Edit:
+def _whole(text: str, entry: BlessedValue, made: edit.Stated) -> Edit:
     """Return the edit that states ranks that differ: in one line where it fits."""
     span = entry.value
     start = _after_key(text, entry)
-    column = entry.key.start - line_start(text, entry.key.start)
-    fits = start - line_start(text, start) + 1 + len(made.line) <= WIDTH
+    column = entry.key.start - edit.line_start(text, entry.key.start)
+    fits = start - edit.line_start(text, start) + 1 + len(made.line) <= WIDTH
     if fits or entry.parent.flow:
         return _fit(text, entry, span, made.line)
-    indent = newline(text) + " " * (column + 2)
+    indent = edit.newline(text) + " " * (column + 2)
     lines = "".join(f"{indent}{selector}: {value}" for selector, value in made.entries)
-    return below(text, start, span, lines)
+    return edit.below(text, start, span, lines)
 
 
-def _fit(text: str, entry: BlessedValue, span: Span, value: str) -> Edit:
+def _fit(text: str, entry: BlessedValue, span: edit.Span, value: str) -> Edit:
     """Return the edit that puts a value in place of a span, broken where the line is too long."""
     start, end = span.start, span.end
     block = span.kind in {"mapping", "sequence"} and not span.flow
     if block and span is entry.value:
         start = _after_key(text, entry)
         value = " " + value  # what was below its key now stands beside it
-    at = start - line_start(text, start)
+    at = start - edit.line_start(text, start)
     if at + len(value) > WIDTH:
-        value = broken(value, at, indentation(text, entry.parent) + 4, newline(text))
+        value = broken(value, at, edit.indentation(text, entry.parent) + 4, edit.newline(text))
     return Edit(start=start, end=end, text=value)
 
 
@@ -419,14 +411,14 @@ def propose(
     text = source.text
     _police_conflict(text)
     parse(source, limits=limits)
-    root = spans(text)
+    root = edit.spans(text)
     if root.kind == "mapping" and root.get("world_size") is None and root.get("inputs") is not None:
         return None
     made = draft(text, lambda each: analyse_text(path, each, limits), every=every)
     cases = analyse_text(path, made.text, limits)
     police(cases, limits)
     edits = list(_edits(made, cases, limits))
-    after = splice(made.text, edits)
+    after = edit.splice(made.text, edits)
     return Proposal(
         path=path,
         before=text,
@@ -448,7 +440,7 @@ def _police_conflict(text: str) -> None:
 
 
 def _edits(made: Draft, cases: Sequence[Analysed], limits: Limits) -> Iterator[Edit]:
-    found = places(spans(made.text))
+    found = places(edit.spans(made.text))
     stands = dict(_entries(found))
     by_entry: dict[tuple[int, int], list[Answer]] = defaultdict(list)
     for case in cases:

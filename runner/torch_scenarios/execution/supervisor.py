@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from torch_scenarios.errors import LaunchError, UnsupportedError
-from torch_scenarios.execution import heartbeat, nodes
+from torch_scenarios.execution import heartbeat, nodes, protocol
 from torch_scenarios.execution.backends import (
     LaunchOptions,
     carrier,
@@ -23,30 +23,6 @@ from torch_scenarios.execution.backends import (
 )
 from torch_scenarios.execution.checkpoints import checkpoint_folder
 from torch_scenarios.execution.lacks import Lacks
-from torch_scenarios.execution.protocol import (
-    BEGUN,
-    STOP,
-    Alive,
-    Assignment,
-    Begun,
-    Free,
-    Hello,
-    Inbox,
-    Leaving,
-    Message,
-    Moved,
-    Position,
-    RankReport,
-    Stop,
-    Store,
-    Stuck,
-    Supervision,
-    Unable,
-    fetch,
-    holds,
-    open_parts,
-    put,
-)
 from torch_scenarios.expressions.evaluator import LONGEST_S
 from torch_scenarios.expressions.values import Constant, PerRank
 from torch_scenarios.limits import RAISING, session_left_s
@@ -69,9 +45,9 @@ class RunState(Struct):
     begun: set[int] = field(default_factory=set)
     #: ranks on a device, by when they last showed that they are alive
     alive_s: dict[int, float] = field(default_factory=dict)
-    told: dict[int, RankReport] = field(default_factory=dict)
-    stuck: dict[int, Position] = field(default_factory=dict)
-    unable: dict[int, Unable] = field(default_factory=dict)
+    told: dict[int, protocol.RankReport] = field(default_factory=dict)
+    stuck: dict[int, protocol.Position] = field(default_factory=dict)
+    unable: dict[int, protocol.Unable] = field(default_factory=dict)
     #: ranks whose processes were told to end, and when the first of them was
     leaving: set[int] = field(default_factory=set)
     left_s: float = 0.0
@@ -98,7 +74,7 @@ class RunState(Struct):
         found = {rank for rank, at_s in self.alive_s.items() if now_s - at_s > SILENT_S}
         return found - self.told.keys()
 
-    def at_its_stop(self, rank: int, watch: Supervision) -> bool:
+    def at_its_stop(self, rank: int, watch: protocol.Supervision) -> bool:
         """Return whether a rank is where it was predicted to be in the end."""
         stop = watch.stops[rank]
         report = self.told.get(rank)
@@ -106,46 +82,46 @@ class RunState(Struct):
             return stop.may_end or report.trace.ending == stop.ending
         return self.stuck.get(rank) in stop.positions or rank in self.silent
 
-    def note(self, message: Message) -> None:
+    def note(self, message: protocol.Message) -> None:
         """Take in one message. A sign of life is no move."""
         now_s = time.monotonic()
-        if isinstance(message, Begun):
+        if isinstance(message, protocol.Begun):
             self.begun.add(message.rank)
             self.alive_s[message.rank] = now_s
         elif message.rank in self.alive_s:
             self.alive_s[message.rank] = now_s
-        if not isinstance(message, Alive):
+        if not isinstance(message, protocol.Alive):
             self.moved_s = now_s
             self.take(message)
 
-    def take(self, message: Message) -> None:
+    def take(self, message: protocol.Message) -> None:
         match message:
-            case RankReport():
+            case protocol.RankReport():
                 self.told[message.rank] = message
                 self.stuck.pop(message.rank, None)
-            case Stuck():
+            case protocol.Stuck():
                 self.stuck[message.rank] = message.position
-            case Moved():
+            case protocol.Moved():
                 self.stuck.pop(message.rank, None)
-            case Unable():
+            case protocol.Unable():
                 self.unable[message.rank] = message
-            case Free():
+            case protocol.Free():
                 self.free.add(message.rank)
-            case Leaving():
+            case protocol.Leaving():
                 self.left_s = self.left_s if self.leaving else time.monotonic()
                 self.leaving.add(message.rank)
             case _:
                 pass  # that it came is all
 
-    def take_in(self, inbox: Inbox, timeout_s: float) -> bool:
+    def take_in(self, inbox: protocol.Inbox, timeout_s: float) -> bool:
         """Take in all mail that is there, waiting a while for the first; whether any came."""
         first = parts = inbox.take(timeout_s)
         while parts is not None:
-            self.note(open_parts(parts, Message))
+            self.note(protocol.open_parts(parts, protocol.Message))
             parts = inbox.take(0.0)
         return first is not None
 
-    def give_up(self, watch: Supervision) -> None:
+    def give_up(self, watch: protocol.Supervision) -> None:
         """Give up the ranks of a scenario that takes too long: their launch ends with it."""
         how = f"the scenario takes longer than {watch.most_s:.3g} s ({watch.bound} raises it)"
         for rank in set(range(watch.world_size)) - self.told.keys():
@@ -155,7 +131,7 @@ class RunState(Struct):
         """Call ranks unable whose world is still being made: NCCL waits for the absent."""
         for rank in set(range(world_size)) - self.begun - self.told.keys() - self.unable.keys():
             reason = f"rank {rank} could not make its world within {WORLD_S:g} s: NCCL still waits"
-            self.note(Unable(rank=rank, reason=reason))
+            self.note(protocol.Unable(rank=rank, reason=reason))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -182,7 +158,7 @@ def watch_for(
     confirm: str,
     backend: str | None = None,
     max_seconds: float | None = None,
-) -> Supervision:
+) -> protocol.Supervision:
     """Return the watch for a plan, on a backend if one is named.
 
     It may take `max_seconds`, and where it states longer timeouts and sleeps three times these.
@@ -201,7 +177,7 @@ def watch_for(
     halts = forecast.outcome == "deadlock"
     breaks = any("deadlock" in (each.outcome, *each.open) for each in every_semantics)
     breaks = breaks and confirm != "timeout" and not _of_a_timeout(plan.scenario.expect.at_end)
-    return Supervision(
+    return protocol.Supervision(
         world_size=plan.world_size,
         patience_s=longest_timeout(plan),
         settle_s=SETTLE_S if predicted.outcome == "deadlock" else DOUBT_S,
@@ -219,10 +195,10 @@ def _sum_stated_s(plan: Plan, predicted: Trace) -> float:
     return PATIENT * (longest_timeout(plan) + min(predicted.duration_s, LONGEST_S))
 
 
-def _stops(plan: Plan, every_semantics: tuple[Trace, ...]) -> dict[int, Stop]:
+def _stops(plan: Plan, every_semantics: tuple[Trace, ...]) -> dict[int, protocol.Stop]:
     """Return where each rank may be for good; where a step expects a timeout, no rank is."""
     passing = {step.index for step in steps_of(plan.scenario.steps) if _of_a_timeout(step.expect)}
-    found: dict[int, Stop] = {}
+    found: dict[int, protocol.Stop] = {}
     for semantics in every_semantics:
         for rank in semantics.ranks:
             stop = _stop(rank, passing, semantics, plan)
@@ -235,18 +211,18 @@ def _stops(plan: Plan, every_semantics: tuple[Trace, ...]) -> dict[int, Stop]:
     return found
 
 
-def _stop(rank: RankTrace, passing: set[int], predicted: Trace, plan: Plan) -> Stop:
+def _stop(rank: RankTrace, passing: set[int], predicted: Trace, plan: Plan) -> protocol.Stop:
     positions = {*rank.may_block, *_departures(plan)}
     if rank.ending in STANDING and rank.events:
         positions.add((rank.events[-1].index, rank.events[-1].iteration))
-    return Stop(
+    return protocol.Stop(
         ending=rank.ending,
         positions=frozenset(place for place in positions if place[0] not in passing),
         may_end=rank.ending != "blocked" or bool(predicted.open),
     )
 
 
-def _departures(plan: Plan) -> set[Position]:
+def _departures(plan: Plan) -> set[protocol.Position]:
     """Return the step in which ranks that have come to their end serve the others, if any."""
     steps = steps_of(plan.scenario.steps)
     return {(step.index, ()) for step in steps if isinstance(step.operation, Departure)}
@@ -422,7 +398,7 @@ def _rank(rank: int, findings: Findings) -> RankTrace:
     return RankTrace(rank=rank, events=events, ending="blocked")
 
 
-def _make_event(position: Position) -> Event:
+def _make_event(position: protocol.Position) -> Event:
     index, iteration = position
     return Event(index=index, label=f"step {index}", iteration=iteration, state="blocked")
 
@@ -448,7 +424,7 @@ def _settle(plan: Plan, ranks: list[RankTrace], predicted: Trace) -> list[RankTr
     return [_block(rank) if rank.rank in last else rank for rank in ranks]
 
 
-def _serves_in(rank: RankTrace, places: set[Position]) -> bool:
+def _serves_in(rank: RankTrace, places: set[protocol.Position]) -> bool:
     last = rank.events[-1] if rank.ending == "blocked" and len(rank.events) else None
     return last is not None and (last.index, last.iteration) in places
 
@@ -536,9 +512,9 @@ class Findings(Struct, frozen=True, kw_only=True):
     and they were up. `environment` is what the backend was chosen by; `notes` is for the report.
     """
 
-    told: Mapping[int, RankReport]
-    stuck: Mapping[int, Position]
-    unable: Mapping[int, Unable]
+    told: Mapping[int, protocol.RankReport]
+    stuck: Mapping[int, protocol.Position]
+    unable: Mapping[int, protocol.Unable]
     died: Mapping[int, str]
     usable: bool
     lost: Mapping[int, str] = field(default_factory=dict)
@@ -574,13 +550,13 @@ def leaves_world_as_made(plan: Plan) -> bool:
     return not plan.creations and not scenario.models and kinds <= RING | LOCAL
 
 
-def can_share_world(before: Assignment, after: Assignment) -> bool:
+def can_share_world(before: protocol.Assignment, after: protocol.Assignment) -> bool:
     """Whether a scenario can run in the world of the one before it, which finished on every rank.
 
     On a CPU a world takes milliseconds, and each scenario has its own.
     """
 
-    def world_of(order: Assignment) -> tuple[object, ...]:
+    def world_of(order: protocol.Assignment) -> tuple[object, ...]:
         scenario = order.plan.scenario
         how = order.backend, order.plugins, order.share_gpu, order.sharing
         return (*how, order.plan.world_size, scenario.debug)
@@ -597,9 +573,9 @@ class Supervisor:
 
     def __init__(
         self,
-        store: Store,
+        store: protocol.Store,
         deaths: Callable[[], Mapping[int, str]],
-        lost: Callable[[Supervision], Mapping[int, str]] = lambda _: {},
+        lost: Callable[[protocol.Supervision], Mapping[int, str]] = lambda _: {},
         suspects: Callable[[], bool] = bool,
     ) -> None:
         """Use `store`; `deaths` gives the ranks whose processes ended so far, and how.
@@ -613,11 +589,11 @@ class Supervisor:
         self._suspects = suspects
         self._turns: dict[int, int] = {}
         self._pids: dict[int, int] = {}
-        self._unsettled: tuple[RunState, Inbox, Assignment] | None = None
+        self._unsettled: tuple[RunState, protocol.Inbox, protocol.Assignment] | None = None
         #: the mail of the last scenario, and its number: both are still in the store
-        self._read: tuple[Inbox, int] | None = None
+        self._read: tuple[protocol.Inbox, int] | None = None
         #: the last order, where its ranks still have its world and it is as it was made
-        self._kept: Assignment | None = None
+        self._kept: protocol.Assignment | None = None
 
     def close(self) -> None:
         """Let go of the store, and of what leads to it."""
@@ -629,18 +605,18 @@ class Supervisor:
         count: int,
         timeout_s: float,
         lost: Callable[[], Mapping[int, str]] = dict,
-    ) -> dict[int, Hello]:
+    ) -> dict[int, protocol.Hello]:
         """Wait until `count` workers are up. Raises LaunchError where one does not come up.
 
         `lost` gives those that will not, each with what is wrong.
         """
-        inbox = Inbox(self._store, "mail")
-        came: dict[int, Hello] = {}
+        inbox = protocol.Inbox(self._store, "mail")
+        came: dict[int, protocol.Hello] = {}
         deadline_s = time.monotonic() + timeout_s
         while len(came) < count:
             parts = inbox.take(LOOK_S)
             if parts is not None:
-                hello = open_parts(parts, Hello)
+                hello = protocol.open_parts(parts, protocol.Hello)
                 came[hello.rank] = hello
             elif ended := self._deaths() or lost():
                 rank, how = next(iter(ended.items()))
@@ -655,14 +631,16 @@ class Supervisor:
 
     def files(self, rank: int) -> Mapping[str, str]:
         """Return what a rank that leads its node has read: a digest for each file, by its path."""
-        read: Mapping[str, str] = open_parts(fetch(self._store, f"files/{rank}", keep=True), dict)
+        read: Mapping[str, str] = protocol.open_parts(
+            protocol.fetch(self._store, f"files/{rank}", keep=True), dict
+        )
         return read
 
     def dismiss(self, count: int, code: int = 0) -> None:
         """Let `count` workers end; the first of each node with an exit code."""
         self._store.set("code", str(code).encode())
         for rank in range(count):
-            self._turn(rank, STOP)
+            self._turn(rank, protocol.STOP)
 
     def _turn(self, rank: int, number: int) -> None:
         turn = self._turns[rank] = self._turns.get(rank, 0) + 1
@@ -670,7 +648,7 @@ class Supervisor:
 
     # ------------------------------------------------------------------ one scenario
 
-    def run(self, order: Assignment, watch: Supervision) -> Findings:
+    def run(self, order: protocol.Assignment, watch: protocol.Supervision) -> Findings:
         """Run one scenario to its end, whatever that is."""
         kept, self._kept = self._kept, None
         keeps = kept is not None and can_share_world(kept, order)
@@ -721,15 +699,15 @@ class Supervisor:
             duration_s=time.monotonic() - began_s,
         )
 
-    def _give(self, order: Assignment) -> Inbox:
+    def _give(self, order: protocol.Assignment) -> protocol.Inbox:
         """Hand an order to the ranks of its world; returns where their mail will come."""
-        put(self._store, f"order/{order.number}", order)
+        protocol.put(self._store, f"order/{order.number}", order)
         for rank in range(order.plan.world_size):
             self._turn(rank, order.number)
-        return Inbox(self._store, f"{order.place}/mail")
+        return protocol.Inbox(self._store, f"{order.place}/mail")
 
     def _look_for_losses(
-        self, run_state: RunState, inbox: Inbox, watch: Supervision, name: str
+        self, run_state: RunState, inbox: protocol.Inbox, watch: protocol.Supervision, name: str
     ) -> None:
         """Note whose process ended, or does not run: before its account, and before the start.
 
@@ -739,7 +717,9 @@ class Supervisor:
         found = dict(self._lost(watch))
         if found:
             run_state.take_in(inbox, 0.0)
-        if (run_state.died or found) and not holds(self._store, f"{name}/{BEGUN}"):
+        if (run_state.died or found) and not protocol.holds(
+            self._store, f"{name}/{protocol.BEGUN}"
+        ):
             run_state.unbegun = True
             for rank, how in run_state.died.items():
                 found[rank] = f"its process ended ({how}) before the scenario began"
@@ -761,7 +741,9 @@ class Supervisor:
             return {}
         return dict.fromkeys(run_state.leaving, nodes.TOLD_TO_END)
 
-    def _over(self, run_state: RunState, watch: Supervision, inbox: Inbox) -> bool:
+    def _over(
+        self, run_state: RunState, watch: protocol.Supervision, inbox: protocol.Inbox
+    ) -> bool:
         """Return whether nothing more is to be learnt."""
         missing = set(range(watch.world_size)) - run_state.told.keys() - run_state.unable.keys()
         if not missing or run_state.lost:
@@ -775,7 +757,7 @@ class Supervisor:
             return still_s > LOSS_SETTLE_S  # they cannot tell
         return run_state.broken and still_s > TELL_S
 
-    def _for_good(self, run_state: RunState, watch: Supervision) -> bool:
+    def _for_good(self, run_state: RunState, watch: protocol.Supervision) -> bool:
         """Return whether no rank moves any more: as predicted, because of a death, or for too long.
 
         Every rank stands in a communication call or has ended; a rank that computes or sleeps is
@@ -808,7 +790,7 @@ class Supervisor:
         if self._read is not None:
             (read, number), self._read = self._read, None
             read.clear()
-            fetch(self._store, f"order/{number}")
+            protocol.fetch(self._store, f"order/{number}")
         if self._unsettled is None:
             return True
         (run_state, inbox, order), self._unsettled = self._unsettled, None
@@ -820,32 +802,32 @@ class Supervisor:
         return came_back and (not on_device or self.proven(order))
 
     def _come_free(
-        self, run_state: RunState, inbox: Inbox, ranks: set[int], within_s: float
+        self, run_state: RunState, inbox: protocol.Inbox, ranks: set[int], within_s: float
     ) -> bool:
         deadline_s = time.monotonic() + within_s
         while not ranks <= run_state.free:
             parts = inbox.take(LOOK_S)
             if parts is not None:
-                run_state.note(open_parts(parts, Message))
+                run_state.note(protocol.open_parts(parts, protocol.Message))
             elif time.monotonic() > deadline_s or run_state.unable or self._deaths():
                 return False
         return not run_state.unable
 
-    def lack(self, look: Assignment) -> str | None:
+    def lack(self, look: protocol.Assignment) -> str | None:
         """Return why a rank cannot use the folder of an order that looks; None if all can."""
         look = look.renew()
         run_state, inbox = RunState(), self._give(look)
         self._come_free(run_state, inbox, set(range(look.plan.world_size)), PROOF_S)
         inbox.clear()
-        fetch(self._store, f"order/{look.number}")
+        protocol.fetch(self._store, f"order/{look.number}")
         return run_state.unable[min(run_state.unable)].reason if run_state.unable else None
 
-    def proven(self, order: Assignment) -> bool:
+    def proven(self, order: protocol.Assignment) -> bool:
         """Let the ranks of an order make a fresh world of its kind and use it once."""
-        proof = replace(order, number=STOP - order.number, proof=True).renew()
+        proof = replace(order, number=protocol.STOP - order.number, proof=True).renew()
         inbox = self._give(proof)
         proves = self._come_free(RunState(), inbox, set(range(order.plan.world_size)), PROOF_S)
-        fetch(self._store, f"order/{proof.number}")
+        protocol.fetch(self._store, f"order/{proof.number}")
         return proves
 
 
@@ -936,7 +918,7 @@ class PlanRunner:
             needs=() if predicted.needs is None else predicted.needs.words,
         )
         require_no_foreign_object(plan, predicted, (carrier(choice.backend),))
-        order = Assignment(
+        order = protocol.Assignment(
             number=0,
             plan=plan,
             backend=choice.backend,
@@ -974,11 +956,11 @@ class PlanRunner:
         )
         return observe(plan, findings, predicted)
 
-    def _give_number(self, order: Assignment) -> Assignment:
+    def _give_number(self, order: protocol.Assignment) -> protocol.Assignment:
         self._number += 1
         return replace(order, number=self._number)
 
-    def _require_shared(self, order: Assignment) -> None:
+    def _require_shared(self, order: protocol.Assignment) -> None:
         """Raise UnsupportedError where a rank cannot use the folder of the order's checkpoints."""
         if order.folder is None:
             return

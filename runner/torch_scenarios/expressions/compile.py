@@ -12,19 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from torch_scenarios.errors import Mark, Problem, ScenarioError, near, nearest
-from torch_scenarios.expressions.signatures import (
-    BEGIN,
-    BINARY,
-    CHAIN,
-    COMPARISONS,
-    EACH,
-    FUNCTION_NAMES,
-    INDEX,
-    MAX_INT_BITS,
-    SIGNATURES,
-    SLICE,
-    Signature,
-)
+from torch_scenarios.expressions import signatures
 from torch_scenarios.expressions.values import Expression
 from torch_scenarios.limits import COUNTS, DEFAULT, RAISING, Limits
 from torch_scenarios.vocabulary import BACKEND, DTYPES, FIXED_WORDS, REDUCE_OPS, WORLD
@@ -362,7 +350,7 @@ class Guarding:
             self.refusals = [ExpressionProblem("expression_too_large", message)]
         if self._begins:
             elements, items = self.limits.max_elements, self.limits.max_items
-            opened = call_node(BEGIN, constant_node(elements), constant_node(items))
+            opened = call_node(signatures.BEGIN, constant_node(elements), constant_node(items))
             pair = ast.Tuple(elts=[opened, body], ctx=LOAD, **HERE)
             body = ast.Subscript(value=pair, slice=constant_node(1), ctx=LOAD, **HERE)
         return ast.Expression(body=body)
@@ -415,8 +403,9 @@ class Guarding:
         value = node.value
         if value is None or value.__class__ is bool:
             return Guarded(node, value is not None)
-        if value.__class__ is int and value.bit_length() > MAX_INT_BITS:
-            message = f"a number of {value.bit_length()} bits; at most {MAX_INT_BITS} are allowed"
+        if value.__class__ is int and value.bit_length() > signatures.MAX_INT_BITS:
+            bits, most = value.bit_length(), signatures.MAX_INT_BITS
+            message = f"a number of {bits} bits; at most {most} are allowed"
             return self.refuse(node, "expression_too_large", message)
         if isinstance(value, int | float | complex):
             return Guarded(node, is_number=True)
@@ -470,8 +459,9 @@ class Guarding:
         close = nearest(dotted, groups) if dotted and groups else None
         if close:
             hint = f"did you mean the group `{close}`?"
-        elif hint is None and node.attr in FUNCTION_NAMES:
-            hint = f"functions are called by their names alone: {SIGNATURES[node.attr].usage}"
+        elif hint is None and node.attr in signatures.FUNCTION_NAMES:
+            usage = signatures.SIGNATURES[node.attr].usage
+            hint = f"functions are called by their names alone: {usage}"
         return self.refuse(node, "expression_not_allowed", message, hint)
 
     def _guard_comparison(self, node: ast.Compare) -> list[Guarded]:
@@ -529,7 +519,7 @@ class Guarding:
         if numbers and isinstance(node.op, _PLAIN):
             plain = ast.BinOp(left=left.node, op=node.op, right=right.node, **HERE)
             return Guarded(plain, is_number=True)
-        symbol = BINARY[type(node.op)]
+        symbol = signatures.BINARY[type(node.op)]
         return Guarded(self._call_guarded(symbol, left.node, right.node), is_number=numbers)
 
     def unary(self, node: ast.UnaryOp) -> Guarded:
@@ -580,11 +570,11 @@ class Guarding:
                 ),
                 is_number=True,
             )
-        symbols = [COMPARISONS[type(op)] for op in node.ops]
+        symbols = [signatures.COMPARISONS[type(op)] for op in node.ops]
         nodes = [part.node for part in parts]
         if len(symbols) == 1:
             return Guarded(self._call_guarded(symbols[0], *nodes), is_number=looks_inside)
-        return Guarded(self._call_guarded(CHAIN, constant_node(tuple(symbols)), *nodes))
+        return Guarded(self._call_guarded(signatures.CHAIN, constant_node(tuple(symbols)), *nodes))
 
     def _compare_identity(self, node: ast.Compare) -> Guarded:
         """Guard `is` and `is not`: with None alone."""
@@ -605,7 +595,7 @@ class Guarding:
             message = "only a function of the language can be called"
             return self.refuse(function, "expression_not_allowed", message)
         name = function.id
-        if name not in SIGNATURES:
+        if name not in signatures.SIGNATURES:
             return self._refuse_function(function)
         if not self._arguments_fit(node, name):
             return Guarded(constant_node(None))
@@ -635,7 +625,7 @@ class Guarding:
     def _guard_ordinary_call(self, node: ast.Call, name: str) -> Guarded:
         """Guard a call of a function of the table."""
         read = set(self.reads)
-        takes = SIGNATURES[name].positional
+        takes = signatures.SIGNATURES[name].positional
         dtype = takes.index(DTYPE) if DTYPE in takes else None
         arguments = [
             self._visit_argument(argument, wants_dtype=at == dtype)
@@ -660,20 +650,20 @@ class Guarding:
         name = node.id
         hint = PYTHON_FUNCTION_HINTS.get(name)
         if hint is None:
-            close = near(name, FUNCTION_NAMES)
+            close = near(name, signatures.FUNCTION_NAMES)
             shown = " or ".join(f"`{each}`" for each in close)
             hint = f"did you mean {shown}?" if close else None
         return self.refuse(node, "unknown_function", f"there is no function `{name}`", hint)
 
     def _arguments_fit(self, node: ast.Call, name: str) -> bool:
         """Whether a call has the arguments of its function; says what does not fit."""
-        signature = SIGNATURES[name]
+        signature = signatures.SIGNATURES[name]
         plain = not node.keywords and len(node.args) == len(signature.required)
         if plain and not any(isinstance(argument, ast.Starred) for argument in node.args):
             return True
         return self._police_arguments(node, name, signature)
 
-    def _police_arguments(self, node: ast.Call, name: str, signature: Signature) -> bool:
+    def _police_arguments(self, node: ast.Call, name: str, signature: signatures.Signature) -> bool:
         """Refuse what does not fit the signature; return whether all does."""
         said = len(self.refusals)
         given = [keyword.arg for keyword in node.keywords]
@@ -741,7 +731,7 @@ class Guarding:
         value = self.visit(node.value)
         index = self._guard_index(node.slice)
         roots = NOTHING if isinstance(node.slice, _COPYING) else value.roots
-        return Guarded(self._call_guarded(INDEX, value.node, index), roots=roots)
+        return Guarded(self._call_guarded(signatures.INDEX, value.node, index), roots=roots)
 
     def _guard_index(self, node: ast.expr) -> ast.expr:
         """Guard an index: a number, a slice, or several."""
@@ -753,7 +743,7 @@ class Guarding:
             parts = [
                 constant_node(None) if each is None else self.visit(each).node for each in given
             ]
-            return call_node(SLICE, *parts)
+            return call_node(signatures.SLICE, *parts)
         return self.visit(node).node
 
     def sequence(self, node: ast.List | ast.Tuple) -> Guarded:
@@ -790,7 +780,7 @@ class Guarding:
         unpacks = not isinstance(generator.target, ast.Name)
         for target in _targets(generator.target):
             self.bind(target, Variable(integers and not unpacks, iterable.roots))
-        each = self._call_guarded(EACH, iterable.node, weight, constant_node(unpacks))
+        each = self._call_guarded(signatures.EACH, iterable.node, weight, constant_node(unpacks))
         tests = [self.visit(test).node for test in generator.ifs]
         return ast.comprehension(target=generator.target, iter=each, ifs=tests, is_async=0)
 
@@ -799,7 +789,11 @@ class Guarding:
         if not isinstance(target, ast.Name):
             message = "a comprehension assigns to a name, or to names with commas between"
             self.refuse(target, "expression_not_allowed", message)
-        elif target.id.startswith("__") or target.id in DTYPE_NAMES or target.id in FUNCTION_NAMES:
+        elif (
+            target.id.startswith("__")
+            or target.id in DTYPE_NAMES
+            or target.id in signatures.FUNCTION_NAMES
+        ):
             message = f"`{target.id}` cannot name a variable of a comprehension"
             self.refuse(target, "expression_not_allowed", message)
         else:

@@ -22,20 +22,7 @@ from torch_scenarios.language.keys import (
     UNCHANGED,
 )
 from torch_scenarios.language.values import expression, read_object, unknown_name
-from torch_scenarios.model.scenario import (
-    Bounds,
-    Communicates,
-    CostExpectation,
-    ElapsedBounds,
-    Expectation,
-    FinalExpectation,
-    RaiseSpec,
-    RankBounds,
-    Section,
-    TimeExpectation,
-    Unchanged,
-    ValueExpectation,
-)
+from torch_scenarios.model import scenario
 from torch_scenarios.model.traits import KNOWN_BACKENDS
 from torch_scenarios.model.versions import VersionRange
 from torch_scenarios.operations.base import Issued
@@ -47,7 +34,7 @@ from torch_scenarios.vocabulary import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS,
 # What `raises:` says: kinds of error, none, or a kind with a part of its message.
 
 
-def read_raises(node: Node, context: Context) -> RaiseSpec | PerRank[RaiseSpec]:
+def read_raises(node: Node, context: Context) -> scenario.RaiseSpec | PerRank[scenario.RaiseSpec]:
     """Return what `raises:` states, the same for all or by rank."""
     node, context = values.resolve_given(node, context, "raises")
     kinds = {*RAISE_KINDS, NO_ERROR}
@@ -56,21 +43,21 @@ def read_raises(node: Node, context: Context) -> RaiseSpec | PerRank[RaiseSpec]:
     return _raise_spec(node, context)
 
 
-def _raise_spec(node: Node, context: Context) -> RaiseSpec:
+def _raise_spec(node: Node, context: Context) -> scenario.RaiseSpec:
     """Return `timeout`, `[timeout, peer_lost]`, `{timeout: "substring"}` or `none`."""
     node, context = values.resolve_given(node, context, "raises")
     match node:
         case Mapping(entries=[(key, Scalar() as said)]):
-            return RaiseSpec(kinds=(key_text(key),), contains=said.text, mark=node.mark)
+            return scenario.RaiseSpec(kinds=(key_text(key),), contains=said.text, mark=node.mark)
         case Mapping():
-            return RaiseSpec(kinds=(), mark=node.mark)
+            return scenario.RaiseSpec(kinds=(), mark=node.mark)
         case Sequence():
             kinds = [_kind(item, context, RAISE_KINDS) for item in node.items]
-            return RaiseSpec(kinds=tuple(kind for kind in kinds if kind), mark=node.mark)
+            return scenario.RaiseSpec(kinds=tuple(kind for kind in kinds if kind), mark=node.mark)
         case _:
             kind = _kind(node, context, (*RAISE_KINDS, NO_ERROR))
             kinds = [] if kind == NO_ERROR else [kind]
-            return RaiseSpec(kinds=tuple(kind for kind in kinds if kind), mark=node.mark)
+            return scenario.RaiseSpec(kinds=tuple(kind for kind in kinds if kind), mark=node.mark)
 
 
 def _kind(node: Node, context: Context, known: tuple[str, ...]) -> str | None:
@@ -111,7 +98,7 @@ def version_key(text: str) -> tuple[str, str, str] | None:
     return backend, word, versions
 
 
-def expectation(node: Node, context: Context) -> Expectation:
+def expectation(node: Node, context: Context) -> scenario.Expectation:
     """Return the `expect` beside a step."""
     assert isinstance(node, Mapping)
     return from_entries(node.entries, context.inside_expectation(), node)
@@ -123,9 +110,9 @@ def from_entries(
     whole: Mapping,
     *,
     at_end: bool = False,
-) -> Expectation:
+) -> scenario.Expectation:
     """Return the expectation in some entries of the mapping `whole`; `at_end` at the top level."""
-    values: list[ValueExpectation] = []
+    values: list[scenario.ValueExpectation] = []
     fields: dict[str, Any] = {}
     for key, node in entries:
         match key_text(key):
@@ -135,13 +122,15 @@ def from_entries(
                 fields["raises"] = read_raises(node, context)
             case _:
                 values += _value(key, node, context, at_end=at_end)
-    return Expectation(values=tuple(values), **fields, mark=whole.mark)
+    return scenario.Expectation(values=tuple(values), **fields, mark=whole.mark)
 
 
 # ---------------------------------------------------------------------- values
 
 
-def _value(key: Node, node: Node, context: Context, *, at_end: bool) -> list[ValueExpectation]:
+def _value(
+    key: Node, node: Node, context: Context, *, at_end: bool
+) -> list[scenario.ValueExpectation]:
     if not isinstance(key, Scalar) or not isinstance(key.value, str):
         context.problems.add(
             "bad_expectation",
@@ -176,7 +165,7 @@ def _value(key: Node, node: Node, context: Context, *, at_end: bool) -> list[Val
             local.mark,
             "leave `placements` out: a plain tensor is the same in a local view",
         )
-    return [ValueExpectation(key=compiled, wanted=wanted, mark=key.mark)]
+    return [scenario.ValueExpectation(key=compiled, wanted=wanted, mark=key.mark)]
 
 
 def _local_view(wanted: Any) -> Typed | None:
@@ -240,7 +229,7 @@ def _read_wanted(node: Node, context: Context, *, of_object: bool) -> Any:
     """Return a Form, Unchanged, or a PerRank of these."""
     node, context = values.resolve_given(node, context, "expected")
     if isinstance(node, Scalar) and node.value == UNCHANGED:
-        return Unchanged(mark=node.mark)
+        return scenario.Unchanged(mark=node.mark)
     if isinstance(node, Mapping) and not (of_object and not _has_selectors(node)):
         if values.is_long_form(node, expected=True) and not of_object:
             return values.long_form(node, context)
@@ -266,13 +255,15 @@ def _has_selectors(node: Mapping) -> bool:
 # ---------------------------------------------------------------------- time
 
 
-def _read_elapsed(node: Node, context: Context) -> ElapsedBounds | PerRank[ElapsedBounds]:
+def _read_elapsed(
+    node: Node, context: Context
+) -> scenario.ElapsedBounds | PerRank[scenario.ElapsedBounds]:
     if isinstance(node, Mapping) and any(isinstance(item, Mapping) for _, item in node.entries):
         return values.per_rank(node, context, _bounds)
     return _bounds(node, context)
 
 
-def _bounds(node: Node, context: Context) -> ElapsedBounds:
+def _bounds(node: Node, context: Context) -> scenario.ElapsedBounds:
     assert isinstance(node, Mapping)
     found: dict[str, Form] = {
         f"{key_text(key)}_s": values.seconds(value, context, what=f"`{key_text(key)}`")
@@ -282,7 +273,7 @@ def _bounds(node: Node, context: Context) -> ElapsedBounds:
     bounds = [form.value for form in (low, high) if isinstance(form, Constant)]
     if len(bounds) == 2 and None not in bounds and bounds[0] > bounds[1]:
         context.problems.add("bad_value", "`min` is greater than `max`", node.mark, "swap them")
-    return ElapsedBounds(min_s=low, max_s=high, mark=node.mark)
+    return scenario.ElapsedBounds(min_s=low, max_s=high, mark=node.mark)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -311,12 +302,12 @@ _EXIT = re.compile(r"exit [0-9]{1,3}")
 
 def final_expectation(
     node: Node | None, context: Context, backends: Collection[str]
-) -> FinalExpectation:
+) -> scenario.FinalExpectation:
     """Return the top-level `expect`, every backend's section merged over the general one."""
     if node is None:
-        return FinalExpectation()
+        return scenario.FinalExpectation()
     assert isinstance(node, Mapping)
-    found: dict[str, tuple[Section, Mapping]] = {}
+    found: dict[str, tuple[scenario.Section, Mapping]] = {}
     for key, value in node.entries:
         section = _section(key, value, context, backends)
         if section is not None and isinstance(value, Mapping):
@@ -335,7 +326,7 @@ def final_expectation(
     own = [_read_stated(value, context, leave_out=()) for _, value in ordered]
     sections = tuple(section for section, _ in ordered)
     whole = replace(_make(general, node), sections=sections)
-    merged: dict[tuple[int, ...], FinalExpectation] = {}
+    merged: dict[tuple[int, ...], scenario.FinalExpectation] = {}
     for backend in (None, *whole.backends):
         for version in whole.versions:
             holding = whole.find_holding(backend, version)
@@ -347,18 +338,20 @@ def final_expectation(
     return replace(whole, merged=merged)
 
 
-def _weight(section: Section) -> int:
+def _weight(section: scenario.Section) -> int:
     """Return how much a condition asks: a backend, a version of torch, both."""
     return (section.backend is not None) + 2 * (section.torch is not None)
 
 
-def _section(key: Node, value: Node, context: Context, backends: Collection[str]) -> Section | None:
+def _section(
+    key: Node, value: Node, context: Context, backends: Collection[str]
+) -> scenario.Section | None:
     """Return the condition that a key of `expect` states; None where it states none."""
     versions = version_key(key_text(key))
     if versions is not None and "torch" not in context.readable:
         return _of_version(*versions, key, value, context, backends)
     name = key_text(key)
-    return Section(backend=name) if _is_backend(key, value, context, backends) else None
+    return scenario.Section(backend=name) if _is_backend(key, value, context, backends) else None
 
 
 def _of_version(
@@ -369,7 +362,7 @@ def _of_version(
     value: Node,
     context: Context,
     backends: Collection[str],
-) -> Section | None:
+) -> scenario.Section | None:
     """Return what `gloo torch>=2.14` says, with every fault noted."""
     if word != "torch":
         context.problems.add(
@@ -402,8 +395,8 @@ def _of_version(
             key.mark,
             'versions are written as in `"torch>=2.14, <2.16"`',
         )
-        return Section(backend=backend or None, torch=VersionRange(bounds=()))
-    return Section(backend=backend or None, torch=found)
+        return scenario.Section(backend=backend or None, torch=VersionRange(bounds=()))
+    return scenario.Section(backend=backend or None, torch=found)
 
 
 def _is_backend(key: Node, value: Node, context: Context, backends: Collection[str]) -> bool:
@@ -497,9 +490,9 @@ def _of_members(node: Node, context: Context, *groups: str | None) -> Node:
     )
 
 
-def communicates(node: Node, context: Context) -> tuple[Communicates, ...]:
+def communicates(node: Node, context: Context) -> tuple[scenario.Communicates, ...]:
     """Return what `communicates:` states: lists of calls, by model, and perhaps by group."""
-    found: list[Communicates] = []
+    found: list[scenario.Communicates] = []
     for key, value in _of_models(node, context, "communicates"):
         name = key_text(key)
         where = context.names.models[name].where
@@ -509,11 +502,13 @@ def communicates(node: Node, context: Context) -> tuple[Communicates, ...]:
                 asked = _of_members(listed, context, where, key_text(group))
                 calls = _read_calls(asked, context)
                 found.append(
-                    Communicates(model=name, calls=calls, group=key_text(group), mark=group.mark)
+                    scenario.Communicates(
+                        model=name, calls=calls, group=key_text(group), mark=group.mark
+                    )
                 )
         else:
             calls = _read_calls(_of_members(value, context, where), context)
-            found.append(Communicates(model=name, calls=calls, mark=key.mark))
+            found.append(scenario.Communicates(model=name, calls=calls, mark=key.mark))
     return tuple(found)
 
 
@@ -564,9 +559,9 @@ def _calls(node: Node, context: Context) -> tuple[Issued, ...]:
     return tuple(found)
 
 
-def _make(fields: dict[str, Any], node: Mapping) -> FinalExpectation:
+def _make(fields: dict[str, Any], node: Mapping) -> scenario.FinalExpectation:
     given = {name: value for name, value in fields.items() if value is not None}
-    return FinalExpectation(**given, mark=node.mark)
+    return scenario.FinalExpectation(**given, mark=node.mark)
 
 
 def _merge(general: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -578,14 +573,14 @@ def _merge(general: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
         for field, outcomes in _ONLY_WITH.items():
             if field not in own and not ends & outcomes:
                 merged.pop(field, None)
-    base: Expectation = general["at_end"]
-    over: Expectation = own["at_end"]
+    base: scenario.Expectation = general["at_end"]
+    over: scenario.Expectation = own["at_end"]
     stated = {value.key.text for value in over.values}
     kept = tuple(value for value in base.values if value.key.text not in stated)
     raises = over.raises
     if raises is None and alike:
         raises = base.raises
-    merged["at_end"] = Expectation(
+    merged["at_end"] = scenario.Expectation(
         values=(*kept, *over.values),
         elapsed=over.elapsed if over.elapsed is not None else base.elapsed,
         raises=raises,
@@ -598,7 +593,7 @@ def _merge(general: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 # What `cost` says: rounds, messages and bytes, exactly or between bounds, and a forecast of time.
 
 
-def _cost(node: Node, context: Context) -> CostExpectation | None:
+def _cost(node: Node, context: Context) -> scenario.CostExpectation | None:
     if not isinstance(node, Mapping):
         return None
     found: dict[str, Any] = {}
@@ -612,10 +607,10 @@ def _cost(node: Node, context: Context) -> CostExpectation | None:
                 found["sent"] = _amount(value, context, "sent")
             case "time" if isinstance(value, Mapping):
                 found["time"] = _time(value, context)
-    return CostExpectation(**found, mark=node.mark)
+    return scenario.CostExpectation(**found, mark=node.mark)
 
 
-def _time(node: Mapping, context: Context) -> TimeExpectation | None:
+def _time(node: Mapping, context: Context) -> scenario.TimeExpectation | None:
     """Return between which times a forecast must be, and on which topology."""
     low, high = (
         None
@@ -627,7 +622,7 @@ def _time(node: Mapping, context: Context) -> TimeExpectation | None:
     on = node.get("on")
     if not isinstance(on, Scalar) or not isinstance(on.value, str):
         return None
-    return TimeExpectation(
+    return scenario.TimeExpectation(
         on=on.value,
         low=None if low is None else float(f"{low * 1e6:.12g}"),
         high=None if high is None else float(f"{high * 1e6:.12g}"),
@@ -639,14 +634,14 @@ def _is_bounds(node: Mapping) -> bool:
     return bool(node.entries) and set(node.words()) <= {*_BOUNDS}
 
 
-def _amount(node: Node, context: Context, name: str) -> Bounds | None:
+def _amount(node: Node, context: Context, name: str) -> scenario.Bounds | None:
     """Return a number that is the same on every rank: exact, or `{min: ..., max: ...}`."""
     if isinstance(node, Mapping):
         low, high = (_number(node.get(word), context, f"`{word}` of `{name}`") for word in _BOUNDS)
         _police_bounds(low, high, node, context)
-        return Bounds(low=low, high=high, mark=node.mark)
+        return scenario.Bounds(low=low, high=high, mark=node.mark)
     exact = _number(node, context, f"`{name}`")
-    return None if exact is None else Bounds(low=exact, high=exact, mark=node.mark)
+    return None if exact is None else scenario.Bounds(low=exact, high=exact, mark=node.mark)
 
 
 def _police_bounds(low: float | None, high: float | None, node: Node, context: Context) -> None:
@@ -671,15 +666,15 @@ def _number(node: Node | None, context: Context, what: str) -> float | None:
     return found
 
 
-def _amount_of_a_rank(node: Node, context: Context) -> RankBounds:
+def _amount_of_a_rank(node: Node, context: Context) -> scenario.RankBounds:
     if isinstance(node, Mapping):
         low, high = (
             None if (item := node.get(word)) is None else values.value(item, context)
             for word in _BOUNDS
         )
-        return RankBounds(low=low, high=high, mark=node.mark)
+        return scenario.RankBounds(low=low, high=high, mark=node.mark)
     exact = values.value(node, context)
-    return RankBounds(low=exact, high=exact, mark=node.mark)
+    return scenario.RankBounds(low=exact, high=exact, mark=node.mark)
 
 
 def _several(node: Node, context: Context, known: Collection[str], what: str) -> tuple[str, ...]:

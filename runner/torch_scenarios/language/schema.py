@@ -17,28 +17,7 @@ from typing import Any
 import yaml
 
 from torch_scenarios.expressions.params import Param
-from torch_scenarios.language.keys import (
-    ACTIONS,
-    BESIDE,
-    BESIDE_MESSAGE,
-    BODY,
-    BODY_PART,
-    LIST,
-    MAPPING,
-    PEERS,
-    REPEAT,
-    TEXT,
-    Schema,
-    close,
-    file,
-    kind,
-    lists,
-    parts,
-    per_rank,
-    ref,
-    require_any,
-    when,
-)
+from torch_scenarios.language import keys
 from torch_scenarios.model.needs import CAPABILITIES
 from torch_scenarios.modules.loss import LOSSES
 from torch_scenarios.modules.optimizer import OPTIMIZERS
@@ -47,13 +26,13 @@ from torch_scenarios.operations.base import Operation
 from torch_scenarios.vocabulary import DIAGNOSES
 
 
-def scenario_schema() -> Schema:
+def scenario_schema() -> keys.Schema:
     """Return the schema of a scenario file, and of a file with `inputs:`."""
-    whole = {**file(), "$defs": {**parts(), "step": step()}}
+    whole = {**keys.file(), "$defs": {**keys.parts(), "step": step()}}
     model = whole["$defs"]["model_spec"]["properties"]
     for key, table in (("loss", LOSSES), ("optimizer", OPTIMIZERS)):
         model[key] = {**model[key], "x-words": list(table)}
-    made: Schema = _Editors(whole["$defs"]).render(whole)
+    made: keys.Schema = _Editors(whole["$defs"]).render(whole)
     made["title"] = made.pop("x-wanted")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
 
@@ -84,14 +63,14 @@ class _Editors:
     words are also given flat, in an `anyOf` that everything fits.
     """
 
-    def __init__(self, defs: dict[str, Schema]) -> None:
+    def __init__(self, defs: dict[str, keys.Schema]) -> None:
         self.defs = defs
 
     def render(self, part: Any, heading: str | None = None, action: str | None = None) -> Any:
         """Return a part; `heading` is its title, `action` the operation that it belongs to."""
         if not isinstance(part, dict):
             return part
-        made: Schema = {} if heading is None else {"title": heading}
+        made: keys.Schema = {} if heading is None else {"title": heading}
         for word, value in part.items():
             if word == "title":
                 made["x-wanted"] = value
@@ -108,7 +87,7 @@ class _Editors:
                 made[word] = self.render(value, None, action)
         return self._offer_words(part, made)
 
-    def _offer_words(self, part: Schema, made: Schema) -> Schema:
+    def _offer_words(self, part: keys.Schema, made: keys.Schema) -> keys.Schema:
         """Return a part with its words where a server sees them, and with what each means."""
         listed = made
         if ("if" in part or "x-words" in part) and "anyOf" not in part:
@@ -150,26 +129,26 @@ class _Editors:
 ONE_ACTION = "A step has one action, such as `all_reduce: {tensor: x}`, or an `expect`."
 
 
-def step() -> Schema:
+def step() -> keys.Schema:
     """Return the part of one step: at most one action, and what is written next to it."""
     actions = {
         **{name: action(operation, name) for name, operation in BY_NAME.items()},
-        **ACTIONS,
+        **keys.ACTIONS,
     }
     one = [{"required": [name]} for name in actions]
     worded = {**one[0], "errorMessage": ONE_ACTION}
     return {
         "description": "At most one action, and the keys next to it.",
         "x-is": "step",
-        **close({**BESIDE, BODY: BODY_PART, **actions}),
+        **keys.close({**keys.BESIDE, keys.BODY: keys.BODY_PART, **actions}),
         "oneOf": [worded, *one[1:], {"required": ["expect"], "not": {"anyOf": one}}],
-        "dependentRequired": {BODY: [REPEAT], REPEAT: [BODY]},
+        "dependentRequired": {keys.BODY: [keys.REPEAT], keys.REPEAT: [keys.BODY]},
     }
 
 
-def action(operation: Operation, name: str) -> Schema:
+def action(operation: Operation, name: str) -> keys.Schema:
     """Return the part of an operation's arguments, under one of its names."""
-    described: Schema = {"description": _describe(operation, name)}
+    described: keys.Schema = {"description": _describe(operation, name)}
     properties = {
         spelling: argument(param)
         for param in operation.params
@@ -181,7 +160,7 @@ def action(operation: Operation, name: str) -> Schema:
         for param in operation.params
         if param.required and param.aliases
     ]
-    arguments = close(
+    arguments = keys.close(
         properties,
         **{"x-is": "arguments"},
         **({"required": required} if required else {}),
@@ -189,73 +168,82 @@ def action(operation: Operation, name: str) -> Schema:
     )
     whole = next((p for p in operation.params if p.name == operation.bare), None)
     if whole is not None:
-        alone = require_any(whole.name, *whole.aliases)
+        alone = keys.require_any(whole.name, *whole.aliases)
         if whole.kind in {"assignments", "numbers"}:  # any name may be assigned to, also this one
-            inside = {**MAPPING, "properties": {whole.name: MAPPING}, "maxProperties": 1}
+            inside = {**keys.MAPPING, "properties": {whole.name: keys.MAPPING}, "maxProperties": 1}
             alone = {**alone, **inside}
-        return {**described, **when((alone, arguments), otherwise=argument(whole))}
+        return {**described, **keys.when((alone, arguments), otherwise=argument(whole))}
     listed = next((p for p in operation.params if p.kind == "p2p_ops"), None)
     if listed is not None:
-        named = {**MAPPING, "not": {**MAPPING, "required": ["else"]}, **require_any(listed.name)}
-        return {**described, **when((named, arguments), otherwise=argument(listed))}
+        named = {
+            **keys.MAPPING,
+            "not": {**keys.MAPPING, "required": ["else"]},
+            **keys.require_any(listed.name),
+        }
+        return {**described, **keys.when((named, arguments), otherwise=argument(listed))}
     if required or any_spelling:
         return {**described, **arguments, "examples": _examples(operation)}
-    return {**described, **when((kind("null"), {}), otherwise=arguments)}
+    return {**described, **keys.when((keys.kind("null"), {}), otherwise=arguments)}
 
 
-def argument(param: Param) -> Schema:
+def argument(param: Param) -> keys.Schema:
     """Return the part of one argument: that of its kind, with its own description."""
-    described: Schema = {"description": param.description}
+    described: keys.Schema = {"description": param.description}
     if param.default is not None:
         described["default"] = param.default
     match param.kind:
         case "name":
-            return ref("new_name", **described)
+            return keys.ref("new_name", **described)
         case "word":
             return {**described, **_words(param)}
         case "p2p_ops":
             return {**described, **_messages(param)}
         case name:
-            return ref(name, **described)
+            return keys.ref(name, **described)
 
 
-def _words(param: Param) -> Schema:
+def _words(param: Param) -> keys.Schema:
     plain = ", ".join(word for word in param.words if word not in param.worded)
     one = {
         "title": f"one of {', '.join(param.words)}",
         "anyOf": [{"enum": list(param.words)}, {"type": "string"}],
     }
     if not param.worded:
-        return when((MAPPING, per_rank(one)), otherwise=one)
-    worded = close(
-        {word: {**TEXT, "x-is": "words_of", "title": "some text"} for word in param.worded},
+        return keys.when((keys.MAPPING, keys.per_rank(one)), otherwise=one)
+    worded = keys.close(
+        {word: {**keys.TEXT, "x-is": "words_of", "title": "some text"} for word in param.worded},
         **{"x-is": "worded", "title": f"`{{{param.worded[0]}: text}}`, or one word: {plain}"},
         maxProperties=1,
     )
-    return when((require_any(*param.words), worded), (MAPPING, per_rank(one)), otherwise=one)
+    return keys.when(
+        (keys.require_any(*param.words), worded), (keys.MAPPING, keys.per_rank(one)), otherwise=one
+    )
 
 
-def _messages(param: Param) -> Schema:
+def _messages(param: Param) -> keys.Schema:
     fields = {field.name: argument(field) for field in param.fields}
     required = [field.name for field in param.fields if field.required]
-    short: list[tuple[Schema, Schema]] = []
-    for word, role in PEERS.items():
+    short: list[tuple[keys.Schema, keys.Schema]] = []
+    for word, role in keys.PEERS.items():
         renamed = {"peer": role, "group_peer": f"group_{role}"}
         inner = {renamed.get(name, name): part for name, part in fields.items() if name != "op"}
         needed = [renamed.get(name, name) for name in required if name != "op"]
-        arguments = close(inner, **{"x-is": "arguments"}, required=needed)
-        message = close({word: arguments, **BESIDE_MESSAGE}, **{"x-is": "message"})
-        short.append((require_any(word), message))
-    item = when(
+        arguments = keys.close(inner, **{"x-is": "arguments"}, required=needed)
+        message = keys.close({word: arguments, **keys.BESIDE_MESSAGE}, **{"x-is": "message"})
+        short.append((keys.require_any(word), message))
+    item = keys.when(
         *short,
-        (MAPPING, close({**fields, **BESIDE_MESSAGE}, **{"x-is": "message"}, required=required)),
-        otherwise=kind("object", title="`{op: isend, tensor: x, peer: 1}`"),
+        (
+            keys.MAPPING,
+            keys.close({**fields, **keys.BESIDE_MESSAGE}, **{"x-is": "message"}, required=required),
+        ),
+        otherwise=keys.kind("object", title="`{op: isend, tensor: x, peer: 1}`"),
     )
-    listed = lists(item)
-    return when(
-        (LIST, listed),
-        (MAPPING, per_rank(listed)),
-        otherwise=kind("array", title="a list of isend and irecv"),
+    listed = keys.lists(item)
+    return keys.when(
+        (keys.LIST, listed),
+        (keys.MAPPING, keys.per_rank(listed)),
+        otherwise=keys.kind("array", title="a list of isend and irecv"),
     )
 
 

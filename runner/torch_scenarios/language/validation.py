@@ -400,8 +400,9 @@ class Misfit(Struct, frozen=True, kw_only=True):
 
         A loop's body is read in any case, and one value of a matrix key as a list of this value.
         """
-        lone = self.here.sort == "matrix_key" and isinstance(self.node, Scalar)
-        return self.here.sort == "loop" or (lone and self.node.value is not None)
+        node, sort = self.node, self.here.sort
+        lone = isinstance(node, Scalar) and node.value is not None
+        return sort == "loop" or (lone and sort == "matrix_key")
 
     def _one_of_a_list(self) -> Level | None:
         """Return the argument that is an item of the list that it should be, with its keys."""

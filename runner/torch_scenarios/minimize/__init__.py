@@ -18,21 +18,7 @@ from msgspec import Struct
 
 from torch_scenarios.language.format import format_file
 from torch_scenarios.limits import DEFAULT, Limits
-from torch_scenarios.minimize.reductions import (
-    inline_constants,
-    one_case,
-    reduce_alike,
-    reduce_coarse,
-    reduce_loops,
-    reduce_meshes,
-    reduce_ranks,
-    reduce_sizes,
-    reduce_tree,
-    removals,
-    smaller_worlds,
-    tidy,
-    without_ranks,
-)
+from torch_scenarios.minimize import reductions
 from torch_scenarios.minimize.search import ExhaustedError, Progress, Search, ddmin
 from torch_scenarios.minimize.signature import (
     FaultSignature,
@@ -64,14 +50,14 @@ __all__ = [
 
 #: coarse reductions first: what they take away, the fine ones need not look at
 PASSES = (
-    reduce_coarse,
-    reduce_sizes,
-    reduce_tree,
-    reduce_alike,
-    inline_constants,
-    reduce_meshes,
-    reduce_ranks,
-    reduce_loops,
+    reductions.reduce_coarse,
+    reductions.reduce_sizes,
+    reductions.reduce_tree,
+    reductions.reduce_alike,
+    reductions.inline_constants,
+    reductions.reduce_meshes,
+    reductions.reduce_ranks,
+    reductions.reduce_loops,
 )
 
 
@@ -103,7 +89,7 @@ def minimize(
     `most` bounds the attempts; Ctrl-C (KeyboardInterrupt) ends the search with the smallest text so
     far. Raises NothingToMinimizeError where no fault is seen.
     """
-    text = one_case(scenario.source.text, number)
+    text = reductions.one_case(scenario.source.text, number)
     if scenario.lacking is not None:
         message = f"UNSUPPORTED: {scenario.lacking}"
         raise NothingToMinimizeError(message)
@@ -127,7 +113,7 @@ def minimize(
         pass
     except KeyboardInterrupt:
         interrupted = True
-    final = tidy(search.text)
+    final = reductions.tidy(search.text)
     if not _is_stated_wrongly(whole):
         final = restate(final, Path(scenario.source.path), limits)
         # where what is stuck cannot be said in the end, it is left out; who is in a hurry is not

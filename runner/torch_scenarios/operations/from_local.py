@@ -7,23 +7,13 @@ from typing import Any
 
 from torch_scenarios.expressions.params import Param
 from torch_scenarios.expressions.values import Form
+from torch_scenarios.operations import distribute_tensor
 from torch_scenarios.operations.base import Caller, Entry, Refusal
 from torch_scenarios.operations.checks import invalid, valueless
-from torch_scenarios.operations.distribute_tensor import (
-    DEVICE_MESH,
-    PLACEMENTS,
-    TENSOR,
-    OnMesh,
-    group_of_mesh,
-    keep_dtensor,
-    layout_of,
-    refuse_placing,
-    torch_placements,
-)
 from torch_scenarios.operations.placement import call, normalise
 
 
-class FromLocal(OnMesh):
+class FromLocal(distribute_tensor.OnMesh):
     """Take what each rank holds for its part of a distributed tensor: nothing is communicated.
 
     torch trusts: the global shape is this rank's own, times the members along each `Shard`, unless
@@ -36,9 +26,9 @@ class FromLocal(OnMesh):
     distributes = True
     source = "torch.distributed.tensor.DTensor.from_local"
     params = (
-        TENSOR,
-        DEVICE_MESH,
-        PLACEMENTS,
+        distribute_tensor.TENSOR,
+        distribute_tensor.DEVICE_MESH,
+        distribute_tensor.PLACEMENTS,
         Param(
             name="run_check",
             kind="flag",
@@ -65,7 +55,7 @@ steps:
 
     def group_of(self, caller: Caller, given: Mapping[str, Form]) -> str | None:
         """Return the group of the mesh's first dimension: who is in it is in the mesh."""
-        return group_of_mesh(caller, given)
+        return distribute_tensor.group_of_mesh(caller, given)
 
     def evaluate(self, caller: Caller, given: Mapping[str, Form]) -> dict[str, Any]:
         """Evaluate the arguments, and what the mesh is on this rank."""
@@ -79,12 +69,12 @@ steps:
             return valueless("tensor")
         if entry["layout"] is not None:
             return invalid("the tensor is distributed already", "tensor")
-        return refuse_placing(entry, entry["local"].ndim, len(entry["mesh"]))
+        return distribute_tensor.refuse_placing(entry, entry["local"].ndim, len(entry["mesh"]))
 
     def parts(self, caller: Caller, entry: Entry) -> Any:
         """Broadcast where it is checked; else nothing."""
         local = entry["local"]
-        layout = layout_of(entry, self._shape(entry))
+        layout = distribute_tensor.layout_of(entry, self._shape(entry))
         if entry["run_check"]:
             world = caller.group(None)
             own = {"dtype": str(local.dtype), "requires_grad": False}
@@ -115,8 +105,8 @@ steps:
         dtensor = torch.distributed.tensor.DTensor.from_local(
             entry["local"].clone(),
             mesh(entry["device_mesh"]),
-            torch_placements(torch, entry["placements"]),
+            distribute_tensor.torch_placements(torch, entry["placements"]),
             run_check=entry["run_check"],
             **more,
         )
-        keep_dtensor(caller, entry["tensor"], dtensor, entry["device_mesh"])
+        distribute_tensor.keep_dtensor(caller, entry["tensor"], dtensor, entry["device_mesh"])

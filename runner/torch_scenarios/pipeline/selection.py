@@ -24,23 +24,12 @@ from torch_scenarios.language import load
 from torch_scenarios.language.document import load_content
 from torch_scenarios.limits import OverdueError, pause_collector
 from torch_scenarios.model.scenario import Scenario, Step, steps_of
+from torch_scenarios.pipeline import results
 from torch_scenarios.pipeline.attempts import our_fault, overdue
-from torch_scenarios.pipeline.results import (
-    AtEnd,
-    FileCases,
-    Key,
-    Loaded,
-    Outcome,
-    Report,
-    Result,
-    Selectable,
-    Selection,
-    Shard,
-)
 from torch_scenarios.source.documents import decode_json, read_document
 from torch_scenarios.verdict import Verdict
 
-C = TypeVar("C", bound=Selectable)
+C = TypeVar("C", bound=results.Selectable)
 
 # -------------------------------------------------------------------------------------------------
 # A path of the command line that means less than a file: `sum.yaml::case`, `sum.yaml:42`.
@@ -188,9 +177,9 @@ def folder_of(start: Path) -> Path:
     return root / FOLDER
 
 
-def keepers(folder: Path) -> dict[str, Report]:
+def keepers(folder: Path) -> dict[str, results.Report]:
     """Return what listens to a run and remembers."""
-    found: dict[str, Report] = {}
+    found: dict[str, results.Report] = {}
     for name in KEEPERS:
         module, _, made = name.partition(":")
         found[name] = getattr(importlib.import_module(module), made)(folder)
@@ -232,7 +221,7 @@ def _police(folder: Path, path: Path) -> None:
 RUN, CHECKED = "last.json", "checked.json"
 
 
-def read_failed(folder: Path, name: str = RUN) -> tuple[frozenset[Key], list[str]]:
+def read_failed(folder: Path, name: str = RUN) -> tuple[frozenset[results.Key], list[str]]:
     """Return the cases that did not pass when they last ran, and what a person should know."""
     real = RealPaths()
     try:
@@ -246,7 +235,7 @@ def read_failed(folder: Path, name: str = RUN) -> tuple[frozenset[Key], list[str
     return found, []
 
 
-class LastRun(AtEnd):
+class LastRun(results.AtEnd):
     """Remembers the cases that did not pass. Those that a run did not reach stay as they were."""
 
     def __init__(self, folder: Path, name: str = RUN) -> None:
@@ -254,10 +243,10 @@ class LastRun(AtEnd):
         self._folder = folder
         self._name = name
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: results.Outcome) -> None:
         """Write what is known now."""
         known, _ = read_failed(self._folder, self._name)
-        bad: set[Key] = set()
+        bad: set[results.Key] = set()
         real = RealPaths()
         for result in outcome.results:
             failing = result.verdict.status in _BAD
@@ -328,7 +317,7 @@ def chooser(
     return choose
 
 
-def arrange(scenarios: Sequence[C], selection: Selection) -> tuple[list[C], list[str]]:
+def arrange(scenarios: Sequence[C], selection: results.Selection) -> tuple[list[C], list[str]]:
     """Return the part that is to run, in its order, and what a person should know of that."""
     notes: list[str] = []
     kept = list(scenarios) if selection.shard is None else part(scenarios, selection.shard)
@@ -347,25 +336,25 @@ def arrange(scenarios: Sequence[C], selection: Selection) -> tuple[list[C], list
     return kept, notes
 
 
-def _no_failures(selection: Selection) -> str:
+def _no_failures(selection: results.Selection) -> str:
     if not selection.failed:
         return "nothing is known to have failed: all are run"
     count = len(selection.failed)
     return f"the last failures ({count}) are not among the selected cases, so all of these are run"
 
 
-def _has_failed(scenario: Selectable, selection: Selection) -> bool:
+def _has_failed(scenario: results.Selectable, selection: results.Selection) -> bool:
     """Return whether a case failed, or its whole file was invalid."""
     path, case = key_of(scenario)
     return not {(path, case), (path, "")}.isdisjoint(selection.failed)
 
 
-def key_of(scenario: Selectable) -> Key:
+def key_of(scenario: results.Selectable) -> results.Key:
     """Return what names a case wherever the command is given."""
     return str(Path(scenario.file).resolve()), scenario.case
 
 
-def part(scenarios: Sequence[C], shard: Shard) -> list[C]:
+def part(scenarios: Sequence[C], shard: results.Shard) -> list[C]:
     """Return one shard: every `of`-th case, so that the cases of a matrix are spread over all."""
     return list(scenarios[shard.number - 1 :: shard.of])
 
@@ -448,7 +437,7 @@ class _Keyword:
 
 
 @pause_collector()
-def load_all(selection: Selection) -> Loaded[Scenario]:
+def load_all(selection: results.Selection) -> results.Loaded[Scenario]:
     """Read every file; nothing is evaluated yet.
 
     Raises ScenarioError where the command line itself is wrong: a `-k` that cannot be read, a case
@@ -465,13 +454,13 @@ class NamedFiles(Struct, frozen=True, kw_only=True):
     """
 
     found: tuple[tuple[Path, tuple[Place, ...]], ...]
-    invalid: tuple[Result, ...]
+    invalid: tuple[results.Result, ...]
     warnings: tuple[Problem, ...]
 
 
-def files_of(selection: Selection) -> NamedFiles:
+def files_of(selection: results.Selection) -> NamedFiles:
     """Return every file that is named or below what is named, once; nothing is read."""
-    invalid: list[Result] = []
+    invalid: list[results.Result] = []
     warnings: list[Problem] = []
     found = _files(selection, invalid, warnings)
     return NamedFiles(
@@ -481,14 +470,16 @@ def files_of(selection: Selection) -> NamedFiles:
     )
 
 
-def file_loader(selection: Selection, files: NamedFiles) -> Callable[[int], FileCases[Scenario]]:
+def file_loader(
+    selection: results.Selection, files: NamedFiles
+) -> Callable[[int], results.FileCases[Scenario]]:
     """Return what reads the file of a number, and keeps of its cases those that are meant.
 
     Raises ScenarioError where a `-k` cannot be read; what it returns raises nothing.
     """
     meant = _make_filter(selection)
 
-    def read(number: int) -> FileCases[Scenario]:
+    def read(number: int) -> results.FileCases[Scenario]:
         path, places = files.found[number]
         try:
             cases = _read(path, selection)
@@ -496,18 +487,18 @@ def file_loader(selection: Selection, files: NamedFiles) -> Callable[[int], File
         except OverdueError as error:
             return _unread(path, overdue(error))
         except ScenarioError as error:
-            return FileCases(invalid=_invalid(str(path), error.problems))
+            return results.FileCases(invalid=_invalid(str(path), error.problems))
         except Exception as error:  # noqa: BLE001 -- a fault of ours is reported as one
             return _unread(path, our_fault("reading", error))
         problems: list[Problem] = []
         whole = any(place.whole for place in places)
         found = meant(cases if whole else narrow(cases, places, problems))
-        return FileCases(cases=tuple(found), problems=tuple(problems))
+        return results.FileCases(cases=tuple(found), problems=tuple(problems))
 
     return read
 
 
-def _read(path: Path, selection: Selection) -> tuple[Scenario, ...]:
+def _read(path: Path, selection: results.Selection) -> tuple[Scenario, ...]:
     """Return the cases of a file, or of the text on standard input. Raises as `load`."""
     read = load
     if selection.given is not None and str(path) == selection.given[0]:
@@ -515,11 +506,15 @@ def _read(path: Path, selection: Selection) -> tuple[Scenario, ...]:
     return read(path, sets=selection.sets, limits=selection.limits, backend=selection.backend)
 
 
-def _unread(path: Path, verdict: Verdict) -> FileCases[Scenario]:
-    return FileCases(invalid=Result(file=str(path), case=str(path), verdict=verdict))
+def _unread(path: Path, verdict: Verdict) -> results.FileCases[Scenario]:
+    return results.FileCases(
+        invalid=results.Result(file=str(path), case=str(path), verdict=verdict)
+    )
 
 
-def gather(files: NamedFiles, loaded: Iterable[FileCases[C]], selection: Selection) -> Loaded[C]:
+def gather(
+    files: NamedFiles, loaded: Iterable[results.FileCases[C]], selection: results.Selection
+) -> results.Loaded[C]:
     """Return what all files hold together, the cases in the order that is selected.
 
     Raises ScenarioError where a case or a line is not there.
@@ -535,7 +530,7 @@ def gather(files: NamedFiles, loaded: Iterable[FileCases[C]], selection: Selecti
     if problems:
         raise ScenarioError(problems)
     ordered, notes = arrange(kept, selection)
-    return Loaded(
+    return results.Loaded(
         scenarios=tuple(ordered),
         invalid=tuple(invalid),
         selected=len(kept),
@@ -544,7 +539,7 @@ def gather(files: NamedFiles, loaded: Iterable[FileCases[C]], selection: Selecti
     )
 
 
-def _make_filter(selection: Selection) -> Callable[[Sequence[Scenario]], list[Scenario]]:
+def _make_filter(selection: results.Selection) -> Callable[[Sequence[Scenario]], list[Scenario]]:
     """Return what keeps of some cases those that the words of a selection mean."""
     try:
         return chooser(selection.keyword, selection.tags)
@@ -564,7 +559,7 @@ def with_timeout(scenarios: tuple[Scenario, ...], timeout_s: float | None) -> tu
 
 
 def _files(
-    selection: Selection, invalid: list[Result], warnings: list[Problem]
+    selection: results.Selection, invalid: list[results.Result], warnings: list[Problem]
 ) -> dict[Path, list[Place]]:
     """Return every file that is named or below what is named, once, and the places that name it."""
     paths: dict[str, Path] = {}
@@ -587,5 +582,7 @@ def _files(
     return places
 
 
-def _invalid(path: str, problems: tuple[Problem, ...]) -> Result:
-    return Result(file=path, case=path, verdict=Verdict(status="INVALID", problems=problems))
+def _invalid(path: str, problems: tuple[Problem, ...]) -> results.Result:
+    return results.Result(
+        file=path, case=path, verdict=Verdict(status="INVALID", problems=problems)
+    )

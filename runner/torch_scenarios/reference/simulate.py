@@ -30,21 +30,10 @@ from torch_scenarios.model.scenario import steps_of
 from torch_scenarios.model.tolerance import propagate_error
 from torch_scenarios.model.trace import Trace
 from torch_scenarios.operations.base import RemoteCall
+from torch_scenarios.reference import schedules
 from torch_scenarios.reference.backends import Forecasts, Together
 from torch_scenarios.reference.diagnoses import diagnose
 from torch_scenarios.reference.matching import Forgotten, apart
-from torch_scenarios.reference.schedules import (
-    Explored,
-    Rest,
-    agreed,
-    early_leavers,
-    explore,
-    find_unbuffered_rings,
-    may_stand,
-    race,
-    rank_trace,
-    rest,
-)
 from torch_scenarios.reference.semantics import Semantics
 from torch_scenarios.reference.state import RankState
 from torch_scenarios.reference.symptoms import Symptom, place, several
@@ -95,37 +84,39 @@ def walk(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace:
     With a `start` the ranks go on from there.
     """
     arrays = numpy_arrays(limits)
-    orders, bounded = explore(plan, arrays, Semantics(), limits=limits, start=start)
+    orders, bounded = schedules.explore(plan, arrays, Semantics(), limits=limits, start=start)
     runs = [run for run in orders if not run.simulation.cut]
     main = runs[0]
-    raced = race(runs)
+    raced = schedules.race(runs)
     findings = _by_order(orders, raced) if len(orders) > 1 else list(main.findings)
     opened = set().union(
         *(run.simulation.opened for run in orders), *({run.outcome} for run in runs)
     )
-    disputed: list[Rest] = []
+    disputed: list[schedules.Rest] = []
     if main.disputes():
-        disputed = [rest(plan, arrays, Semantics(disputed=True), limits=limits, start=start)]
+        disputed = [
+            schedules.rest(plan, arrays, Semantics(disputed=True), limits=limits, start=start)
+        ]
     strict = None
     early = [run for run in orders if run.simulation.hurried]
     if opened - {main.outcome} or not all(run.synchronises() for run in early):
-        strict = rest(plan, arrays, Semantics(strict=True), limits=limits, start=start)
-    findings += find_unbuffered_rings(plan, arrays, main, limits, start)
+        strict = schedules.rest(plan, arrays, Semantics(strict=True), limits=limits, start=start)
+    findings += schedules.find_unbuffered_rings(plan, arrays, main, limits, start)
     if strict is not None and main.outcome == "completes":
-        findings += early_leavers(strict)
-    may_block = may_stand([*runs, *disputed], strict)
+        findings += schedules.early_leavers(strict)
+    may_block = schedules.may_stand([*runs, *disputed], strict)
     if any(may_block.values()) or main.beyond:
         opened.add("deadlock")
     if any(finding.name == "buffering_hazard" for finding in findings):
         opened.add("completes")
     bounds = (f"not every matching was explored: {beyond(bounded, limits)}",) if bounded else ()
-    events = agreed(orders)
+    events = schedules.agreed(orders)
     made = Trace(
         backend="reference",
         outcome=main.outcome,
         open=tuple(sorted(opened - {main.outcome})),
         ranks=tuple(
-            rank_trace(rank, [*runs, *disputed], events[rank], may_block.get(rank, ()))
+            schedules.rank_trace(rank, [*runs, *disputed], events[rank], may_block.get(rank, ()))
             for rank in range(plan.world_size)
         ),
         diagnoses=diagnose(findings, main.needs),
@@ -133,7 +124,7 @@ def walk(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace:
         limits=bounds,
         warnings=tuple(_warnings(main.simulation)),
         notes=tuple(main.simulation.notes),
-        orders=Explored(plan, orders, limits, start) if len(orders) > 1 else (),
+        orders=schedules.Explored(plan, orders, limits, start) if len(orders) > 1 else (),
         traffic=main.simulation.traffic,
         duration_s=main.duration_s,
     )
@@ -143,7 +134,7 @@ def walk(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace:
     return made
 
 
-def _by_order(orders: list[Rest], raced: Symptom | None) -> list[Symptom]:
+def _by_order(orders: list[schedules.Rest], raced: Symptom | None) -> list[Symptom]:
     """Return all findings; those that only some orders show are sides of the race."""
     kinds = [{finding.kind for finding in run.findings} for run in orders if not run.simulation.cut]
     always = set.intersection(*kinds)

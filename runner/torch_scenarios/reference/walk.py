@@ -62,7 +62,7 @@ from torch_scenarios.operations.base import (
     Waiting,
 )
 from torch_scenarios.operations.wait import output_of
-from torch_scenarios.reference import buffers
+from torch_scenarios.reference import buffers, matching
 from torch_scenarios.reference.buffers import look
 from torch_scenarios.reference.choices import Choice, Turn, TurnChoice, sender_of
 from torch_scenarios.reference.effects import (
@@ -82,20 +82,6 @@ from torch_scenarios.reference.effects import (
     Pass,
     Raise,
     Spoil,
-)
-from torch_scenarios.reference.matching import (
-    Before,
-    CollectiveMatches,
-    CollectivePost,
-    Creating,
-    Creations,
-    Forgotten,
-    FunctionCall,
-    Mailbox,
-    Post,
-    Posted,
-    Streams,
-    Work,
 )
 from torch_scenarios.reference.rules import call as calls
 from torch_scenarios.reference.rules import (
@@ -125,7 +111,7 @@ from torch_scenarios.reference.symptoms import Symptom
 Choosing: TypeAlias = Callable[["Simulation", Sequence[Any]], Sequence[int]]
 
 
-class StartState(Before, Protocol):
+class StartState(matching.Before, Protocol):
     """Where ranks have come to before they go on by themselves, and what they have under way."""
 
     def ledger(self) -> Ledger:
@@ -141,8 +127,8 @@ class StartState(Before, Protocol):
         """Yield the creations that a rank has behind it, each with the group."""
 
     def enter(
-        self, state: RankState, matches: CollectiveMatches, mailbox: Mailbox, /
-    ) -> list[CollectivePost | Posted]:
+        self, state: RankState, matches: matching.CollectiveMatches, mailbox: matching.Mailbox, /
+    ) -> list[matching.CollectivePost | matching.Posted]:
         """Let a rank have under way what it has; returns what waits for others."""
 
 
@@ -186,17 +172,19 @@ class Simulation:
         #: the names that hold what a receive from anyone brought last
         self.brought: set[Place] = set()
         self._choosing = choosing
-        self.matches = CollectiveMatches(start)
-        self.mailbox = Mailbox(semantics, start)
+        self.matches = matching.CollectiveMatches(start)
+        self.mailbox = matching.Mailbox(semantics, start)
         self.traffic = Traffic(plan.world_size) if start is None else start.traffic()
-        self.streams = Streams(semantics)
-        self.creations = Creations()
+        self.streams = matching.Streams(semantics)
+        self.creations = matching.Creations()
         #: rank -> the creation that it waits in
-        self.creating: dict[int, Creating] = {}
+        self.creating: dict[int, matching.Creating] = {}
         #: step -> the calls of a collective on ranks that are not in its group, by rank
         self.outside: dict[int, dict[int, Call]] = {}
         #: the indexes of two steps that met in a collective -> a call of each
-        self.together: dict[tuple[int, int], tuple[CollectivePost, CollectivePost]] = {}
+        self.together: dict[
+            tuple[int, int], tuple[matching.CollectivePost, matching.CollectivePost]
+        ] = {}
         self.findings: list[Symptom] = []
         #: what a case should know of its values and need not care for, each once
         self.notes: dict[str, None] = {}
@@ -206,26 +194,26 @@ class Simulation:
         #: whether a rank left a collective before every member had entered
         self.hurried = False
         #: the collectives that ranks waited in before they went on by themselves
-        self.entered: set[CollectivePost] = set()
+        self.entered: set[matching.CollectivePost] = set()
         self.way = way
         self._trained = trained and bool(plan.scenario.models)
         #: whether some result was off by its slack
         self.moved = self._trained
         #: the sends that a buffer took before their receive was posted
-        self.early: list[Posted] = []
+        self.early: list[matching.Posted] = []
         #: what functions share with the steps of the ranks that they run on
         self.procedures = Procedures(plan.scenario)
         #: calls of functions that have not run, in order, and how many there were
-        self.asked: list[FunctionCall] = []
+        self.asked: list[matching.FunctionCall] = []
         self.calls = 0
         #: where a rank waits again for a message's work: its place
         self.again: list[tuple[int, tuple[int, tuple[int, ...]]]] = []
         #: messages that met although their tags differ: send and receive
-        self.crossed: list[tuple[Posted, Posted]] = []
+        self.crossed: list[tuple[matching.Posted, matching.Posted]] = []
         self.ledger = Ledger(limits) if start is None else start.ledger()
         self._ready: deque[RankState] = deque()
         #: what a call has just enqueued and nothing holds back: it begins at the end of the turn
-        self._begun: list[Work] = []
+        self._begun: list[matching.Work] = []
         #: the ranks of posts that effects have let pass, until all of these are applied
         self._passed: deque[RankState] = deque()
         self.ranks: list[RankState] = []
@@ -273,14 +261,14 @@ class Simulation:
         waiting = [
             post for state in self.ranks for post in start.enter(state, self.matches, self.mailbox)
         ]
-        self.entered = {post for post in waiting if isinstance(post, CollectivePost)}
+        self.entered = {post for post in waiting if isinstance(post, matching.CollectivePost)}
         if self.touched:
             self._spoil_past()
         self.mailbox.count_anew()
         for post in waiting:
-            if isinstance(post, CollectivePost) or post.message.sends:
+            if isinstance(post, matching.CollectivePost) or post.message.sends:
                 post.tainted = post.tainted or self.touch(post)
-            if isinstance(post, Posted):
+            if isinstance(post, matching.Posted):
                 if post.partner is None:
                     self._match(post)
             elif post.done_s is None:
@@ -292,17 +280,17 @@ class Simulation:
         Raises Forgotten where a member has waited for it before: what it did then is not undone.
         """
         links = {link for link, _ in self.touched}
-        found: dict[str, list[CollectivePost]] = {}
+        found: dict[str, list[matching.CollectivePost]] = {}
         for post in (post for state in self.ranks for work in state.works for post in work.posts):
-            if isinstance(post, CollectivePost) and post.past and post.link in links:
+            if isinstance(post, matching.CollectivePost) and post.past and post.link in links:
                 found.setdefault(post.link, []).append(post)
         for posts in found.values():
             if len(posts) < posts[0].match.group.size:
-                raise Forgotten
+                raise matching.Forgotten
             for post in posts:
                 post.outcome = collective.spoil(post, buffers.RACED)
 
-    def touch(self, post: CollectivePost | Posted) -> Undefined | None:
+    def touch(self, post: matching.CollectivePost | matching.Posted) -> Undefined | None:
         """Return what others get of a tensor that is known to be touched meanwhile, or None."""
         known = bool(self.touched) and (post.link, post.rank) in self.touched
         return buffers.RACED if known else None
@@ -425,10 +413,12 @@ class Simulation:
         if self.streams.enqueue(work):
             self._begun.append(work)
 
-    def _work(self, state: RankState, call: Call) -> Work:
+    def _work(self, state: RankState, call: Call) -> matching.Work:
         """Return the work of a call, none of it posted; an asynchronous call has returned."""
         at, number = len(state.events), len(state.works)
-        work = Work(rank=state.rank, call=call, start_s=state.clock_s, at=at, number=number)
+        work = matching.Work(
+            rank=state.rank, call=call, start_s=state.clock_s, at=at, number=number
+        )
         state.works.append(work)
         if not call.asynchronous:
             work.waited = True
@@ -436,7 +426,7 @@ class Simulation:
             state.state = "blocked"
         return work
 
-    def _return(self, state: RankState, work: Work) -> None:
+    def _return(self, state: RankState, work: matching.Work) -> None:
         """Let an asynchronous call return: its work has a handle, and the call's tensors."""
         call = work.call
         work.handle = call.handle
@@ -446,7 +436,7 @@ class Simulation:
         buffers.take(state, call, work)
         self.record(state, call, start_s=state.clock_s, written=())
 
-    def _start(self, work: Work) -> None:
+    def _start(self, work: matching.Work) -> None:
         """Begin a work: post its messages, or enter a collective, and meet who is there."""
         work.begun = True
         if work.messages:
@@ -463,7 +453,7 @@ class Simulation:
             any_began = True
         return any_began
 
-    def _enter(self, work: Work) -> CollectivePost:
+    def _enter(self, work: matching.Work) -> matching.CollectivePost:
         """Enter the group's next collective."""
         call = work.call
         group = call.entry.group
@@ -488,7 +478,7 @@ class Simulation:
         work.hold([member])
         return member
 
-    def meet(self, member: CollectivePost) -> None:
+    def meet(self, member: matching.CollectivePost) -> None:
         """Let those pass who miss no other now, and leave them what they hold afterwards."""
         match, operation = member.match, member.operation
         state, entered = self.ranks[member.rank], match.of(operation.name)
@@ -506,9 +496,9 @@ class Simulation:
                 self.apply(state, collective.settle(match, other, entered, ledger))
                 self.apply(state, collective.pass_early(other, entered))
 
-    def _note_steps(self, entered: Mapping[int, CollectivePost]) -> None:
+    def _note_steps(self, entered: Mapping[int, matching.CollectivePost]) -> None:
         """Note the steps that met, each by its lowest rank, whichever member came last."""
-        first: dict[int, CollectivePost] = {}
+        first: dict[int, matching.CollectivePost] = {}
         for at in sorted(entered):
             first.setdefault(entered[at].call.step.index, entered[at])
         if len(first) < 2:
@@ -520,7 +510,7 @@ class Simulation:
             if known is None or one.rank < known[0].rank:
                 self.together[indexes] = (one, other)
 
-    def _weigh(self, operation: Collective, entered: Mapping[int, CollectivePost]) -> None:
+    def _weigh(self, operation: Collective, entered: Mapping[int, matching.CollectivePost]) -> None:
         """Note the bytes of a collective of objects, all of whose members are there.
 
         Those that disagree on the root may pass no object at all.
@@ -536,9 +526,9 @@ class Simulation:
         for at, member in enumerate(members if made else ()):
             self.traffic.weigh(member.number, sum(call.sent[at] for call in made), parts)
 
-    def _post(self, work: Work) -> list[Posted]:
+    def _post(self, work: matching.Work) -> list[matching.Posted]:
         """Post the messages of a call."""
-        call, posts = work.call, list[Posted]()
+        call, posts = work.call, list[matching.Posted]()
         for each in work.messages:
             group = each.group or call.entry.group
             post = self.mailbox.post(call, group, each, work.start_s)
@@ -559,7 +549,7 @@ class Simulation:
         work.hold(posts)
         return posts
 
-    def _match(self, post: Posted) -> None:
+    def _match(self, post: matching.Posted) -> None:
         """Let a message meet its other side, or leave its sender if a buffer takes it."""
         partner = self.mailbox.partner_of(post)
         if partner is not None:
@@ -568,7 +558,7 @@ class Simulation:
         effects = message.buffer(post, self.semantics, self.mailbox.under_way)
         self.apply(self.ranks[post.rank], effects)
 
-    def _pass_on(self, send: Posted, receive: Posted) -> None:
+    def _pass_on(self, send: matching.Posted, receive: matching.Posted) -> None:
         """Let a message arrive."""
         self.mailbox.meet(send, receive)
         self.traffic.meet(send.number, send.row, receive.number, receive.row)
@@ -605,7 +595,7 @@ class Simulation:
         work = self._work(state, call)
         work.begun = True
         self.calls += 1
-        asked = FunctionCall(
+        asked = matching.FunctionCall(
             rank=state.rank,
             call=call,
             time_s=state.clock_s,
@@ -629,7 +619,7 @@ class Simulation:
             self._perform(asked)
         self._go_on(state)
 
-    def _perform(self, asked: FunctionCall) -> None:
+    def _perform(self, asked: matching.FunctionCall) -> None:
         """Run a function on its rank."""
         state = self.ranks[asked.to]
         self.asked.remove(asked)
@@ -659,7 +649,7 @@ class Simulation:
             if self._go_on(caller):
                 self._ready.append(caller)
 
-    def _race_with_steps(self, asked: FunctionCall) -> None:
+    def _race_with_steps(self, asked: matching.FunctionCall) -> None:
         """Find steps of the called rank that have in use what a function touches."""
         state = self.ranks[asked.to]
         for access in list(procedure.collide(state, asked)):
@@ -669,18 +659,18 @@ class Simulation:
 
     def _race_with_calls(self, state: RankState, call: Call) -> None:
         """Find calls that have arrived and whose functions touch what a step is about to use."""
-        work = Work(rank=state.rank, call=call, start_s=state.clock_s, at=-1, number=-1)
+        work = matching.Work(rank=state.rank, call=call, start_s=state.clock_s, at=-1, number=-1)
         for asked in [each for each in self.asked if each.to == state.rank]:
             for access in list(procedure.touches(state, asked, buffers.uses(state, work))):
                 asked.raced = state.racing = True
                 self.findings.append(name_touch(state, asked, access))
                 state.raced |= access.names
 
-    def _give_results(self, state: RankState, call: Call, works: tuple[Work, ...]) -> None:
+    def _give_results(self, state: RankState, call: Call, works: tuple[matching.Work, ...]) -> None:
         """Hold what the function of a call returned, where a step names it."""
         for name in output_of(call.step.arguments):
             asked = works[0].posts[0] if works and works[0].posts else None
-            if not isinstance(asked, FunctionCall) or asked.value is None:
+            if not isinstance(asked, matching.FunctionCall) or asked.value is None:
                 continue
             if isinstance(asked.value, Undefined):
                 state.process.scope.setdefault(name, None)
@@ -745,9 +735,9 @@ class Simulation:
 
     def _keep(self, _: RankState, effect: Keep) -> None:
         post = effect.post
-        if isinstance(post, CollectivePost):
+        if isinstance(post, matching.CollectivePost):
             post.entry = replace(post.entry, arguments=frozen_arguments(post.entry))
-        elif isinstance(post, Posted):
+        elif isinstance(post, matching.Posted):
             post.payload = frozen(post.payload)
             self.early.append(post)
 
@@ -758,18 +748,18 @@ class Simulation:
         walked from the beginning it might have come last, and got nothing.
         """
         if any(each in self.entered and each.done_s is not None for each in effect.members):
-            raise Forgotten
+            raise matching.Forgotten
         effect.match.spoiled = effect.match.spoiled or effect.symptom.name
         self.opened |= effect.opened
         self.findings.append(effect.symptom)
 
     def _pass(self, _: RankState, effect: Pass) -> None:
         """Let a post be done: its rank goes on, and its stream, where nothing else is missing."""
-        post: Post = effect.post
+        post: matching.Post = effect.post
         if post.done_s is None:
             post.done_s = effect.time_s
         state = self.ranks[post.rank]
-        if isinstance(post, Creating):
+        if isinstance(post, matching.Creating):
             del self.creating[post.rank]
             if post.failed_s is None:
                 self.creations.enter(post)
@@ -782,9 +772,9 @@ class Simulation:
         for work in effect.works:
             state.broken.add(work.call.entry.group.key)
             for post in work.posts:
-                if isinstance(post, CollectivePost) and post.done_s is None:
+                if isinstance(post, matching.CollectivePost) and post.done_s is None:
                     post.match.withdraw(post)
-                if isinstance(post, Posted):
+                if isinstance(post, matching.Posted):
                     self.mailbox.withdraw(post)
 
     def _raise(self, state: RankState, effect: Raise) -> None:
@@ -909,16 +899,18 @@ class Simulation:
         self.record(state, call, start_s=start_s, written=written, slack=slack)
         return True
 
-    def _fail(self, call: Call, works: tuple[Work, ...], start_s: float) -> Raise | None:
+    def _fail(self, call: Call, works: tuple[matching.Work, ...], start_s: float) -> Raise | None:
         """Return what a rank raises that waits for calls of functions, or None."""
         for work in works:
-            if work.posts and isinstance(work.posts[0], FunctionCall):
+            if work.posts and isinstance(work.posts[0], matching.FunctionCall):
                 found = procedure.overdue(work, call, start_s)
                 if found is not None:
                     return found
         return None
 
-    def _store(self, state: RankState, work: Work, names: tuple[str, ...]) -> dict[str, Any]:
+    def _store(
+        self, state: RankState, work: matching.Work, names: tuple[str, ...]
+    ) -> dict[str, Any]:
         """Store what a work brought into the names that it may write; returns bounds."""
         slack: dict[str, Any] = {}
         buffers.give_back(state, work)
@@ -943,11 +935,11 @@ class Simulation:
         return slack
 
     def _note_brought(
-        self, state: RankState, names: tuple[str, ...], post: Post, argument: str | None
+        self, state: RankState, names: tuple[str, ...], post: matching.Post, argument: str | None
     ) -> None:
         """Note which names a receive fills, whole or in part, and that anyone may have sent it."""
         scope = state.process.scope
-        if argument is not None or not isinstance(post, Posted):
+        if argument is not None or not isinstance(post, matching.Posted):
             if self.brought:
                 self.brought.difference_update((state.rank, name) for name in names)
             return
@@ -961,20 +953,20 @@ class Simulation:
             elif whole:
                 self.brought.discard(place)
 
-    def _off(self, value: Any, bound: Any, post: Post) -> Any:
+    def _off(self, value: Any, bound: Any, post: matching.Post) -> Any:
         """Return what a post brought; off by its slack, where the run is one that tries that."""
         if self.way is None or isinstance(value, Undefined):
             return value
         self.moved = self.moved or _any(bound)
         return move(value, bound, self.way, post.link)
 
-    def _note_traffic(self, state: RankState, works: tuple[Work, ...]) -> None:
+    def _note_traffic(self, state: RankState, works: tuple[matching.Work, ...]) -> None:
         """Note that a rank returns from a step which completes these works."""
         for work in works:
             for post in work.posts:
-                if isinstance(post, Posted):
+                if isinstance(post, matching.Posted):
                     self.traffic.finish(state.rank, post.number, post.row)
-                elif isinstance(post, CollectivePost) and post.number >= 0:
+                elif isinstance(post, matching.CollectivePost) and post.number >= 0:
                     self.traffic.finish(state.rank, post.number, None)
 
     def record(
@@ -1111,7 +1103,7 @@ class Simulation:
             state.process.storing = None
             for post in (post for work in state.works for post in work.posts):
                 post.work = None
-                if isinstance(post, Posted) and post.message.sends:
+                if isinstance(post, matching.Posted) and post.message.sends:
                     post.partner = None
 
 

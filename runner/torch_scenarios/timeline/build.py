@@ -29,17 +29,7 @@ from torch_scenarios.operations.base import (
     dtype_name,
 )
 from torch_scenarios.operations.placement import is_layout
-from torch_scenarios.timeline.model import (
-    STUCK,
-    At,
-    DrawnDiagnosis,
-    Edge,
-    Kind,
-    Lane,
-    Match,
-    StepSpan,
-    Timeline,
-)
+from torch_scenarios.timeline import model
 
 # -------------------------------------------------------------------------------------------------
 # Values as short text: `[3, 3]`, `[3, 3] int64`, `float32[4, 1024] 0, 1, 2, …, 4095`.
@@ -128,7 +118,7 @@ def _number(value: complex) -> str:
 # -------------------------------------------------------------------------------------------------
 # The steps of a scenario, as the spans of a timeline name them.
 
-_KINDS: tuple[tuple[type[Operation], Kind], ...] = (
+_KINDS: tuple[tuple[type[Operation], model.Kind], ...] = (
     (Collective, "collective"),
     (PointToPoint, "message"),
     (Waiting, "wait"),
@@ -139,7 +129,7 @@ _KINDS: tuple[tuple[type[Operation], Kind], ...] = (
 class StepPlace(Struct, frozen=True, kw_only=True):
     """What the spans of one step have in common; `line` is of the scenario's own file."""
 
-    kind: Kind
+    kind: model.Kind
     operation: str | None
     line: int | None
     place: str | None
@@ -271,9 +261,9 @@ def _instances(events: Iterable[Event]) -> Iterator[Instance]:
         seen[key] += 1
 
 
-def completions(resolved: Plan, places: Places, rows: list[LaneRow]) -> dict[At, At]:
+def completions(resolved: Plan, places: Places, rows: list[LaneRow]) -> dict[model.At, model.At]:
     """Return which `wait` waited for an asynchronous call; fill in what each `wait` completes."""
-    completed: dict[At, At] = {}
+    completed: dict[model.At, model.At] = {}
     for lane, row in enumerate(rows):
         handles = Handles(resolved, row.trace.rank)
         started: dict[str, list[int]] = {}
@@ -301,7 +291,7 @@ def completions(resolved: Plan, places: Places, rows: list[LaneRow]) -> dict[At,
 # What is wrong, as a timeline shows it: which rank waits for which, and the diagnoses.
 
 
-def edges_of(trace: Trace, predicted: Trace | None) -> Iterator[Edge]:
+def edges_of(trace: Trace, predicted: Trace | None) -> Iterator[model.Edge]:
     """Yield the waits of the ranks that stand where the reference saw them stand."""
     if predicted is None:
         return
@@ -314,7 +304,7 @@ def edges_of(trace: Trace, predicted: Trace | None) -> Iterator[Edge]:
     }
     for wait in predicted.waits:
         if wait.waiter in standing:
-            yield Edge(
+            yield model.Edge(
                 waiter=wait.waiter,
                 peer=wait.peer,
                 because=wait.because,
@@ -326,13 +316,15 @@ def edges_of(trace: Trace, predicted: Trace | None) -> Iterator[Edge]:
 def _stands(rank: RankTrace) -> tuple[int, tuple[int, ...]] | None:
     """Return the step in which a rank is left standing, if it is."""
     last = rank.events[-1] if rank.events else None
-    return (last.index, last.iteration) if last is not None and last.state in STUCK else None
+    return (last.index, last.iteration) if last is not None and last.state in model.STUCK else None
 
 
-def faults_of(predicted: Trace | None, lines: Mapping[int, int | None]) -> Iterator[DrawnDiagnosis]:
+def faults_of(
+    predicted: Trace | None, lines: Mapping[int, int | None]
+) -> Iterator[model.DrawnDiagnosis]:
     """Yield what the reference found wrong; `lines` are those of the steps, by index."""
     for diagnosis in predicted.diagnoses if predicted else ():
-        yield DrawnDiagnosis(
+        yield model.DrawnDiagnosis(
             name=diagnosis.name,
             prose=diagnosis.prose,
             ranks=diagnosis.ranks,
@@ -356,8 +348,8 @@ class GrowingMatch(Struct, kw_only=True):
     """
 
     name: str
-    kind: Kind
-    spans: list[At] = field(default_factory=list)
+    kind: model.Kind
+    spans: list[model.At] = field(default_factory=list)
     labels: dict[str, None] = field(default_factory=dict)
     operations: set[str | None] = field(default_factory=set)
     stuck: bool = False
@@ -380,9 +372,9 @@ def ends_of(name: str) -> tuple[int | None, int] | None:
 def settle_match(
     draft: GrowingMatch,
     ranks: Sequence[int],
-    completed: Mapping[At, At],
+    completed: Mapping[model.At, model.At],
     members: Mapping[str, tuple[int, ...]],
-) -> Match:
+) -> model.Match:
     """Return the match of a draft.
 
     `ranks` are those of the lanes; `completed` tells which `wait` completed the call at a span, if
@@ -402,7 +394,7 @@ def settle_match(
         missing = tuple(rank for rank in wanted if rank not in set(came))
         # who creates groups with different members all come, and wait for ever
         both = len(draft.operations) == 1 and not (draft.kind == "creation" and draft.stuck)
-    return Match(
+    return model.Match(
         name=draft.name,
         kind=draft.kind,
         label=_tell_message(found) if found else " ≠ ".join(draft.labels),
@@ -431,7 +423,9 @@ def _tell_message(message: re.Match[str]) -> str:
 
 
 def columns_of(
-    lengths: Sequence[int], together: Iterable[Sequence[At]], not_before: Iterable[tuple[At, At]]
+    lengths: Sequence[int],
+    together: Iterable[Sequence[model.At]],
+    not_before: Iterable[tuple[model.At, model.At]],
 ) -> list[list[int]]:
     """Return the column of every span, by lane and position; `lengths` are the spans of each lane.
 
@@ -447,15 +441,15 @@ class _Placing:
     def __init__(
         self,
         lengths: Sequence[int],
-        together: Iterable[Sequence[At]],
-        not_before: Iterable[tuple[At, At]],
+        together: Iterable[Sequence[model.At]],
+        not_before: Iterable[tuple[model.At, model.At]],
     ) -> None:
         self.lengths = lengths
         self.heads = [0] * len(lengths)
         self.columns = [[-1] * length for length in lengths]
         self.units = _units(together)
-        self.after: dict[At, list[At]] = defaultdict(list)
-        self.sources: dict[At, list[At]] = defaultdict(list)
+        self.after: dict[model.At, list[model.At]] = defaultdict(list)
+        self.sources: dict[model.At, list[model.At]] = defaultdict(list)
         for first, second in not_before:
             self.after[first].append(second)
             self.sources[second].append(first)
@@ -463,7 +457,7 @@ class _Placing:
         self.lacking: dict[int, int] = {}
         for unit in {id(unit): unit for unit in self.units.values()}.values():
             self.lacking[id(unit)] = len(unit) + sum(len(self.sources.get(at, ())) for at in unit)
-        self.ready: deque[list[At]] = deque()
+        self.ready: deque[list[model.At]] = deque()
 
     def run(self) -> list[list[int]]:
         for lane in range(len(self.lengths)):
@@ -479,7 +473,7 @@ class _Placing:
             head, lane = min(waiting)
             self._part((lane, head))
 
-    def _unit(self, at: At) -> list[At]:
+    def _unit(self, at: model.At) -> list[model.At]:
         unit = self.units.get(at)
         if unit is None:
             unit = self.units[at] = [at]
@@ -490,13 +484,13 @@ class _Placing:
         if self.heads[lane] < self.lengths[lane]:
             self._satisfy((lane, self.heads[lane]))
 
-    def _satisfy(self, at: At) -> None:
+    def _satisfy(self, at: model.At) -> None:
         unit = self._unit(at)
         self.lacking[id(unit)] -= 1
         if self.lacking[id(unit)] == 0:
             self.ready.append(unit)
 
-    def _place(self, unit: list[At]) -> None:
+    def _place(self, unit: list[model.At]) -> None:
         column = max(self._earliest(at) for at in unit)
         for lane, position in unit:
             self.columns[lane][position] = column
@@ -508,13 +502,13 @@ class _Placing:
         for lane, _ in unit:
             self._arrive(lane)
 
-    def _earliest(self, at: At) -> int:
+    def _earliest(self, at: model.At) -> int:
         lane, position = at
         before = self.columns[lane][position - 1] if position else -1
         sources = (self.columns[other][place] for other, place in self.sources.get(at, ()))
         return max(before + 1, *sources, 0)
 
-    def _part(self, at: At) -> None:
+    def _part(self, at: model.At) -> None:
         """Let a head go alone, because nothing else can move."""
         unit = self._unit(at)
         open_sources = [
@@ -528,9 +522,9 @@ class _Placing:
         self._place(alone)
 
 
-def _units(together: Iterable[Sequence[At]]) -> dict[At, list[At]]:
+def _units(together: Iterable[Sequence[model.At]]) -> dict[model.At, list[model.At]]:
     """Return the sets of spans that share a column, by span; sets that overlap are one."""
-    units: dict[At, list[At]] = {}
+    units: dict[model.At, list[model.At]] = {}
     for spans in together:
         merged = list(dict.fromkeys(other for at in spans for other in units.get(at, (at,))))
         for at in merged:
@@ -545,7 +539,7 @@ def _units(together: Iterable[Sequence[At]]) -> dict[At, list[At]]:
 _SOURCE_PLACE = re.compile(r"\A\s*\[[^\]\s]*:\d+\]\s*")
 
 
-def timeline(scenario: Scenario, trace: Trace, predicted: Trace | None) -> Timeline:
+def timeline(scenario: Scenario, trace: Trace, predicted: Trace | None) -> model.Timeline:
     """Return the timeline of a trace.
 
     `predicted` is the reference's trace of the same case, or `trace` itself: it tells which calls
@@ -565,7 +559,7 @@ def timeline(scenario: Scenario, trace: Trace, predicted: Trace | None) -> Timel
         _lane(row, places, texts, own, trace.hosts.get(row.trace.rank, ""))
         for row, own in zip(rows, columns, strict=True)
     )
-    return Timeline(
+    return model.Timeline(
         file=scenario.source.path,
         case=scenario.case,
         witness="predicted" if trace is predicted else "observed",
@@ -584,8 +578,8 @@ def timeline(scenario: Scenario, trace: Trace, predicted: Trace | None) -> Timel
 
 
 def _matches(
-    resolved: Plan, places: Places, rows: list[LaneRow], completed: Mapping[At, At]
-) -> list[Match]:
+    resolved: Plan, places: Places, rows: list[LaneRow], completed: Mapping[model.At, model.At]
+) -> list[model.Match]:
     drafts: dict[str, GrowingMatch] = {}
     for lane, row in enumerate(rows):
         for position, links in enumerate(row.links):
@@ -600,7 +594,7 @@ def _matches(
                 draft.spans.append((lane, position))
                 draft.labels[row.labels[position] or event.label] = None
                 draft.operations.add(place.operation)
-                draft.stuck = draft.stuck or event.state in STUCK
+                draft.stuck = draft.stuck or event.state in model.STUCK
     order = {name: nth for nth, name in enumerate(drafts)}
     for row in rows:
         row.links = [tuple(sorted(links, key=order.__getitem__)) for links in row.links]
@@ -615,7 +609,9 @@ def _members(resolved: Plan) -> dict[str, tuple[int, ...]]:
     return {**found, resolved.world.key: resolved.world.ranks}
 
 
-def _constraints(matches: list[Match]) -> tuple[list[tuple[At, ...]], list[tuple[At, At]]]:
+def _constraints(
+    matches: list[model.Match],
+) -> tuple[list[tuple[model.At, ...]], list[tuple[model.At, model.At]]]:
     """Return which spans share a column, and which may not stand before which."""
     together, ordered = [], []
     for match in matches:
@@ -629,13 +625,13 @@ def _constraints(matches: list[Match]) -> tuple[list[tuple[At, ...]], list[tuple
 # ---------------------------------------------------------------------------- lanes
 
 
-def _lane(row: LaneRow, places: Places, texts: Texts, columns: list[int], host: str) -> Lane:
+def _lane(row: LaneRow, places: Places, texts: Texts, columns: list[int], host: str) -> model.Lane:
     rank = row.trace
     spans = [
         _span(row, position, places[event.index], texts, columns[position])
         for position, event in enumerate(row.events)
     ]
-    return Lane(
+    return model.Lane(
         rank=rank.rank,
         spans=tuple(spans),
         initial=texts.all_of(row.initial),
@@ -645,9 +641,11 @@ def _lane(row: LaneRow, places: Places, texts: Texts, columns: list[int], host: 
     )
 
 
-def _span(row: LaneRow, position: int, place: StepPlace, texts: Texts, column: int) -> StepSpan:
+def _span(
+    row: LaneRow, position: int, place: StepPlace, texts: Texts, column: int
+) -> model.StepSpan:
     event, links = row.events[position], row.links[position]
-    return StepSpan(
+    return model.StepSpan(
         index=event.index,
         iteration=event.iteration,
         label=row.labels[position] or _label(event, place),

@@ -36,26 +36,13 @@ import torch.distributed
 from msgspec import Struct, field
 
 from torch_scenarios.errors import LaunchError
-from torch_scenarios.execution import LaunchOptions, backends
+from torch_scenarios.execution import LaunchOptions, backends, rendezvous
 from torch_scenarios.execution.backends import carrier
 from torch_scenarios.execution.heartbeat import SILENT_S
 from torch_scenarios.execution.lacks import Lacks
 from torch_scenarios.execution.letters import Secret
 from torch_scenarios.execution.nodes import FRONT, Leader
 from torch_scenarios.execution.protocol import Supervision
-from torch_scenarios.execution.rendezvous import (
-    AGAIN_S,
-    COMES_S,
-    SAYS_S,
-    Ended,
-    Endpoint,
-    EndRanks,
-    Gate,
-    LeaveNode,
-    Offer,
-    StartRanks,
-    Talk,
-)
 from torch_scenarios.execution.supervisor import PlanRunner, Supervisor
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.trace import Trace
@@ -94,7 +81,7 @@ class Agent:
 
     def __init__(
         self,
-        talk: Talk,
+        talk: rendezvous.Talk,
         host: str,
         count: int,
         command_line: CommandLine,
@@ -120,16 +107,16 @@ class Agent:
 
         Raises EOFError or OSError where the command line is gone.
         """
-        self._talk.say(Offer(host=socket.gethostname(), count=self._count))
+        self._talk.say(rendezvous.Offer(host=socket.gethostname(), count=self._count))
         try:
             while True:
                 match self._talk.hear():
-                    case StartRanks() as order:
+                    case rendezvous.StartRanks() as order:
                         self._start(order)
-                    case EndRanks():
+                    case rendezvous.EndRanks():
                         self._end()
-                        self._talk.say(Ended())
-                    case LeaveNode(code=code):
+                        self._talk.say(rendezvous.Ended())
+                    case rendezvous.LeaveNode(code=code):
                         return code
                     case other:
                         message = f"the first node said {type(other).__name__} to an agent"
@@ -137,7 +124,7 @@ class Agent:
         finally:
             self._end()
 
-    def _start(self, order: StartRanks) -> None:
+    def _start(self, order: rendezvous.StartRanks) -> None:
         """Fork the ranks of a launch, which connect to its store by themselves."""
         if self._follows:
             sys.argv = [sys.argv[0], *order.words]
@@ -180,7 +167,7 @@ class Agent:
 
 
 def serve(
-    endpoint: Endpoint,
+    endpoint: rendezvous.Endpoint,
     count: int,
     command_line: CommandLine,
     secret: Secret,
@@ -216,7 +203,9 @@ def say(words: str) -> None:
     sys.stderr.flush()
 
 
-def fork_agent(endpoint: Endpoint, count: int, command_line: CommandLine, secret: Secret) -> int:
+def fork_agent(
+    endpoint: rendezvous.Endpoint, count: int, command_line: CommandLine, secret: Secret
+) -> int:
     """Fork the agent of the first node, which has torch already; return its process id.
 
     To be called before this process has threads: a fork takes none of them along.
@@ -243,7 +232,7 @@ def fork_agent(endpoint: Endpoint, count: int, command_line: CommandLine, secret
 class Node(Struct, kw_only=True):
     """A node as the command line knows it."""
 
-    talk: Talk
+    talk: rendezvous.Talk
     host: str
     count: int
     first: int = 0
@@ -266,7 +255,7 @@ class Cluster:
     def __init__(
         self,
         listeners: list[socket.socket],
-        endpoint: Endpoint,
+        endpoint: rendezvous.Endpoint,
         nodes: int,
         agent: int,
         options: LaunchOptions,
@@ -277,7 +266,7 @@ class Cluster:
         `secret` is that of the token.
         """
         self._addresses = [(each.family, each.getsockname()[0]) for each in listeners]
-        self._gate = Gate(listeners, endpoint, secret, say)
+        self._gate = rendezvous.Gate(listeners, endpoint, secret, say)
         self._secret = secret
         self._endpoint = endpoint
         self._expected = nodes
@@ -331,7 +320,9 @@ class Cluster:
         self._launches += 1
         if self._store is None:
             # one store serves every launch, each under another prefix
-            self._store = open_store(dist, self._endpoint.host, self._listener(), COMES_S)
+            self._store = open_store(
+                dist, self._endpoint.host, self._listener(), rendezvous.COMES_S
+            )
         os.environ["MASTER_ADDR"] = self._endpoint.host
         os.environ["MASTER_PORT"] = str(self._store.port)
         prefix = f"torch_scenarios/{secrets.token_hex(8)}/launch-{self._launches}"
@@ -369,7 +360,7 @@ class Cluster:
         )
         self._launch = launch
         for number, node in enumerate(self._nodes):
-            order = StartRanks(
+            order = rendezvous.StartRanks(
                 launch=prefix,
                 words=sys.argv[1:],
                 node=number,
@@ -385,13 +376,13 @@ class Cluster:
 
     def _meet(self) -> None:
         """Wait for the agents of all nodes. Raises LaunchError where one is not there."""
-        self._hear_nodes(COMES_S)
+        self._hear_nodes(rendezvous.COMES_S)
         missing = self._expected - len(self._nodes)
         if missing:
             hosts = ", ".join(node.host for node in self._nodes) or "none"
             self._unable = (
                 f"{missing} of {self._expected} nodes did not come to {self._endpoint} within "
-                f"{COMES_S:.0f} s; there are {hosts}"
+                f"{rendezvous.COMES_S:.0f} s; there are {hosts}"
             )
         gone = [node for node in self._nodes if node.gone]
         if gone:
@@ -405,7 +396,7 @@ class Cluster:
     def _hear_nodes(self, within_s: float) -> None:
         """Let agents in until all are there, in the order of their hosts; this node's is first."""
         began_s = time.monotonic()
-        says_s = began_s + SAYS_S
+        says_s = began_s + rendezvous.SAYS_S
         came = list(self._nodes)
         while len(came) < self._expected and time.monotonic() - began_s < within_s:
             for talk, offer in self._gate.hear(GATE_LOOK_S):
@@ -413,7 +404,7 @@ class Cluster:
             if self._has_ended():
                 break
             if time.monotonic() >= says_s and len(came) < self._expected:
-                says_s = time.monotonic() + AGAIN_S
+                says_s = time.monotonic() + rendezvous.AGAIN_S
                 say(self._waits_for(came))
         if len(came) == len(self._nodes):
             return
@@ -443,7 +434,9 @@ class Cluster:
         family, address = self._addresses[0]
         return socket.create_server((address, 0), family=family, backlog=BACKLOG)
 
-    def _tell(self, to: Node, message: StartRanks | EndRanks | LeaveNode) -> None:
+    def _tell(
+        self, to: Node, message: rendezvous.StartRanks | rendezvous.EndRanks | rendezvous.LeaveNode
+    ) -> None:
         try:
             to.talk.say(message)
         except OSError as error:
@@ -456,7 +449,7 @@ class Cluster:
             return
         launch.leader.part()
         for node in self._nodes:
-            self._tell(node, EndRanks())
+            self._tell(node, rendezvous.EndRanks())
         deadline_s = time.monotonic() + ENDS_S
         for node in self._nodes:
             if node.gone:
@@ -476,7 +469,7 @@ class Cluster:
             if not self._unable:
                 self._hear_nodes(LATE_S)
         for node in self._nodes:
-            self._tell(node, LeaveNode(code=code))
+            self._tell(node, rendezvous.LeaveNode(code=code))
         self._gate.close()
         deadline_s = time.monotonic() + ENDS_S
         while not self._has_ended():

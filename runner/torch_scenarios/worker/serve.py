@@ -33,7 +33,7 @@ import torch
 import torch.distributed
 
 from torch_scenarios.errors import LaunchError, UnsupportedError
-from torch_scenarios.execution import backends
+from torch_scenarios.execution import backends, protocol
 from torch_scenarios.execution.backends import (
     carrier,
     device_type,
@@ -53,41 +53,14 @@ from torch_scenarios.execution.nodes import (
     name_of_node,
 )
 from torch_scenarios.execution.office import Office, OfficeAddress
-from torch_scenarios.execution.protocol import (
-    STOP,
-    Assignment,
-    Begun,
-    Free,
-    Hello,
-    Moved,
-    Outbox,
-    Store,
-    Unable,
-    await_key,
-    fetch,
-    holds,
-    open_parts,
-    put,
-)
 from torch_scenarios.expressions.functions import TorchArrays
 from torch_scenarios.operations.base import Ending
+from torch_scenarios.worker import watcher
 from torch_scenarios.worker.board import Board, Converter, FromDevice
 from torch_scenarios.worker.calls import Service
 from torch_scenarios.worker.device import completion_on
 from torch_scenarios.worker.frontend import BYE, BYE_S, INCONCLUSIVE, CommandLine, Frontend
 from torch_scenarios.worker.program import Broken, Pending, Program, plain_only
-from torch_scenarios.worker.watcher import (
-    LAST_S,
-    OPENS_S,
-    Connection,
-    LastWords,
-    Running,
-    StandardError,
-    TorchLine,
-    Watcher,
-    die_with_parent,
-    open_store,
-)
 from torch_scenarios.worker.world import ATTEMPTS, Reaper, Start, World, is_unconnected
 
 #: typed as little as torch exports its names
@@ -104,7 +77,7 @@ class Worker:
     def __init__(
         self,
         rank: int,
-        connect: Callable[[], Connection],
+        connect: Callable[[], watcher.Connection],
         *,
         lifeline: int | None = None,
         alone: Callable[[str], None] = lambda _: os.kill(os.getpid(), signal.SIGKILL),
@@ -119,24 +92,26 @@ class Worker:
         self._connect = connect
         self._line = connect().open()
         self._second = connect()
-        self._beside: Store = self._second.store
+        self._beside: protocol.Store = self._second.store
         self._turn = 0
         self._plugins: set[str] = set()
         self._reaper = Reaper()
-        self._watcher = Watcher(self._beside, rank, lifeline=lifeline, alone=alone, told=told)
-        self._running: Running | None = None
+        self._watcher = watcher.Watcher(
+            self._beside, rank, lifeline=lifeline, alone=alone, told=told
+        )
+        self._running: watcher.Running | None = None
         self._world: World | None = None
         #: the part in the RPC world of the scenario before: it serves until the next one begins
         self._calls: Service | None = None
         #: the work that names of the scenario keep
         self._pending: dict[str, Pending] = {}
-        self._stderr = StandardError()
-        self._last_words = LastWords(self._speak)
+        self._stderr = watcher.StandardError()
+        self._last_words = watcher.LastWords(self._speak)
 
     @property
-    def store(self) -> Store:
+    def store(self) -> protocol.Store:
         """The main thread's connection."""
-        store: Store = self._line.store
+        store: protocol.Store = self._line.store
         return store
 
     def serve(self, files: Mapping[str, str] | None = None) -> None:
@@ -149,30 +124,34 @@ class Worker:
         self._watcher.listen()
         digest = ""
         if files is not None:
-            put(self.store, f"files/{self.rank}", files)
+            protocol.put(self.store, f"files/{self.rank}", files)
             digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
-        hello = Hello(
+        hello = protocol.Hello(
             rank=self.rank,
             pid=os.getpid(),
             host=socket.gethostname(),
             versions=versions(),
             digest=digest,
         )
-        Outbox(self.store, "mail").post(hello)
-        while (number := self._next()) != STOP:
-            self._obey(open_parts(fetch(self.store, f"order/{number}", keep=True), Assignment))
+        protocol.Outbox(self.store, "mail").post(hello)
+        while (number := self._next()) != protocol.STOP:
+            self._obey(
+                protocol.open_parts(
+                    protocol.fetch(self.store, f"order/{number}", keep=True), protocol.Assignment
+                )
+            )
 
     def _next(self) -> int:
         """Wait for the number of the next scenario that this rank takes part in."""
         self._turn += 1
-        return int(await_key(self.store, f"turn/{self.rank}/{self._turn}"))
+        return int(protocol.await_key(self.store, f"turn/{self.rank}/{self._turn}"))
 
     # ------------------------------------------------------------------ one scenario
 
-    def _obey(self, order: Assignment) -> None:
+    def _obey(self, order: protocol.Assignment) -> None:
         self._stderr.clear()
         name = order.place
-        mail = Outbox(self.store, f"{name}/mail")
+        mail = protocol.Outbox(self.store, f"{name}/mail")
         if order.looks:
             self._look(order, mail)
             return
@@ -192,21 +171,25 @@ class Worker:
                 if last or order.proof or not is_unconnected(error):
                     lacks = isinstance(error, UnsupportedError)
                     reason = self._reason(error)
-                    mail.post(Unable(rank=self.rank, reason=reason, unsupported=lacks))
+                    mail.post(protocol.Unable(rank=self.rank, reason=reason, unsupported=lacks))
                     return
                 start.meet(failed=True)
                 continue
             program, running = self._prepare(order, world, name)
             if attempt > 1:
-                mail.post(Moved(rank=self.rank))  # from where it stood in the attempt before
+                mail.post(
+                    protocol.Moved(rank=self.rank)
+                )  # from where it stood in the attempt before
             try:
                 if self._run(program, running, mail, start, last=last):
                     return
             except Exception as error:
-                mail.post(Unable(rank=self.rank, reason=self._reason(error)))
+                mail.post(protocol.Unable(rank=self.rank, reason=self._reason(error)))
                 raise
 
-    def _prepare(self, order: Assignment, world: World, name: str) -> tuple[Program, Running]:
+    def _prepare(
+        self, order: protocol.Assignment, world: World, name: str
+    ) -> tuple[Program, watcher.Running]:
         """Return a rank's program, and the watch over it, which has begun."""
         completion = completion_on(torch, world.device)
         world.on_device = on_device = completion.enqueues
@@ -215,7 +198,7 @@ class Worker:
             Converter(torch, FromDevice(torch, world.device) if on_device else None),
             completion.seconds if on_device else None,
         )
-        running = Running(
+        running = watcher.Running(
             self._beside,
             name,
             board,
@@ -236,31 +219,39 @@ class Worker:
         self._watcher.begin(running)
         return program, running
 
-    def _look(self, order: Assignment, mail: Outbox) -> None:
+    def _look(self, order: protocol.Assignment, mail: protocol.Outbox) -> None:
         """Say whether this rank can use the folder of the scenario's checkpoints."""
         lack = order.folder and order.folder.lack()
         if lack is None:
-            mail.post(Free(rank=self.rank))
+            mail.post(protocol.Free(rank=self.rank))
         else:
             reason = f"rank {self.rank} on host {socket.gethostname()} {lack}"
-            mail.post(Unable(rank=self.rank, reason=reason, unsupported=True))
+            mail.post(protocol.Unable(rank=self.rank, reason=reason, unsupported=True))
 
-    def _prove(self, world: World, mail: Outbox) -> None:
+    def _prove(self, world: World, mail: protocol.Outbox) -> None:
         """Use a fresh world once; a worker whose device is lost says nothing, or that it is."""
         if world.works():
-            mail.post(Free(rank=self.rank))
+            mail.post(protocol.Free(rank=self.rank))
         else:
-            mail.post(Unable(rank=self.rank, reason="a fresh world did not reduce a number"))
+            mail.post(
+                protocol.Unable(rank=self.rank, reason="a fresh world did not reduce a number")
+            )
 
     def _run(
-        self, program: Program, running: Running, mail: Outbox, start: Start, *, last: bool
+        self,
+        program: Program,
+        running: watcher.Running,
+        mail: protocol.Outbox,
+        start: Start,
+        *,
+        last: bool,
     ) -> bool:
         """Run a program to its end, whatever that is; False where its world is made once more."""
         let_go = partial(self._let_go, poison=True)
         try:
             ending = program.prepare()
             if running.on_device:
-                mail.post(Begun(rank=self.rank))
+                mail.post(protocol.Begun(rank=self.rank))
             failed = program.unconnected and not last
             if ending is not None and not failed:
                 start.arrive()  # its peers go on without it
@@ -276,7 +267,7 @@ class Worker:
         except Broken:
             if running.came_back():
                 self._line = self._connect()
-                mail = Outbox(self.store, running.key("mail"))
+                mail = protocol.Outbox(self.store, running.key("mail"))
             running.tell("blocked", via=mail)
             running.settle(self.store)
             let_go()
@@ -287,7 +278,7 @@ class Worker:
         running.tell(ending, via=mail, then=let_go if lost else None)
         return True
 
-    def _start(self, order: Assignment, prefix: str) -> World:
+    def _start(self, order: protocol.Assignment, prefix: str) -> World:
         """Make the world of a scenario; its ranks find each other under `prefix` in the store."""
         for module in order.plugins:
             if module not in self._plugins:
@@ -305,7 +296,7 @@ class Worker:
         self._calls = world.calls
         return world
 
-    def _keep_world(self, order: Assignment) -> World:
+    def _keep_world(self, order: protocol.Assignment) -> World:
         """Return the world of the scenario before, for this one. Raises LaunchError without one."""
         if self._world is None:
             message = "the world of the scenario before is gone, in which this one was to run"
@@ -315,7 +306,7 @@ class Worker:
         world.folder = order.folder.path if order.folder else None
         return world
 
-    def _device(self, order: Assignment) -> torch.device:
+    def _device(self, order: protocol.Assignment) -> torch.device:
         """Return where this rank's tensors live: its own GPU for NCCL, else the CPU."""
         if device_type(order.backend) == "cpu":
             return torch.device("cpu")
@@ -342,10 +333,10 @@ class Worker:
         words = lack_of(str(error)) if isinstance(error, OSError | RuntimeError) else None
         return f"rank {self.rank} could not run it: {words or f'{type(error).__name__}: {error}'}"
 
-    def _was_broken(self, running: Running) -> bool:
+    def _was_broken(self, running: watcher.Running) -> bool:
         """Return whether the supervisor broke what raised; a peer may hear of it first."""
         try:
-            return running.broken or holds(self.store, running.key("break"))
+            return running.broken or protocol.holds(self.store, running.key("break"))
         except RuntimeError:
             return running.broken  # the line was cut while it was asked
 
@@ -430,7 +421,7 @@ def serve_launch(
     shows in `beats` that it runs. `closed` are descriptors of the host that a worker must not keep
     open.
     """
-    die_with_parent()
+    watcher.die_with_parent()
     # what the host held is not the worker's to collect: it has threads that no fork inherits
     gc.freeze()
     for descriptor in closed:
@@ -441,7 +432,9 @@ def serve_launch(
     shared = os.dup(2)
     try:
         beats.keep(rank)
-        Worker(rank, partial(Connection.local, dist, prefix, office), lifeline=lifeline).serve()
+        Worker(
+            rank, partial(watcher.Connection.local, dist, prefix, office), lifeline=lifeline
+        ).serve()
     except Exception as error:  # noqa: BLE001 -- whatever it is, the host says it
         # for the host, which wants to know why a worker does not come up
         os.write(shared, f"{type(error).__name__}: {error}\n".encode())
@@ -461,13 +454,13 @@ def main(place: ProcessPlace, command_line: CommandLine, secret: Secret | None) 
     os.environ.update(backends.make_environment(os.environ))
     launch = f"{os.environ.get('TORCHELASTIC_RUN_ID', 'run')}/"
     launch += os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    die_with_parent()
+    watcher.die_with_parent()
     prefix, rank = f"torch_scenarios/{launch}", place.rank
     if rank == 0:
         own = os.getpid()
         if member := os.fork():
             Command(place, prefix, member, command_line, secret or Secret.random()).run()
-        die_with_parent()
+        watcher.die_with_parent()
         if os.getppid() != own:
             os._exit(INCONCLUSIVE)  # it ended before it could take this process with it
     Member(rank, prefix, command_line, secret).run()
@@ -496,12 +489,12 @@ class Command:
         self._member = member
         self._server = None if agent_has_store(os.environ) else _own_store(place)
         sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
-        beats = TorchLine(dist, prefix)
-        self._lines: list[TorchLine | Connection] = [beats]
+        beats = watcher.TorchLine(dist, prefix)
+        self._lines: list[watcher.TorchLine | watcher.Connection] = [beats]
         office = Office(secret) if place.is_alone else None
         store: Any = office
         if office is None:
-            orders = Connection.seal(dist, prefix, secret)
+            orders = watcher.Connection.seal(dist, prefix, secret)
             self._lines.append(orders)
             store = orders.store
         else:
@@ -533,7 +526,7 @@ class Command:
         """Let rank 0 end, of which the command line hears, and leave it the time to report."""
         with suppress(ProcessLookupError):
             os.kill(self._member, signal.SIGTERM)
-        timer = threading.Timer(LAST_S, os._exit, (INCONCLUSIVE,))
+        timer = threading.Timer(watcher.LAST_S, os._exit, (INCONCLUSIVE,))
         timer.daemon = True
         timer.start()
 
@@ -558,7 +551,7 @@ class Member:
         self._stderr = os.dup(2)
         self._losing = threading.Lock()
         self._parted = False
-        doors, node = TorchLine(dist, prefix).store, name_of_node()
+        doors, node = watcher.TorchLine(dist, prefix).store, name_of_node()
         leads = rank != 0 and int(os.environ.get("LOCAL_RANK", rank)) == 0
         self._node: Leader | Follower
         if leads and secret is not None:
@@ -573,10 +566,10 @@ class Member:
         if secret is None:
             self._lose("the first process of its node did not come up")
             raise SystemExit  # the line before has ended the process
-        connect = partial(Connection.seal, dist, self._prefix, secret)
+        connect = partial(watcher.Connection.seal, dist, self._prefix, secret)
         office = self._node.office if isinstance(self._node, Follower) else None
         if office is not None:
-            connect = partial(Connection.local, dist, self._prefix, office)
+            connect = partial(watcher.Connection.local, dist, self._prefix, office)
         worker = Worker(self._rank, connect, alone=self._alone, told=self._node.tell_told)
         leads = isinstance(self._node, Leader)
         # what a plugin starts may wait for all ranks of the launch, also for idle ones (MPI does)
@@ -642,5 +635,5 @@ def _own_store(place: ProcessPlace) -> Any:
     """
     if place.is_alone:
         listener = socket.create_server((place.address, place.port), backlog=place.world_size + 8)
-        return open_store(dist, place.address, listener, OPENS_S)
+        return watcher.open_store(dist, place.address, listener, watcher.OPENS_S)
     return dist.TCPStore(place.address, place.port, is_master=True, wait_for_workers=False)

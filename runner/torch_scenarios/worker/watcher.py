@@ -18,21 +18,9 @@ from types import ModuleType
 from typing import Any
 
 from torch_scenarios.errors import LaunchError
+from torch_scenarios.execution import protocol
 from torch_scenarios.execution.letters import Secret
 from torch_scenarios.execution.office import OfficeAddress, OfficeLine
-from torch_scenarios.execution.protocol import (
-    TERMINATED,
-    Alive,
-    Free,
-    Leaving,
-    Moved,
-    Outbox,
-    RankReport,
-    SealedStore,
-    Store,
-    Stuck,
-    holds,
-)
 from torch_scenarios.worker.board import Board, TakenStep
 from torch_scenarios.worker.program import why_lost
 from torch_scenarios.worker.world import World
@@ -170,7 +158,7 @@ class Connection:
     def seal(cls, dist: ModuleType, prefix: str, secret: Secret) -> Connection:
         """Return a connection to torch's store alone, in which all is sealed that is this run's."""
         line = TorchLine(dist, prefix)
-        return cls(SealedStore(line.store, prefix, secret), lambda: line).open()
+        return cls(protocol.SealedStore(line.store, prefix, secret), lambda: line).open()
 
     @classmethod
     def local(cls, dist: ModuleType, prefix: str, office: OfficeAddress) -> Connection:
@@ -239,7 +227,7 @@ class Running:
 
     def __init__(
         self,
-        store: Store,
+        store: protocol.Store,
         name: str,
         board: Board,
         *,
@@ -252,7 +240,7 @@ class Running:
         Poisoning the world breaks what is stuck between ranks, `cut` what is stuck in the store.
         """
         self._name = name
-        self.outbox = Outbox(store, self.key("mail"))
+        self.outbox = protocol.Outbox(store, self.key("mail"))
         self._board = board
         self._backend = backend
         self._world = world
@@ -288,7 +276,7 @@ class Running:
         """
         self._world.take_device()
 
-    def look(self, store: Store) -> None:
+    def look(self, store: protocol.Store) -> None:
         """Publish a position that has not changed for a while, and its change after that."""
         board = self._board
         inside = board.position
@@ -300,18 +288,18 @@ class Running:
             self._moves, self._since_s = moves, now_s
             if self._published is not None:
                 self._published = None
-                self.outbox.post(Moved(rank=board.rank))
+                self.outbox.post(protocol.Moved(rank=board.rank))
             return
         if inside is not None and self._overdue(inside, now_s):
             self._give_up(inside)
             return
         if self._published is not None:
-            if not self.broken and holds(store, self.key("break")):
+            if not self.broken and protocol.holds(store, self.key("break")):
                 self._break(store)
             return
         if inside is not None and now_s - self._since_s >= STILL_S:
             self._published = inside
-            self.outbox.post(Stuck(rank=board.rank, position=inside.position))
+            self.outbox.post(protocol.Stuck(rank=board.rank, position=inside.position))
 
     def _overdue(self, record: TakenStep, now_s: float) -> bool:
         """Whether a device stands at a call for longer than the main thread would let it.
@@ -331,9 +319,9 @@ class Running:
         """Tell that this thread runs: calls on a device may stand without letting go of Python."""
         if self._world.on_device and not self.told and now_s - self._alive_s >= ALIVE_S:
             self._alive_s = now_s
-            self.outbox.post(Alive(rank=self._board.rank))
+            self.outbox.post(protocol.Alive(rank=self._board.rank))
 
-    def _break(self, store: Store) -> None:
+    def _break(self, store: protocol.Store) -> None:
         self.broken = True
         self.tell("blocked")
         self.settle(store)
@@ -347,7 +335,7 @@ class Running:
                     self._was_cut = True
                     self._cut()
 
-    def settle(self, store: Store) -> None:
+    def settle(self, store: protocol.Store) -> None:
         """Wait until the account is given, and on a device until that of every rank is.
 
         A communicator that one rank aborts lets its device go on, and what it does next may let a
@@ -356,7 +344,7 @@ class Running:
         until_s = time.monotonic() + ACCOUNT_S
         self._accounted.wait(ACCOUNT_S)
         while self._world.on_device and time.monotonic() < until_s:
-            if holds(store, self.key("over")):
+            if protocol.holds(store, self.key("over")):
                 return
             time.sleep(LOOK_S)
 
@@ -397,10 +385,10 @@ class Running:
         if message is not None:
             (via or self.outbox).post(message)
 
-    def _report(self, ending: str, died: str | None, notes: tuple[str, ...]) -> RankReport:
+    def _report(self, ending: str, died: str | None, notes: tuple[str, ...]) -> protocol.RankReport:
         if ending == "blocked":
             notes = (*notes, *self._world.witness())
-        return RankReport(
+        return protocol.RankReport(
             rank=self._board.rank,
             trace=self._board.account(ending, died),
             backend=self._backend,
@@ -411,9 +399,9 @@ class Running:
             spoilt=self._board.fault is not None or self._world.spoilt,
         )
 
-    def free(self, outbox: Outbox) -> None:
+    def free(self, outbox: protocol.Outbox) -> None:
         """Say that the main thread came back from the call that was broken."""
-        outbox.post(Free(rank=self._board.rank))
+        outbox.post(protocol.Free(rank=self._board.rank))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -432,7 +420,7 @@ class Watcher:
 
     def __init__(
         self,
-        store: Store,
+        store: protocol.Store,
         rank: int,
         *,
         lifeline: int | None,
@@ -501,13 +489,13 @@ class Watcher:
             self._told_to_end_s = time.monotonic()
             self._told()
             if running is not None:
-                running.outbox.post(Leaving(rank=self._rank))
+                running.outbox.post(protocol.Leaving(rank=self._rank))
 
     def _perhaps_end(self) -> None:
         """End a process that was told to, once the supervisor has what it wants."""
         if self._told_to_end_s is None:
             return
         running = self._running
-        released = running is None or holds(self._store, running.key("over"))
+        released = running is None or protocol.holds(self._store, running.key("over"))
         if released or time.monotonic() - self._told_to_end_s > LAST_S:
-            os._exit(TERMINATED)
+            os._exit(protocol.TERMINATED)

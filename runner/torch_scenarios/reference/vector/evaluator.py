@@ -10,25 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torch_scenarios.errors import Mark, ScenarioError
+from torch_scenarios.expressions import lanes
 from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE, TypedEvaluator, numbers, wholes
 from torch_scenarios.expressions.functions import NumpyArrays
 from torch_scenarios.expressions.hollow import hollow, is_hollow
-from torch_scenarios.expressions.lanes import (
-    ITEMS,
-    Diverge,
-    LaneArrays,
-    LaneEvaluator,
-    Lanes,
-    Stack,
-    Unlike,
-    Value,
-    among,
-    join_parts,
-    own,
-    rowwise,
-    split,
-    varies,
-)
 from torch_scenarios.expressions.values import (
     Constant,
     Expression,
@@ -172,7 +157,7 @@ class Names:
         self._active = Active(np.arange(plan.world_size), plan.world_size)
         self._held = {*plan.scenario.tensors, *plan.scenario.objects, *plan.introduced}
         self._always = {"rank", "world_size", *plan.scenario.constants} - plan.names.keys()
-        self._lanes = LaneEvaluator(LaneArrays(arrays, most))
+        self._lanes = lanes.LaneEvaluator(lanes.LaneArrays(arrays, most))
         self._process = Process(plan, 0, arrays, initialise=False)
         #: on which host each rank is, and which process of it `[W, 2]`
         self._places: NDArray[np.int64] | None = None
@@ -187,7 +172,7 @@ class Names:
             "world_size": plan.world_size,
         }
 
-    def many(self, names: frozenset[str], scene: Scene) -> LaneEvaluator:
+    def many(self, names: frozenset[str], scene: Scene) -> lanes.LaneEvaluator:
         """Return the evaluator of the ranks of a scene; Diverge where only some hold a name."""
         self._active = active = scene.active
         scope = self._lanes.scope
@@ -236,19 +221,21 @@ class Names:
         held = column.held[active.index]
         if not column.whole and not held.all():
             if held.any():
-                raise Diverge(held)
+                raise lanes.Diverge(held)
             return None
         return self._memory.view(name, active)
 
     # ------------------------------------------------------------------ what expressions ask
 
-    def _group_rank(self, name: str) -> Lanes:
-        return Lanes(self._memory.group_ranks(name)[self._active.index], self._plan.world_size)
+    def _group_rank(self, name: str) -> lanes.Lanes:
+        return lanes.Lanes(
+            self._memory.group_ranks(name)[self._active.index], self._plan.world_size
+        )
 
-    def _group_size(self, name: str) -> Value:
+    def _group_size(self, name: str) -> lanes.Value:
         sizes = self._memory.group_sizes(name)[self._active.index]
         first = int(sizes[0])
-        return first if (sizes == first).all() else Lanes(sizes, self._plan.world_size)
+        return first if (sizes == first).all() else lanes.Lanes(sizes, self._plan.world_size)
 
     def _group_list(self, name: str) -> Any:
         """Return the ranks of each rank's group of that name: a list of lanes where they differ."""
@@ -258,17 +245,17 @@ class Names:
         if (inside == first).all():
             return [] if first < 0 else list(groups[first].ranks)
         sizes = {groups[number].size if number >= 0 else 0 for number in np.unique(inside)}
-        if len(sizes) > 1 or len(inside) * max(sizes) > ITEMS:
-            raise Diverge(inside)
+        if len(sizes) > 1 or len(inside) * max(sizes) > lanes.ITEMS:
+            raise lanes.Diverge(inside)
         members = np.asarray([group.ranks for group in groups if group.size in sizes], np.int64)
         rows = np.cumsum([group.size in sizes for group in groups])[inside] - 1
-        return [Lanes(column, self._plan.world_size) for column in members[rows].T]
+        return [lanes.Lanes(column, self._plan.world_size) for column in members[rows].T]
 
-    def _find_place(self, part: int) -> Lanes:
+    def _find_place(self, part: int) -> lanes.Lanes:
         if self._places is None:
             size = self._plan.world_size
             self._places = np.asarray([self._plan.place(rank) for rank in range(size)], np.int64)
-        return Lanes(self._places[self._active.index, part], self._plan.world_size)
+        return lanes.Lanes(self._places[self._active.index, part], self._plan.world_size)
 
 
 Computed = TypeVar("Computed")
@@ -288,7 +275,7 @@ class Evaluation:
         most = 2**62 if memory.hollow else min(limits.max_elements, LARGEST // 16)
         self._bound = Names(plan, arrays, memory, most)
         self._names: dict[int, tuple[Form, frozenset[str]]] = {}
-        self._kept: dict[int, Value] = {}
+        self._kept: dict[int, lanes.Value] = {}
         self._unkept: set[int] = set()
         self._masks: dict[int, NDArray[np.bool_]] = {}
         self._chosen: dict[int, Active | None] = {}
@@ -298,28 +285,30 @@ class Evaluation:
         self.settled: set[str] = set()
         self._fixed = {"rank", "world_size", *plan.scenario.constants, *plan.names}
 
-    def _compute(self, form: Form, scene: Scene, run: Callable[[TypedEvaluator], Any]) -> Value:
+    def _compute(
+        self, form: Form, scene: Scene, run: Callable[[TypedEvaluator], Any]
+    ) -> lanes.Value:
         """Return what `run` gives on the active ranks, as one value.
 
         Raises Beyond where it gives nothing on one of them, or values of several types.
         """
         return self.guard(
-            lambda: join_parts(list(self._parts(form, scene, run)), scene.active.size)
+            lambda: lanes.join_parts(list(self._parts(form, scene, run)), scene.active.size)
         )
 
     def _parts(
         self, form: Form, scene: Scene, run: Callable[[TypedEvaluator], Any]
-    ) -> Iterator[tuple[NDArray[np.int64] | None, Value]]:
+    ) -> Iterator[tuple[NDArray[np.int64] | None, lanes.Value]]:
         """Yield what `run` gives on the active ranks, by the rows that have it in common."""
         names, active = self._names_of(form), scene.active
 
-        def many(rows: NDArray[np.int64] | None) -> Value:
+        def many(rows: NDArray[np.int64] | None) -> lanes.Value:
             if rows is None:
                 return run(self._bound.many(names, scene))
             part = Active(active.ranks[rows], active.world_size)
             return run(self._bound.many(names, Scene(part, scene.variables)))
 
-        yield from split(active.size, many, self._alone(form, scene, run))
+        yield from lanes.split(active.size, many, self._alone(form, scene, run))
 
     def _alone(
         self, form: Form, scene: Scene, run: Callable[[TypedEvaluator], Any]
@@ -345,7 +334,7 @@ class Evaluation:
         """
         try:
             return compute()
-        except (ScenarioError, Diverge, Unlike, *CANNOT_COMPUTE):
+        except (ScenarioError, lanes.Diverge, lanes.Unlike, *CANNOT_COMPUTE):
             leave("values that are not to be computed, or of several types or shapes")
 
     def compute_apart(self, form: Form, active: Active, dtype: str | None) -> list[Any]:
@@ -379,7 +368,7 @@ class Evaluation:
         for rows, value in self._parts(form, scene, lambda each: each.evaluate(form)):
             here = range(scene.active.size) if rows is None else rows.tolist()
             for place, row in enumerate(here):
-                found[row] = wholes(own(value, place))
+                found[row] = wholes(lanes.own(value, place))
         return found
 
     def find_turns(
@@ -422,14 +411,14 @@ class Evaluation:
                 active = Active(active.ranks[rows], active.world_size)
             named.assign(active, value)
 
-    def number(self, name: str, scene: Scene) -> Value:
+    def number(self, name: str, scene: Scene) -> lanes.Value:
         """Return what `let` has named on the active ranks."""
         found = scene.variables[name]
         return self.guard(lambda: found.on(scene.active)) if isinstance(found, Named) else found
 
     # ------------------------------------------------------------------ plain values
 
-    def value(self, form: Form | None, scene: Scene) -> Value:
+    def value(self, form: Form | None, scene: Scene) -> lanes.Value:
         """Return what a form is worth on the active ranks; None where it is nothing on all."""
         if form is None:
             return None
@@ -449,7 +438,7 @@ class Evaluation:
             self._unkept.add(key)
         return self._value(form, scene)
 
-    def _value(self, form: Form, scene: Scene) -> Value:
+    def _value(self, form: Form, scene: Scene) -> lanes.Value:
         return self._compute(form, scene, lambda evaluator: evaluator.evaluate(form))
 
     def _check_fixed(
@@ -466,7 +455,9 @@ class Evaluation:
     def _is_fixed(self, form: Form) -> bool:
         return self._names_of(form) <= self._fixed
 
-    def read(self, form: Form, scene: Scene, convert: Callable[[Value], Computed]) -> Computed:
+    def read(
+        self, form: Form, scene: Scene, convert: Callable[[lanes.Value], Computed]
+    ) -> Computed:
         """Return what `convert` makes of a form's value on the active ranks."""
         value = self.value(form, scene)
         return self.guard(lambda: convert(value))
@@ -502,7 +493,7 @@ class Evaluation:
         if isinstance(form, Expression) and form.text.strip() in self._memory.groups:
             return np.asarray(self._memory.group_ranks(form.text.strip())[active.index] >= 0)
         found = self._compute(form, scene, lambda evaluator: evaluator.selects(selector))
-        return found.values if isinstance(found, Lanes) else np.full(active.size, found)
+        return found.values if isinstance(found, lanes.Lanes) else np.full(active.size, found)
 
     def branches(self, form: PerRank[Any], scene: Scene) -> Iterator[tuple[Active, Any]]:
         """Yield who of the active ranks takes which branch, those of none with None."""
@@ -519,7 +510,7 @@ class Evaluation:
 
     # ------------------------------------------------------------------ tensors
 
-    def tensor(self, form: Form, scene: Scene, dtype: str | None = None) -> Value:
+    def tensor(self, form: Form, scene: Scene, dtype: str | None = None) -> lanes.Value:
         """Return the tensor that a form is on the active ranks; an array where it is one for all.
 
         As :meth:`torch_scenarios.expressions.evaluator.Evaluator.tensor_value`; None where it is
@@ -529,19 +520,21 @@ class Evaluation:
             form, scene, lambda evaluator: evaluator.tensor_value(form, dtype=dtype)
         )
 
-    def hold(self, name: str, value: Value, active: Active, mark: Mark | None) -> NDArray[Any]:
+    def hold(
+        self, name: str, value: lanes.Value, active: Active, mark: Mark | None
+    ) -> NDArray[Any]:
         """Let a name hold a tensor, or a list of tensors; returns its elements."""
         return self.guard(lambda: self._memory.hold(name, active, value, mark))
 
-    def argument(self, form: Form | None, scene: Scene) -> Stack:
+    def argument(self, form: Form | None, scene: Scene) -> lanes.Stack:
         """Return a tensor argument; raises Beyond where it shares memory in a way unknown here."""
         value = None if form is None else self.tensor(form, scene)
         if isinstance(value, np.ndarray):
             wide = (scene.active.size, *value.shape)
-            value = Stack(
+            value = lanes.Stack(
                 hollow(wide, value.dtype) if is_hollow(value) else np.broadcast_to(value, wide)
             )
-        kind = View if roots_of(form) else Stack
+        kind = View if roots_of(form) else lanes.Stack
         found = self.guard(lambda: _of_kind(value, kind))
         if isinstance(found, View):
             found.guard = None  # what the call reads of it, its flights tell
@@ -562,25 +555,25 @@ class Evaluation:
         view.guard = None
         return view
 
-    def evaluate_stored(self, form: Form, scene: Scene) -> Stack | np.ndarray[Any, Any]:
+    def evaluate_stored(self, form: Form, scene: Scene) -> lanes.Stack | np.ndarray[Any, Any]:
         """Return what is stored into a part of a tensor: numbers are as wide as they can be."""
         if isinstance(form, Expression | Constant):
             value = self.value(form, scene)
-            if isinstance(value, Lanes):
-                return Stack(value.values)
+            if isinstance(value, lanes.Lanes):
+                return lanes.Stack(value.values)
             if value.__class__ in {bool, int, float, complex}:
                 return np.asarray(value)
         found = self.tensor(form, scene)
         if isinstance(found, np.ndarray):
             return found
-        stored = self.guard(lambda: _of_kind(found, Stack))
+        stored = self.guard(lambda: _of_kind(found, lanes.Stack))
         return stored.copy() if isinstance(stored, View) else stored
 
     def fit(
-        self, value: Stack | np.ndarray[Any, Any], part: View, size: int
+        self, value: lanes.Stack | np.ndarray[Any, Any], part: View, size: int
     ) -> np.ndarray[Any, Any]:
         """Return a value `[L, *shape]` broadcast to a part, in its dtype; as `copy_` casts."""
-        found = value.values if isinstance(value, Stack) else value[np.newaxis]
+        found = value.values if isinstance(value, lanes.Stack) else value[np.newaxis]
         missing = max(len(part.shape) - (found.ndim - 1), 0)
         aligned = found.reshape(len(found), *(1,) * missing, *found.shape[1:])
         shape = (size, *part.shape)
@@ -592,30 +585,30 @@ class Evaluation:
         return hollow(shape, part.dtype) if part.column.hollow else np.array(wide)
 
 
-def _of_kind(value: Value, kind: type[Kind], *, listed: bool = False) -> Kind:
+def _of_kind(value: lanes.Value, kind: type[Kind], *, listed: bool = False) -> Kind:
     """Return a value of a kind, a whole list of tensors if it is to be; TypeError for another."""
     if not isinstance(value, kind) or (listed and not getattr(value, "listed", False)):
         raise TypeError(kind)
     return value
 
 
-def read_same(value: Value) -> Value:
+def read_same(value: lanes.Value) -> lanes.Value:
     """Return a value that is the same on all ranks; TypeError for one that is not."""
-    if varies(value) or isinstance(value, np.ndarray | np.generic):
+    if lanes.varies(value) or isinstance(value, np.ndarray | np.generic):
         raise TypeError(value)
     return value
 
 
-def read_integer(value: Value) -> Any:
+def read_integer(value: lanes.Value) -> Any:
     """Return an integer on each rank; TypeError for anything else."""
-    if isinstance(value, Lanes) and value.kind in "bi":
+    if isinstance(value, lanes.Lanes) and value.kind in "bi":
         return value
-    if varies(value) or value.__class__ not in {bool, int}:
+    if lanes.varies(value) or value.__class__ not in {bool, int}:
         raise TypeError(value)
     return int(value)
 
 
-def _read_turns(values: Value) -> Sequence[int]:
+def _read_turns(values: lanes.Value) -> Sequence[int]:
     """Return what all ranks count through; TypeError for what is no list of integers."""
     found: Sequence[int] = read_same(values)
     if not isinstance(found, range | list):
@@ -625,19 +618,19 @@ def _read_turns(values: Value) -> Sequence[int]:
     return found
 
 
-def _numbers(value: Value) -> Value:
+def _numbers(value: lanes.Value) -> lanes.Value:
     """Return a number, or a list of numbers, on each rank; TypeError for anything else."""
-    if isinstance(value, Lanes):
+    if isinstance(value, lanes.Lanes):
         return value
-    return rowwise(numbers, value) if varies(value) else numbers(value)
+    return lanes.rowwise(numbers, value) if lanes.varies(value) else numbers(value)
 
 
-def _is_large(value: Value) -> bool:
+def _is_large(value: lanes.Value) -> bool:
     """Whether a value has tensors, which are made again rather than kept."""
     if isinstance(value, list):
         return any(map(_is_large, value))
-    return isinstance(value, Stack)
+    return isinstance(value, lanes.Stack)
 
 
-def _narrow(value: Value, active: Active) -> Value:
-    return value if active.everyone else among(value, active.ranks)
+def _narrow(value: lanes.Value, active: Active) -> lanes.Value:
+    return value if active.everyone else lanes.among(value, active.ranks)
