@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+import marshal
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from torch_scenarios.record.evidence.decision import Decisions
+from torch_scenarios.record.live import make_environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NAMES = frozenset({"encoder", "decoder", "head", "embed", "norm", "gate"})
 
@@ -19,6 +27,7 @@ def ran(source: str, salt: int | None, monkeypatch: pytest.MonkeyPatch) -> dict[
         ("__scenario_traced__", lambda: False),
         ("__scenario_decide__", decisions.decide),
         ("__scenario_order__", decisions.order),
+        ("__scenario_hash__", decisions.hash),
     ):
         monkeypatch.setattr(f"builtins.{name}", value, raising=False)
     found: dict[str, Any] = {"NAMES": NAMES}
@@ -49,3 +58,31 @@ def test_what_has_one_order_in_every_process_keeps_it(
 ) -> None:
     found = ran(f"y = {value}\nx = [each for each in y]\n", 1, monkeypatch)
     assert found["x"] == [*found["y"]]
+
+
+def test_ranks_of_one_process_have_each_a_hash_of_a_string(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "x = hash('encoder'), hash(7), hash((1, 2))"
+    strings, numbers, pairs = zip(
+        *(ran(source, salt, monkeypatch)["x"] for salt in (None, 1, 2)), strict=True
+    )
+    assert len({*strings}) == 3
+    assert strings[0] == hash("encoder")
+    assert {*numbers} == {7}
+    assert {*pairs} == {hash((1, 2))}
+
+
+def test_code_with_notes_runs_in_a_process_that_does_not_know_them(tmp_path: Path) -> None:
+    """Ray sends functions of the script to its workers, with the notes that are in them."""
+    decisions = Decisions(lambda error: (str(error), []))
+    source = "for x in set('ab'):\n    if hash(x) or x:\n        pass\nprint('done')"
+    code = tmp_path / "code"
+    code.write_bytes(marshal.dumps(decisions.compile(source.encode(), "train.py")))
+    program = f"import marshal; exec(marshal.loads(open({str(code)!r}, 'rb').read()))"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **make_environment(tmp_path / "record", "")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "done\n", done.stderr

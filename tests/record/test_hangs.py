@@ -30,6 +30,8 @@ ALWAYS = {
     *(("exits_by_confidence", "fake"), ("layers_without_a_gradient", "fake")),
     *(("halo_at_the_edge", "live"), ("cache_skips_the_barrier", "fake")),
     *(("set_of_names", "live"), ("removes_what_others_load", "fake")),
+    *(("waits_at_exit", "live"), ("owner_by_hash", "fake"), ("dataset_communicates", "fake")),
+    *(("breakpoint_left", "live"), ("asyncio_order", "fake")),
 }
 #: right twins that every run records
 ALWAYS_RIGHT = {("bad_sample", "fake"), ("accumulation_by_loss", "live"), ("unused_branch", "live")}
@@ -37,6 +39,7 @@ ALWAYS_RIGHT = {("bad_sample", "fake"), ("accumulation_by_loss", "live"), ("unus
 OPEN = {
     *("waits_for_a_flag", "key_of_the_store", "prefetcher_dies"),
     *("counts_in_the_store", "lock_of_an_extension", "worker_waits_for_a_lock"),
+    "child_is_waited_for",
 }
 
 _MARK = re.compile(r"\s+# (?:cause|right:).*$")

@@ -37,7 +37,12 @@ from torch_scenarios.record.evidence.reasons import (
     with_reason,
 )
 from torch_scenarios.record.evidence.stack import know_killed, printed_place
-from torch_scenarios.record.findings import tell_position, verdict_on_records
+from torch_scenarios.record.findings import (
+    find_forked,
+    find_locked,
+    tell_position,
+    verdict_on_records,
+)
 from torch_scenarios.record.format import (
     Blocking,
     LaunchRecord,
@@ -116,7 +121,7 @@ def record(
     path = order.folder / "scenario.yaml"
 
     prepare(order.folder)
-    ran = run(order, _Questions(order, path, limits), notice, start)
+    ran = run(order, Questions(order, path, limits), notice, start)
     if not is_record(order.folder):
         if ran.interrupted:
             raise KeyboardInterrupt
@@ -150,6 +155,7 @@ def record(
         records, path, script=script, observed=observed, folder=home, limits=limits
     )
     result = add_why(result, records, home)
+    result = _with_processes(result, records, ran, home)
     ranks, outside = _outside(ran, records)
     if outside:
         places = {rank: printed_place(ran.stacks.get(rank, "")).frames for rank in ranks}
@@ -171,6 +177,24 @@ def record(
     notes = (*notes, *weighed)
     path.write_text(result.program.text, encoding="utf-8")
     return Recorded(judged=result, records=records, ran=ran, notes=notes, path=path, home=home)
+
+
+def _with_processes(
+    result: Judged, records: Mapping[int, RankRecord], ran: Ran, home: str
+) -> Judged:
+    """Return a result with what the processes show that ran: forks, and locks on files."""
+    names = ranks_of_processes(records, ran.launch)
+    forked = {names.get(rank, rank): place for rank, place in ran.launch.forked.items()}
+    found = [
+        each
+        for each in (find_forked(records, forked, home), find_locked(records, ran.locks, home))
+        if each is not None
+    ]
+    if not found:
+        return result
+    verdict = result.result.verdict
+    verdict = replace(verdict, status="FAILED", reason=None, findings=(*found, *verdict.findings))
+    return replace(result, result=replace(result.result, verdict=verdict))
 
 
 def _on_gpu(
@@ -214,7 +238,21 @@ def _know_reducers(records: Mapping[int, RankRecord]) -> None:
             each.inside = True
 
 
-class _Questions(Struct, frozen=True):
+#: diagnoses of programs that are wrong, and go on
+_GOING_ON = frozenset(
+    {
+        *("message_race", "buffer_race", "missing_wait", "double_wait", "undefined_read"),
+        "op_mismatch",
+    }
+)
+
+
+def _is_block(finding: Finding) -> bool:
+    """Whether no rank goes on because of what is found."""
+    return finding.diagnosis not in _GOING_ON
+
+
+class Questions(Struct, frozen=True):
     """What is asked of a record while its program runs."""
 
     order: Order
@@ -225,9 +263,10 @@ class _Questions(Struct, frozen=True):
         """Whether a rank is surely blocked."""
         script, home = script_of(self.order, records)
         try:
-            return judge_records(
+            result = judge_records(
                 records, self.path, script=script, folder=home, limits=self.limits
-            ).found
+            )
+            return any(_is_block(each) for each in result.result.verdict.findings)
         except (ScenarioError, OverdueError):  # of half a record there may be no program yet
             return False
 
@@ -337,7 +376,7 @@ def _complete(
     )
     try:
         prepare(folder)
-        run(again, _Questions(again, folder / "scenario.yaml", limits), lambda _: None, start)
+        run(again, Questions(again, folder / "scenario.yaml", limits), lambda _: None, start)
         whole = read(folder)
     except (LaunchError, ScenarioError, OverdueError) as error:
         return result, [f"it is not joined with fake ranks: {error}"]
@@ -528,8 +567,9 @@ def _in_doubt(
     if verdict.status != "PASSED":
         return verdict
     if not any(each.calls for each in records.values()):
-        words = f"{NOTHING}; a script that finds no device, or no data, may leave early"
-        return replace(verdict, status="INCONCLUSIVE", reason=words)
+        words = _tell_raised(records, folder)
+        words = words or "a script that finds no device, or no data, may leave early"
+        return replace(verdict, status="INCONCLUSIVE", reason=f"{NOTHING}; {words}")
     if not scenario.truncated:
         return verdict
     missing = sorted(set(range(scenario.world_size)) - records.keys())
@@ -544,13 +584,18 @@ def _in_doubt(
             f"the record of {_several(ended)} ends before the program does, and nothing is wrong "
             "with what is in it"
         )
-        raised = next((each for each in records.values() if each.error is not None), None)
-        if raised is not None:
-            where = raised.raised_at.short(folder)
-            reason += f"; rank {raised.rank} raised {raised.error}" + (
-                f" ({where})" if where else ""
-            )
+        raised = _tell_raised(records, folder)
+        reason += f"; {raised}" if raised else ""
     return replace(verdict, status="INCONCLUSIVE", reason=reason)
+
+
+def _tell_raised(records: Mapping[int, RankRecord], folder: str) -> str:
+    """Return what the first rank that raised has raised, and where; nothing where none did."""
+    raised = next((each for each in records.values() if each.error is not None), None)
+    if raised is None:
+        return ""
+    where = raised.raised_at.short(folder)
+    return f"rank {raised.rank} raised {raised.error}" + (f" ({where})" if where else "")
 
 
 def _several(ranks: Sequence[int]) -> str:

@@ -464,6 +464,71 @@ def _endings(
     return causes, results
 
 
+def find_forked(
+    records: Mapping[int, RankRecord], forked: Mapping[int, ScriptPlace], folder: str
+) -> Finding | None:
+    """Return the finding that processes that ranks forked communicate in groups of theirs."""
+    ranks = [rank for rank in sorted(forked) if rank in records]
+    if not ranks:
+        return None
+    clauses = dict.fromkeys(
+        f"it communicates at {forked[rank].short(folder)}" for rank in ranks if forked[rank].frames
+    )
+    fix = (
+        "communicate in the process of the rank alone: not in a worker of a loader "
+        "(`num_workers=0`), nor in any other process that it forks."
+    )
+    return Finding(
+        witness="program",
+        code="outcome_differs",
+        prose=(
+            f"a process that {' or '.join(f'rank {rank}' for rank in ranks)} forked communicates "
+            "in a group of the rank's: the threads and connections of the group stay with the rank"
+        ),
+        notes=tuple(map(Clause, clauses)),
+        ranks=tuple(ranks),
+        name="outcome",
+        fix=fix,
+        help=(fix,),
+    )
+
+
+def find_locked(
+    records: Mapping[int, RankRecord], locks: Mapping[int, tuple[int, str]], folder: str
+) -> Finding | None:
+    """Return the finding that a rank waits for a lock that one holds which waits for it in a call.
+
+    `locks` says for a rank which other one holds the lock that it waits for, and on which file.
+    """
+    for rank, (holder, path) in sorted(locks.items()):
+        record = records.get(holder)
+        last = record.items[-1] if record is not None and record.items else None
+        if record is None or not record.inside or not isinstance(last, RecordedCall):
+            continue
+        if rank not in last.group or last.operation in MESSAGES:
+            continue
+        where = last.place.short(folder)
+        fix = (
+            f"let rank {holder} give the lock back before it communicates ({where}): within a lock "
+            "no rank may wait for another one."
+        )
+        return Finding(
+            witness="program",
+            code="diagnosis_undeclared",
+            diagnosis="circular_wait",
+            prose="these ranks wait for each other, and none of them can go on",
+            notes=(
+                Clause(f"rank {rank} waits for the lock on {path}, which rank {holder} holds"),
+                Clause(f"rank {holder} waits in {last.operation} ({where}) for rank {rank}"),
+            ),
+            ranks=(rank, holder),
+            name="outcome",
+            fix=fix,
+            help=(fix,),
+        )
+    return None
+
+
 def _find_strays(records: Mapping[int, RankRecord], folder: str) -> Iterator[Finding]:
     """Yield one finding of the messages to ranks that there are not, or from them."""
     clauses: dict[str, int] = {}
@@ -516,6 +581,15 @@ _KILLED = (
 )
 
 
+#: what torch says of a loader's worker that is gone, and what to look at
+_WORKER_DIED = re.compile(r"DataLoader worker .*(?:killed by signal|exited unexpectedly)")
+_WORKER = (
+    "look at `dmesg | grep -i 'killed process'` and at shared memory (`--shm-size` of a "
+    "container): a worker that is killed most often had no memory left; with `num_workers=0` an "
+    "error of the dataset itself is seen."
+)
+
+
 def _fix_rank(record: RankRecord, folder: str) -> str:
     """Return what to write for a `dst` or `src` that is outside of its group; or nothing.
 
@@ -524,7 +598,7 @@ def _fix_rank(record: RankRecord, folder: str) -> str:
     """
     refused = _NOT_A_MEMBER.search(record.error or "")
     if refused is None:
-        return _fix_model(record, folder)
+        return _WORKER if _WORKER_DIED.search(record.error or "") else _fix_model(record, folder)
     text = record.raised_at.frames[0][2] if record.raised_at.frames else ""
     named = _ARGUMENT.search(text)
     name = named[1] if named is not None and named[1] != "global_rank" else "dst"

@@ -27,6 +27,7 @@ Version 2, in microseconds since the file was opened::
     ["y", number, words, [[file, line, text], ...]]    an error that a place caught since then
     ["a", what, path, place]                           it writes, removes, renames or makes a file
     ["l", name, words, [[file, line, text], ...]]      a thread of it died of an error
+    ["i", place, {argument: value}]                    it wraps a model by DDP
     ["q", us]                                          kernels since the last line, on a GPU
     ["o", stream]                                      the stream that is current from here on
     ["m", event, stream]  ["u", stream, event]         an event is on a stream; one waits for it
@@ -60,6 +61,7 @@ Beside the ranks, `launch.jsonl` holds what the parent of their processes saw: o
     {"rank": 0, "pid": ..., "stopped": true}           the launcher ends it
     {"rank": 0, "pid": ..., "exit": -9}                it has ended: its code, or minus its signal
     {"outside": [1, ...]}                              fake ranks that wait outside of any call
+    {"forked": 1, "at": [[file, line, text], ...]}     a process that a rank forked makes a call
     {"ended": true}                                    from here on, it is we who end them
 """
 
@@ -327,6 +329,13 @@ class LostThread(Struct, frozen=True, kw_only=True):
     raised_at: ScriptPlace = ScriptPlace()
 
 
+class WrappedModel(Struct, frozen=True, kw_only=True):
+    """A model that a rank wraps by DDP, with the arguments that are numbers or flags."""
+
+    options: Mapping[str, float]
+    place: ScriptPlace = ScriptPlace()
+
+
 class StrayMessage(Struct, frozen=True, kw_only=True):
     """A message that a rank sends to, or wants from, a number that no rank of the group has."""
 
@@ -404,6 +413,8 @@ class RankRecord(Struct, kw_only=True):
     changes: list[FileChange] = field(default_factory=list)
     lost: list[LostThread] = field(default_factory=list)
     strays: list[StrayMessage] = field(default_factory=list)
+    #: the models that it wraps by DDP, in order
+    wrapped_models: list[WrappedModel] = field(default_factory=list)
     #: the timeouts of groups that it made with one, in seconds
     timeouts: dict[int, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -440,6 +451,8 @@ class LaunchRecord(Struct, kw_only=True):
     stopped: set[int] = field(default_factory=set)
     outside: tuple[int, ...] = ()
     launcher: str = ""
+    #: where processes that ranks forked made calls of their own, by rank
+    forked: dict[int, ScriptPlace] = field(default_factory=dict)
 
 
 #: the file of what the parent of the ranks saw
@@ -460,6 +473,9 @@ def read_launch(folder: Path) -> LaunchRecord:
         try:
             over = "ended" in entry or (over and "launch" not in entry)
             found.launcher = _show(entry.get("launcher", found.launcher))
+            if "forked" in entry:
+                place = ScriptPlace(frames=script_frames(entry["at"]))
+                found.forked.setdefault(_whole(entry["forked"]), place)
             if "outside" in entry:
                 found.outside = tuple(map(_whole, entry["outside"][:MOST_RANKS]))
             if "rank" not in entry:
@@ -709,7 +725,7 @@ class ImpossibleError(ValueError):
 
 
 #: lines between which what is around them is next to each other
-_ASIDE = frozenset({"s", "g", "k", "n", "d", "p", "v", "t", "y", "q", "o", "m", "u", "h", "z"})
+_ASIDE = frozenset({"s", "g", "k", "n", "d", "p", "v", "t", "y", "i", "q", "o", "m", "u", "h", "z"})
 
 
 class _Reader:
@@ -821,6 +837,15 @@ class _Reader:
             LostThread(name=_show(name), words=_show(words), raised_at=raised_at)
         )
         del self.record.lost[:-MOST_CAUGHT]
+
+    def _take_i(self, place: int, options: dict[str, Any]) -> None:
+        self.record.wrapped_models.append(
+            WrappedModel(
+                options={_show(name): float(value) for name, value in options.items()},
+                place=self._places[place],
+            )
+        )
+        del self.record.wrapped_models[:-MOST_CAUGHT]
 
     def _take_k(self, number: int, *fields: Any) -> None:
         self._kinds[number] = self._kind(*fields)

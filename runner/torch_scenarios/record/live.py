@@ -27,6 +27,7 @@ from msgspec import Struct, field
 from torch_scenarios.errors import LaunchError, ScenarioError
 from torch_scenarios.record.evidence.initialization import find_waiting, read_claims
 from torch_scenarios.record.fake import read_demand_s
+from torch_scenarios.record.findings import find_locked
 from torch_scenarios.record.format import (
     LAUNCH,
     LaunchRecord,
@@ -93,6 +94,8 @@ class Order(Struct, frozen=True, kw_only=True):
     gpu: Mapping[str, Any] = field(default_factory=dict)
     #: how values are seen, as the recorder reads it; empty where they are not
     values: Mapping[str, Any] = field(default_factory=dict)
+    #: the call at which a rank raises, dies or is late, as its process reads it
+    strike: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def own_launcher(self) -> bool:
@@ -108,6 +111,8 @@ class Ran(Struct, kw_only=True):
     timed_out: bool = False
     interrupted: bool = False
     stacks: dict[int, str] = field(default_factory=dict)
+    #: ranks that wait for a lock on a file: which rank holds it, and which file that is
+    locks: dict[int, tuple[int, str]] = field(default_factory=dict)
     duration_s: float = 0.0
     code: int = 0
 
@@ -245,6 +250,7 @@ def _write_order(order: Order) -> dict[str, Any]:
         "command": list(order.command),
         "mentions": [] if order.module else _mentions(Path(order.command[0])),
         "values": bool(order.values),
+        "strike": dict(order.strike),
     }
 
 
@@ -428,7 +434,7 @@ class _Watch:
             now = time.monotonic()
             if limit and now - began > limit:
                 return self._end(Ran(timed_out=True))
-            if self._launch.outside and not self._order.keep:
+            if self._is_over_outside(now) and not self._order.keep:
                 return self._end(Ran(stuck=True))
             if now - self._moved < QUIET_S:
                 continue
@@ -450,6 +456,22 @@ class _Watch:
         if not self._order.own_launcher:  # ours: it is the ranks that have a code
             code = next(filter(None, launch.exits.values()), code)
         return Ran(launch=launch, code=code if code >= 0 else 128 - code)
+
+    def _is_over_outside(self, now: float) -> bool:
+        """Whether a rank waits outside of any call for what never comes.
+
+        That is a process that it forked and that communicates, or a lock of a rank that waits for
+        it.
+        """
+        if self._launch.outside or now - self._moved <= OUTSIDE_S:
+            return bool(self._launch.outside)
+        return bool(self._launch.forked) or self._is_locked()
+
+    def _is_locked(self) -> bool:
+        locks = read_locks({self._launch.pids[rank]: rank for rank in self._live()})
+        if not locks or not is_record(self._order.folder):
+            return False
+        return find_locked(read(self._order.folder), locks, "") is not None
 
     def _look(self) -> None:
         """Note what moved, which ranks there are, and which have ended."""
@@ -593,6 +615,7 @@ class _Watch:
     def _end(self, ran: Ran) -> Ran:
         """Write the stacks down, end every rank, and return how it was."""
         ran.stacks.update(self._stacks({rank: rank for rank in self._live()}))
+        ran.locks = read_locks({self._launch.pids[rank]: rank for rank in self._live()})
         ran.launch = self._launch
         self.end_all(gently=not ran.interrupted)
         return ran
@@ -676,6 +699,45 @@ def _lives(pid: int) -> bool:
     except OSError:
         return False
     return state.rpartition(")")[2].split()[:1] not in (["Z"], ["X"])
+
+
+def read_locks(ranks: Mapping[int, int]) -> dict[int, tuple[int, str]]:
+    """Return which of some ranks wait for a lock on a file: who holds it, and which file that is.
+
+    `ranks` are ranks by their process. `flock(2)` and `fcntl(2)` wait in the kernel, which says so
+    in /proc/locks; a process that tries again and again waits in no lock::
+
+        7: FLOCK  ADVISORY  WRITE 4242 08:01:131077 0 EOF
+        7: -> FLOCK  ADVISORY  WRITE 4243 08:01:131077 0 EOF
+    """
+    try:
+        lines = Path("/proc/locks").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return {}
+    holders: dict[str, tuple[int, str]] = {}
+    found: dict[int, tuple[int, str]] = {}
+    for line in lines:
+        number, *words = line.split()
+        waits = words[:1] == ["->"]
+        fields = words[waits:]
+        if len(fields) < 5 or not fields[3].isdecimal():
+            continue
+        pid, inode = int(fields[3]), fields[4].rpartition(":")[2]
+        if not waits:
+            holders[number] = pid, inode
+        elif pid in ranks and number in holders and holders[number][0] in ranks:
+            holder = holders[number][0]
+            found[ranks[pid]] = ranks[holder], _path_of(holder, inode)
+    return found
+
+
+def _path_of(pid: int, inode: str) -> str:
+    """Return the file of an inode that a process has open."""
+    for each in Path(f"/proc/{pid}/fd").glob("*"):
+        with suppress(OSError):
+            if str(each.stat().st_ino) == inode:
+                return str(each.readlink())
+    return "a file"
 
 
 _FRAME = re.compile(r'File "(.+)", line (\d+) in (.+)')

@@ -21,6 +21,7 @@ environment, which may have nothing but torch: it imports the standard library a
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import gc
 import hashlib
@@ -36,9 +37,9 @@ import time
 import traceback
 import types
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter, call
-from typing import Any
+from typing import Any, NoReturn
 
 from torch_scenarios.record.evidence import decision, tensor_names
 from torch_scenarios.record.evidence.claim import claim_of, watch_claims
@@ -393,8 +394,10 @@ class _TrackedWork(weakref.ref[Any]):
 class Recorder:
     """What one process records; one a process."""
 
-    def __init__(self, folder: str, about: dict[str, Any]) -> None:
-        """Open the rank's file and put the kernels in their place."""
+    def __init__(
+        self, folder: str, about: dict[str, Any], numbers: Iterator[int] | None = None
+    ) -> None:
+        """Open the rank's file and put the kernels in their place; `numbers` are those of calls."""
         import torch
         import torch.distributed as dist
 
@@ -404,7 +407,7 @@ class Recorder:
         self.sink = Sink(folder, {**about, "torch": torch.__version__})
         self.sites = Sites(self.sink)
         self._kinds = _Kinds(self.sink)
-        self.numbers = itertools.count()
+        self.numbers = itertools.count() if numbers is None else numbers
         self._groups: dict[str, int] = {}
         #: those of Gloo, whose calls may go past the kernel
         self._straight: dict[str, int] = {}
@@ -475,6 +478,24 @@ class Recorder:
         self._watch_works()
         self._watch_backward()
         self._watch_groups()
+        self._watch_models()
+        os.register_at_fork(after_in_child=self._note_fork)
+
+    def _note_fork(self) -> None:
+        """Let the next call of this process, which is a fork of the rank, be written down once.
+
+        Its record is the rank's alone. A group that it asks for is none that it knows.
+        """
+        self._groups.clear()
+        self._straight.clear()
+        self._group = self._note_forked_call  # type: ignore[method-assign]
+
+    def _note_forked_call(self, group: Any) -> int:
+        with contextlib.suppress(OSError):
+            entry = {"forked": self.about["rank"], "at": _list_frames(frame_of(1))}
+            append_line(os.path.join(self.folder, "launch.jsonl"), entry)
+        self._groups[group.group_name] = 0
+        return 0
 
     def _kernel(
         self,
@@ -884,6 +905,23 @@ class Recorder:
         batch = _number_batch(module.batch_isend_irecv)
         module.batch_isend_irecv = self.dist.batch_isend_irecv = batch
 
+    def _watch_models(self) -> None:
+        """See with which arguments DDP wraps a model."""
+        kind = self.torch.nn.parallel.DistributedDataParallel
+        begin = kind.__init__
+
+        @functools.wraps(begin)
+        def wrap_model(model: Any, *args: Any, **kwargs: Any) -> None:
+            begin(model, *args, **kwargs)
+            options = {
+                name: value
+                for name, value in kwargs.items()
+                if isinstance(value, bool | int | float)
+            }
+            self._put(json.dumps(["i", self.sites.of(frame_of(1)).number, options]))
+
+        kind.__init__ = wrap_model
+
     def _watch(self, module: Any, name: str) -> None:
         function = getattr(module, name)
 
@@ -919,7 +957,20 @@ class Recorder:
     # ------------------------------------------------------------------ its end
 
     def watch_side_effects(self) -> None:
-        """See from now on which files the process changes, and which of its threads die."""
+        """See which files the process changes, which of its threads die, where it leaves at once.
+
+        `os._exit` runs nothing at the end: no `atexit`, and no `finally`.
+        """
+        leave = os._exit
+
+        def leave_at_once(code: Any = 0) -> NoReturn:
+            if not self._ended and os.getpid() == self._pid:
+                self._write_decisions()
+                self._put(json.dumps(["exit", _list_frames(frame_of(1))]))
+                self.end(int(code))
+            leave(code)
+
+        os._exit = leave_at_once  # type: ignore[assignment]
         decision.SideEffects(self, is_foreign, lambda frame: self.sites.of(frame).number).install(
             describe_error
         )
@@ -1059,6 +1110,17 @@ def _find_places(error: BaseException) -> list[list[Any]]:
         if not is_foreign(frame.filename)
     ]
     return places[::-1][:FRAMES]
+
+
+def _list_frames(frame: Any) -> list[list[Any]]:
+    """Return where a frame is in the user's own files, and what calls it from them."""
+    found: list[list[Any]] = []
+    while frame is not None and len(found) < FRAMES:
+        file, line = frame.f_code.co_filename, frame.f_lineno
+        if not is_foreign(file):
+            found.append([file, line, linecache.getline(file, line).strip()[:MOST_LINE]])
+        frame = frame.f_back
+    return found
 
 
 def _find_handled() -> dict[str, Any]:

@@ -38,7 +38,7 @@ SWITCH = "SCENARIO_RECORD_DECISIONS"
 #: names that the notes have among Python's own
 _TRACED, _DECIDE = "__scenario_traced__", "__scenario_decide__"
 _CATCH, _ATTRIBUTE = "__scenario_catch__", "__scenario_attribute__"
-_ORDER = "__scenario_order__"
+_ORDER, _HASH = "__scenario_order__", "__scenario_hash__"
 #: bytes of a file that gets notes; values of a decision, characters of one
 MOST_SOURCE, MOST_VALUES, MOST_CHARACTERS = 1 << 21, 6, 60
 #: characters of a condition
@@ -118,6 +118,12 @@ class Decisions:
         salt = self.salt
         return value if salt is None else sorted(value, key=lambda each: hash((salt, each)))
 
+    def hash(self, value: Any) -> int:
+        """Return the hash of a value; of a string as a process of its own would have it."""
+        if self.salt is None or not isinstance(value, str | bytes):
+            return hash(value)
+        return hash((self.salt, value))
+
     def write(self, put: Callable[[str], None]) -> None:
         """Write what was decided since the last call."""
         if not self.pending:
@@ -169,6 +175,7 @@ class Decisions:
             _CATCH: self.catch,
             _ATTRIBUTE: attribute,
             _ORDER: self.order,
+            _HASH: self.hash,
         }
         for name, function in named.items():
             setattr(builtins, name, function)
@@ -287,9 +294,13 @@ class _Notes(ast.NodeTransformer):
             first.iter = self._order(self.visit(first.iter), text)
         return node
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:
+    def visit_Call(self, node: ast.Call) -> ast.expr:
         text = self._text(node)
         self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id == "hash" and len(node.args) == 1:
+            found = ast.IfExp(test=_call(_TRACED), body=node, orelse=_call(_HASH, *node.args))
+            _place(found, node)
+            return found
         if isinstance(node.func, ast.Name) and node.func.id in _ORDERED and len(node.args) == 1:
             node.args[0] = self._order(node.args[0], text)
         return node

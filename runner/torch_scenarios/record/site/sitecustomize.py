@@ -5,6 +5,7 @@ module of this name at its start. The recorder comes to life when `torch.distrib
 so that a process without it costs nothing.
 """
 
+import builtins
 import importlib.abc
 import importlib.util
 import os
@@ -90,6 +91,14 @@ def _note_script() -> None:
     torch_scenarios.record.evidence.main_script.take_script(argv)
 
 
+def _ignore_notes() -> None:
+    """Let code of the script run that another process has put notes into and sent here.
+
+    Ray and others send functions by value: their notes are numbers of places that are known there.
+    """
+    builtins.__scenario_traced__ = lambda: True  # type: ignore[attr-defined]
+
+
 def _find_package() -> None:
     """Let this environment import our package by its path, and nothing that lies beside it.
 
@@ -125,5 +134,6 @@ def _chain() -> None:
 if os.environ.get("SCENARIO_RECORD"):
     sys.meta_path.insert(0, _Waiting())
     if os.environ.get("SCENARIO_RECORD_DECISIONS") != "0":
+        _ignore_notes()
         _note_script()
 _chain()

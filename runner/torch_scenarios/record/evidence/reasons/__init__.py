@@ -18,12 +18,13 @@ from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Parted, Reason, short
-from torch_scenarios.record.evidence.divergence import Parting, parting_of
+from torch_scenarios.record.evidence.divergence import Parting, find_difference, parting_of
 from torch_scenarios.record.evidence.reasons.argument import find_argument
 from torch_scenarios.record.evidence.reasons.branch import explain_places, find_branch
 from torch_scenarios.record.evidence.reasons.caller import find_caller, find_compiled, find_handler
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught
 from torch_scenarios.record.evidence.reasons.condition import find_condition
+from torch_scenarios.record.evidence.reasons.coroutine import find_coroutine
 from torch_scenarios.record.evidence.reasons.counterpart import explain_anyone, explain_message
 from torch_scenarios.record.evidence.reasons.departure import (
     explain_outside,
@@ -43,6 +44,7 @@ from torch_scenarios.record.evidence.reasons.loop import (
     tell_progress,
 )
 from torch_scenarios.record.evidence.reasons.model_error import explain_error, explain_file
+from torch_scenarios.record.evidence.reasons.model_options import find_options
 from torch_scenarios.record.evidence.reasons.other_group import find_other_group, tell_groups
 from torch_scenarios.record.evidence.reasons.part_of_model import find_part, list_parts
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
@@ -84,7 +86,10 @@ def add_reasons(
         return tuple(lines)
     finding = lines[at]
     parting = parting_of(finding, records)
-    if parting is None:
+    options = find_options(records, folder) if _is_of_model(parting, records) else None
+    if options is not None:
+        lines[at] = with_reason(finding, [options[0]], options[1])
+    if options is not None or parting is None:
         return tuple(lines)
     clauses, fix = explain_parting(parting, records, folder)
     if finding.diagnosis == "root_mismatch" and len(parting.sides) == 1:
@@ -99,6 +104,13 @@ def add_reasons(
     kept = (finding.fix or "").startswith("rank ")
     lines[at] = with_reason(finding, clauses, "" if kept else fix)
     return tuple(_without_results(lines, at, parting)) if fix else tuple(lines)
+
+
+def _is_of_model(parting: Parting | None, records: Mapping[int, RankRecord]) -> bool:
+    """Whether torch's own code makes the calls at which ranks part, or differ in one line."""
+    found = parting or find_difference(records)
+    calls = found.calls.values() if found is not None else ()
+    return any(isinstance(each, RecordedCall) and each.maker != "py" for each in calls)
 
 
 def _without_results(lines: Sequence[Finding], at: int, parting: Parting) -> Iterator[Finding]:
@@ -159,6 +171,7 @@ def explain_parting(
         conditions = [find_condition(parted, now), find_condition(parted, always)]
         loop = find_loop(parted, always)
         reasons += [
+            find_coroutine(parted),
             find_caught(parted, whole=False),
             find_handler(parted),
             find_set(parted),

@@ -31,6 +31,8 @@ def find_argument(parting: Parting, folder: str) -> Reason | None:
         words = f"the root is `{text}`"
         if set_at:
             words += f", which is set by `{source.text(set_at)}` ({place})"
+            if "hash(" in source.text(set_at):
+                words += ": the hash of a string is another one in each process"
         fix = (
             f"let `{text}` ({place}) be the same rank of the world on all ranks; "
             "`dist.get_global_rank(group, 0)` is the first of a group."

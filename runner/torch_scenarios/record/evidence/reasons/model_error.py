@@ -12,12 +12,15 @@ from msgspec.structs import replace
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import (
     Parted,
+    Reason,
     Tally,
     count_turns,
     list_times,
     list_values,
+    short,
 )
 from torch_scenarios.record.evidence.divergence import Frames, Parting
+from torch_scenarios.record.evidence.reasons.caught_error import find_caught
 from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import (
@@ -36,6 +39,9 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
         return finding
     parted = Parted(Parting(group="", at=0, calls={}, missing=tuple(records)), records, folder)
     of_model = any(names_model(each.error or "") for each in raised)
+    reason = find_caught(parted, whole=True) if of_model else _find_breakpoint(raised[0], folder)
+    if reason is not None:
+        return replace(finding, notes=(reason[0],), fix=reason[1], help=(reason[1],))
     fitting = [
         (decision, own)
         for decision, own in parted.tallies(whole=True).items()
@@ -57,6 +63,28 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
     return replace(
         finding, notes=(*finding.notes, Clause(words + (f", where {values}" if values else "")))
     )
+
+
+#: calls that wait for a person at a terminal
+_STOPS = re.compile(r"\b(?:breakpoint|set_trace)\(")
+
+
+def _find_breakpoint(record: RankRecord, folder: str) -> Reason | None:
+    """Return the breakpoint behind which a rank's debugger found no terminal; None without one."""
+    if not (record.error or "").startswith("BdbQuit"):
+        return None
+    for file, line, _ in record.raised_at.frames:
+        source = script_at(file)
+        for at in range(line, max(line - MOST_BEFORE, 0), -1) if source is not None else ():
+            if source is not None and _STOPS.search(source.text(at)):
+                place = short(((file, at, ""),), folder)
+                words = f"`{source.text(at)}` ({place}) waits for a person, and has no terminal"
+                fix = (
+                    f"leave it out ({place}); `torch.distributed.breakpoint(rank)` stops all ranks "
+                    "and asks at one of them."
+                )
+                return Clause(words), fix
+    return None
 
 
 def _in_forward(parted: Parted) -> list[tuple[Decision, dict[int, Tally]]]:
@@ -82,6 +110,8 @@ def _is_near(decision: Decision, frames: Frames) -> bool:
     )
 
 
+#: lines behind a breakpoint in which its error may be raised
+MOST_BEFORE = 20
 #: errors about a file, what another rank did to it, and what mends it
 _MISSING = re.compile(r"FileNotFoundError|No such file|does not exist|not a (?:valid )?directory")
 _THERE = re.compile(r"FileExistsError|File exists|Directory not empty")

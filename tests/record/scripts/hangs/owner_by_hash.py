@@ -1,0 +1,34 @@
+"""The owner of a parameter is the hash of its name, which each process has of its own.
+
+Ranks: 2
+Told: the root is `owner`
+Told: the hash of a string is another one in each process
+"""
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank, n = dist.get_rank(), dist.get_world_size()
+params = {
+    name: torch.ones(3)
+    for name in (
+        "encoder.weight",
+        "encoder.bias",
+        "decoder.weight",
+        "decoder.bias",
+        "head.weight",
+        "head.bias",
+        "embed.weight",
+        "norm.weight",
+        "norm.bias",
+        "proj.weight",
+        "proj.bias",
+        "pos.weight",
+    )
+}
+for name, p in params.items():
+    owner = hash(name) % n  # cause  # right: owner = len(name) % n
+    dist.broadcast(p, src=owner)  # cause
+dist.barrier()
+dist.destroy_process_group()

@@ -1,0 +1,46 @@
+"""A run is ended where a rank is surely blocked, and nowhere else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from handwritten_records import ALL_REDUCE, BARRIER, recorded
+
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.record.analysis import Questions
+from torch_scenarios.record.format import read
+from torch_scenarios.record.live import Order
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PASSED = [["float32", [4], 64, 16]]
+FROM_ANYONE: tuple[Any, ...] = ("recv_any_source_", [], PASSED, {"tag": 0}, 10)
+SEND: tuple[Any, ...] = ("send", PASSED, [], {"peer": 0, "tag": 0}, 11)
+
+
+def cut(folder: Path) -> None:
+    """Let each rank be inside of its last call."""
+    for path in folder.glob("rank-*.jsonl"):
+        lines = path.read_text(encoding="utf-8").splitlines()[:-2]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("programs", "is_blocked"),
+    [
+        (((FROM_ANYONE,), (SEND, BARRIER), (SEND, BARRIER)), False),
+        (((ALL_REDUCE, ALL_REDUCE), (ALL_REDUCE, BARRIER), (ALL_REDUCE, BARRIER)), True),
+        (((ALL_REDUCE,), (ALL_REDUCE,), (ALL_REDUCE,)), False),
+    ],
+    ids=["receives whose sender is not known yet", "two operations", "all in one"],
+)
+def test_a_standstill_is_a_hang_where_a_rank_is_surely_blocked(
+    tmp_path: Path, programs: tuple[Any, ...], *, is_blocked: bool
+) -> None:
+    folder = recorded(tmp_path / "a", *programs)
+    cut(folder)
+    order = Order(command=("train.py",), folder=folder, world_size=3, ranks=(0, 1, 2))
+    questions = Questions(order, folder / "scenario.yaml", DEFAULT)
+    assert questions.blocks(read(folder)) == is_blocked

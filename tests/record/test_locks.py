@@ -1,0 +1,51 @@
+"""A rank that waits for a lock on a file: who holds it, and which file that is."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from handwritten_records import ALL_REDUCE, BARRIER, recorded
+
+from torch_scenarios.record.findings import find_locked
+from torch_scenarios.record.format import read
+from torch_scenarios.record.live import read_locks
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="the kernel shows no locks")
+def test_a_process_that_waits_for_a_lock_is_seen_with_its_holder(tmp_path: Path) -> None:
+    path = tmp_path / "cache.lock"
+    program = f"import fcntl; fcntl.flock(open({str(path)!r}, 'a'), fcntl.LOCK_EX)"
+    with path.open("a", encoding="utf-8") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        waiting = subprocess.Popen([sys.executable, "-c", program])
+        ranks = {waiting.pid: 1, os.getpid(): 0}
+        found: dict[int, tuple[int, str]] = {}
+        until = time.monotonic() + 60
+        while not found and time.monotonic() < until:
+            time.sleep(0.05)
+            found = read_locks(ranks)
+        assert found == {1: (0, str(path))}
+        assert read_locks({waiting.pid: 1}) == {}
+    waiting.wait(timeout=60)
+    assert read_locks(ranks) == {}
+
+
+def test_a_lock_of_a_rank_that_waits_in_a_call_is_a_circle(tmp_path: Path) -> None:
+    folder = recorded(tmp_path / "a", (ALL_REDUCE, BARRIER), (ALL_REDUCE,))
+    path = folder / "rank-00000.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines()[:-2]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    records, locks = read(folder), {1: (0, "/data/cache.lock")}
+    found = find_locked(records, locks, "/me")
+    assert found is not None
+    assert found.because == (
+        "rank 1 waits for the lock on /data/cache.lock, which rank 0 holds",
+        "rank 0 waits in barrier (train.py:13) for rank 1",
+    )
+    assert find_locked(records, {0: (1, "/data/cache.lock")}, "/me") is None  # it goes on
