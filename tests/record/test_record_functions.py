@@ -36,6 +36,13 @@ def stuck_step(rank: int) -> None:
     dist.barrier()
 
 
+def step_that_meets_behind_an_error() -> None:
+    try:
+        dist.all_reduce(torch.ones(4))
+    except RuntimeError:
+        dist.broadcast(torch.ones(1), 0)
+
+
 @pytest.mark.parametrize("fake", [True, False])
 def test_a_function_has_a_verdict_and_a_scenario(
     record_program: ProgramRecorder, *, fake: bool
@@ -68,3 +75,9 @@ def test_a_function_that_would_hang_fails_at_once(record_program: ProgramRecorde
 def test_a_function_that_no_other_process_finds_is_refused(record_program: ProgramRecorder) -> None:
     with pytest.raises(ValueError, match="write it at the top of a module"):
         record_program(lambda: None)
+
+
+def test_a_function_that_hangs_where_a_rank_raises_fails(record_program: ProgramRecorder) -> None:
+    found = record_program(step_that_meets_behind_an_error, world_size=2, nemesis="raise")
+    assert found.status == "FAILED"
+    assert any("the job hangs where rank 0 or rank 1 raises" in words for words in found.words)

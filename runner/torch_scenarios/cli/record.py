@@ -88,6 +88,16 @@ MOST_POSITIONS = 16
 @option(HOW, "--allow", multiple=True, help="With --redeal: a module that may make a difference.")
 @option(HOW, "--batch", default="", help="With --redeal: the line that makes a batch, FILE:LINE.")
 @option(HOW, "--no-dropout", is_flag=True, help="With values: let every dropout keep all.")
+@option(
+    HOW,
+    "--nemesis",
+    type=click.Choice(["raise", "die", "late", "all"]),
+    is_flag=False,
+    flag_value="raise",
+    default=None,
+    help="Run it again for each of its calls: one rank raises there, is killed or late. Which of "
+    "them hang?",
+)
 @option(HOW, "--cuda-as-cpu", is_flag=True, help="Take the CPU for every CUDA device.")
 @option(
     HOW, "--max-seconds", type=click.FloatRange(0), default=0.0, help="End the run after so long."
@@ -144,6 +154,8 @@ def record(**options: Any) -> None:
     if not command:
         refuse_usage("there is nothing to record: write `scenario record -n 4 -- train.py`")
     _require_values(options, command)
+    if options["nemesis"] and options["fake"]:
+        refuse_usage("`--nemesis` needs ranks that wait for each other: leave `--fake` out")
     gpu = _gpu(options)
     world = options["world_size"] or (2 if not options["fake"] else 8)
     order = Order(
@@ -165,6 +177,8 @@ def record(**options: Any) -> None:
     )
     if not order.own_launcher and not order.module and not Path(command[0]).is_file():
         refuse_usage(f"there is no script `{command[0]}`")
+    if options["nemesis"] and order.own_launcher:
+        refuse_usage("`--nemesis` starts the ranks itself: name the script, `-- train.py`")
     _warn_of_spawn(order)
     interrupt_on_termination()
     try:
@@ -311,6 +325,7 @@ def _record(order: Order, options: Mapping[str, Any]) -> NoReturn:
             _measure_rounding(order)
     if values is not None:
         found = replace(found, judged=with_verdict(found.judged, values.verdict))
+    found = _strike(order, found, options["nemesis"])
     if options["as_json"] != "-":
         lines = report_lines(found, time.monotonic() - began, values)
         for line in lines[:1] if options["quiet"] else lines:
@@ -321,6 +336,17 @@ def _record(order: Order, options: Mapping[str, Any]) -> NoReturn:
     if options["strict"] and found.judged.result.verdict.warnings:
         sys.exit(FOUND)
     sys.exit(exit_code(found.judged, found.ran.code))
+
+
+def _strike(order: Order, found: Recorded, kinds: str | None) -> Recorded:
+    """Return what came of a record with what further runs showed, in which a rank has an error."""
+    from torch_scenarios.record.evidence.nemesis import strike_calls
+
+    if kinds is None:
+        return found
+    return strike_calls(
+        order, found, kinds, notice=lambda words: click.echo(f"scenario: {words}", err=True)
+    )
 
 
 def _measure_rounding(order: Order) -> None:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.record.analysis import NothingRecordedError, Recorded, record
 from torch_scenarios.record.difference import as_scenario, difference_words, differences
+from torch_scenarios.record.evidence.nemesis import strike_calls
 from torch_scenarios.record.live import KEPT_FOR_PARITY, SEEN, Order, WarmLaunch
 from torch_scenarios.record.values.further_run import Redeal, disturb
 from torch_scenarios.record.values.redeal import deal_again
@@ -95,6 +96,7 @@ class ProgramRecorder:
         cuda_as_cpu: bool = False,
         values: bool = False,
         redeal: str = "",
+        nemesis: str = "",
     ) -> RecordedFunction:
         """Record a function on every rank of a world, in processes of their own.
 
@@ -102,12 +104,17 @@ class ProgramRecorder:
         taken for that one. It gets `rank` and `world_size` where it has parameters of these names.
         With `values` the ranks are real, and what they hold is compared: weights, gradients, rows.
         With `redeal` (`rows` or `ranks`) two more runs deal the same batches to other ranks.
-        Raises ValueError where other processes cannot find the function.
+        With `nemesis` (`raise`, `die`, `late` or `all`) the ranks are real, and more runs show what
+        hangs where one of them has an error. Raises ValueError where other processes cannot find
+        the function.
         """
+        fake = fake and not nemesis
         how = {**KEPT_FOR_PARITY, "redeal": True} if redeal else SEEN if values else {}
         found, order = self._record(
             function, world_size, fake=fake, cuda_as_cpu=cuda_as_cpu, values=how
         )
+        if nemesis:
+            found = strike_calls(order, found, nemesis, self._warm.start)
         folder, verdict = order.folder, found.judged.result.verdict
         again = Redeal()
         if redeal and found.is_whole:

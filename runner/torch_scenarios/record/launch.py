@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 import importlib
+import itertools
 import json
 import os
 import runpy
@@ -19,7 +20,7 @@ import sys
 import time
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,9 @@ from torch_scenarios.record.recorder import Recorder, is_foreign
 ADDRESS = "127.0.0.1"
 #: the folder in that of a record in which the files lie that fake ranks write
 SCRATCH = "scratch"
+
+#: what a rank raises at a call where that is asked for
+STRUCK = "this rank raises here, for --nemesis"
 
 #: modules that a training script is likely to import: they are imported once, before the forks
 LIKELY = {
@@ -259,7 +263,7 @@ def _run(order: dict[str, Any], rank: int, port: int, board: Any, parent: int) -
     os.environ.update(environment(order, rank, port))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    folder = order["folder"]
+    folder, strike = order["folder"], order["strike"]
     stack = (Path(folder) / f"rank-{rank:05d}.stack").open("w", encoding="utf-8")  # it stays open
     faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
     faulthandler.enable(file=stack, all_threads=False)
@@ -274,6 +278,7 @@ def _run(order: dict[str, Any], rank: int, port: int, board: Any, parent: int) -
             "mode": "fake" if order["fake"] else "live",
             "shim": order["cuda_as_cpu"],
         },
+        _StruckNumbers(strike) if strike and strike["rank"] == rank else None,
     )
     if order["cuda_as_cpu"]:
         from torch_scenarios.record import shim
@@ -304,6 +309,28 @@ def _run(order: dict[str, Any], rank: int, port: int, board: Any, parent: int) -
         atexit._run_exitfuncs()
     recorder.end(code)
     return code
+
+
+class _StruckNumbers:
+    """The numbers of a rank's calls; at one of them it raises, dies or is late instead."""
+
+    def __init__(self, strike: dict[str, Any]) -> None:
+        self._strike = strike
+        self._numbers = itertools.count()
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        number = next(self._numbers)
+        if number == self._strike["number"]:
+            if self._strike["kind"] == "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif self._strike["kind"] == "late":
+                time.sleep(self._strike["seconds"])
+            else:
+                raise RuntimeError(STRUCK)
+        return number
 
 
 def _on_gpu(order: dict[str, Any], recorder: Recorder) -> int:
