@@ -28,6 +28,8 @@ ALWAYS = {
     "ema_and_norms",
     "fsdp2",
     "zero_clips_whole",
+    "clips_and_scales_alike",
+    "whole_loss_of_gathered_parts",
 }
 #: wrong scripts for the night: kinds that others have already
 NIGHTLY = {
@@ -37,7 +39,8 @@ NIGHTLY = {
     *("teacher_of_local_ema", "zero_shard_not_sent", "skips_bad_batch_alone", "no_sync_on_last"),
     *("fsdp_root_not_wrapped", "sparse_gradient_left_out", "fsdp_last_microbatch_unsynced"),
     *("weights_in_forward", "sequence_parallel_norm", "one_seed_of_dropout", "stale_params_fsdp"),
-    *("strided", "skips_a_step_alone"),
+    *("strided", "skips_a_step_alone", "noise_of_each_rank", "gradient_dropped_on_one_rank"),
+    *("own_part_put_back", "limits_weights_by_rank"),
 }
 #: findings that are warnings: the script is not wrong for sure
 WARNINGS = {
@@ -81,6 +84,8 @@ def test_a_training_that_is_wrong_in_silence_is_found(recording: Recording, path
     assert first is not None, ran.output
     assert first[0].strip() == f"{kind}[{code}]", ran.output
     assert f"{path.name}:{line}:" in ran.output
+    if says := re.search(r"^Says: (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE):
+        assert says[1] in re.sub(r"\s+", " ", ran.output)
     assert "fix: " in ran.output
     assert ran.code == exit_code, ran.output
     details = ran.result["warnings" if is_warning else "problems"]

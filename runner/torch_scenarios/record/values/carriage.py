@@ -404,6 +404,10 @@ class Carriage:
         graph = [*_nodes_of(nodes)]
         reached = {id(each) for each in graph}
         for suspect in waiting:
+            if suspect.name in GATHERS and (joins := _find_joins(suspect, graph)):
+                for node in joins:
+                    self._watch_join(suspect, node)
+                continue
             if suspect.name in GATHERS:
                 how = self._depends(suspect, graph)
             elif id(suspect.node) in reached and id(suspect.node) not in own:
@@ -414,15 +418,28 @@ class Carriage:
                 about = {"how": how, "size": suspect.size, "shape": suspect.shape}
                 self._put(["x", "no_gradient_through", suspect.place, about])
 
+    def _watch_join(self, suspect: _Suspect, node: Any) -> None:
+        """Write down the gradient that arrives where gathered parts are joined with the own one.
+
+        Where it is the same on all ranks, each computes the whole loss, and its own part's gradient
+        is whole.
+        """
+        how = "the parts of the other ranks are joined with this rank's own"
+        about = {"how": how, "size": suspect.size, "shape": suspect.shape}
+
+        def arrive(gradients: Any) -> None:
+            with self._witness.guard:
+                known = [each for each in gradients if each is not None]
+                with self._torch.no_grad():
+                    norm = sum(float(each.double().norm()) for each in known)
+                    total = sum(float(each.double().sum()) for each in known)
+                arrived = {"arrives": [norm, total]}
+                self._put(["x", "no_gradient_through", suspect.place, {**about, **arrived}])
+
+        node.register_prehook(arrive)
+
     def _depends(self, suspect: _Suspect, graph: list[Any]) -> str:
         """Return how a graph uses what a call gathered, or nothing."""
-        count = len(suspect.outputs)
-        for node in graph:
-            kind = type(node).__name__
-            if kind.startswith(("CatBackward", "StackBackward")) and count > 1:
-                edges = node.next_functions
-                if len(edges) == count and any(each is None for each, _ in edges):
-                    return "the parts of the other ranks are joined with this rank's own"
         storages = {each.untyped_storage()._cdata for each in suspect.outputs}
         contents = [
             bytes_of(each)
@@ -492,6 +509,19 @@ class Carriage:
     def forget_gradients(self) -> None:
         """Forget where gradients are: a backward pass has made them."""
         self._gradients = None
+
+
+def _find_joins(suspect: _Suspect, graph: list[Any]) -> list[Any]:
+    """Return the nodes that join parts of other ranks, which have no graph, with the own one."""
+    count = len(suspect.outputs)
+    return [
+        node
+        for node in graph
+        if count > 1
+        and type(node).__name__.startswith(("CatBackward", "StackBackward"))
+        and len(edges := node.next_functions) == count
+        and any(each is None for each, _ in edges)
+    ]
 
 
 def _is_at(known: Any, kind: str, place: int) -> bool:

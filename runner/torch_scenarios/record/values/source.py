@@ -56,6 +56,46 @@ def is_in_forward(frames: tuple[tuple[str, int, str], ...]) -> bool:
     )
 
 
+def find_gradient_writes(
+    record: ValueRecord, first: int, last: int
+) -> tuple[tuple[str, int, str], ...]:
+    """Return the one line between two places of a function that writes gradients, if it is one."""
+    begin, end = record.places.get(first, ()), record.places.get(last, ())
+    if not begin or not end or begin[0][0] != end[0][0]:
+        return ()
+    tree, text = _parse(Path(end[0][0]))
+    lines = {
+        each.lineno
+        for each in ast.walk(tree)
+        if isinstance(each, ast.stmt)
+        and begin[0][1] < each.lineno < end[0][1]
+        and _writes_gradient(each)
+    }
+    if len(lines) != 1:
+        return ()
+    (line,) = lines
+    return ((end[0][0], line, text.splitlines()[line - 1].strip()), *end[1:])
+
+
+def _writes_gradient(statement: ast.stmt) -> bool:
+    """Whether a statement assigns to a `.grad`, or calls what is in place, or named after it."""
+    if isinstance(statement, ast.Assign | ast.AugAssign):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        if any(_has_gradient(each) for each in targets):
+            return True
+    value = getattr(statement, "value", None)
+    if not isinstance(value, ast.Call):
+        return False
+    if isinstance(value.func, ast.Attribute) and value.func.attr == "all_reduce":
+        return False
+    called = getattr(value.func, "attr", getattr(value.func, "id", ""))
+    return "grad" in called or (called.endswith("_") and _has_gradient(value.func))
+
+
+def _has_gradient(tree: ast.expr) -> bool:
+    return any(isinstance(each, ast.Attribute) and each.attr == "grad" for each in ast.walk(tree))
+
+
 def _parse(path: Path) -> tuple[ast.Module, str]:
     """Return a file's tree and text; an empty tree where it cannot be read as Python."""
     try:

@@ -33,6 +33,7 @@ from torch_scenarios.record.values.digest import (
     row_digests,
     tensors_in,
 )
+from torch_scenarios.record.values.gradients import LeftGradients
 from torch_scenarios.record.values.parameters import Parameters
 from torch_scenarios.record.values.store import ValueStore
 
@@ -52,6 +53,8 @@ FIRST_LOADER = 10_000
 MOST_LOOKS = 32
 
 
+#: settings of an optimizer that are compared, and those that are compared at each step
+_PLAIN, _RATES = (bool, int, float, str), ("lr", "initial_lr")
 #: failures of the witness itself after which it sees nothing more
 MOST_FAILURES = 8
 
@@ -146,6 +149,9 @@ class ValueWitness:
         #: line at which loaders are read -> their dataset and sampler, and the epoch of each
         self._loaders: dict[str, list[list[Any]]] = {}
         self.carriage = Carriage(self)
+        self.left = LeftGradients(self.parameters, self.put)
+        #: number of an optimizer -> what was written of its settings last
+        self._settled: dict[int, Any] = {}
         #: hears of what passes, so that it may keep values: modules, losses, gradients, weights
         self.listeners: list[Any] = []
         if settings.get("bytes"):
@@ -485,12 +491,25 @@ class ValueWitness:
                         self._look_at_gradient(known.name, plain, place)
                     gradients.append([known.number, details])
             self.carriage.before_step(optimizer, place)
+            self.left.meet(gradients)
+        self._see_settings(optimizer)
         if names := self._find_unreduced():
             self.put(["unreduced", self.turn, place, names])
         rates = [float(group.get("lr", 0.0)) for group in optimizer.param_groups]
         self._step = ["o", self.turn, self._number(optimizer), place, rates, gradients, changed]
         for each in self.listeners:
             each.before_step(optimizer)
+
+    def _see_settings(self, optimizer: Any) -> None:
+        """Write down what kind an optimizer is and what it is set to, where that is new."""
+        details = [
+            {k: v for k, v in group.items() if isinstance(v, _PLAIN) and k not in _RATES}
+            for group in optimizer.param_groups
+        ]
+        number, now = self._number(optimizer), (type(optimizer).__name__, details)
+        if self._settled.get(number) != now:
+            self._settled[number] = now
+            self.put(["set", number, *now])
 
     def _look_at_gradient(self, name: str, gradient: Any, place: int) -> None:
         if self._nan or self.scaled or not gradient.is_floating_point():
@@ -518,9 +537,12 @@ class ValueWitness:
         run = graph._engine_run_backward
 
         def backward(roots: Any, *args: Any, **kwargs: Any) -> Any:
+            place = -1
             with self.guard:
                 place = self.place(frame_of(1))
                 self.put(["bw", self.turn, place])
+                if kwargs.get("accumulate_grad"):
+                    self.left.forget()
                 self._passed, self._passed_at = True, place
                 self.carriage.before_backward(roots)
                 for each in self.listeners:
@@ -532,6 +554,9 @@ class ValueWitness:
                 self.in_backward -= 1
                 self.carriage.forget_gradients()
                 with self.guard:
+                    if kwargs.get("accumulate_grad") and not self.in_backward:
+                        with self.torch.no_grad():
+                            self.left.see(self.turn, place)
                     for each in self.listeners:
                         each.after_backward()
 
@@ -801,6 +826,15 @@ class ValueWitness:
             return norm
 
         self._replace(clip, clip_gradients, module, self.torch.nn.utils)
+        limit = module.clip_grad_value_
+
+        @functools.wraps(limit)
+        def limit_gradients(parameters: Any, clip_value: Any, *args: Any, **kwargs: Any) -> Any:
+            with self.guard:
+                self.put(["limit", self.turn, self.place(frame_of(1)), float(clip_value)])
+            return limit(parameters, clip_value, *args, **kwargs)
+
+        self._replace(limit, limit_gradients, module, self.torch.nn.utils)
 
     def _replace(self, function: Any, by: Any, *holders: Any) -> None:
         """Put a function in place of another one, also where the script has imported that."""

@@ -15,6 +15,7 @@ from torch_scenarios.record.values.invariants.finding import (
     ValueFinding,
     find_groups_of_calls,
 )
+from torch_scenarios.record.values.invariants.gradients import find_unreduced
 from torch_scenarios.record.values.invariants.masks import find_masks
 from torch_scenarios.record.values.invariants.metrics import (
     find_means_of_means,
@@ -24,7 +25,7 @@ from torch_scenarios.record.values.invariants.norms import find_local_norms
 from torch_scenarios.record.values.invariants.numbers import find_first_nan
 from torch_scenarios.record.values.invariants.optimizers import find_late_parameters
 from torch_scenarios.record.values.invariants.proofs import find_proved
-from torch_scenarios.record.values.invariants.replicas import find_replicas_apart, find_unreduced
+from torch_scenarios.record.values.invariants.replicas import find_replicas_apart
 from torch_scenarios.record.values.invariants.samples import find_same_order, find_same_samples
 from torch_scenarios.record.values.invariants.start import find_early_copies
 from torch_scenarios.record.values.invariants.sums import find_sums_of_replicas
@@ -68,6 +69,7 @@ FOLLOWS = {
     "norm_is_local": {"gradients_differ", "replicas_differ", "first_nan", "result_dropped"},
     "gradient_missing": {"gradients_differ", "replicas_differ", "parameter_not_wrapped"},
     "same_order_each_epoch": {"same_samples"},
+    "parameter_not_wrapped": {"gradients_differ"},
     "same_mask": {"same_samples", "gradients_differ", "replicas_differ", "masks_differ"},
 }
 

@@ -42,6 +42,18 @@ def list_names(names: Sequence[str]) -> str:
     return shown + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
 
 
+def list_by_rank(values: Mapping[int, str]) -> str:
+    """Return what each rank has, in words; of many ranks the first."""
+    shown = [f"{value} on rank {rank}" for rank, value in [*values.items()][:4]]
+    return ", ".join(shown) + (", ..." if len(values) > 4 else "")
+
+
+def tell_line(record: ValueRecord, place: int) -> str:
+    """Return the line of a place in parentheses, to follow what happens there."""
+    frames = record.places.get(place, ())
+    return f" (line {frames[0][1]})" if frames else ""
+
+
 def part_ranks(values: Mapping[int, Any]) -> list[list[int]]:
     """Return ranks by what they hold, the largest part first."""
     parts: dict[Any, list[int]] = defaultdict(list)

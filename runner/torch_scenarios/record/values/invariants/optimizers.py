@@ -1,11 +1,19 @@
-"""Parameters that an optimizer or a wrapper does not have."""
+"""Optimizers: parameters that they or a wrapper do not have, and what differs between ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from torch_scenarios.record.values.invariants.finding import Records, ValueFinding, list_names
+from torch_scenarios.record.values.format import OptimizerStep, ValueRecord
+from torch_scenarios.record.values.invariants.finding import (
+    Records,
+    ValueFinding,
+    list_by_rank,
+    list_names,
+)
 from torch_scenarios.record.values.roles import Roles
+from torch_scenarios.verdict.finding import ranks_text
 
 
 def find_late_parameters(records: Records, roles: Roles) -> Iterator[ValueFinding]:
@@ -56,3 +64,60 @@ def _idle_optimizers(records: Records) -> Iterator[ValueFinding]:
                 "`model.parameters()`",
             )
             return
+
+
+def tell_unlike_steps(
+    records: Records, name: str, steps: Mapping[int, OptimizerStep]
+) -> tuple[str, str] | None:
+    """Say how optimizers make unequal weights of equal ones, and what to do about it."""
+    rates = {rank: ", ".join(f"{each:g}" for each in step.rates) for rank, step in steps.items()}
+    if len(set(rates.values())) > 1:
+        hint = "step the schedule on every rank alike, by a number that all ranks have reduced"
+        return f"the learning rate is {list_by_rank(rates)}", hint
+    numbers = {rank: records[rank].names.get(name, -1) for rank in steps}
+    without = [rank for rank, step in steps.items() if numbers[rank] not in step.gradients]
+    if without and len(without) < len(steps):
+        words = f"the optimizer of {ranks_text(without)} does not have `{name}`"
+        return words, "give every rank's optimizer the same parameters"
+    settings = {rank: _settings_at(records[rank], step) for rank, step in steps.items()}
+    known = {rank: each for rank, each in settings.items() if each is not None}
+    if len(known) == len(steps):
+        hint = "make one and the same optimizer on every rank"
+        kinds = {rank: str(kind) for rank, (kind, _) in known.items()}
+        if len(set(kinds.values())) > 1:
+            return f"the optimizer is {list_by_rank(kinds)}", hint
+        if unlike := _find_unlike_setting({rank: groups for rank, (_, groups) in known.items()}):
+            return unlike, hint
+    gradients = {step.gradients.get(numbers[rank]) for rank, step in steps.items()}
+    if len(gradients) != 1 or None in gradients:
+        return None
+    words = (
+        "weights and gradients were equal before this step and so are the settings of the "
+        "optimizers, so their state is not (momentum, averages, counts of steps), or their `step` "
+        "does something of its own on each rank"
+    )
+    hint = (
+        "load the optimizer's state on every rank or on none, and write nothing in `step` that "
+        "differs between ranks"
+    )
+    return words, hint
+
+
+def _settings_at(record: ValueRecord, step: OptimizerStep) -> tuple[str, Any] | None:
+    """Return what kind an optimizer is at a step, and what its groups are set to."""
+    own = [e for e in record.of_kind("set") if e.details[0] == step.optimizer and e.at < step.at]
+    return (str(own[-1].details[1]), own[-1].details[2]) if own else None
+
+
+def _find_unlike_setting(groups: Mapping[int, list[dict[str, Any]]]) -> str:
+    """Say which setting of an optimizer differs between ranks; nothing where none does."""
+    first = next(iter(groups.values()))
+    for at, group in enumerate(first):
+        for name in group:
+            values = {
+                rank: str(own[at].get(name) if at < len(own) else None)
+                for rank, own in groups.items()
+            }
+            if len(set(values.values())) > 1:
+                return f"`{name}` of the optimizer is {list_by_rank(values)}"
+    return ""

@@ -63,12 +63,15 @@ PROVED: dict[str, tuple[Callable[[Mapping[str, Any]], str], str, bool]] = {
 def find_proved(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     """Yield the mistakes that a process proved of itself, each line once."""
     del roles
+    whole = _find_whole_losses(records)
     seen: dict[tuple[str, Any], list[int]] = defaultdict(list)
     firsts: dict[tuple[str, Any], tuple[int, Any, int]] = {}
     for rank, record in records.items():
         for each in record.of_kind("x"):
             code, place, about = each.details
             key = code, record.places.get(place)
+            if key in whole and "arrives" in about:
+                continue
             if rank not in seen[key]:
                 seen[key].append(rank)
             turn = max((s.turn + 1 for s in record.steps if s.at < each.at), default=0)
@@ -85,3 +88,35 @@ def find_proved(records: Records, roles: Roles) -> Iterator[ValueFinding]:
             turn=turn,
             error=error,
         )
+
+
+#: relative difference of two gradients that rounding does not make
+APART = 1e-4
+
+
+def _find_whole_losses(records: Records) -> set[tuple[str, Any]]:
+    """Return the calls behind which every rank computes the same loss of all that was gathered.
+
+    The gradient of its own part is whole then: what arrives where parts are joined is the same.
+    """
+    arrived: dict[tuple[str, Any], dict[int, list[list[float]]]] = {}
+    for rank, record in records.items():
+        for each in record.of_kind("x"):
+            code, place, about = each.details
+            if "arrives" in about:
+                ranks = arrived.setdefault((code, record.places.get(place)), {})
+                ranks.setdefault(rank, []).append(about["arrives"])
+    return {key for key, ranks in arrived.items() if len(ranks) > 1 and _are_alike(ranks)}
+
+
+def _are_alike(ranks: Mapping[int, list[list[float]]]) -> bool:
+    first = next(iter(ranks.values()))
+    return all(
+        len(own) == len(first)
+        and all(
+            abs(a - b) <= APART * max(norm, 1e-30)
+            for one, other in zip(own, first, strict=True)
+            for a, b, norm in ((one[0], other[0], other[0]), (one[1], other[1], other[0]))
+        )
+        for own in ranks.values()
+    )

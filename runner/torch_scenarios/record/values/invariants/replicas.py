@@ -9,10 +9,14 @@ from torch_scenarios.record.values.format import OptimizerStep, ValueRecord
 from torch_scenarios.record.values.invariants.finding import (
     Records,
     ValueFinding,
+    list_by_rank,
     list_names,
     part_ranks,
     tell_apart,
+    tell_line,
 )
+from torch_scenarios.record.values.invariants.gradients import find_gradients_apart
+from torch_scenarios.record.values.invariants.optimizers import tell_unlike_steps
 from torch_scenarios.record.values.invariants.scales import find_scales_apart
 from torch_scenarios.record.values.invariants.start import find_lone_load, tell_beginning
 from torch_scenarios.record.values.invariants.weights import Point, join_timelines, order_of_point
@@ -41,7 +45,7 @@ def _first_difference(records: Records, group: ReplicaGroup) -> Iterator[ValueFi
             else []
         )
         gradients = kind == 1 and group.gradients and not apart
-        found_apart = _gradients_apart(records, group, states, events) if gradients else None
+        found_apart = find_gradients_apart(records, group, states, events) if gradients else None
         if apart:
             found_apart = _replicas_differ(records, group, apart, states, events, point)
         if found_apart is not None:
@@ -101,12 +105,19 @@ def _meet_again(records: Records, group: ReplicaGroup, names: list[str], point: 
 
 
 def _find_averaged(records: Records, group: ReplicaGroup) -> set[int]:
-    """Return the turns before which the weights of a group were sent over it."""
+    """Return the turns before which the weights of a group were sent over it.
+
+    Where they are not the same turns on each rank (each does as many steps as it has rows), there
+    is no turn at which the weights are comparable.
+    """
+    found = {
+        frozenset(_averaged_on(records[rank], group)) for rank in group.ranks if rank in records
+    }
+    return set(found.pop()) if len(found) == 1 else set()
+
+
+def _averaged_on(record: ValueRecord, group: ReplicaGroup) -> set[int]:
     found: set[int] = set()
-    rank = group.ranks[0]
-    record = records.get(rank)
-    if record is None:
-        return found
     steps = [each.at for each in record.steps]
     for call in record.calls:
         carries = any(each.carries == "weight" for each in call.tensors)
@@ -143,21 +154,29 @@ def _replicas_differ(
     parts = part_ranks({rank: state.get(apart[0]) for rank, state in states.items()})
     rank = parts[-1][0]
     place = _find_write_line(group, records[rank], apart[0], events[rank])
-    if kind == 0 and (loaded := find_lone_load(records, group.ranks, turn)):
+    loaded = find_lone_load(records, group.ranks, turn) if kind == 0 else None
+    if loaded:
         rank, place = loaded
-    rates = {r: e.rates for r, e in events.items() if isinstance(e, OptimizerStep) and e.rates}
     hint = (
         "let every rank do the same to its weights: broadcast them once at the start, synchronise "
         "each gradient, and write a weight by nothing that differs between ranks"
     )
-    if len(set(rates.values())) > 1:
-        details = "; ".join(f"rank {r}: {', '.join(map(str, v))}" for r, v in rates.items())
-        hint = f"the learning rates differ ({details}): step the schedule on every rank alike"
+    because = ""
+    steps = {r: e for r, e in events.items() if isinstance(e, OptimizerStep)}
+    found = None
+    if kind == 2:
+        found = tell_unlike_steps(records, apart[0], steps)
+    elif loaded:
+        found = f"{ranks_text([rank])} loads a state that the others do not load", LOAD_ALIKE
+    elif turn or kind == 1:
+        found = _tell_write(records, apart[0], events)
+    if found is not None:
+        because, hint = f"; {found[0]}", found[1]
     return ValueFinding(
         code="replicas_differ",
         message=f"{list_names(apart)} {'are' if len(apart) > 1 else 'is'} not equal any more "
         f"{when}: {where}, and {group.because} makes "
-        f"{'them replicas' if len(apart) > 1 else 'it a replica'}",
+        f"{'them replicas' if len(apart) > 1 else 'it a replica'}{because}",
         ranks=group.ranks,
         rank=rank,
         place=place,
@@ -165,6 +184,33 @@ def _replicas_differ(
         turn=turn,
         name=apart[0],
     )
+
+
+#: what to do about a state that some ranks load
+LOAD_ALIKE = "load it on every rank, or broadcast the weights after it"
+
+
+def _tell_write(records: Records, name: str, events: Mapping[int, Any]) -> tuple[str, str] | None:
+    """Say that something other than an optimizer has made weights unequal, and what to do."""
+    counts = {r: sum(s.at < e.at for s in records[r].steps) for r, e in events.items()}
+    if len(set(counts.values())) > 1:
+        shown = list_by_rank({rank: str(count) for rank, count in counts.items()})
+        hint = "let every rank do as many steps of the optimizer as the others"
+        return f"the steps that an optimizer has done are {shown}", hint
+    who = [r for r, e in events.items() if records[r].names.get(name, -1) in e.changed]
+    if not who:
+        return None
+    rank, event = who[0], events[who[0]]
+    before: list[Any] = [e for e in records[rank].steps if e.at < event.at]
+    if isinstance(event, OptimizerStep):
+        before = [e for e in records[rank].forwards if e.at < event.at]
+    since = tell_line(records[rank], before[-1].place) if before else ""
+    what = "the call of the model" if isinstance(event, OptimizerStep) else "the step"
+    verb = "writes" if len(who) == 1 else "write"
+    words = f"{ranks_text(who)} {verb} into {'it' if len(who) == 1 else 'them'} after {what} before"
+    hint = "write the same into the weights of every rank (a limit, a mask, an average), or "
+    hint += "broadcast them after it"
+    return f"{words}{since}, and no optimizer does", hint
 
 
 def _find_write_line(group: ReplicaGroup, record: ValueRecord, name: str, event: Any) -> int:
@@ -179,101 +225,6 @@ def _find_write_line(group: ReplicaGroup, record: ValueRecord, name: str, event:
         if stepped:
             return stepped[-1].place
     return int(event.place)
-
-
-def _gradients_apart(
-    records: Records,
-    group: ReplicaGroup,
-    states: Mapping[int, Mapping[str, str]],
-    events: Mapping[int, OptimizerStep],
-) -> ValueFinding | None:
-    """Return that equal weights meet unequal gradients; or that some ranks have none."""
-    apart: list[str] = []
-    missing: list[str] = []
-    hashes: dict[str, dict[int, str | None]] = {}
-    for name in sorted(group.names):
-        details: dict[int, str | None] = {}
-        for rank, step in events.items():
-            number = records[rank].names.get(name, -1)
-            if number not in step.gradients:
-                break
-            details[rank] = step.gradients[number]
-        if len(details) < len(events) or len({s.get(name) for s in states.values()}) > 1:
-            continue
-        hashes[name] = details
-        if len(set(details.values())) > 1:
-            (missing if None in details.values() else apart).append(name)
-    if not apart and not missing:
-        return None
-    if left := _find_left_step(records, group, events):
-        return left
-    rank, step = next(iter(events.items()))
-    if apart:
-        count = len(hashes)
-        who = tell_apart(hashes[apart[0]])
-        every = "all gradients" if len(apart) == count > 1 else f"{len(apart)} of {count} gradients"
-        return ValueFinding(
-            code="gradients_differ",
-            message=f"equal weights meet unequal gradients at step {step.turn}: "
-            f"{who} for {list_names(apart)} ({every}), so nothing has synchronised "
-            f"{'them' if len(apart) > 1 else 'it'}",
-            ranks=group.ranks,
-            rank=rank,
-            place=step.place,
-            hint="reduce every gradient over the data-parallel ranks before the optimizer steps: "
-            "call the model through DDP, leave `no_sync` with the last microbatch, or all_reduce "
-            "`p.grad` by hand",
-            turn=step.turn,
-            name=apart[0],
-        )
-    none = [rank for rank, details in hashes[missing[0]].items() if details is None]
-    return ValueFinding(
-        code="gradient_missing",
-        message=f"{list_names(missing)} {'have' if len(missing) > 1 else 'has'} no gradient on "
-        f"{ranks_text(none)} at step {step.turn}, and one on the other ranks",
-        ranks=tuple(none),
-        rank=none[0],
-        place=events[none[0]].place,
-        hint="let every rank use the parameter, or freeze it on all of them",
-        turn=step.turn,
-        error=False,
-        name=missing[0],
-    )
-
-
-def _find_left_step(
-    records: Records, group: ReplicaGroup, events: Mapping[int, OptimizerStep]
-) -> ValueFinding | None:
-    """Return that ranks have done a step that others have left out: they are out of step since."""
-    passes = {
-        rank: sum(each.at < step.at for each in records[rank].of_kind("bw"))
-        for rank, step in events.items()
-    }
-    least = min(passes.values())
-    behind = [rank for rank, count in passes.items() if count > least]
-    if not behind or any(_is_accumulated(records[rank]) for rank in events):
-        return None
-    rank = next(rank for rank, count in passes.items() if count == least)
-    turn = events[rank].turn
-    return ValueFinding(
-        code="replicas_differ",
-        message=f"{ranks_text(behind)} {'leave' if len(behind) > 1 else 'leaves'} the step of the "
-        f"optimizer out that the other ranks do behind backward pass {least} (step {turn}), and "
-        f"{group.because} makes their weights replicas",
-        ranks=group.ranks,
-        rank=rank,
-        place=events[rank].place,
-        hint="let all ranks decide alike whether they step: reduce the flag first, as by "
-        "`dist.all_reduce(finite, op=dist.ReduceOp.MIN)`",
-        turn=turn,
-    )
-
-
-def _is_accumulated(record: ValueRecord) -> bool:
-    """Whether several backward passes are made for a step: then their number says nothing."""
-    if not record.steps:
-        return False
-    return sum(each.at < record.steps[0].at for each in record.of_kind("bw")) != 1
 
 
 def _buffers_differ(
@@ -298,26 +249,3 @@ def _buffers_differ(
         error=False,
         name=apart[0],
     )
-
-
-def find_unreduced(records: Records, roles: Roles) -> Iterator[ValueFinding]:
-    """Yield a step of an optimizer at which FSDP2 holds whole gradients that it has not reduced."""
-    del roles
-    for rank, record in records.items():
-        for each in record.of_kind("unreduced"):
-            turn, place, names = each.details
-            who = [r for r, other in records.items() if any(other.of_kind("unreduced"))]
-            yield ValueFinding(
-                code="gradients_differ",
-                message=f"the optimizer steps at step {turn} while FSDP holds gradients of "
-                f"{list_names(names)} that nothing has reduced: those of the microbatches since "
-                "the last reduction are lost",
-                ranks=tuple(who),
-                rank=rank,
-                place=place,
-                hint="let the last microbatch before a step synchronise: "
-                "`model.set_requires_gradient_sync(micro == last)`",
-                turn=turn,
-                name=names[0],
-            )
-            return

@@ -1,0 +1,390 @@
+"""Gradients at the optimizer: equal on the ranks of a replica group, or what made them differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from torch_scenarios.record.values.format import (
+    CarryingCall,
+    OptimizerStep,
+    ValueEvent,
+    ValueRecord,
+)
+from torch_scenarios.record.values.invariants.finding import (
+    Records,
+    ValueFinding,
+    list_by_rank,
+    list_names,
+    tell_apart,
+    tell_line,
+)
+from torch_scenarios.record.values.roles import EQUALIZING, ReplicaGroup, Roles
+from torch_scenarios.record.values.source import find_gradient_writes
+from torch_scenarios.verdict.finding import ranks_text
+
+
+def find_gradients_apart(
+    records: Records,
+    group: ReplicaGroup,
+    states: Mapping[int, Mapping[str, str]],
+    events: Mapping[int, OptimizerStep],
+) -> ValueFinding | None:
+    """Return that equal weights meet unequal gradients; or that some ranks have none."""
+    apart: list[str] = []
+    missing: list[str] = []
+    hashes: dict[str, dict[int, str | None]] = {}
+    for name in sorted(group.names):
+        details: dict[int, str | None] = {}
+        for rank, step in events.items():
+            number = records[rank].names.get(name, -1)
+            if number not in step.gradients:
+                break
+            details[rank] = step.gradients[number]
+        if len(details) < len(events) or len({s.get(name) for s in states.values()}) > 1:
+            continue
+        hashes[name] = details
+        if len(set(details.values())) > 1:
+            (missing if None in details.values() else apart).append(name)
+    if not apart and not missing:
+        return None
+    if left := _find_left_step(records, group, events):
+        return left
+    if apart:
+        return _tell_apart(records, group, events, apart, hashes)
+    if written := _find_written(records, group, missing, events, hashes):
+        return written
+    none = [rank for rank, details in hashes[missing[0]].items() if details is None]
+    return ValueFinding(
+        code="gradient_missing",
+        message=f"{list_names(missing)} {'have' if len(missing) > 1 else 'has'} no gradient on "
+        f"{ranks_text(none)} at step {step.turn}, and one on the other ranks",
+        ranks=tuple(none),
+        rank=none[0],
+        place=events[none[0]].place,
+        hint="let every rank use the parameter, or freeze it on all of them",
+        turn=step.turn,
+        error=False,
+        name=missing[0],
+    )
+
+
+def _tell_apart(
+    records: Records,
+    group: ReplicaGroup,
+    events: Mapping[int, OptimizerStep],
+    apart: list[str],
+    hashes: Mapping[str, Mapping[int, str | None]],
+) -> ValueFinding:
+    if written := _find_written(records, group, apart, events, hashes):
+        return written
+    rank, step = next(iter(events.items()))
+    record = records[rank]
+    reduced = _find_reduction(records, apart[0], events)
+    many = len(apart) > 1
+    how = f"so nothing has synchronised {'them' if many else 'it'}"
+    hint = (
+        "reduce every gradient over the data-parallel ranks before the optimizer steps: call the "
+        "model through DDP, leave `no_sync` with the last microbatch, or all_reduce `p.grad` by "
+        "hand"
+    )
+    if reduced is not None:
+        name, line = reduced.operation.strip("_"), tell_line(record, reduced.place)
+        how = f"though `{name}`{line} carries {'them' if many else 'it'}"
+        hint = "reduce the gradient itself, over all ranks that hold the replica, and wait for it"
+        if reduced.operation not in EQUALIZING:
+            how += ": its result is not on every rank"
+        elif not set(group.ranks) <= set(reduced.ranks):
+            how += f": over {ranks_text(reduced.ranks)} alone"
+    elif late := _find_late_name(record):
+        how = f"and `{late}` came into the model after DistributedDataParallel took its list, so "
+        how += "the bucket of what it took the place of is never reduced"
+        hint = "make the whole model, and tie its weights, before it is wrapped"
+    return ValueFinding(
+        code="gradients_differ",
+        message=f"{_tell_where(step, apart, hashes)}, {how}",
+        ranks=group.ranks,
+        rank=rank,
+        place=step.place,
+        hint=hint,
+        turn=step.turn,
+        name=apart[0],
+    )
+
+
+def _find_late_name(record: ValueRecord) -> str:
+    """Return a parameter that DDP does not know as it came after it; nothing where none did."""
+    late = [e for e in record.of_kind("late") if e.details[1] != "optimizer"]
+    return record.parameters[late[0].details[0]].name if late else ""
+
+
+def _tell_where(
+    step: OptimizerStep, apart: list[str], hashes: Mapping[str, Mapping[int, str | None]]
+) -> str:
+    """Say whose gradients differ at a step."""
+    count = len(hashes)
+    who = tell_apart(hashes[apart[0]])
+    every = "all gradients" if len(apart) == count > 1 else f"{len(apart)} of {count} gradients"
+    return (
+        f"equal weights meet unequal gradients at step {step.turn}: {who} for {list_names(apart)} "
+        f"({every})"
+    )
+
+
+class Agreement(Struct, frozen=True):
+    """Where gradients were equal on all ranks last: behind a backward pass, or a collective.
+
+    `at` is the event of each rank, `last` whether no backward pass has come after it.
+    """
+
+    at: dict[int, int]
+    place: int
+    what: str
+    last: bool
+
+
+def _find_written(
+    records: Records,
+    group: ReplicaGroup,
+    apart: list[str],
+    events: Mapping[int, OptimizerStep],
+    hashes: Mapping[str, Mapping[int, str | None]],
+) -> ValueFinding | None:
+    """Return that something has written gradients that were equal before."""
+    agreed = _find_agreement(records, apart, events, hashes)
+    if agreed is None:
+        return None
+    rank, step = next(iter(events.items()))
+    record = records[rank]
+    them = "them" if len(apart) > 1 else "it"
+    if agreed.last:
+        place, how, hint = _find_writer(records, agreed, events)
+    else:
+        added = [e for e in record.of_kind("left") if agreed.at[rank] < e.at < step.at]
+        place = added[-1].details[1]
+        how = f"a later backward pass adds gradients that nothing has synchronised to {them}"
+        hint = (
+            "reduce once, after the last backward pass of a step: leave `no_sync` before that "
+            "pass, add the losses up and call `backward` once, or move the reduction behind it"
+        )
+    return ValueFinding(
+        code="gradients_differ",
+        message=f"the gradients of {list_names(apart)} are equal on all ranks after {agreed.what}"
+        f"{tell_line(record, agreed.place)}, and unequal at step {step.turn}: {how}",
+        ranks=group.ranks,
+        rank=rank,
+        place=place,
+        frames=() if place != step.place else find_gradient_writes(record, agreed.place, place),
+        hint=hint,
+        turn=step.turn,
+        name=apart[0],
+    )
+
+
+def _find_agreement(
+    records: Records,
+    apart: list[str],
+    events: Mapping[int, OptimizerStep],
+    hashes: Mapping[str, Mapping[int, str | None]],
+) -> Agreement | None:
+    """Return where gradients that differ at a step were equal last, after the step before."""
+    since = {rank: _step_before(records[rank], step) for rank, step in events.items()}
+    passes = {
+        rank: [e for e in records[rank].of_kind("left") if since[rank] < e.at < step.at]
+        for rank, step in events.items()
+    }
+    if len({len(each) for each in passes.values()}) != 1 or not all(passes.values()):
+        return None
+    found = []
+    for at, together in enumerate(zip(*passes.values(), strict=True)):
+        is_last = at == len(passes[next(iter(passes))]) - 1
+        alike = len({each.details[2] for each in together}) == 1
+        if is_last:
+            alike = all(_were_equal(records, name, events, hashes) for name in apart)
+        if alike:
+            places = {rank: each.at for rank, each in zip(passes, together, strict=True)}
+            found.append(Agreement(places, together[0].details[1], "the backward pass", is_last))
+    calls = {
+        rank: call
+        for rank, step in events.items()
+        if (call := _last_reduction(records[rank], apart[0], since[rank], step.at)) is not None
+    }
+    results = {call.results for call in calls.values()}
+    if len(calls) == len(events) and len(results) == 1 and all(results):
+        places = {rank: call.at for rank, call in calls.items()}
+        rank = next(iter(calls))
+        name = f"`{calls[rank].operation.strip('_')}`"
+        is_last = all(calls[r].at > passes[r][-1].at for r in calls)
+        found.append(Agreement(places, calls[rank].place, name, is_last))
+    rank = next(iter(events))
+    return max(found, key=lambda each: each.at[rank], default=None)
+
+
+def _step_before(record: ValueRecord, step: OptimizerStep) -> int:
+    """Return the event of the same optimizer's step before."""
+    own = [each.at for each in record.steps if each.optimizer == step.optimizer]
+    return max((at for at in own if at < step.at), default=-1)
+
+
+def _were_equal(
+    records: Records,
+    name: str,
+    events: Mapping[int, OptimizerStep],
+    hashes: Mapping[str, Mapping[int, str | None]],
+) -> bool:
+    """Whether the last backward pass left one gradient of a parameter on all ranks."""
+    left = set()
+    for rank, step in events.items():
+        kept = _kept_at(records[rank], step)
+        if kept is None:
+            return False
+        left.add(dict(kept[1]).get(records[rank].names[name], hashes[name][rank]))
+    return len(left) == 1 and None not in left
+
+
+def _kept_at(record: ValueRecord, step: OptimizerStep) -> tuple[int, list[list[Any]], Any] | None:
+    """Return what a step found of the gradients that the backward pass had left."""
+    own = [e for e in record.of_kind("kept") if _step_before(record, step) < e.at < step.at]
+    return own[-1].details if own else None
+
+
+def _last_reduction(record: ValueRecord, name: str, since: int, until: int) -> CarryingCall | None:
+    """Return the last collective between two events that carried a parameter's gradient."""
+    number = record.names.get(name, -1)
+    own = [
+        call
+        for call in record.calls
+        if since < call.at < until
+        and any(t.carries == "gradient" and number in t.parameters for t in call.tensors)
+    ]
+    return own[-1] if own else None
+
+
+def _find_reduction(
+    records: Records, name: str, events: Mapping[int, OptimizerStep]
+) -> CarryingCall | None:
+    """Return a collective of this step that carries a gradient and has not made it equal."""
+    for rank, step in events.items():
+        since = _step_before(records[rank], step)
+        if call := _last_reduction(records[rank], name, since, step.at):
+            return call
+    return None
+
+
+#: what to do about a write that differs between ranks
+WRITE_ALIKE = (
+    "let every rank do the same to a gradient that has been reduced (one limit, one scale, one "
+    "seed, one mask), or do it before the reduction"
+)
+
+
+def _find_writer(
+    records: Records, agreed: Agreement, events: Mapping[int, OptimizerStep]
+) -> tuple[int, str, str]:
+    """Return the line that wrote gradients apart, what it did, and what to do."""
+    rank, step = next(iter(events.items()))
+    clips = {r: _events_since(records[r], ("clip",), agreed.at[r], s.at) for r, s in events.items()}
+    if all(clips.values()):
+        each = {r: own[-1].details for r, own in clips.items()}
+        scales = {r: min(1.0, d[3] / (d[2] + 1e-6)) for r, d in each.items()}
+        if max(scales.values()) - min(scales.values()) > 1e-5 * max(scales.values()):
+            shown = list_by_rank({r: f"{d[3]:g} at a norm of {d[2]:.4g}" for r, d in each.items()})
+            how = f"`clip_grad_norm_` scales them by another number on each rank: to {shown}"
+            return each[rank][1], how, "clip by one `max_norm`, and by one norm, on all ranks"
+    limits = {
+        r: _events_since(records[r], ("limit",), agreed.at[r], s.at) for r, s in events.items()
+    }
+    if all(limits.values()):
+        each = {r: own[-1].details for r, own in limits.items()}
+        if len({d[2] for d in each.values()}) > 1:
+            shown = list_by_rank({r: f"{d[2]:g}" for r, d in each.items()})
+            how = f"`clip_grad_value_` limits them by another value on each rank: {shown}"
+            return each[rank][1], how, "clip by one value on all ranks"
+    return step.place, _tell_factors(records, agreed, events), WRITE_ALIKE
+
+
+def _tell_factors(records: Records, agreed: Agreement, events: Mapping[int, OptimizerStep]) -> str:
+    """Say what was done to gradients after they were equal, as far as that is known."""
+    kept = {rank: _kept_at(records[rank], step) for rank, step in events.items()}
+    if "backward" in agreed.what:
+        factors = {
+            rank: 1.0 if not found[1] else found[2]
+            for rank, found in kept.items()
+            if found is not None
+        }
+        known = {rank: each for rank, each in factors.items() if each is not None}
+        if len(known) == len(events) and len(set(known.values())) > 1:
+            shown = list_by_rank({rank: f"{each + 0.0:.4g}" for rank, each in known.items()})
+            return f"each rank multiplies them by a number of its own: {shown}"
+        idle = [rank for rank, found in kept.items() if found is not None and not found[1]]
+        if idle and len(idle) < len(events):
+            others = [rank for rank in events if rank not in idle]
+            verb = "writes" if len(others) == 1 else "write"
+            return f"{ranks_text(others)} {verb} into them since, {ranks_text(idle)} not"
+    return "what is written into them since is not the same on each rank"
+
+
+def _events_since(
+    record: ValueRecord, kinds: Sequence[str], since: int, until: int
+) -> list[ValueEvent]:
+    return [e for e in record.seen if e.kind in kinds and since < e.at < until]
+
+
+def _find_left_step(
+    records: Records, group: ReplicaGroup, events: Mapping[int, OptimizerStep]
+) -> ValueFinding | None:
+    """Return that ranks have done a step that others have left out: they are out of step since."""
+    passes = {
+        rank: sum(each.at < step.at for each in records[rank].of_kind("bw"))
+        for rank, step in events.items()
+    }
+    least = min(passes.values())
+    behind = [rank for rank, count in passes.items() if count > least]
+    if not behind or any(_is_accumulated(records[rank]) for rank in events):
+        return None
+    rank = next(rank for rank, count in passes.items() if count == least)
+    turn = events[rank].turn
+    return ValueFinding(
+        code="replicas_differ",
+        message=f"{ranks_text(behind)} {'leave' if len(behind) > 1 else 'leaves'} the step of the "
+        f"optimizer out that the other ranks do behind backward pass {least} (step {turn}), and "
+        f"{group.because} makes their weights replicas",
+        ranks=group.ranks,
+        rank=rank,
+        place=events[rank].place,
+        hint="let all ranks decide alike whether they step: reduce the flag first, as by "
+        "`dist.all_reduce(finite, op=dist.ReduceOp.MIN)`",
+        turn=turn,
+    )
+
+
+def _is_accumulated(record: ValueRecord) -> bool:
+    """Whether several backward passes are made for a step: then their number says nothing."""
+    if not record.steps:
+        return False
+    return sum(each.at < record.steps[0].at for each in record.of_kind("bw")) != 1
+
+
+def find_unreduced(records: Records, roles: Roles) -> Iterator[ValueFinding]:
+    """Yield a step of an optimizer at which FSDP2 holds whole gradients that it has not reduced."""
+    del roles
+    for rank, record in records.items():
+        for each in record.of_kind("unreduced"):
+            turn, place, names = each.details
+            who = [r for r, other in records.items() if any(other.of_kind("unreduced"))]
+            yield ValueFinding(
+                code="gradients_differ",
+                message=f"the optimizer steps at step {turn} while FSDP holds gradients of "
+                f"{list_names(names)} that nothing has reduced: those of the microbatches since "
+                "the last reduction are lost",
+                ranks=tuple(who),
+                rank=rank,
+                place=place,
+                hint="let the last microbatch before a step synchronise: "
+                "`model.set_requires_gradient_sync(micro == last)`",
+                turn=turn,
+                name=names[0],
+            )
+            return

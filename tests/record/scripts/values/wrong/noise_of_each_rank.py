@@ -1,0 +1,25 @@
+"""Each rank adds noise of its own to gradients that are reduced.
+
+Found: gradients_differ
+Says: what is written into them since is not the same on each rank
+"""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+
+net = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+torch.manual_seed(rank)
+for step in range(3):
+    opt.zero_grad()
+    net(torch.randn(4, 8)).pow(2).mean().backward()
+    for p in net.parameters():
+        p.grad.add_(torch.randn(p.shape) * 0.01)  # gradients_differ
+    opt.step()
+dist.destroy_process_group()
