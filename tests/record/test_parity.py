@@ -124,6 +124,27 @@ def test_a_strategy_by_hand_computes_what_one_process_does(
     assert code == 0, output
 
 
+@pytest.mark.parametrize(
+    ("mistake", "more", "code", "words"),
+    [
+        ("sum", (), 0, "warning[not_equivalent]: weights are right, and the number that is read"),
+        ("resume", (), 0, "note: rank 0 loads a state after step 3 (line 37), behind the 3 steps"),
+        ("resume", ("--steps", "6"), 1, "error[not_equivalent]: step 4: the weight"),
+        ("", ("--steps", "6"), 0, "its ranks compute what one process computes"),
+        ("masks", (), 3, "rank 0 before the backward pass (line 27): draw them"),
+    ],
+)
+def test_what_is_shown_drawn_and_loaded_is_compared_or_named(
+    warm: WarmLaunch, tmp_path: Path, mistake: str, more: tuple[str, ...], code: int, words: str
+) -> None:
+    script = "reports_and_resumes.py"
+    exit_code, output, result = parity_of(warm, tmp_path, script, mistake, *more)
+    assert exit_code == code, output
+    assert words in " ".join(output.split())
+    severe = {each["severity"] for each in result["problems"]}
+    assert severe == {"sum": {"warning"}}.get(mistake, {"error"} if code == 1 else set())
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("script", "world"), [("fsdp2.py", 2), ("tp_dtensor.py", 2), ("zero1.py", 2), ("hsdp_tp.py", 4)]

@@ -71,7 +71,7 @@ def test_a_line_names_the_batch_where_there_is_no_loader(recording: Recording) -
     script = "tokens_of_all.py"
     ran = recording.of(f"values/redeal/{script}", *REDEAL)
     assert ran.code == 3, ran.output
-    assert "`--batch train.py:31`" in ran.output
+    assert "`--batch tokens_of_all.py:24`" in ran.output
     line = f"{script}:{line_of(script, 'batch')}"
     ran = recording.of(f"values/redeal/{script}", *REDEAL, "--batch", line)
     assert ran.code == 0, ran.output

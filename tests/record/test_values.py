@@ -30,6 +30,7 @@ ALWAYS = {
     "zero_clips_whole",
     "clips_and_scales_alike",
     "whole_loss_of_gathered_parts",
+    "shows_gathered_parts",
 }
 #: wrong scripts for the night: kinds that others have already
 NIGHTLY = {

@@ -52,6 +52,13 @@ EXITS = {"PASSED": 0, "FAILED": 1, "INCONCLUSIVE": 3}
     help="`reference`: begin with its weights, where names and shapes are equal.",
 )
 @option(
+    HOW,
+    "--steps",
+    type=click.IntRange(1, 1000),
+    default=3,
+    help="How many steps are compared; those behind a resume as well.",
+)
+@option(
     HOW, "--max-seconds", type=click.FloatRange(0), default=600.0, help="End a run after so long."
 )
 @option(
@@ -173,7 +180,9 @@ def _order(
     """Return how a script is recorded for a comparison."""
     from torch_scenarios.record.live import KEPT_FOR_PARITY, Order
 
-    how = {"no_dropout": True} if options["no_dropout"] else {}
+    how: dict[str, Any] = {"steps": options["steps"]}
+    if options["no_dropout"]:
+        how["no_dropout"] = True
     return Order(
         command=command,
         folder=folder,
@@ -244,8 +253,10 @@ def _lines(found: Parity, problems: list[Problem], title: str) -> list[str]:
         "INCONCLUSIVE": found.reason,
     }[found.status]
     lines = [f"{found.status:12} {title}: {words}"]
-    for problem in problems:
-        lines += ["  " + line.replace("= help: ", "fix: ", 1) for line in problem.lines("error")]
+    for problem, each in zip(problems, found.judgement.findings, strict=False):
+        kind = "error" if each.error else "warning"
+        lines += ["  " + line.replace("= help: ", "fix: ", 1) for line in problem.lines(kind)]
+    lines += [f"  note: {each}" for each in found.notes]
     if found.later:
         lines.append(f"    from here on: {found.later} more values of {found.compared}")
     return lines
@@ -260,9 +271,11 @@ def _write(path: str, found: Parity, problems: list[Problem]) -> None:
         "compared": found.compared,
         "later": found.later,
         "open": list(found.judgement.open),
+        "notes": list(found.notes),
         "problems": [
             {
                 "code": problem.code,
+                "severity": "error" if each.error else "warning",
                 "message": problem.message,
                 "file": problem.mark.source.path if problem.mark else None,
                 "line": problem.mark.line if problem.mark else None,

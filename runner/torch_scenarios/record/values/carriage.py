@@ -50,6 +50,8 @@ EXCHANGING = frozenset({"alltoall_", "alltoall_base_"})
 SENDING = frozenset({"send"})
 #: elements that tell one tensor from another
 HEAD = 8
+#: terms of a loss that are looked at
+MOST_TERMS = 64
 #: nodes of a graph that are looked at, and bytes of a tensor in which others are looked for
 MOST_NODES, MOST_SEARCHED = 20_000, 1 << 22
 #: where torch has collectives that gradients go through
@@ -417,6 +419,8 @@ class Carriage:
             if how:
                 about = {"how": how, "size": suspect.size, "shape": suspect.shape}
                 self._put(["x", "no_gradient_through", suspect.place, about])
+            elif suspect.name in GATHERS and any(map(_adds_a_constant, nodes)):
+                self._put(["gathered", suspect.place, suspect.size, suspect.shape])
 
     def _watch_join(self, suspect: _Suspect, node: Any) -> None:
         """Write down the gradient that arrives where gathered parts are joined with the own one.
@@ -509,6 +513,24 @@ class Carriage:
     def forget_gradients(self) -> None:
         """Forget where gradients are: a backward pass has made them."""
         self._gradients = None
+
+
+#: nodes of a graph between a loss and the terms that it is the sum of
+_TERMS = ("Add", "Sub", "Mul", "Div", "Neg", "Mean", "Sum")
+
+
+def _adds_a_constant(root: Any) -> bool:
+    """Whether a loss is a sum of which a term has no graph."""
+    waiting, seen = [root], 0
+    while waiting and seen < MOST_TERMS:
+        node, seen = waiting.pop(), seen + 1
+        name = type(node).__name__
+        edges = [each for each, _ in node.next_functions]
+        if name.startswith(("AddBackward", "SubBackward")) and None in edges:
+            return True
+        if name.startswith(_TERMS):
+            waiting += [each for each in edges if each is not None]
+    return False
 
 
 def _find_joins(suspect: _Suspect, graph: list[Any]) -> list[Any]:

@@ -19,6 +19,7 @@ from torch_scenarios.record.format import refusal
 from torch_scenarios.record.values.arrangement import (
     Records,
     UnlikeError,
+    Values,
     arrange,
     find_wrong_arrangement,
     read_tensors,
@@ -34,7 +35,7 @@ from torch_scenarios.record.values.deviation import (
 )
 from torch_scenarios.record.values.format import ValueRecord, read_values
 from torch_scenarios.record.values.invariants import Judgement
-from torch_scenarios.record.values.invariants.finding import ValueFinding
+from torch_scenarios.record.values.invariants.finding import ValueFinding, tell_line
 from torch_scenarios.verdict.finding import ranks_text
 
 
@@ -48,6 +49,12 @@ class Parity(Struct, frozen=True, kw_only=True):
     later: int = 0
     #: whether what rounding does decides: it is worth to be measured
     is_close: bool = False
+    #: what the comparison does not cover, in words
+    notes: tuple[str, ...] = ()
+
+
+#: relative difference of two ratios of numbers that rounding does not make
+REPORTED_APART = 1e-3
 
 
 def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
@@ -85,13 +92,8 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
         telling = choose_deviation(sure, reference, layout)
         found.append(output or make_finding(telling, reference, held, layout, together))
     found = [*rates, *found]
-    random = any(True for r in (*together.values(), first) for _ in r.of_kind("rand"))
-    if found and random and found[0].code == "not_equivalent":
-        return _open(
-            "random numbers are drawn in the forward pass (random_in_forward): one process and "
-            "several draw others; turn dropout off in both by `--no-dropout`",
-            code="random_in_forward",
-        )
+    if found and found[0].code == "not_equivalent" and (reason := _find_draws(first, together)):
+        return _open(reason, code="random_in_forward")
     if found:
         return _fail(sorted(found, key=lambda each: each.turn), compared, len(sure) - 1)
     if deviations:
@@ -102,8 +104,91 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
         return replace(_open(reason), is_close=True)
     if not compared or not reference:
         return _open("no optimizer has stepped: there is nothing to compare")
-    judgement = Judgement(findings=(), judged=("not_equivalent",), open=())
-    return Parity(status="PASSED", judgement=judgement, compared=compared)
+    reported = tuple(find_reported(first, together))
+    judgement = Judgement(findings=reported, judged=("not_equivalent",), open=())
+    notes = tuple(_tell_later_load(reference, together))
+    return Parity(status="PASSED", judgement=judgement, compared=compared, notes=notes)
+
+
+def find_reported(first: ValueRecord, together: Records) -> Iterator[ValueFinding]:
+    """Yield a number that a script reads at a line as many times too large as there are ranks.
+
+    It is what people look at: a loss that is summed over ranks and not divided. Numbers that do not
+    change, whole ones and those of one reading are no losses.
+    """
+    own = _numbers_by_line(first)
+    for rank, record in together.items():
+        for line, (place, mine) in _numbers_by_line(record).items():
+            theirs = own.get(line, (0, []))[1]
+            if len(mine) != len(theirs) or len({*theirs}) < 2 or 0.0 in theirs:
+                continue
+            if all(each.is_integer() for each in mine):
+                continue
+            ratios = [a / b for a, b in zip(mine, theirs, strict=True)]
+            many = max(ratios[0], 1 / ratios[0]) if ratios[0] > 0 else 1.0
+            times = round(many)
+            is_one = max(ratios) - min(ratios) <= REPORTED_APART * ratios[0]
+            if times < 2 or times > len(together) or abs(many - times) > REPORTED_APART * times:
+                continue
+            if is_one:
+                shown = f"{times}" if ratios[0] > 1 else f"1/{times}"
+                yield ValueFinding(
+                    code="not_equivalent",
+                    message=f"weights are right, and the number that is read here is {shown} times "
+                    f"what one process reads, each time ({mine[0]:.5g} on rank {rank}, "
+                    f"{theirs[0]:.5g} in one process)",
+                    ranks=(rank,),
+                    rank=rank,
+                    place=place,
+                    hint="divide what is summed over ranks by their number before it is shown, or "
+                    "reduce it by `dist.ReduceOp.AVG`",
+                    error=False,
+                )
+                return
+
+
+def _numbers_by_line(record: ValueRecord) -> dict[tuple[str, int], tuple[int, list[float]]]:
+    """Return the numbers that a rank reads, by the file and line at which it does."""
+    found: dict[tuple[str, int], tuple[int, list[float]]] = {}
+    for each in record.of_kind("number"):
+        _, place, number = each.details
+        if frames := record.places.get(place, ()):
+            found.setdefault((frames[0][0], frames[0][1]), (place, []))[1].append(float(number))
+    return found
+
+
+def _find_draws(first: ValueRecord, together: Records) -> str:
+    """Return that one process and several draw other random numbers, or nothing."""
+    reason = (
+        "random numbers are drawn in the forward pass (random_in_forward): one process and several "
+        "draw others; "
+    )
+    if any(True for each in (*together.values(), first) for _ in each.of_kind("rand")):
+        return reason + "turn dropout off in both by `--no-dropout`"
+    own = [each.details[3:] for each in first.of_kind("drawn")]
+    for rank, record in together.items():
+        drawn = [*record.of_kind("drawn")]
+        if drawn and [each.details[3:] for each in drawn] != own:
+            line = tell_line(record, drawn[0].details[1])
+            return (
+                f"{reason}rank {rank} before the backward pass{line}: draw them for the rows of "
+                "all ranks from one seed, and take each rank's part"
+            )
+    return ""
+
+
+def _tell_later_load(reference: Values, together: Records) -> Iterator[str]:
+    """Yield that a state is loaded behind the steps that are compared."""
+    for rank, record in together.items():
+        for each in record.of_kind("load"):
+            turn, place = each.details
+            if turn >= len(reference):
+                line = tell_line(record, place)
+                yield (
+                    f"rank {rank} loads a state after step {turn}{line}, behind the "
+                    f"{len(reference)} steps that are compared: see `--steps {turn + 3}`"
+                )
+                return
 
 
 def _open(reason: str, code: str = "") -> Parity:

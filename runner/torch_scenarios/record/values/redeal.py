@@ -32,8 +32,8 @@ from torch_scenarios.record.values.format import (
     read_values,
 )
 from torch_scenarios.record.values.further_run import Redeal, UnsuitedError, empty_folder, run_again
-from torch_scenarios.record.values.invariants.finding import ValueFinding
-from torch_scenarios.record.values.source import frames_of_loss
+from torch_scenarios.record.values.invariants.finding import ValueFinding, tell_line
+from torch_scenarios.record.values.source import find_batch_line, frames_of_loss
 
 Array = NDArray[Any]
 
@@ -79,11 +79,7 @@ def write_plan(first: Path, folder: Path, kind: str) -> Path:
     records = read_values(first)
     batches = {rank: _batches_before(record) for rank, record in records.items()}
     if not any(batches.values()):
-        message = (
-            "no loader gave a batch: name the line that makes it with `--batch train.py:31`, or "
-            "pass it through `torch_scenarios.batch(x, y)`"
-        )
-        raise UnsuitedError(message)
+        raise UnsuitedError(_say_how_to_name_batches(records))
     lines = _lines(batches)
     if len(lines) < 2 and kind != "micro":
         message = "all ranks train on the same rows, so that there is nothing to deal"
@@ -105,6 +101,22 @@ def write_plan(first: Path, folder: Path, kind: str) -> Path:
     path = folder / "plan.json"
     path.write_text(json.dumps(plan), encoding="utf-8")
     return path
+
+
+def _say_how_to_name_batches(records: Mapping[int, ValueRecord]) -> str:
+    """Say that no loader gave a batch, and what to write for the script to name its own."""
+    calls = {rank: [*record.of_kind("in")] for rank, record in records.items()}
+    rows = [tuple(tuple(each.details[1]) for each in own) for own in calls.values()]
+    if len(rows) > 1 and any(rows[0]) and len({*rows}) == 1:
+        return "all ranks call the model with the same rows, so that there is nothing to deal"
+    rank = min(records)
+    line = "train.py:31"
+    if calls[rank] and (found := find_batch_line(records[rank], calls[rank][0].details[3])):
+        line = f"{Path(found[0]).name}:{found[1]}"
+    return (
+        f"no loader gave a batch: name the line that makes it with `--batch {line}`, or pass it "
+        "through `torch_scenarios.batch(x, y)`"
+    )
 
 
 def _name_of(key: Key) -> str:
@@ -354,11 +366,18 @@ def compare_dealings(
 
 
 def _why_order_matters(records: Mapping[int, ValueRecord]) -> str:
-    if any(any(record.of_kind("rand")) for record in records.values()):
+    if any(any(each.of_kind("rand")) for each in records.values()):
         return (
             "random numbers are drawn in the forward pass (random_in_forward): turn them off with "
             "`--no-dropout`"
         )
+    for record in records.values():
+        for each in record.of_kind("drawn"):
+            return (
+                "random numbers are drawn before the backward pass"
+                f"{tell_line(record, each.details[1])} (random_in_forward), so that other rows get "
+                "them in another order"
+            )
     return (
         "the gradient depends on the order of the rows on one and the same rank: something is "
         "drawn at random, or belongs to a place in the batch"

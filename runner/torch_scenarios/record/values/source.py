@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 from torch_scenarios.record.values.format import ValueRecord
@@ -86,14 +87,132 @@ def _writes_gradient(statement: ast.stmt) -> bool:
     value = getattr(statement, "value", None)
     if not isinstance(value, ast.Call):
         return False
-    if isinstance(value.func, ast.Attribute) and value.func.attr == "all_reduce":
-        return False
     called = getattr(value.func, "attr", getattr(value.func, "id", ""))
     return "grad" in called or (called.endswith("_") and _has_gradient(value.func))
 
 
 def _has_gradient(tree: ast.expr) -> bool:
     return any(isinstance(each, ast.Attribute) and each.attr == "grad" for each in ast.walk(tree))
+
+
+def find_batch_line(record: ValueRecord, place: int) -> tuple[str, int] | None:
+    """Return the file and line that made the variables with which a model is called at a place."""
+    frames = record.places.get(place, ())
+    if not frames:
+        return None
+    file, line, _ = frames[0]
+    scope = _scope_of(_parse(Path(file))[0], line)
+    used = {
+        name
+        for each in _own_nodes(scope)
+        if isinstance(each, ast.Call) and each.lineno <= line <= (each.end_lineno or each.lineno)
+        for part in each.args
+        for name in _names_in(part)
+    }
+    made = [
+        each.lineno
+        for each in _own_nodes(scope)
+        if isinstance(each, ast.Assign) and each.lineno < line
+        if any(_names_in(part) & used for part in each.targets)
+    ]
+    return (file, max(made)) if made else None
+
+
+def goes_into_loss(record: ValueRecord, gather: int, backward: int) -> bool:
+    """Whether a script's text computes a loss of what a call gathers, from name to name.
+
+    Not where the rank's own part is put back, nor through a `detach()`.
+    """
+    begin, end = record.places.get(gather, ()), record.places.get(backward, ())
+    if not begin or not end or begin[0][0] != end[0][0]:
+        return False
+    tree, _ = _parse(Path(begin[0][0]))
+    maker, user = _scope_of(tree, begin[0][1]), _scope_of(tree, end[0][1])
+    functions: set[str] = set()
+    until = end[0][1] if maker is user else 1 << 30
+    names = _follow(maker, _outputs_of_call(maker, begin[0][1]), functions, until)
+    if names is None:
+        return False
+    if maker is not user:
+        returns = [each for each in _own_nodes(maker) if isinstance(each, ast.Return)]
+        if not any(each.value is not None and _reads(each.value, names, set()) for each in returns):
+            return False
+        functions = {getattr(maker, "name", "")}
+        names = _follow(user, set(), functions, end[0][1])
+    calls = [
+        each
+        for each in _own_nodes(user)
+        if isinstance(each, ast.Call)
+        and isinstance(each.func, ast.Attribute)
+        and each.func.attr == "backward"
+        and each.lineno <= end[0][1] <= (each.end_lineno or each.lineno)
+    ]
+    return names is not None and any(_reads(each.func, names, functions) for each in calls)
+
+
+def _scope_of(tree: ast.Module, line: int) -> ast.AST:
+    """Return the innermost function that has a line; the module where none has."""
+    found: ast.AST = tree
+    for each in ast.walk(tree):
+        if isinstance(each, ast.FunctionDef) and each.lineno <= line <= (each.end_lineno or 0):
+            found = each
+    return found
+
+
+def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a scope without those of functions in it."""
+    for each in ast.iter_child_nodes(scope):
+        if not isinstance(each, ast.FunctionDef | ast.ClassDef | ast.Lambda):
+            yield each
+            yield from _own_nodes(each)
+
+
+def _outputs_of_call(scope: ast.AST, line: int) -> set[str]:
+    """Return the variable that a call gathers into: its first argument."""
+    return {
+        each.args[0].id
+        for each in _own_nodes(scope)
+        if isinstance(each, ast.Call)
+        and "gather" in getattr(each.func, "attr", "")
+        and each.lineno <= line <= (each.end_lineno or each.lineno)
+        and each.args
+        and isinstance(each.args[0], ast.Name)
+    }
+
+
+def _follow(scope: ast.AST, names: set[str], functions: set[str], until: int) -> set[str] | None:
+    """Return variables computed of others before a line; None where a part is put back."""
+    names = {*names}
+    assigns = [
+        each
+        for each in _own_nodes(scope)
+        if isinstance(each, ast.Assign | ast.AugAssign) and each.lineno <= until
+    ]
+    for each in sorted(assigns, key=lambda one: one.lineno):
+        targets = each.targets if isinstance(each, ast.Assign) else [each.target]
+        if any(_names_in(part) & names for part in targets if isinstance(part, ast.Subscript)):
+            return None
+        if _reads(each.value, names, functions):
+            for part in targets:
+                names |= _names_in(part)
+    return names
+
+
+def _names_in(tree: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
+
+
+def _reads(tree: ast.AST, names: set[str], functions: set[str]) -> bool:
+    """Whether an expression reads one of some variables, or calls one of some functions."""
+    if isinstance(tree, ast.Call):
+        called = getattr(tree.func, "attr", getattr(tree.func, "id", ""))
+        if called == "detach":
+            return False
+        if called in functions:
+            return True
+    if isinstance(tree, ast.Name):
+        return tree.id in names
+    return any(_reads(each, names, functions) for each in ast.iter_child_nodes(tree))
 
 
 def _parse(path: Path) -> tuple[ast.Module, str]:

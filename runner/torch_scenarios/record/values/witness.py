@@ -26,6 +26,7 @@ from torch_scenarios.record.evidence.frame import frame_of
 from torch_scenarios.record.mapped_file import MappedFile
 from torch_scenarios.record.values.carriage import Carriage
 from torch_scenarios.record.values.digest import (
+    LeftGradients,
     digest,
     digest_text,
     local_part,
@@ -33,7 +34,6 @@ from torch_scenarios.record.values.digest import (
     row_digests,
     tensors_in,
 )
-from torch_scenarios.record.values.gradients import LeftGradients
 from torch_scenarios.record.values.parameters import Parameters
 from torch_scenarios.record.values.store import ValueStore
 
@@ -53,6 +53,8 @@ FIRST_LOADER = 10_000
 MOST_LOOKS = 32
 
 
+#: numbers that a script reads out of tensors, of which a comparison knows
+MOST_NUMBERS = 2000
 #: settings of an optimizer that are compared, and those that are compared at each step
 _PLAIN, _RATES = (bool, int, float, str), ("lr", "initial_lr")
 #: failures of the witness itself after which it sees nothing more
@@ -269,6 +271,7 @@ class ValueWitness:
             self._watch_flat_fsdp,
             self._watch_loading,
             self._watch_saving,
+            self._watch_numbers,
         ):
             with self.guard:
                 watch()
@@ -318,6 +321,8 @@ class ValueWitness:
                 rows = row_digests(own, tensor)[:MOST_ROWS]
                 shapes = [list(each.shape[1:]) for each in own]
                 self.put(["in", self.turn, rows, root, place, shapes])
+        if module.training and grad and not self._loaded and self._generator is None:
+            self._mark_draws()
         self.put(
             [
                 "f",
@@ -329,6 +334,28 @@ class ValueWitness:
                 changed,
             ]
         )
+
+    def _mark_draws(self) -> None:
+        """Know the state of torch's generator, where a batch is given or a model is called."""
+        self._generator = self._state_of_generator()
+
+    def _state_of_generator(self) -> list[str]:
+        torch = self.torch
+        states = [torch.get_rng_state()]
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            states.append(torch.cuda.get_rng_state())
+        return [digest(each) for each in states]
+
+    def _see_draws(self, place: int) -> None:
+        """Write down that random numbers were drawn since: on each rank others, where it means it.
+
+        Dropout is seen by itself.
+        """
+        before, self._generator = self._generator, None
+        if before is not None and before != (now := self._state_of_generator()):
+            self.put(["drawn", self.turn, place, before, now])
+
+    _generator: Any = None
 
     def _end_turn(self) -> None:
         if self._stepped:
@@ -543,6 +570,7 @@ class ValueWitness:
                 self.put(["bw", self.turn, place])
                 if kwargs.get("accumulate_grad"):
                     self.left.forget()
+                    self._see_draws(place)
                 self._passed, self._passed_at = True, place
                 self.carriage.before_backward(roots)
                 for each in self.listeners:
@@ -637,6 +665,7 @@ class ValueWitness:
         rows = row_digests(batch, self.torch.Tensor)[:MOST_ROWS]
         place = self._place_of_user()
         self.put(["b", seen["number"], seen["epoch"], seen["batch"], place, rows, details])
+        self._mark_draws()
         seen["batch"] += 1
         return batch
 
@@ -650,6 +679,7 @@ class ValueWitness:
             batch = self.dealing.batch(loader, 0, number, batch)
         rows = row_digests(batch, self.torch.Tensor)[:MOST_ROWS]
         self.put(["b", loader, 0, number, place, rows, None])
+        self._mark_draws()
         return batch
 
     # ------------------------------------------------------------------ wrappers of models
@@ -802,6 +832,34 @@ class ValueWitness:
             return found
 
         self._replace(save, saving, self.torch, self.torch.serialization)
+
+    def _watch_numbers(self) -> None:
+        """See which numbers a script reads out of tensors, in a comparison: what it prints."""
+        if not self.settings.get("outputs"):
+            return
+        kind: Any = self.torch.Tensor
+
+        def see(read: Any) -> Any:
+            @functools.wraps(read)
+            def reading(tensor: Any) -> Any:
+                found = read(tensor)
+                if type(found) is float and not self.rests:
+                    with self.guard:
+                        self._see_number(found, frame_of(1))
+                return found
+
+            return reading
+
+        kind.item, kind.__float__ = see(kind.item), see(kind.__float__)
+
+    def _see_number(self, number: float, frame: Any) -> None:
+        if frame.f_code.co_filename.endswith("torch/_tensor.py"):
+            frame = frame.f_back  # a format asks for the number
+        if self._numbers < MOST_NUMBERS and not self.is_foreign(frame.f_code.co_filename):
+            self._numbers += 1
+            self.put(["number", self.turn, self.place(frame), number])
+
+    _numbers = 0
 
     # ------------------------------------------------------------------ clipping, scaling, dropout
 

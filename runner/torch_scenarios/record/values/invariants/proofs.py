@@ -8,6 +8,7 @@ from typing import Any
 
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding
 from torch_scenarios.record.values.roles import Roles
+from torch_scenarios.record.values.source import goes_into_loss
 
 #: what a process proved of itself: code -> its words, and what to do
 PROVED: dict[str, tuple[Callable[[Mapping[str, Any]], str], str, bool]] = {
@@ -76,6 +77,7 @@ def find_proved(records: Records, roles: Roles) -> Iterator[ValueFinding]:
                 seen[key].append(rank)
             turn = max((s.turn + 1 for s in record.steps if s.at < each.at), default=0)
             firsts.setdefault(key, (rank, (place, about), turn))
+    yield from _find_constant_terms(records)
     for (code, _), (rank, (place, about), turn) in firsts.items():
         words, hint, error = PROVED[code]
         yield ValueFinding(
@@ -88,6 +90,37 @@ def find_proved(records: Records, roles: Roles) -> Iterator[ValueFinding]:
             turn=turn,
             error=error,
         )
+
+
+def _find_constant_terms(records: Records) -> Iterator[ValueFinding]:
+    """Yield a term of a loss that is computed of what a call gathered, and so has no gradient.
+
+    The call took a tensor with a graph, the loss adds a term without one, and the script's text
+    says that what was gathered goes into it.
+    """
+    known: dict[Any, bool] = {}
+    for rank, record in records.items():
+        passes = [*record.of_kind("bw")]
+        for each in record.of_kind("gathered"):
+            place = each.details[0]
+            before = [e.details[1] for e in passes if e.at < each.at]
+            if not before:
+                continue
+            key = record.places.get(place), record.places.get(before[-1])
+            if key not in known:
+                known[key] = goes_into_loss(record, place, before[-1])
+            if known[key]:
+                yield ValueFinding(
+                    code="no_gradient_through",
+                    message="no gradient goes through this call: it takes a tensor with a graph, "
+                    "and a term of the loss is computed from what it gathers alone, so that the "
+                    "term changes the loss and no weight",
+                    ranks=tuple(sorted(records)),
+                    rank=rank,
+                    place=place,
+                    hint=PROVED["no_gradient_through"][1],
+                )
+                return
 
 
 #: relative difference of two gradients that rounding does not make
