@@ -173,7 +173,6 @@ def _outputs_of_call(scope: ast.AST, line: int) -> set[str]:
         each.args[0].id
         for each in _own_nodes(scope)
         if isinstance(each, ast.Call)
-        and "gather" in getattr(each.func, "attr", "")
         and each.lineno <= line <= (each.end_lineno or each.lineno)
         and each.args
         and isinstance(each.args[0], ast.Name)
