@@ -17,13 +17,15 @@ import yaml
 
 ROWS = Path(__file__).with_suffix(".yaml")
 SCRIPT = Path(__file__).parents[1] / "tests" / "record" / "scripts" / "llama_fsdp2.py"
-HEAD = "| row | machine | measured | reckoned | off by | memory measured | reckoned | exposed |"
+HEAD = (
+    "| row | machine | measured | reckoned | off by | memory measured | reckoned | exposed | host |"
+)
 
 
 def main() -> None:
     """Print a line for each row that is asked for, all if none is."""
     rows = yaml.safe_load(ROWS.read_text(encoding="utf-8"))
-    print(HEAD, "|---" * 8 + "|", sep="\n")
+    print(HEAD, "|---" * 9 + "|", sep="\n")
     for name, row in rows["rows"].items():
         if len(sys.argv) < 2 or name in sys.argv[1:]:
             print(line(name, {**rows["models"][row["model"]], **row}), flush=True)
@@ -36,10 +38,13 @@ def line(name: str, row: dict[str, Any]) -> str:
     memory = found["held_bytes"] / 2**30
     stated = f"{row['memory']} GiB" if "memory" in row else "not published"
     fitted = ", fitted to" if row.get("fitted") else ""
-    exposed = found["exposed_us"] / found["time_us"]
+    exposed, host = (
+        found[name] / found["time_us"] for name in ("exposed_us", "waiting_for_host_us")
+    )
     return (
         f"| {name}{fitted} | {row['machine']} x {row['gpus']} | {row['tokens']} | {rate:.0f} "
-        f"| {rate / row['tokens'] - 1:+.0%} | {stated} | {memory:.1f} GiB | {exposed:.0%} |"
+        f"| {rate / row['tokens'] - 1:+.0%} | {stated} | {memory:.1f} GiB "
+        f"| {exposed:.0%} | {host:.0%} |"
     )
 
 

@@ -98,7 +98,7 @@ def test_what_is_computed_hides_what_is_sent(tmp_path: Path) -> None:
     exposed = times(tmp_path, STEP.format(world=8, size=2**28, time="kernels"))
     one = times(tmp_path, STEP.format(world=8, size=2**28, time="1us")).time
     assert exposed.time == pytest.approx(one)
-    assert exposed.exposure == pytest.approx(one - 2500)
+    assert exposed.exposure + exposed.idle == pytest.approx(one - 2500)
     lines = "\n".join(exposed.forecast_lines({0: "first", 1: "second"}))
     assert "step      2.5 ms computing" in lines
     assert ", by its bytes: fewer bytes, or a smaller group, help" in lines
@@ -118,3 +118,69 @@ def test_a_sum_of_next_to_no_bytes_takes_its_latency(tmp_path: Path) -> None:
     text = "world_size: 8\ntensors: {x: [1], y: [2]}\nsteps:\n" + steps
     lines = "\n".join(times(tmp_path, text).forecast_lines({}))
     assert "by its latency: fewer, larger calls help" in lines
+
+
+HOSTED = """\
+world_size: {world}
+tensors: {{x: "zeros(4)"}}
+steps:
+  - for: {{at: "range(10)"}}
+    steps:
+      - compute: {{time: {time}, host: {host}}}
+  - all_reduce: {{tensor: x}}
+"""
+
+
+@pytest.mark.parametrize("world", [4, 32])
+def test_kernels_end_no_sooner_than_their_host_has_started_them(tmp_path: Path, world: int) -> None:
+    bound = times(tmp_path, HOSTED.format(world=world, time="1ms", host="3ms"))
+    alone = times(tmp_path, HOSTED.format(world=world, time="1us", host="1us")).time
+    assert bound.time == pytest.approx(30_000 + alone, abs=30)
+    assert bound.computing == pytest.approx(10_000)
+    assert bound.idle == pytest.approx(20_000, abs=30)
+    assert bound.host > 0.9 * bound.time
+    lines = bound.forecast_lines({})
+    assert "20.01 ms (67%) waiting for its host" in "\n".join(lines)
+    (worst,) = (line for line in lines if line.startswith("bottleneck"))
+    assert worst.startswith("bottleneck  the host: 100% of the time")
+
+
+def test_a_host_that_is_ahead_takes_no_time(tmp_path: Path) -> None:
+    ahead = times(tmp_path, HOSTED.format(world=4, time="3ms", host="1ms"))
+    without = times(tmp_path, HOSTED.format(world=4, time="3ms", host="0us"))
+    assert ahead.time == pytest.approx(without.time, abs=20)
+    assert not ahead.is_host_bound
+
+
+def test_a_slow_host_of_one_rank_lets_all_wait(tmp_path: Path) -> None:
+    found = times(tmp_path, HOSTED.format(world=4, time="1ms", host="{0: 5ms, else: 1ms}"))
+    assert found.time == pytest.approx(50_000, rel=0.01)
+    assert found.path[-1].source == 0
+    assert found.path[-1].because.startswith("waits for the host of rank 0")
+
+
+@pytest.mark.parametrize("world", [4, 32])
+def test_all_engines_note_what_hosts_take(tmp_path: Path, world: int) -> None:
+    found = case(tmp_path, HOSTED.format(world=world, time="2ms", host="{0: 3ms, else: 1ms}"))
+    program = plan(found, limits=WIDE)
+    shapes = footprint(program, limits=WIDE)
+    assert shapes is not None
+    for traffic in (shapes.traffic, simulate(program, limits=WIDE).traffic):
+        assert traffic is not None
+        hosts: dict[int, float] = dict.fromkeys(range(world), 0.0)
+        for each in traffic.entries:
+            if isinstance(each, Pause):
+                for rank in [each.ranks] if isinstance(each.ranks, int) else each.ranks.tolist():
+                    hosts[rank] += each.host_s
+        assert hosts == pytest.approx({0: 0.03, **dict.fromkeys(range(1, world), 0.01)})
+
+
+def test_a_tensor_may_be_called_host(tmp_path: Path) -> None:
+    text = """\
+world_size: 2
+tensors: {x: [1, 2]}
+steps:
+  - compute: {time: "x * 2", host: "x + time"}
+    expect: {host: [3, 6]}
+"""
+    assert analyse(case(tmp_path, text)).verdict.status == "PASSED"

@@ -559,7 +559,7 @@ def test_a_ring_by_hand_waits_for_its_host_on_nccl() -> None:
     assert not by_hand.path
     last = by_hand.forecast_lines({})[-1]
     assert last.endswith("0 us to 392 us: the host of rank 0 makes its calls")
-    assert any("calls of the host 100%" in line for line in by_hand.forecast_lines({}))
+    assert any("the host 100%" in line for line in by_hand.forecast_lines({}))
     assert by_hand.json()["shares"]["host_us"] == 392
 
 
@@ -724,6 +724,51 @@ WRONG_COLLECTIVES = {
     TABLED.replace("3us", "0us"): "`1K` is zero",
     "collectives: {model: steps, launch: 14us}": "has no `launch`",
 }
+
+
+GPU = """
+gpu:
+  tflops: {bfloat16: 989, float32: 67}
+  bandwidth: 3.35TB/s
+  reached: {matmul: 0.6, attention: {64: 0.34, 128: 0.6}, memory: 0.9}
+  least: 2us
+  compared: {steps: 7, between: [0.9, 1.1]}
+  source: a test
+host: {operator: 20us, kernel: 4us, compared: {steps: 2, between: [0.9, 1.2]}, source: a test}
+"""
+#: what stands of kernels and hosts, what stands in its place, and what is told of it
+WRONG_KERNELS = {
+    "64: 0.34": ("64: 0", "`attention` is a number above zero"),
+    "128:": ("wide:", "`attention` is by the size of a head"),
+    "[0.9, 1.1]": ("[1.1, 0.9]", "the lower first"),
+    "steps: 7": ("steps: 0", "`steps` is a whole number"),
+    "operator: 20us": ("operator: 20", "`operator` has no such value"),
+    "kernel: 4us": ("kernels: 4us", "`host` has no `kernels`"),
+    ", source: a test}": ("}", "without `source`"),
+}
+
+
+@pytest.mark.parametrize("stated", WRONG_KERNELS)
+def test_kernels_and_hosts_that_make_no_sense_are_refused(stated: str, tmp_path: Path) -> None:
+    instead, told = WRONG_KERNELS[stated]
+    file = tmp_path / "mine.yaml"
+    file.write_text(GOOD + GPU.replace(stated, instead), encoding="utf-8")
+    with pytest.raises(ScenarioError) as raised:
+        topology(str(file))
+    assert any(told in problem.message for problem in raised.value.problems), raised.value
+
+
+def test_attention_reaches_what_the_nearest_size_of_a_head_does(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(GOOD + GPU, encoding="utf-8")
+    assert_schema(file)
+    machine = topology(str(file))
+    assert machine.gpu is not None
+    assert [machine.gpu.attention_of(size) for size in (32, 64, 80, 128, 256)] == [
+        *(0.34, 0.34, 0.34, 0.6, 0.6)
+    ]
+    assert machine.gpu.attention_backward == machine.gpu.attention
+    assert machine.host.operator == 20
 
 
 @pytest.mark.parametrize("stated", WRONG_COLLECTIVES)

@@ -196,7 +196,7 @@ def _gpu(options: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     if not options["fake"]:
         refuse_usage("`--times-on` reckons what is not run: give --fake too")
-    from msgspec.structs import asdict
+    from msgspec import to_builtins
 
     from torch_scenarios.cost.topology import topology
 
@@ -209,7 +209,8 @@ def _gpu(options: Mapping[str, Any]) -> dict[str, Any]:
             f"topology {machine.name} has no `gpu` that says what kernels take: "
             "`scenario topology show h100-8x400g` has one"
         )
-    return {"machine": options["machine"], **asdict(machine.gpu)}
+    gpu: dict[str, Any] = to_builtins(machine.gpu)
+    return {"machine": options["machine"], **gpu, "host": to_builtins(machine.host)}
 
 
 #: kind of redeal -> what further runs do

@@ -128,7 +128,8 @@ class Decoder(Struct, frozen=True, kw_only=True):
         products = 2 * tokens * self.block / way.tensor / (rate * gpu.matmul)
         attended = 2 * way.micro * self.sequence**2 * self.hidden / way.tensor
         moved = tokens * (MOVED * self.hidden + MOVED_INNER * self.inner) / way.tensor
-        block = products + attended / (rate * gpu.attention) + moved / (gpu.bandwidth * gpu.memory)
+        attention = rate * gpu.attention_of(self.hidden // self.heads)
+        block = products + attended / attention + moved / (gpu.bandwidth * gpu.memory)
         logits = 3 * 2 * tokens * self.hidden * self.vocabulary / way.tensor / (rate * gpu.matmul)
         return RankLoad(
             state=weights,

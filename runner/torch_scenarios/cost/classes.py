@@ -184,7 +184,7 @@ def _calls(traffic: Traffic) -> _Colours:
             continue
         code = _code(at)
         if isinstance(each, Pause):
-            code = _code("pause", each.step, each.seconds)
+            code = _code("pause", each.step, each.seconds, each.host_s)
         elif isinstance(each, Finish):
             code = _code("finish", each.post)
         colours[ranks] = _mix(colours[ranks], code)

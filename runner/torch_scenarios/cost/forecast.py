@@ -15,7 +15,7 @@ from torch_scenarios.cost.collectives import CollectiveTimes, Timing
 from torch_scenarios.cost.intervals import Interval
 from torch_scenarios.cost.replay import BY_LINK, BY_RECEIVER, FIELDS, Replay, ReplayEvent, replay
 from torch_scenarios.cost.structure import UNKNOWN, amount
-from torch_scenarios.cost.topology import NcclNetwork, Network, Topology
+from torch_scenarios.cost.topology import ComparedSteps, NcclNetwork, Network, Topology
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.model.traffic import Enter, EnterGroups, Pause, Traffic, TrafficRow
 
@@ -64,6 +64,10 @@ class RankCost(Struct, frozen=True, kw_only=True):
     ended: float
 
 
+#: what helps where a device waits for its host
+HOST_HELPS = (
+    ", which starts kernels and makes calls: larger batches, fused kernels, CUDA graphs help"
+)
 #: what a forecast says of its error where nothing like it was measured
 NEVER_COMPARED = "never compared with a measurement"
 
@@ -74,8 +78,9 @@ class Forecast(Struct, frozen=True, kw_only=True):
     `origin` says what the time comes from, `error` how far off such times were: between `low` and
     `high` are 80 % of what was measured like it, `uncompared` of the time was never compared. Of
     the critical path `latency`, `transfer`, `waiting`, `alone` (collectives, pauses) and `host`
-    (its calls) add up to the time. `computing` is what the rank that computes longest does by
-    itself; the rest is exposed communication, and waiting. `late` is how much of a collective's
+    (its calls, and starts of kernels) add up to the time. `computing` is what the rank that
+    computes longest does by itself, `idle` how long it has nothing to do because its host is not
+    there yet; the rest is exposed communication, and waiting. `late` is how much of a collective's
     time its latency is, by the step, the group and the collective.
     """
 
@@ -99,12 +104,18 @@ class Forecast(Struct, frozen=True, kw_only=True):
     exact: bool
     replay: Replay
     computing: float = 0.0
+    idle: float = 0.0
     late: Mapping[tuple[int, str, str], float] = field(default_factory=dict)
 
     @property
     def exposure(self) -> float:
-        """Microseconds in which even the rank that computes longest computes nothing."""
-        return max(0.0, self.time - self.computing)
+        """Microseconds in which the rank that computes longest waits for other ranks."""
+        return max(0.0, self.time - self.computing - self.idle)
+
+    @property
+    def is_host_bound(self) -> bool:
+        """Whether the critical path is the host's more than half of the time."""
+        return self.host > self.time / 2
 
     @property
     def interval_words(self) -> str:
@@ -135,6 +146,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
             "never_compared_us": self.uncompared,
             "computing_us": self.computing,
             "exposed_us": self.exposure,
+            "waiting_for_host_us": self.idle,
             "exact": self.exact,
             "shares": {
                 "latency_us": self.latency,
@@ -156,6 +168,8 @@ class Forecast(Struct, frozen=True, kw_only=True):
         groups: dict[str, list[float]] = {}
         for each in traffic.entries:
             if not isinstance(each, Enter | EnterGroups | TrafficRow | Pause):
+                continue
+            if isinstance(each, Pause) and not each.seconds:  # of hosts alone: not an event
                 continue
             ranks = np.size(each.ranks)
             calls, size = float(ranks), 0.0
@@ -204,7 +218,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
                 ("bytes", self.transfer),
                 ("waiting", self.waiting),
                 ("collectives, pauses", self.alone),
-                ("calls of the host", self.host),
+                ("the host", self.host),
             )
             words = ", ".join(f"{name} {part / self.time:.0%}" for name, part in shares if part > 0)
             lines.append(f"of that   {words}")
@@ -227,11 +241,18 @@ class Forecast(Struct, frozen=True, kw_only=True):
         """Return how long is computed, what is exposed, what the path is in longest, and why."""
         lines = []
         if self.computing and self.time:
+            parts = [f"{microseconds(self.computing)} computing"]
+            if self.idle > MENTIONED * self.time:
+                share = self.idle / self.time
+                parts.append(f"{microseconds(self.idle)} ({share:.0%}) waiting for its host")
             share = self.exposure / self.time
-            lines.append(
-                f"step      {microseconds(self.computing)} computing, "
-                f"{microseconds(self.exposure)} ({share:.0%}) exposed communication and waiting"
-            )
+            exposed = f"{microseconds(self.exposure)} ({share:.0%})"
+            parts.append(f"{exposed} exposed communication and waiting")
+            lines.append(f"step      {', '.join(parts)}")
+        if self.is_host_bound and self.idle:
+            share = self.host / self.time
+            lines.append(f"bottleneck  the host: {share:.0%} of the time{HOST_HELPS}")
+            return lines
         if len(self.steps) < 2 or not self.time:
             return lines
         worst = max(self.steps, key=lambda each: each.on_path)
@@ -370,8 +391,11 @@ def forecast(
     model: str | None = None,
     algorithm: str | None = None,
     scale: float = 1.0,
+    reckoned: bool = False,
 ) -> Forecast:
     """Return how long a program takes on a topology; `scale` multiplies all bytes.
+
+    `reckoned`: what it states of kernels and hosts was reckoned by the topology's own numbers.
 
     Raises ScenarioError where the topology cannot tell.
     """
@@ -406,18 +430,25 @@ def forecast(
     if algorithm is not None:
         taken = [each.algorithm for each in timings.values()]
         _some_takes(algorithm, taken, entered, collectives)
-    made = _make_forecast(topology, network, found, timings, only_collectives=only_collectives)
-    made = replace(made, computing=_find_longest_compute(traffic), late=late)
+    stated = (topology.gpu, topology.host) if reckoned else (None, None)
+    compared = tuple(None if each is None else each.compared for each in stated)
+    made = _make_forecast(
+        topology, network, found, timings, compared, only_collectives=only_collectives
+    )
+    computing = _find_computing(played)
+    longest = int(computing.argmax())
+    times = {"computing": float(computing[longest]), "idle": float(found.idle[longest])}
+    made = replace(made, late=late, **times)
     return made if fewer is None else made.of_all(traffic, fewer, scale)
 
 
-def _find_longest_compute(traffic: Traffic) -> float:
-    """Return how long the rank computes that does so longest, in microseconds."""
+def _find_computing(traffic: Traffic) -> NDArray[np.float64]:
+    """Return how long each rank computes, in microseconds."""
     times = np.zeros(traffic.world_size)
     for each in traffic.entries:
         if isinstance(each, Pause):
             times[np.atleast_1d(each.ranks)] += each.seconds * 1e6
-    return float(times.max(initial=0.0))
+    return times
 
 
 #: bytes of a collective of which the latency is all that is left
@@ -460,6 +491,7 @@ def _make_forecast(
     network: Network,
     found: Replay,
     timings: Mapping[tuple[int, str, str], Timing],
+    compared: Sequence[ComparedSteps | None],
     *,
     only_collectives: bool,
 ) -> Forecast:
@@ -477,7 +509,8 @@ def _make_forecast(
     if tuner is not None and any("nccl" in model or "tuner" in model for model in models):
         shown += f"; NCCL {tuner.version}, constants of {tuner.constants.commit}"
     origin = f"{' and '.join(models)}{shown}, on {topology.name}: {topology.source}"
-    low, high, uncompared, error = _compare(path, found.time, timings)
+    shares = _shares(found)
+    low, high, uncompared, error = _compare(path, found.time, timings, shares["host"], compared)
     return Forecast(
         topology=topology,
         origin=origin,
@@ -493,24 +526,29 @@ def _make_forecast(
         links=_busy(load, network),
         exact=found.exact,
         replay=found,
-        **_shares(found),
+        **shares,
     )
 
 
 def _compare(
-    path: Sequence[Hop], time: float, timings: Mapping[tuple[int, str, str], Timing]
+    path: Sequence[Hop],
+    time: float,
+    timings: Mapping[tuple[int, str, str], Timing],
+    host: float,
+    compared: Sequence[ComparedSteps | None],
 ) -> tuple[float, float, float, str]:
     """Return between which times 80 % of measurements like it are, and how much was not compared.
 
-    Hops err together: all of them are as slow, or as quick, as such calls were at once.
+    Hops err together: all of them are as slow, or as quick, as such calls were at once. `host` is
+    how much of the path is the host's; `compared` are steps with kernels, and hosts, like these.
     """
-    low = high = uncompared = stated = reached = 0.0
+    low = high = uncompared = kernels = reached = 0.0
     seen: dict[Interval, None] = {}
     for hop in path:
         taken = max(0.0, hop.ended - max(reached, hop.started))
         reached = max(reached, hop.ended)
         if hop.kind == "pause":
-            stated += taken
+            kernels += taken
             continue
         timing = timings.get((hop.step, hop.group, hop.kind))
         if timing is None or timing.interval is None:
@@ -521,23 +559,35 @@ def _compare(
         high += taken * (timing.interval.high - 1)
     if not time:
         return 0.0, 0.0, 0.0, "none: it takes no time"
-    if not seen and uncompared:
-        words = NEVER_COMPARED
-    elif not seen:
-        words = "what is stated of pauses and calls"
-    else:
-        least = min(seen, key=lambda each: (each.alike, each.rows))
-        rows = f"{least.rows} row{'' if least.rows == 1 else 's'}"
-        whose = "like it" if least.alike else "of machines of other kinds"
-        words = (
-            f"80 % of such calls took {microseconds(time + low)} to {microseconds(time + high)}: "
-            f"{rows} {whose}, published by {least.sets}"
-        )
-        if uncompared > 0.005 * time:
-            words += f"; {uncompared / time:.0%} of the time was never compared with a measurement"
-        if stated > 0.005 * time:
-            words += f"; {stated / time:.0%} is stated, as kernels are, and has no interval"
+    rows = [_rows_words(seen)] if seen else []
+    for what, taken, steps in zip(("kernels", "hosts"), (kernels, host), compared, strict=True):
+        if steps is not None and taken > MENTIONED * time:
+            low += taken * (steps.low - 1)
+            high += taken * (steps.high - 1)
+            rows.append(f"{what} of {steps.steps} such step{'' if steps.steps == 1 else 's'}")
+    if not rows:
+        alone = "what is stated of pauses and calls"
+        words = NEVER_COMPARED if uncompared or host > time / 2 else alone
+        return time, time, uncompared, words
+    span = f"{microseconds(time + low)} to {microseconds(time + high)}"
+    words = f"80 % of such calls took {span}: {'; '.join(rows)}"
+    if uncompared > MENTIONED * time:
+        words += f"; {uncompared / time:.0%} of the time was never compared with a measurement"
+    if compared[0] is None and kernels > MENTIONED * time:
+        words += f"; {kernels / time:.0%} is stated, as kernels are, and has no interval"
     return time + low, time + high, uncompared, words
+
+
+#: the part of a time from which on it is mentioned
+MENTIONED = 0.005
+
+
+def _rows_words(seen: Mapping[Interval, None]) -> str:
+    """Return how many rows, of which machines, calls are compared with: the fewest of them."""
+    least = min(seen, key=lambda each: (each.alike, each.rows))
+    rows = f"{least.rows} row{'' if least.rows == 1 else 's'}"
+    whose = "like it" if least.alike else "of machines of other kinds"
+    return f"{rows} {whose}, published by {least.sets}"
 
 
 def _path(found: Replay, network: Network) -> tuple[Hop, ...]:
@@ -568,9 +618,12 @@ def _because(event: ReplayEvent, before: ReplayEvent | None, network: Network) -
     """Return why an event began no earlier."""
     late = event.cause == BY_RECEIVER and event.name is None
     rank = event.target if late else event.source
-    if _host_share(event, before) > 0:
-        call = microseconds(network.topology.launch)
-        return f"waits for the host of rank {rank}, which takes {call} for each call"
+    waited = _host_share(event, before)
+    if waited > 0:
+        launch = network.topology.launch
+        called = f"which takes {microseconds(launch)} for each call"
+        does = called if launch else f"which works for {microseconds(waited)} until then"
+        return f"waits for the host of rank {rank}, {does}"
     if before is None:
         return "waits for nothing"
     if event.name is None and event.cause == BY_LINK:

@@ -140,11 +140,15 @@ class ReplayEvents:
 
 
 class Replay(Struct, frozen=True, kw_only=True, dict=True):
-    """The times of a program: when each rank is done, by which event, and all events."""
+    """The times of a program: when each rank is done, by which event, and all events.
+
+    `idle` is how long the stream of each waited for its host.
+    """
 
     ended: NDArray[np.float64]
     last: NDArray[np.int64]
     events: ReplayEvents
+    idle: NDArray[np.float64]
     exact: bool = True
 
     @property
@@ -176,7 +180,8 @@ class HostTimes:
         stream       |  t   |  t   |  t   | barrier  |
 
     So n calls take launch + t + (n - 1) max(launch, t), and n that are each waited for
-    n (launch + t). `work.wait()` lets the stream wait, and not the host.
+    n (launch + t). `work.wait()` lets the stream wait, and not the host. Kernels of t that a host
+    takes h to start end no sooner than it has started them.
     """
 
     def __init__(self, world_size: int, launch: float) -> None:
@@ -184,14 +189,21 @@ class HostTimes:
         self.launch = launch
         self.free = np.zeros(world_size)
         self.waited = np.full(world_size, START)
+        #: how long the stream of each rank waited for its host, with nothing to do
+        self.idle = np.zeros(world_size)
 
     def call(self, ranks: Any, clock: Any, last: Any) -> tuple[Any, Any]:
         """Let ranks make a call, whose streams are done with `last` at `clock`.
 
         Returns from when on the call may run, and the event that this comes of.
         """
-        self.free[ranks] += self.launch
+        return self.work(ranks, self.launch, clock, last)
+
+    def work(self, ranks: Any, took: float, clock: Any, last: Any) -> tuple[Any, Any]:
+        """Let the hosts of ranks work so long; the rest as in :meth:`call`."""
+        self.free[ranks] += took
         late = self.free[ranks] > clock
+        self.idle[ranks] += np.maximum(0.0, self.free[ranks] - clock)
         return np.where(late, self.free[ranks], clock), np.where(late, self.waited[ranks], last)
 
     def wait(self, ranks: Any, clock: Any, last: Any) -> None:
@@ -199,6 +211,11 @@ class HostTimes:
         late = clock > self.free[ranks]
         self.waited[ranks] = np.where(late, last, self.waited[ranks])
         self.free[ranks] = np.where(late, clock, self.free[ranks])
+
+
+def has_hosts(traffic: Traffic, launch: float) -> bool:
+    """Return whether anything of a program takes its hosts some time."""
+    return launch > 0 or any(isinstance(each, Pause) and each.host_s for each in traffic.entries)
 
 
 def host_waits(entry: Enter) -> bool:
@@ -225,7 +242,7 @@ class _Program(Struct):
 
 _POST_SEND, _POST_RECEIVE, _DONE_SEND, _DONE_RECEIVE, _ENTER, _LEAVE, _PAUSE = range(7)
 #: what hosts do
-_CALL, _WAIT = 7, 8
+_CALL, _WAIT, _HOST = 7, 8, 9
 
 
 def _rows(rows: Any, width: int) -> Sequence[int]:
@@ -262,8 +279,15 @@ class _Unrolled:
             elif isinstance(each, Enter):
                 self.enter(each)
             elif isinstance(each, Pause):
-                for rank in np.atleast_1d(each.ranks).tolist():
-                    self.program.ranks[rank].append((_PAUSE, each.step, each.seconds * 1e6))
+                self.pause(each)
+
+    def pause(self, entry: Pause) -> None:
+        for rank in np.atleast_1d(entry.ranks).tolist():
+            program = self.program.ranks[rank]
+            if entry.seconds:
+                program.append((_PAUSE, entry.step, entry.seconds * 1e6))
+            if entry.host_s and self.hosts:
+                program.append((_HOST, entry.step, entry.host_s * 1e6))
 
     def meet(self, entry: Meet) -> None:
         send, receive = self.posts[entry.send], self.posts[entry.receive]
@@ -333,7 +357,7 @@ def replay_events(
 
     `scale` multiplies all bytes; `launch` is what a call takes its host, in microseconds.
     """
-    program = _Unrolled(traffic, hosts=launch > 0).program
+    program = _Unrolled(traffic, hosts=has_hosts(traffic, launch)).program
     return _Run(program, network, timed, scale, launch).run()
 
 
@@ -392,7 +416,7 @@ class _Run:
         self.todo: deque[int] = deque()
         self.does: tuple[Callable[[int, int, float], bool], ...] = (
             *(self._post_send, self._post_receive, self._finish_send, self._finish_receive),
-            *(self.enter, self.leave, self.pause, self.call, self.wait),
+            *(self.enter, self.leave, self.pause, self.call, self.wait, self.work),
         )
 
     def run(self) -> Replay:
@@ -486,6 +510,11 @@ class _Run:
         self.clock[rank], self.last[rank] = float(clock), int(last)
         return True
 
+    def work(self, rank: int, _step: int, duration: float) -> bool:
+        clock, last = self.hosts.work(rank, duration, self.clock[rank], self.last[rank])
+        self.clock[rank], self.last[rank] = float(clock), int(last)
+        return True
+
     def wait(self, rank: int, _number: int, _: float) -> bool:
         self.hosts.wait(rank, self.clock[rank], self.last[rank])
         return True
@@ -568,7 +597,12 @@ class _Run:
             times = (began, began, ended, ended)
             events.add(len(others), ranks, -1, 0.0, *times, BY_SENDER, before, -1, step, group)
         events.names = {len(messages) + at: each[4] for at, each in enumerate(others)}
-        return Replay(ended=np.array(self.clock), last=np.array(self.last, np.int64), events=events)
+        return Replay(
+            ended=np.array(self.clock),
+            last=np.array(self.last, np.int64),
+            events=events,
+            idle=self.hosts.idle,
+        )
 
 
 # -------------------------------------------------------------------------------------------------
@@ -644,7 +678,7 @@ class _StrokeReplay:
     ) -> None:
         self.traffic, self.network, self.timed, self.scale = traffic, network, timed, scale
         world = traffic.world_size
-        self.hosts = HostTimes(world, launch) if launch else None
+        self.hosts = HostTimes(world, launch) if has_hosts(traffic, launch) else None
         #: what ranks entered at one stroke, and their hosts wait for
         self.host_waits: set[int] = set()
         self.clock = np.zeros(world)
@@ -679,7 +713,9 @@ class _StrokeReplay:
                 self.enter(each)
             else:
                 self.pause(each)
-        return Replay(ended=self.clock, last=self.last, events=self.events, exact=self.exact)
+        idle = np.zeros(len(self.clock)) if self.hosts is None else self.hosts.idle
+        times = {"ended": self.clock, "last": self.last, "idle": idle}
+        return Replay(**times, events=self.events, exact=self.exact)
 
     def call(self, ranks: NDArray[np.int64]) -> None:
         """Let hosts make a call, where that takes them some time."""
@@ -813,12 +849,17 @@ class _StrokeReplay:
 
     def pause(self, entry: Pause) -> None:
         ranks = np.atleast_1d(entry.ranks)
-        began = self.clock[ranks]
-        self.clock[ranks] = began + entry.seconds * 1e6
-        times = (began, self.clock[ranks])
-        self.last[ranks] = self.other(ranks, *times, self.last[ranks], entry.step, "")
-        for rank in ranks:
-            self.events.names[int(self.last[rank])] = "pause"
+        if entry.seconds:
+            began = self.clock[ranks]
+            self.clock[ranks] = began + entry.seconds * 1e6
+            times = (began, self.clock[ranks])
+            self.last[ranks] = self.other(ranks, *times, self.last[ranks], entry.step, "")
+            for rank in ranks:
+                self.events.names[int(self.last[rank])] = "pause"
+        if self.hosts is not None and entry.host_s:
+            took = entry.host_s * 1e6
+            made = self.hosts.work(ranks, took, self.clock[ranks], self.last[ranks])
+            self.clock[ranks], self.last[ranks] = made
 
     def other(
         self,

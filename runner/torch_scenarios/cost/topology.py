@@ -67,23 +67,52 @@ class Links(Struct, frozen=True, kw_only=True):
     oversubscription: float = 1.0
 
 
+class ComparedSteps(Struct, frozen=True):
+    """Between which factors of a forecast 80 % of so many `steps` of training were."""
+
+    low: float
+    high: float
+    steps: int
+
+
 class Gpu(Struct, frozen=True, kw_only=True):
     """What kernels take on a GPU of a machine.
 
     `tflops` are the peaks of products by dtype (`tf32` of float32 where it is allowed, `float8`),
     `bandwidth` is that of its memory in bytes a microsecond. `matmul`, `attention` (backwards
-    `attention_backward`) and `memory` are the parts of these that kernels reach, `least` is what a
-    kernel takes at least in microseconds. `source` says where all of it is from.
+    `attention_backward`) and `memory` are the parts of these that kernels reach, of attention by
+    the size of a head (0: of any), `least` is what a kernel takes at least in microseconds.
+    `compared` are steps that were measured, `source` says where all of it is from.
     """
 
     tflops: Mapping[str, float]
     bandwidth: float
     matmul: float
-    attention: float
-    attention_backward: float
+    attention: tuple[tuple[int, float], ...]
+    attention_backward: tuple[tuple[int, float], ...]
     memory: float
     least: float
     source: str
+    compared: ComparedSteps | None = None
+
+    def attention_of(self, size: int) -> float:
+        """Return the part that attention reaches with heads of a size: that of the nearest."""
+        return min(self.attention, key=lambda each: abs(each[0] - size))[1]
+
+
+class HostSpeed(Struct, frozen=True, kw_only=True):
+    """What a host takes to start kernels, in microseconds, with Python and without compilation.
+
+    `operator` is what each operator of torch takes it, which makes a view or starts a kernel,
+    `kernel` what each kernel takes longer, `tensor` each tensor of an operator on a list of them.
+    `source` says where all of it is from.
+    """
+
+    operator: float = 0.0
+    kernel: float = 0.0
+    tensor: float = 0.0
+    compared: ComparedSteps | None = None
+    source: str = ""
 
 
 class Topology(Struct, frozen=True, kw_only=True):
@@ -115,6 +144,7 @@ class Topology(Struct, frozen=True, kw_only=True):
     kind: str = ""
     memory: float = 0.0
     gpu: Gpu | None = None
+    host: HostSpeed = HostSpeed()
 
     def factor_of(self, algorithm: str) -> float:
         """Return what multiplies the tuner's time of an algorithm."""
@@ -392,7 +422,7 @@ class _Reader:
             self.wrong("a topology is a mapping", tree.mark, "`scenario topology show flat`")
             return None
         known = ("version", "topology", "describes", "source", "like", "memory", "node", "links")
-        keys = self.keys(tree, (*known, "gpu", "eager", "collectives"), "a topology")
+        keys = self.keys(tree, (*known, "gpu", "host", "eager", "collectives"), "a topology")
         version = keys.get("version")
         if version is not None and getattr(version, "value", None) != 1:
             self.wrong("`version` is 1", version.mark)
@@ -405,6 +435,7 @@ class _Reader:
         links = self.links(keys.get("links"))
         collectives = self.collectives(keys.get("collectives"))
         gpu = self.gpu(keys.get("gpu"))
+        host = self.host(keys.get("host"))
         eager = self.size(keys.get("eager"), "eager")
         if "links" not in keys and "collectives" not in keys:
             self.wrong("a topology has `links`, `collectives` or both", tree.mark, _NO_LINKS)
@@ -421,6 +452,7 @@ class _Reader:
             kind=kind or "",
             memory=self.size(keys.get("memory"), "memory"),
             gpu=gpu,
+            host=host,
             **collectives,
         )
 
@@ -554,11 +586,11 @@ class _Reader:
         if node is None:
             return None
         reached = ("matmul", "attention", "attention_backward", "memory")
-        keys = self.keys(node, ("tflops", "bandwidth", "reached", "least", "source"), "`gpu`")
+        known = ("tflops", "bandwidth", "reached", "least", "compared", "source")
+        keys = self.keys(node, known, "`gpu`")
         peaks = self.keys(keys.get("tflops"), PEAKS, "`tflops`")
         parts = self.keys(keys.get("reached"), reached, "`reached`")
         parts = {"attention_backward": parts.get("attention"), **parts}
-        found = {name: self.factor(parts.get(name), name) for name in reached}
         tflops = {name: self.factor(each, name) for name, each in peaks.items()}
         if not {"bfloat16", "float32"} <= set(tflops):
             self.wrong("`tflops` has `bfloat16` and `float32`", node.mark, "`{bfloat16: 989, ...}`")
@@ -567,9 +599,52 @@ class _Reader:
             tflops=tflops,
             bandwidth=read(keys.get("bandwidth"), "bandwidth", bandwidth, "`3.35TB/s`", zero=False),
             least=read(keys.get("least"), "least", microseconds, "`2us`", zero=True),
+            matmul=self.factor(parts.get("matmul"), "matmul"),
+            attention=self.by_head(parts.get("attention"), "attention"),
+            attention_backward=self.by_head(parts["attention_backward"], "attention_backward"),
+            memory=self.factor(parts.get("memory"), "memory"),
+            compared=self.compared(keys.get("compared")),
             source=self.text(keys.get("source"), "source", node.mark) or "",
-            **found,
         )
+
+    def compared(self, node: Any) -> ComparedSteps | None:
+        """Return with how many steps a machine's times were compared, and what most took."""
+        if node is None:
+            return None
+        keys = self.keys(node, ("steps", "between"), "`compared`")
+        items = keys["between"].items if isinstance(keys.get("between"), Sequence) else []
+        low, high = ([self.factor(each, "between") for each in items] + [1.0, 1.0])[:2]
+        if len(items) != 2 or low > high:
+            hint = "`between: [0.93, 1.12]`: measured over forecast of 80 % of the steps"
+            self.wrong("`between` of `compared` is two numbers, the lower first", node.mark, hint)
+        return ComparedSteps(low, high, self.count(keys.get("steps"), "steps"))
+
+    def by_head(self, node: Any, name: str) -> tuple[tuple[int, float], ...]:
+        """Return the part that attention reaches, by the size of a head; 0 is any size."""
+        if not isinstance(node, Node):
+            return ((0, self.factor(node, name)),)
+        found = {}
+        for key, value in node.entries:
+            text = key_text(key)
+            if not (text.isascii() and text.isdigit()):
+                self.wrong(f"`{name}` is by the size of a head", key.mark, "`{64: 0.34, 128: 0.6}`")
+                continue
+            found[int(text)] = self.factor(value, name)
+        return tuple(sorted(found.items()))
+
+    def host(self, node: Any) -> HostSpeed:
+        if node is None:
+            return HostSpeed()
+        times = ("operator", "kernel", "tensor")
+        keys = self.keys(node, (*times, "compared", "source"), "`host`")
+        found = {
+            name: self._quantity(keys[name], name, microseconds, f"`{name}: 5us`", zero=True)
+            for name in times
+            if name in keys
+        }
+        source = self.text(keys.get("source"), "source", node.mark) or ""
+        compared = self.compared(keys.get("compared"))
+        return HostSpeed(source=source, compared=compared, **found)
 
     # ------------------------------------------------------------------ collectives
 

@@ -20,7 +20,7 @@ from torch_scenarios.language.keys import BESIDE_MESSAGE, ELSE, HANDLE, PEERS, P
 from torch_scenarios.language.names import INDEXED, police_new_name
 from torch_scenarios.language.values import FAILED, constant_value, expression, object_argument
 from torch_scenarios.operations.base import Operation, PremulSum, Waiting
-from torch_scenarios.operations.compute import TIME, Compute
+from torch_scenarios.operations.compute import HOST, TIME, Compute
 from torch_scenarios.operations.wait import OUTPUT
 from torch_scenarios.source.repairs import respell
 from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of, plain
@@ -717,8 +717,11 @@ def arguments_of(operation: Operation, key: Node, value: Node, context: Context)
     name = key_text(key)
     if operation.name == Compute.name and _states_time(value, context):
         assert isinstance(value, Mapping)
-        stated = values.seconds(value.entries[0][1], context, what=f"`{TIME}`")
-        return {"assignments": Record(fields={}, mark=value.mark), TIME: stated}
+        stated = {
+            key_text(key): values.seconds(each, context, what=f"`{key_text(key)}`")
+            for key, each in value.entries
+        }
+        return {"assignments": Record(fields={}, mark=value.mark), **stated}
     whole = _whole(operation, value, context)
     if whole is not None:
         return {whole.name: argument(value, context, replace(whole, name=name))}
@@ -730,11 +733,15 @@ def arguments_of(operation: Operation, key: Node, value: Node, context: Context)
 
 
 def _states_time(value: Node, context: Context) -> bool:
-    """Whether a `compute` states what kernels take: a duration, or one by rank, alone."""
-    if not isinstance(value, Mapping) or value.words() != [TIME] or len(value.entries) != 1:
+    """Whether a `compute` states what kernels and a host take: durations, or some by rank."""
+    if not isinstance(value, Mapping) or not value.entries:
         return False
-    stated = value.entries[0][1]
-    given = [each for _, each in stated.entries] if isinstance(stated, Mapping) else [stated]
+    words = value.words()
+    if not {TIME, HOST}.issuperset(words) or len(words) != len(value.entries):
+        return False
+    given: list[Node] = []
+    for _, stated in value.entries:
+        given += [one for _, one in stated.entries] if isinstance(stated, Mapping) else [stated]
     return all(isinstance(each, Scalar) and values.is_duration(each, context) for each in given)
 
 

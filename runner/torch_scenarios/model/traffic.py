@@ -127,11 +127,12 @@ class EnterGroups(Struct, frozen=True):
 
 
 class Pause(Struct, frozen=True):
-    """Ranks that are busy by themselves for some seconds."""
+    """Ranks that are busy by themselves for some seconds; their hosts are for `host_s`."""
 
     ranks: Rows
     seconds: float
     step: int = -1
+    host_s: float = 0.0
 
 
 class Structure(Struct, frozen=True, kw_only=True):
@@ -236,9 +237,9 @@ class Traffic:
             entry, sent=sent, size=sum(size for _, size in parts), parts=parts
         )
 
-    def pause(self, ranks: Rows, seconds: float, step: int = -1) -> None:
-        """Note that ranks are busy by themselves."""
-        self.entries.append(Pause(ranks, seconds, step))
+    def pause(self, ranks: Rows, seconds: float, step: int = -1, *, host_s: float = 0.0) -> None:
+        """Note that ranks are busy by themselves, and their hosts meanwhile."""
+        self.entries.append(Pause(ranks, seconds, step, host_s))
 
     def apart(self) -> Iterator[TrafficRow | Meet | Finish | Enter | Pause]:
         """Yield what came about, collectives of many groups as one entry for each group."""

@@ -784,6 +784,10 @@ class Local(Operation):
         """Return what it takes in a forecast, in seconds: `compute` may state what kernels take."""
         return self.duration_s(entry)
 
+    def host_s(self, entry: Entry) -> float:
+        """Return what it takes the rank's host in a forecast, in seconds."""
+        return 0.0
+
     def ends(self, entry: Entry) -> bool:
         """Return whether the rank's program ends here: a fault."""
         return False

@@ -17,7 +17,8 @@ class Compute(Local):
     computed first, broadcast and cast as torch's `copy_` does.
 
     `compute: {time: 12.1ms}` represents kernels: it changes nothing, takes no time in a run, and so
-    long in what `scenario cost` forecasts.
+    long in what `scenario cost` forecasts. `host: 3ms` next to it is what the rank's host takes to
+    start them: they end no sooner than it has done so.
     """
 
     name = "compute"
@@ -57,13 +58,18 @@ steps:
 
     def evaluate(self, caller: Caller, given: Mapping[str, Form]) -> dict[str, Any]:
         """Evaluate nothing yet: each value may need the one before it."""
-        stated = given.get(TIME)
-        time = None if stated is None else caller.evaluate(stated)
-        return {"assignments": _assignments(given), PARTS: _parts(given), TIME: time}
+        stated = {
+            name: caller.evaluate(given[name]) if name in given else None for name in (TIME, HOST)
+        }
+        return {"assignments": _assignments(given), PARTS: _parts(given), **stated}
 
     def costs_s(self, entry: Entry) -> float:
         """The time that is stated; nothing on a rank that has none."""
         return float(entry.arguments.get(TIME) or 0.0)
+
+    def host_s(self, entry: Entry) -> float:
+        """The time of the host that is stated; nothing on a rank that has none."""
+        return float(entry.arguments.get(HOST) or 0.0)
 
     def run(self, caller: Caller, entry: Entry) -> None:
         """Assign in order."""
@@ -79,6 +85,8 @@ steps:
 PARTS = "parts"
 #: the argument that has the time that represents kernels
 TIME = "time"
+#: the argument that has the time in which a host starts them
+HOST = "host"
 
 
 def _assignments(given: Mapping[str, Form]) -> Mapping[str, Form]:

@@ -351,22 +351,28 @@ class StrayMessage(Struct, frozen=True, kw_only=True):
 
 
 class RecordedKernels(Struct, frozen=True, kw_only=True):
-    """Kernels of a rank that take so many microseconds together, as they are reckoned."""
+    """Kernels of a rank that take so many microseconds together, as they are reckoned.
+
+    `host_us` is what its host takes to start them.
+    """
 
     us: float
+    host_us: float = 0.0
     place: ScriptPlace = ScriptPlace()
 
 
 class LaneEvent(Struct, frozen=True, kw_only=True):
     """What became of the streams of a rank before an item of its record.
 
-    `kind` is `kernels` (of `us`), `on` (`lane` is current), `mark` and `await` (an event), `host`
-    (it waits), `step` (of an optimizer, which ends).
+    `kind` is `kernels` (of `us`, which its host takes `host_us` to start), `on` (`lane` is
+    current), `mark` and `await` (an event), `host` (it waits), `step` (of an optimizer, which
+    ends).
     """
 
     before: int
     kind: str
     us: float = 0.0
+    host_us: float = 0.0
     lane: int = 0
     mark: int = 0
 
@@ -1082,11 +1088,11 @@ class _Reader:
             message = f"it has more than {MOST_LANES} lines of streams"
             raise ImpossibleError(message)
 
-    def _take_q(self, us: float) -> None:
-        if not 0 <= float(us) < inf:
+    def _take_q(self, us: float, host_us: float = 0.0) -> None:
+        if not (0 <= float(us) < inf and 0 <= float(host_us) < inf):
             message = "kernels take a time that is not one"
             raise ImpossibleError(message)
-        self._lane("kernels", us=float(us))
+        self._lane("kernels", us=float(us), host_us=float(host_us))
 
     def _take_o(self, lane: int) -> None:
         self._lane("on", lane=_whole(lane))

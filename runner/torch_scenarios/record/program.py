@@ -554,7 +554,7 @@ class _ProgramWriter:
             if isinstance(item, RecordedCall):
                 yield from self._call_of(record.rank, item, work)
             elif isinstance(item, RecordedKernels):
-                yield ProgramStep(kind="kernels", words=_time_text(item.us)), ("", None)
+                yield ProgramStep(kind="kernels", words=_kernels_text(item)), ("", None)
             else:
                 yield from self._write_blocking(record, item, self._place(item.place))
         yield from work.waits.steps()
@@ -1161,7 +1161,7 @@ class _ProgramWriter:
     def _other(self, step: ProgramStep) -> str:
         """Return what is no call of a collective or a message, as YAML."""
         if step.kind == "kernels":
-            return f"compute: {{time: {step.words}}}"
+            return f"compute: {{{step.words}}}"
         if step.kind == "fail":
             return f"fault: {f'{{raise: {quote(step.words)}}}' if step.words else 'exit'}"
         if step.kind == "create":
@@ -1540,6 +1540,12 @@ class _NumberedWork:
         if first == "0":
             return turning
         return f"{turning} + {f'({first})' if ' if ' in first else first}"
+
+
+def _kernels_text(item: RecordedKernels) -> str:
+    """Return what kernels take, and their host, as `compute` states it."""
+    times = {"time": item.us, "host": item.host_us}
+    return ", ".join(f"{name}: {_time_text(us)}" for name, us in times.items() if us)
 
 
 def _time_text(us: float) -> str:

@@ -249,6 +249,11 @@ def _cost_case(
 RESERVED = (1.15, 1.20)
 
 
+def _is_reckoned(footprint: Footprint | None) -> bool:
+    """Return whether a program is a step that `record --times-on` wrote."""
+    return footprint is not None and "held_parameters" in footprint.sizes
+
+
 def _memory(footprint: Footprint, topology: Topology) -> tuple[str, dict[str, Any]]:
     """Return what a rank holds in the program's tensors, and whether the machine has as much."""
     held = footprint.bytes_held
@@ -259,7 +264,7 @@ def _memory(footprint: Footprint, topology: Topology) -> tuple[str, dict[str, An
     fits = held <= topology.memory
     found |= {"memory_bytes": topology.memory, "fits": fits}
     words += f", of {amount(topology.memory)}: {'fits' if fits else 'does not fit'}"
-    if "held_parameters" not in footprint.sizes:  # of a step that `record --times-on` wrote
+    if not _is_reckoned(footprint):
         return f"{words} (never compared with a measurement)", found
     low, high = (held * each for each in RESERVED)
     found["reserved_bytes"] = [low, high]
@@ -320,6 +325,7 @@ def _points(
             model=options["model"],
             algorithm=options["algo"],
             scale=scale,
+            reckoned=_is_reckoned(analysis.footprint),
         )
         yield Point(
             case=scenario.case,

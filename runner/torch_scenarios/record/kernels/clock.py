@@ -21,6 +21,7 @@ from typing import Any
 from torch_scenarios.record import recorder as recorder_module
 from torch_scenarios.record.evidence.frame import frame_of
 from torch_scenarios.record.kernels.lanes import StreamWatch
+from torch_scenarios.record.kernels.launches import HostWork, KernelRun, kernel_run
 from torch_scenarios.record.kernels.ledger import GRADIENTS, OPTIMIZER, PARAMETERS, HeldMemory
 from torch_scenarios.record.kernels.roofline import Roofline, rms_norm
 
@@ -51,7 +52,7 @@ class KernelClock:
         self._plain = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor})
         self._fake: Any = FakeTensorMode(allow_non_fake_inputs=True)
         self._roofline, self.ledger = Roofline(gpu), HeldMemory()
-        self._us = 0.0
+        self._host, self._run = HostWork(gpu["host"]), KernelRun()
         self.lanes = StreamWatch(self._tell)
         self.lanes.install(cuda=cuda)
         self._kernels = {
@@ -65,7 +66,7 @@ class KernelClock:
         self._fuse()
         self._watch_waits()
         self._watch_memory()
-        self.mode = _mode(self.dispatch)
+        self.mode = _mode(self.see)
 
     def _fuse(self) -> None:
         """Let what is several kernels on a CPU be the one that it is on a GPU."""
@@ -81,7 +82,19 @@ class KernelClock:
 
     def move(self, *tensors: Any) -> None:
         """Start a kernel that reads or writes tensors."""
-        self._us += self._roofline.moved_us(tensors)
+        self._launch(self._roofline.moved_us(tensors))
+
+    def _launch(self, us: float) -> None:
+        """Let the host start a kernel, where an operator has one."""
+        if us:
+            self._start(us, self._host.kernel_us)
+
+    def _start(self, us: float, host_us: float) -> None:
+        """Let the host work for so long, and start a kernel of `us` then."""
+        each = kernel_run(us, host_us)
+        if not self._run.takes(each):
+            self._settle()
+        self._run.add(each)
 
     def _tell(self, line: list[Any]) -> None:
         self._settle()
@@ -89,14 +102,20 @@ class KernelClock:
 
     def _settle(self) -> None:
         """Write down how long the kernels take that were started since the last line."""
-        us, self._us = self._us, 0.0
-        if us:
-            self._recorder.sink.put(f'["q",{round(us, 3)}]')
+        run, self._run = self._run, KernelRun()
+        if run.us or run.host_us:
+            self._recorder.sink.put(f'["q",{round(run.us, 3)},{round(run.host_us, 3)}]')
 
     def end(self) -> None:
         """Write down what is left."""
         self._settle()
         self._recorder.sink.put(_json(["z", self.ledger.begin(), 0]))
+
+    def see(self, mode: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Let the host come to an operator, and do it."""
+        if func.namespace not in NO_KERNELS:
+            self._start(0.0, self._host.operator_us(args))
+        return self.dispatch(mode, func, types, args, kwargs)
 
     def dispatch(self, mode: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Do an operator as if it ran on the GPU."""
@@ -128,7 +147,7 @@ class KernelClock:
             out = func(*args, **kwargs)
         outs = [each for each in _tensors((out,)) if self._is_fake(each)]
         self.ledger.add(outs)
-        self._us += self._roofline.us(func, args, kwargs, out, tensors, outs)
+        self._launch(self._roofline.us(func, args, kwargs, out, tensors, outs))
         return out
 
     def _is_fake(self, value: Any) -> bool:

@@ -9,7 +9,7 @@ is masked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -40,8 +40,9 @@ class Roofline:
         """Know the GPU by the numbers of a topology."""
         self._tflops: dict[str, float] = dict(gpu["tflops"])
         self._bandwidth = float(gpu["bandwidth"]) * float(gpu["memory"])
-        kinds = ("matmul", "attention", "attention_backward")
-        self._reached = {kind: float(gpu[kind]) for kind in kinds}
+        self._products = float(gpu["matmul"])
+        #: the parts that attention reaches, by the size of a head
+        self._heads = {kind: gpu[kind] for kind in ("attention", "attention_backward")}
         self._least = float(gpu["least"])
 
     def us(self, func: Any, args: Any, kwargs: Any, out: Any, tensors: Any, outs: Any) -> float:
@@ -57,8 +58,15 @@ class Roofline:
         computed = 0.0
         if flops:
             peak = self._peak(tensors)
-            computed = flops / (peak * 1e6 * self._reached[kind])
+            computed = flops / (peak * 1e6 * self._reached(kind, tensors))
         return float(max(moved, computed, self._least))
+
+    def _reached(self, kind: str, tensors: Sequence[Any]) -> float:
+        """Return the part of the peak that products reach; attention by the nearest head's size."""
+        if kind not in self._heads:
+            return self._products
+        size = tensors[0].shape[-1]
+        return float(min(self._heads[kind], key=lambda each: abs(each[0] - size))[1])
 
     def moved_us(self, tensors: Iterable[Any]) -> float:
         """Return what a kernel takes that reads or writes tensors, in microseconds."""

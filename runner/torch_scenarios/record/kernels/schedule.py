@@ -31,6 +31,7 @@ from torch_scenarios.record.format import (
     RecordedKernels,
     RecordedWait,
 )
+from torch_scenarios.record.kernels.launches import KernelRun
 
 #: the stream that a program begins on
 MAIN = 0
@@ -48,6 +49,7 @@ class StreamPart(Struct, kw_only=True):
     lane: int
     after: set[int]
     us: float = 0.0
+    host_us: float = 0.0
     call: RecordedCall | None = None
     slot: int = 0
     needs: set[int] = field(default_factory=set)
@@ -83,7 +85,8 @@ class _Graph:
     def _take(self, event: LaneEvent) -> None:
         match event.kind:
             case "kernels":
-                self._start(StreamPart(lane=self._lane, after=set(), us=event.us), ends=True)
+                part = StreamPart(lane=self._lane, after=set(), us=event.us, host_us=event.host_us)
+                self._start(part, ends=True)
             case "on":
                 self._lane = event.lane
             case "mark":
@@ -203,14 +206,17 @@ class _Writer:
         self._items: list[Item] = []
         #: calls that are begun and not waited for, in order
         self.open: dict[int, None] = {}
-        self._us = 0.0
+        self._run = KernelRun()
 
     def write(self, number: int) -> None:
         """Write a part, behind the waits that it needs."""
         node = self._nodes[number]
         if node.call is None:
             self.wait(node.needs)
-            self._us += node.us
+            part = KernelRun(node.us, node.host_us)
+            if not self._run.takes(part):
+                self._flush()
+            self._run.add(part)
             return
         self.wait(node.needs)
         self._flush()
@@ -236,9 +242,9 @@ class _Writer:
         self._items.append(RecordedWait(numbers=numbers, place=known[0].place))
 
     def _flush(self) -> None:
-        if self._us:
-            self._items.append(RecordedKernels(us=self._us))
-            self._us = 0.0
+        run, self._run = self._run, KernelRun()
+        if run.us or run.host_us:
+            self._items.append(RecordedKernels(us=run.us, host_us=run.host_us))
 
     def items(self) -> list[Item]:
         """Return what was written."""

@@ -27,7 +27,7 @@ from torch_scenarios.operations.base import (
     PointToPoint,
     Waiting,
 )
-from torch_scenarios.operations.compute import PARTS, TIME
+from torch_scenarios.operations.compute import HOST, PARTS, TIME
 from torch_scenarios.operations.sleep import Sleep
 from torch_scenarios.reference.rules.creation import price
 from torch_scenarios.reference.rules.waiting import is_used_up
@@ -486,8 +486,9 @@ class Beginning:
         if self._memory.hollow and isinstance(operation, Sleep):
             self._pause(instance, scene, assignments)
             return
-        if TIME in instance.step.arguments:
-            self._pause(instance, scene, instance.step.arguments[TIME])
+        for name in (TIME, HOST):
+            if name in instance.step.arguments:
+                self._pause(instance, scene, instance.step.arguments[name], of_host=name == HOST)
         assert isinstance(assignments, Assignments)
         if operation.numbers(instance.step.arguments):
             for name, form in assignments.fields.items():
@@ -512,12 +513,15 @@ class Beginning:
         names = tuple(sorted(assigned))
         self._notes.note(instance, scene, Said(), names, tuple(changes), before=before)
 
-    def _pause(self, instance: Instance, scene: Scene, duration: Form | None) -> None:
-        """Note a pause of ranks: there is no clock here, and a replay has one."""
+    def _pause(
+        self, instance: Instance, scene: Scene, duration: Form | None, *, of_host: bool = False
+    ) -> None:
+        """Note a pause of ranks, or `of_host`: there is no clock here, and a replay has one."""
         if isinstance(duration, PerRank):
             for active, form in self._evaluation.branches(duration, scene):
                 if active.size and form is not None:
-                    self._pause(instance, Scene(active, scene.variables), form)
+                    apart = Scene(active, scene.variables)
+                    self._pause(instance, apart, form, of_host=of_host)
             return
         value = self._evaluation.value(duration, scene)
         if value is None:
@@ -527,7 +531,8 @@ class Beginning:
         times = value.values if isinstance(value, Lanes) else np.full(scene.active.size, value)
         for each in np.unique(times).tolist():
             ranks = scene.active.ranks[times == each]
-            self._notes.traffic.pause(ranks, float(each), instance.step.index)
+            took, of_hosts = (0.0, float(each)) if of_host else (float(each), 0.0)
+            self._notes.traffic.pause(ranks, took, instance.step.index, host_s=of_hosts)
 
     def _store(self, target: Form, form: Form, scene: Scene) -> Change:
         """Store into a part of a tensor, in place; raises Beyond where that does not fit."""
