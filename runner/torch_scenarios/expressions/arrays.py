@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -389,10 +388,8 @@ def from_data(data: Value, dtype: str, max_elements: int) -> np.ndarray[Any, Any
     """Return a new array of that dtype; ValueError or TypeError says what does not fit."""
     _police_size(data, max_elements)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # NumPy 1 only warned of rows that differ in length
-            found = np.asarray(data)
-    except (ValueError, Warning):
+        found = np.asarray(data)
+    except ValueError:
         message = "its rows differ in length or in depth"
         raise ValueError(message) from None
     if found.dtype.kind == "O":
@@ -409,10 +406,13 @@ def fit(found: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
         raise ValueError(unreal(dtype))
     if found.size and is_exact(dtype) and dtype != "bool":
         _police_integers(found, dtype)
+    made = NUMPY_DTYPES[dtype]
+    if found.dtype == made:
+        return found.copy(order="K")
     with np.errstate(all="ignore"):
         if dtype in NARROW:
             found = found.astype(np.float32)
-        return np.array(found, dtype=NUMPY_DTYPES[dtype])
+        return np.array(found, dtype=made)
 
 
 def unreal(dtype: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -115,8 +116,17 @@ class Layer(Declared, frozen=True):
 
 def inner(params: Params, label: str) -> dict[str, Array]:
     """Return the parameters below a label, by the names that they have there."""
+    return {short: params[name] for name, short in _names_below(tuple(params), label)}
+
+
+@lru_cache(maxsize=1024)
+def _names_below(names: tuple[str, ...], label: str) -> tuple[tuple[str, str], ...]:
+    """Return the names below a label, each with what it is called there.
+
+    Each layer of each step asks for its own, and a model of sixteen blocks has some two hundred.
+    """
     start = f"{label}."
-    return {name[len(start) :]: value for name, value in params.items() if name.startswith(start)}
+    return tuple((name, name[len(start) :]) for name in names if name.startswith(start))
 
 
 def below(label: str, found: Params) -> dict[str, Array]:
