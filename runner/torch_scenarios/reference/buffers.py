@@ -136,6 +136,18 @@ def check(state: RankState, call: Call) -> bool:
 # To end at the first such read would hide what comes behind it, and each rank would say it in its
 # own words. So a value has its cause and the step that left it so (`Undefined.origin`). All that
 # relies on it is one diagnosis, and what is expected of it is compared with nothing.
+#
+# It is how Valgrind's Memcheck treats a byte that no one has written (Seward and Nethercote, "Using
+# Valgrind to detect undefined value errors with bit-precision", 2005): to copy it is no error, the
+# copy is undefined too, and what is told is where the first one came from. Two things differ. What
+# is undefined is a name, or the part of it that an operation was to fill (`Undefined.memory`), and
+# never a bit: a backend that failed in the middle says nothing of the rest. And it crosses ranks:
+# who receives the value has done nothing wrong, so that the finding is at the step that left it,
+# wherever it shows.
+#
+# A value goes on beside the taint, whatever is there: shapes and dtypes are known all the same, so
+# that later calls match, and a mistake that does not depend on the values is still found. A store
+# of something known into the name ends the taint there; its copies keep theirs.
 
 
 def find_taint(state: RankState, call: Call) -> Undefined | None:

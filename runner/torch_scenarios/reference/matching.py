@@ -728,6 +728,25 @@ class Creations:
 # A device does the calls of one group one after the other, whichever of them a program waits for.
 # What is enqueued behind a call that never ends never begins: no call meets it. A batch is one
 # call: what it sends and receives begins at one stroke.
+#
+# So a program that Gloo completes hangs on NCCL, and no wait in it is wrong:
+#
+#     rank 0   isend x to 1, irecv y from 1     stream  [isend]  [irecv]
+#     rank 1   isend x to 0, irecv y from 0     stream  [isend]  [irecv]
+#
+# Gloo makes both calls at once, and the receives take what was sent. On a stream each send is done
+# when the peer's receive takes it (a large message is not buffered), and each receive is enqueued
+# behind a send: the ranks wait for each other in a circle that no line of the program shows. As
+# `batch_isend_irecv` it is one call, `ncclGroupStart` to `ncclGroupEnd`, and completes.
+#
+# Sources: CUDA C++ Programming Guide, "Streams" (what is in one stream is done in order; the host
+# goes on); NCCL User Guide, "Point-to-point communication" (sends and receives that must progress
+# together belong between the calls of a group); torch's ProcessGroupNCCL keeps one stream for each
+# communicator of a device. Whether there is one order for a group, one for all of a rank's work or
+# none is a trait of the backend (`Semantics.order`), so that nothing here names a backend.
+#
+# A wait is no part of it: on a device `wait` makes the current stream wait and lets the host go on,
+# which :class:`torch_scenarios.reference.semantics.Semantics` says for itself.
 
 
 class Streams:

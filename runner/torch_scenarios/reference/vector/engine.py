@@ -733,6 +733,23 @@ def _all_of(parts: list[NDArray[np.int64]]) -> NDArray[np.int64] | None:
 # released is behind, and comes first, so that ranks part and join again (as the lanes of a GPU
 # do).
 #
+#     turn   step                  takes it     stands    behind the others
+#     1      recv from 3 (on 1)    1            1         -
+#     2      send to 1 (on 3)      3            -         1, which the send releases
+#     3      send to 1 (on 3)      -            -         1 passes it, and is with the others again
+#     4      barrier               0, 1, 2, 3   -         -
+#
+# To let those go first that are furthest on would be as right, but 0, 2 and 3 would take the
+# barrier in turn 3 and rank 1 would come to it alone: each branch would part the ranks for good,
+# and the steps behind it would be taken once for each part. The step of the smallest number first
+# is what GPUs without a stack of masks do (Collange, "Stack-less SIMT reconvergence at low cost",
+# 2011: the smallest program counter).
+#
+# The order in which ranks are taken is no part of the result, because nothing a rank does in a turn
+# depends on another rank's turn but by a message or a collective, which are matched by rank and
+# number and never by who came first. A receive from anyone is the exception: no cohort makes one
+# (`leave_apart`), and the walk goes through all its orders.
+#
 # There is no clock: nothing in these programs takes time.
 
 #: bytes of values that are kept for events; beyond, they are computed again where one is looked at
