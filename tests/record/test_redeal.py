@@ -88,6 +88,16 @@ def test_a_module_may_be_allowed_to_make_the_difference(recording: Recording) ->
 
 @pytest.mark.torch
 @pytest.mark.slow
+def test_a_lower_precision_rounds_and_is_no_mistake(recording: Recording) -> None:
+    ran = recording.of("values/redeal/autocast.py", *REDEAL)
+    assert ran.code == 0, ran.output
+    ran = recording.of("values/redeal/autocast.py", *REDEAL, TOKENS="own")
+    assert ran.code == 1, ran.output
+    assert "error[depends_on_dealing]" in ran.output
+
+
+@pytest.mark.torch
+@pytest.mark.slow
 def test_random_masks_are_not_a_mistake(recording: Recording) -> None:
     ran = recording.of("values/redeal/draws_masks.py", *REDEAL)
     assert ran.code == 3, ran.output

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from torch_scenarios.record.values.arrangement import (
     read_tensor_file,
     read_tensors,
 )
-from torch_scenarios.record.values.deviation import bound_of, size_of_gradients
+from torch_scenarios.record.values.deviation import EPS, bound_of, size_of_gradients
 from torch_scenarios.record.values.format import (
     LoadedBatch,
     OptimizerStep,
@@ -61,6 +61,10 @@ DEALT = {
 #: times of what rounding was measured to do that a gradient may change; times the bound, from which
 #: the change is a mistake
 TIMES, SURE = 8.0, 10.0
+
+
+#: times the unit roundoff of a lower precision that a gradient may change
+COARSE = 2.0
 
 
 #: change of a gradient by another order of the same rows that no rounding makes
@@ -428,6 +432,7 @@ def _changes(
     """Yield the change of each gradient, step by step."""
     for step in sorted({step for values in first.values() for step in values}):
         largest = size_of_gradients(first.values(), step)
+        coarse = COARSE * _find_coarsest(first.values(), step)
         for rank, values in first.items():
             others = arrays_by_name(dealt[rank], step, "gradient")
             third = arrays_by_name(ordered[rank], step, "gradient")
@@ -437,8 +442,20 @@ def _changes(
                 size = max(_largest(own), largest) or 1.0
                 off = _apart(own, others[name]) / size
                 measured = _apart(own, third[name]) / size if name in third else 0.0
-                bound = max(TIMES * measured, bound_of(own, step))
+                bound = max(TIMES * measured, bound_of(own, step), coarse)
                 yield _Change(step=step, rank=rank, name=name, off=off, bound=bound, order=measured)
+
+
+def _find_coarsest(sides: Iterable[Values], step: int) -> float:
+    """Return the unit roundoff in which modules compute where that is less than a gradient's.
+
+    Under autocast a gradient of single precision is a sum in a lower one: rows that are summed on
+    another rank are rounded anew, and rows in another order on the same rank are not.
+    """
+    own = {
+        str(each.dtype) for values in sides for each in arrays_by_name(values, step, "out").values()
+    }
+    return max((EPS[each] for each in own & {"float16", "bfloat16"}), default=0.0)
 
 
 def _largest(value: Array) -> float:
