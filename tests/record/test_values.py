@@ -115,6 +115,12 @@ def test_a_fault_of_the_witness_is_a_line_of_the_report(recording: Recording) ->
     assert "RuntimeError: no parameters here" in ran.output
 
 
+def test_data_parallel_ranks_without_rank_0_are_judged(recording: Recording) -> None:
+    ran = recording.of("values/odd/groups_of_two.py", "-n", "4", "--values")
+    assert ran.code == 0, ran.output
+    assert "communication: nothing wrong; values: " in ran.output
+
+
 def test_without_values_a_verdict_says_what_it_covers(recording: Recording) -> None:
     ran = recording.of("values/wrong/inner_module.py", "-n", "2")
     assert ran.code == 0

@@ -59,7 +59,9 @@ def _find_shared_rows(records: Records, ranks: list[int], loader: int) -> ValueF
             if shared > best[0]:
                 best = (shared, one, other)
         shared, one, other = best
-        total = min(sum(rows[one].values()), sum(rows[other].values())) if shared else 0
+        if not shared:
+            continue
+        total = min(sum(rows[one].values()), sum(rows[other].values()))
         padding = len(ranks) if (about[one] or {}).get("num_replicas", 0) else 0
         if total >= MOST_FEW and shared >= _same_part(rows, one, other) and shared > padding:
             batch = batches[one][0]
