@@ -256,3 +256,13 @@ def test_a_rank_that_a_signal_kills_outside_of_a_call_is_told_with_its_line(
     )
     (folder / "rank-00001.stack").write_text(printed, encoding="utf-8")
     assert "dies by SIGSEGV at data.py:7 called from train.py:30" in "\n".join(said_of(folder))
+
+
+def test_where_no_rank_came_to_communicate_what_one_raised_is_told(tmp_path: Path) -> None:
+    folder = recorded(tmp_path / "a", (), ())
+    words = "RuntimeError: [gloo/transport/tcp/pair.cc:152] timed out connecting"
+    ended_by(folder, 0, ["raise", words, [["/me/train.py", 3, "dist.init_process_group()"]], 99])
+    said = CliRunner().invoke(cli, ["import", str(folder)])
+    assert said.exit_code == 3, said.output
+    assert "no rank communicated: nothing is recorded; rank 0 raised RuntimeError" in said.output
+    assert "(train.py:3)" in said.output
