@@ -80,8 +80,8 @@ TIMES = "Time on a machine"
     "--against",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="Hold the forecast against what `scenario bench --json` measured, or nccl-tests of a "
-    "collective.",
+    help="Hold the forecast against what `scenario bench --json` or nccl-tests measured, or a step "
+    "that torch.profiler traced.",
 )
 @option(
     COSTS,

@@ -19,6 +19,7 @@ from msgspec.structs import asdict, replace
 from torch_scenarios.cli.options import (
     launch_options,
     refuse,
+    refuse_usage,
     selection_of,
 )
 from torch_scenarios.cost.collectives import NAMES
@@ -33,7 +34,14 @@ from torch_scenarios.cost.logs import (
     tables_of,
 )
 from torch_scenarios.cost.measurements import Table, base_size, name_table, write_topology
-from torch_scenarios.cost.picture import Point, page, trace_events
+from torch_scenarios.cost.picture import (
+    MOST_BYTES,
+    Point,
+    page,
+    profile_lines,
+    read_profile,
+    trace_events,
+)
 from torch_scenarios.cost.replay import goal
 from torch_scenarios.cost.structure import (
     Refused,
@@ -48,6 +56,7 @@ from torch_scenarios.display import clean
 from torch_scenarios.errors import LaunchError, ScenarioError, UnsupportedError, WorkerError
 from torch_scenarios.execution import Launcher
 from torch_scenarios.files import read_file
+from torch_scenarios.limits import DEFAULT
 from torch_scenarios.model.scenario import Scenario, steps_of
 from torch_scenarios.model.traffic import Structure, Traffic
 from torch_scenarios.operations import kind_of
@@ -70,6 +79,7 @@ from torch_scenarios.pipeline.results import INVALID, NOTHING_SELECTED, Analysis
 from torch_scenarios.pipeline.selection import load_all
 from torch_scenarios.reference.vector.footprint import Footprint
 from torch_scenarios.report.text import problem_lines
+from torch_scenarios.source.documents import decode_json
 
 #: `--set n=8,64,1024`: a number for each point of a curve
 _SEVERAL = re.compile(r"\s*\d+\s*(,\s*\d+\s*)+")
@@ -426,7 +436,10 @@ def _against(
 ) -> int:
     """Hold forecasts against measurements; returns an exit code. No verdict is made of it."""
     try:
-        content = read_file(Path(path), root=Path(path).parent.resolve())
+        limits = replace(DEFAULT, max_file_bytes=MOST_BYTES)
+        content = read_file(Path(path), limits, Path(path).parent.resolve())
+        if b'"traceEvents"' in content:
+            return _against_profile(content, points, cases, quiet=quiet)
         if is_log(content):
             tables = tables_of(read_logs(Path(path), content))
             return _against_log(path, tables, points, cases, quiet=quiet)
@@ -463,6 +476,28 @@ def _against(
     if not compared:
         click.echo(f"--against {path}: no row of it is of these cases and sizes", err=True)
         return 2
+    return 0
+
+
+def _against_profile(
+    content: bytes, points: Sequence[Point], cases: list[dict[str, Any]], *, quiet: bool
+) -> int:
+    """Hold forecasts of a step against what torch.profiler wrote of it."""
+    try:
+        step = read_profile(decode_json(content, parts=MOST_BYTES // 8))
+    except ValueError as error:
+        refuse_usage(f"--against: a trace that is not JSON: {error}")
+    for point, entry in zip(points, (each for each in cases if "time_us" in each), strict=True):
+        entry["measured"] = {
+            "ratio": point.forecast.time / step.time if step.time else 0.0,
+            "step_us": step.time,
+            "computing_us": step.computing,
+            "exposed_us": step.exposed,
+            "idle_us": step.idle,
+            "calls_us": {kind: list(times) for kind, times in step.calls.items()},
+        }
+        for line in [] if quiet else profile_lines(step, point.forecast):
+            click.echo(clean(line))
     return 0
 
 
