@@ -99,3 +99,10 @@ def test_the_right_twin_of_a_hang_is_quiet(
     script = written(path, tmp_path, right=True)
     ran = recording.record(script, "-n", ranks[1], *HOW[how])
     assert ran.code == 0, ran.output + ran.errors
+
+
+def test_a_fake_rank_that_waits_for_ever_has_not_left(recording: Recording, tmp_path: Path) -> None:
+    script = written(FOLDER / "server_waits_for_one_more.py", tmp_path, right=False)
+    ran = recording.record(script, "-n", "3", "--fake")
+    assert "has left by" not in ran.output
+    assert ran.diagnoses == ["unmatched_recv"]

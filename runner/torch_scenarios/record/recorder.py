@@ -959,14 +959,17 @@ class Recorder:
     def watch_side_effects(self) -> None:
         """See which files the process changes, which of its threads die, where it leaves at once.
 
-        `os._exit` runs nothing at the end: no `atexit`, and no `finally`.
+        `os._exit` runs nothing at the end: no `atexit`, and no `finally`. What is not the user's
+        own calls it too, where a fake rank waits for ever.
         """
         leave = os._exit
 
         def leave_at_once(code: Any = 0) -> NoReturn:
-            if not self._ended and os.getpid() == self._pid:
+            caller = frame_of(1)
+            is_own = not is_foreign(caller.f_code.co_filename)
+            if is_own and not self._ended and os.getpid() == self._pid:
                 self._write_decisions()
-                self._put(json.dumps(["exit", _list_frames(frame_of(1))]))
+                self._put(json.dumps(["exit", _list_frames(caller)]))
                 self.end(int(code))
             leave(code)
 
