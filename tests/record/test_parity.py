@@ -128,7 +128,8 @@ def test_a_strategy_by_hand_computes_what_one_process_does(
     ("mistake", "more", "code", "words"),
     [
         ("sum", (), 0, "warning[not_equivalent]: weights are right, and the number that is read"),
-        ("resume", (), 0, "note: rank 0 loads a state after step 3 (line 37), behind the 3 steps"),
+        ("python", (), 0, "its ranks compute what one process computes"),
+        ("resume", (), 0, "note: rank 0 loads a state after step 3 (line 40), behind the 3 steps"),
         ("resume", ("--steps", "6"), 1, "error[not_equivalent]: step 4: the weight"),
         ("", ("--steps", "6"), 0, "its ranks compute what one process computes"),
         ("masks", (), 3, "rank 0 before the backward pass (line 27): draw them"),

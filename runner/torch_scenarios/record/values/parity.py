@@ -36,6 +36,7 @@ from torch_scenarios.record.values.deviation import (
 from torch_scenarios.record.values.format import ValueRecord, read_values
 from torch_scenarios.record.values.invariants import Judgement
 from torch_scenarios.record.values.invariants.finding import ValueFinding, tell_line
+from torch_scenarios.record.values.source import is_shown
 from torch_scenarios.verdict.finding import ranks_text
 
 
@@ -114,7 +115,8 @@ def find_reported(first: ValueRecord, together: Records) -> Iterator[ValueFindin
     """Yield a number that a script reads at a line as many times too large as there are ranks.
 
     It is what people look at: a loss that is summed over ranks and not divided. Numbers that do not
-    change, whole ones and those of one reading are no losses.
+    change, whole ones and those of one reading are no losses, and one that is divided or kept as it
+    is read may be divided later.
     """
     own = _numbers_by_line(first)
     for rank, record in together.items():
@@ -130,7 +132,7 @@ def find_reported(first: ValueRecord, together: Records) -> Iterator[ValueFindin
             is_one = max(ratios) - min(ratios) <= REPORTED_APART * ratios[0]
             if times < 2 or times > len(together) or abs(many - times) > REPORTED_APART * times:
                 continue
-            if is_one:
+            if is_one and is_shown(record, place):
                 shown = f"{times}" if ratios[0] > 1 else f"1/{times}"
                 yield ValueFinding(
                     code="not_equivalent",

@@ -118,6 +118,24 @@ def find_batch_line(record: ValueRecord, place: int) -> tuple[str, int] | None:
     return (file, max(made)) if made else None
 
 
+def is_shown(record: ValueRecord, place: int) -> bool:
+    """Whether the statement at a place hands on what it reads, as a print does, and undivided."""
+    frames = record.places.get(place, ())
+    if not frames:
+        return False
+    file, line, _ = frames[0]
+    own = [
+        each
+        for each in ast.walk(_parse(Path(file))[0])
+        if isinstance(each, ast.Expr) and each.lineno <= line <= (each.end_lineno or each.lineno)
+    ]
+    return any(
+        isinstance(each.value, ast.Call)
+        and not any(isinstance(part, ast.Div | ast.Mult) for part in ast.walk(each))
+        for each in own
+    )
+
+
 def goes_into_loss(record: ValueRecord, gather: int, backward: int) -> bool:
     """Whether a script's text computes a loss of what a call gathers, from name to name.
 

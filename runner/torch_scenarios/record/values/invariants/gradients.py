@@ -98,10 +98,8 @@ def _tell_apart(
             how += ": its result is not on every rank"
         elif not set(group.ranks) <= set(reduced.ranks):
             how += f": over {ranks_text(reduced.ranks)} alone"
-    elif late := _find_late_name(record):
-        how = f"and `{late}` came into the model after DistributedDataParallel took its list, so "
-        how += "the bucket of what it took the place of is never reduced"
-        hint = "make the whole model, and tie its weights, before it is wrapped"
+    elif unknown := _tell_unlisted(record, apart):
+        how, hint = unknown
     return ValueFinding(
         code="gradients_differ",
         message=f"{_tell_where(step, apart, hashes)}, {how}",
@@ -114,10 +112,34 @@ def _tell_apart(
     )
 
 
-def _find_late_name(record: ValueRecord) -> str:
-    """Return a parameter that DDP does not know as it came after it; nothing where none did."""
-    late = [e for e in record.of_kind("late") if e.details[1] != "optimizer"]
-    return record.parameters[late[0].details[0]].name if late else ""
+def _tell_unlisted(record: ValueRecord, apart: list[str]) -> tuple[str, str] | None:
+    """Say that DDP does not have parameters in its list, and what to do; None where it has them.
+
+    They came into the model after it, or were frozen then. A late one may have taken the place of
+    another, for whose gradient a bucket waits.
+    """
+    if not any(record.of_kind("ddp")):
+        return None
+    late = [
+        record.parameters[e.details[0]].name
+        for e in record.of_kind("late")
+        if e.details[1] != "optimizer"
+    ]
+    them = "them" if len(apart) > 1 else "it"
+    if late and {*apart} <= {*late}:
+        return (
+            f"as DistributedDataParallel took its list before, and does not reduce {them}",
+            "make the whole model before it is wrapped, or wrap it after the change",
+        )
+    if late:
+        how = f"and `{late[0]}` came into the model after DistributedDataParallel took its list: "
+        how += "what it took the place of has no gradient, and its bucket is not reduced"
+        return how, "make the whole model, and tie its weights, before it is wrapped"
+    if all(record.parameters[record.names[name]].frozen for name in apart):
+        how = "as they were frozen when DistributedDataParallel took its list, and it does not "
+        hint = "wrap the model again when more of it is trained, or before a part is frozen"
+        return f"{how}reduce {them}", hint
+    return None
 
 
 def _tell_where(

@@ -28,6 +28,9 @@ for step in range(6):
     opt.step()
     shown = loss.detach().clone()
     dist.all_reduce(shown)
+    if how == "python":
+        print(f"step {step} loss {shown.item() / world:.4f}")
+        continue
     if how != "sum":
         shown /= world
     print(f"step {step} loss {shown:.4f}")

@@ -1,6 +1,7 @@
 """Parameters that were frozen when DDP was made are trained later.
 
 Found: gradients_differ
+Says: as they were frozen when DistributedDataParallel took its list
 """
 
 import os, sys, copy, math, random
