@@ -162,8 +162,8 @@ class Result(Struct, frozen=True, kw_only=True):
 
     @property
     def of_a_case(self) -> bool:
-        """Whether it is of a case, and not of a whole file."""
-        return self.case != self.file
+        """Whether it is of a case, and not of a whole file; a case may be called like its file."""
+        return self.case != self.file or self.verdict.status != "INVALID"
 
 
 class Analysis(Struct, frozen=True, kw_only=True):
@@ -280,7 +280,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     @property
     def not_run(self) -> int:
         """How many cases were selected and not judged: an interrupt, a failure, an invalid file."""
-        judged = sum(result.case != result.file for result in self.results)
+        judged = sum(result.of_a_case for result in self.results)
         return max(0, self.cases - judged)
 
     @property

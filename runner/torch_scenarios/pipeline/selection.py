@@ -253,7 +253,7 @@ class LastRun(results.AtEnd):
             if not known and not failing:
                 continue  # there is nothing to forget of it
             path = real.of(Path(result.file))
-            case = _WHOLE if result.case == result.file else result.case
+            case = result.case if result.of_a_case else _WHOLE
             known -= {(path, case), (path, _WHOLE)}
             if failing:
                 bad.add((path, case))
