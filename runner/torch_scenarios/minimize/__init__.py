@@ -19,6 +19,7 @@ from msgspec import Struct
 from torch_scenarios.language.format import format_file
 from torch_scenarios.limits import DEFAULT, Limits
 from torch_scenarios.minimize import reductions
+from torch_scenarios.minimize.reductions import removals, smaller_worlds, without_ranks
 from torch_scenarios.minimize.search import ExhaustedError, Progress, Search, ddmin
 from torch_scenarios.minimize.signature import (
     FaultSignature,
