@@ -20,7 +20,7 @@ from torch_scenarios.modules.relu import ReLU
 from torch_scenarios.operations.train import listen
 from torch_scenarios.reference import simulate
 from torch_scenarios.report.lowered import lower
-from torch_scenarios.strategies import data_parallel, fully_shard, pipeline, tensor_parallel
+from torch_scenarios.strategies import base, data_parallel, pipeline
 from torch_scenarios.strategies.pipeline import (
     DUAL_V,
     GPIPE,
@@ -123,13 +123,23 @@ def scaled(result: Any) -> Any:
     return dx, {name: 2 * value for name, value in grads.items()}
 
 
+def doubled_sum(sum_over: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a sum over a group that is twice as large."""
+
+    def sum_twice(group: Any, value: Any, *op: Any) -> Any:
+        result = yield from sum_over(group, value, *op)
+        return 2 * result
+
+    return sum_twice
+
+
 #: what is wrong -> where, the change, and a scenario that must not pass with it.
 #: one process and the ranks share the layers: a fault there is one of the run's to find
 FAULTS: dict[str, tuple[Any, str, Callable[[Any], Any], str]] = {
     "the mean of DDP is a sum": (
-        data_parallel,
+        base,
         "sum_over",
-        lambda _: _doubled,
+        doubled_sum,
         "ddp_accumulates",
     ),
     "a bucket is closed too late": (
@@ -145,13 +155,13 @@ FAULTS: dict[str, tuple[Any, str, Callable[[Any], Any], str]] = {
         "zero1_owns_parameters",
     ),
     "rows are dealt out from the last rank on": (
-        fully_shard,
+        base,
         "slice_part",
         lambda old: lambda value, sizes, at, axis=0: old(value, sizes, len(sizes) - 1 - at, axis),
         "fully_shard_calls",
     ),
     "features are cut in the wrong order": (
-        tensor_parallel,
+        base,
         "slice_part",
         lambda old: (
             lambda value, sizes, at, axis=0: (
@@ -176,13 +186,6 @@ FAULTS: dict[str, tuple[Any, str, Callable[[Any], Any], str]] = {
         "pipeline_schedules",
     ),
 }
-
-
-def _doubled(group: Any, value: Any) -> Any:
-    from torch_scenarios.strategies.base import sum_over
-
-    result = yield from sum_over(group, value)
-    return 2 * result
 
 
 @pytest.mark.parametrize("fault", FAULTS)
