@@ -318,11 +318,11 @@ class Comparing:
 #     x + y        shapes that differ   what they broadcast to is charged first: by the rules
 #
 # The rules (:mod:`torch_scenarios.expressions.arrays`, after torch's "Type promotion": a number
-# takes part in it by its category alone, never by its width) take some 5 us of Python. A step of a
-# small program is little more than such operators, and they were a third of what it cost. What goes
-# straight is no second statement of the rules: `_bounds` asks the rules themselves whether the
-# dtype stays and nothing is computed wider, and keeps the answer. It keeps a range and not a yes,
-# because an integer may be too large for the dtype, for which torch raises.
+# takes part in it by its category alone, never by its width) are Python, and a step of a small
+# program is little more than such operators. What goes straight is no second statement of the
+# rules: `_bounds` asks the rules themselves whether the dtype stays and nothing is computed wider,
+# and keeps the answer. It keeps a range and not a yes, because an integer may be too large for the
+# dtype, for which torch raises.
 
 #: the least and the greatest number that goes straight to the library; here no number does
 _NONE = (1, 0)

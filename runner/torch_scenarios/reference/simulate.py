@@ -187,7 +187,6 @@ def _warnings(simulation: Simulation) -> Iterator[Problem]:
 #
 #     all_reduce x            0.1 on each of 4 ranks, float32: 0.4, off by 3 roundings, some 1.4e-7
 #     y = 1000 * (x - 0.4)    nearly 0, and off by 1.4e-4: no relative tolerance of y allows that
-#     z = x > 0.4             moved up it is true, moved down false: nothing is known of it
 #
 # Why it is not derived: a bound of each operation on intervals would have to know every function of
 # the language and every layer, and it grows with each step although errors cancel. Subtract a value
