@@ -16,6 +16,9 @@ from torch_scenarios.cli import cli
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.record.analysis import judge_records
 from torch_scenarios.record.format import RecordedWait, read
+from torch_scenarios.record.values.format import VERSION, read_values
+from torch_scenarios.record.values.invariants import judge_values
+from torch_scenarios.record.values.roles import find_roles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -357,3 +360,20 @@ def test_a_rank_that_begins_a_second_world_waits_for_the_others(tmp_path: Path) 
     said = imported(folder)
     assert said.exit_code == 1, said.output
     assert "rank 1 never enters `init_process_group_2`" in said.output
+
+
+def test_no_file_that_a_record_of_values_names_is_opened(tmp_path: Path) -> None:
+    named = tmp_path / "named.py"
+    named.write_text("dist.all_gather(parts, x)\nloss = f(parts)\nloss.backward()\n")
+    folder = recorded(tmp_path / "a", STEP, STEP)
+    with (folder / "rank-00000.jsonl").open("a") as file:
+        for place, line in ((900, 3), (901, 1)):
+            file.write(json.dumps(["s", place, 0, [[str(named), line, ""]]]) + "\n")
+    lines: list[Any] = [{"scenario_values": VERSION, "rank": 0}]
+    lines += [["c", 0, 0, "all_gather", [0, 1], 901, "", [], []], ["bw", 0, 900]]
+    lines += [["gathered", 901]]
+    values = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "values-00000.jsonl").write_text(values)
+    (finding,) = judge_values(records := read_values(folder), find_roles(records)).findings
+    assert finding.code == "no_gradient_through"
+    assert "no_gradient_through" not in imported(folder).output

@@ -614,7 +614,8 @@ def import_records(**options: Any) -> None:
         refuse(error)
     from torch_scenarios.record.values.verdict import judge_folder, lines_of_values
 
-    values = judge_folder(folder, result.result.verdict, home) if folder.is_dir() else None
+    with closed_scripts():
+        values = judge_folder(folder, result.result.verdict, home) if folder.is_dir() else None
     if values is not None:
         result = with_verdict(result, values.verdict)
     verdict = result.result.verdict

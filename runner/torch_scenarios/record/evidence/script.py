@@ -28,12 +28,16 @@ class Script:
 
     def __init__(self, file: str, text: str, tree: ast.Module) -> None:
         self.file = file
+        self.tree = tree
         self._lines = text.splitlines()
-        self._tree = tree
+
+    def frame(self, line: int) -> tuple[str, int, str]:
+        """Return a line as a frame of a traceback has it: its file, its number, its text."""
+        return self.file, line, self._lines[line - 1].strip()
 
     def text(self, line: int) -> str:
         """Return a line without its indent and its colon."""
-        text = self._lines[line - 1].strip()
+        text = self.frame(line)[2]
         if "#" in text:
             with suppress(SyntaxError):  # a head alone, or half a statement, is not parsed
                 body = "pass" if text.partition("#")[0].rstrip().endswith(":") else ""
@@ -43,7 +47,7 @@ class Script:
     def around(self, line: int) -> list[tuple[ast.stmt, str]]:
         """Return the statements around a line, innermost first, with the part of each it is in."""
         found: list[tuple[ast.stmt, str]] = []
-        block: Sequence[ast.stmt] = self._tree.body
+        block: Sequence[ast.stmt] = self.tree.body
         while True:
             node = next(
                 (each for each in block if each.lineno <= line <= (each.end_lineno or 0)), None
@@ -70,8 +74,8 @@ class Script:
 
     def scope(self, line: int) -> ast.AST:
         """Return the innermost function that a line is in, or the module."""
-        found: ast.AST = self._tree
-        for node in ast.walk(self._tree):
+        found: ast.AST = self.tree
+        for node in ast.walk(self.tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= line <= (
                 node.end_lineno or 0
             ):
@@ -89,12 +93,12 @@ class Script:
         A name is set in the same function, an attribute anywhere in the file.
         """
         text = ast.unparse(target)
-        where = self.scope(line) if isinstance(target, ast.Name) else self._tree
+        where = self.scope(line) if isinstance(target, ast.Name) else self.tree
         found = [
             node.lineno
             for node in ast.walk(where)
             if isinstance(node, ast.Assign)
-            and (node.lineno < line or where is self._tree)
+            and (node.lineno < line or where is self.tree)
             and any(ast.unparse(each) == text for each in node.targets)
         ]
         return max(found, default=0)
@@ -103,7 +107,7 @@ class Script:
         self, line: int, names: Collection[str], positions: Mapping[str, int]
     ) -> ast.expr | None:
         """Return what a call in a line passes by one of some names, or at its function's place."""
-        for node in ast.walk(self._tree):
+        for node in ast.walk(self.tree):
             if not isinstance(node, ast.Call) or not (
                 node.lineno <= line <= (node.end_lineno or node.lineno)
             ):
@@ -122,7 +126,7 @@ class Script:
         return next(
             (
                 node
-                for node in ast.walk(self._tree)
+                for node in ast.walk(self.tree)
                 if isinstance(node, ast.If | ast.IfExp) and node.test.lineno == line
             ),
             None,
@@ -130,7 +134,7 @@ class Script:
 
     def loop(self, line: int) -> tuple[int, int] | None:
         """Return the first and last line of the loop whose head is in a line."""
-        for node in ast.walk(self._tree):
+        for node in ast.walk(self.tree):
             if isinstance(node, ast.For | ast.AsyncFor) and node.lineno == line:
                 return node.lineno, node.end_lineno or node.lineno
             if isinstance(node, ast.While) and node.test.lineno == line:
@@ -142,7 +146,7 @@ class Script:
 
         That is the part of it, `body` or `orelse`, the statement in a word, and its line.
         """
-        for node in ast.walk(self._tree):
+        for node in ast.walk(self.tree):
             if not isinstance(node, ast.If) or node.test.lineno != line:
                 continue
             for name, part in (("body", node.body), ("orelse", node.orelse)):
@@ -163,7 +167,7 @@ class Script:
 
     def compiled(self, line: int) -> ast.FunctionDef | None:
         """Return the function that begins in a line, with its first decorator or its `def`."""
-        for node in ast.walk(self._tree):
+        for node in ast.walk(self.tree):
             if isinstance(node, ast.FunctionDef) and node.decorator_list:
                 first = min(each.lineno for each in node.decorator_list)
                 if first <= line <= node.lineno:
@@ -173,7 +177,7 @@ class Script:
     def handler(self, line: int) -> tuple[str, int]:
         """Return the function of a line that handles a signal, and the line that says so."""
         scope = self.scope(line)
-        for node in ast.walk(self._tree) if isinstance(scope, ast.FunctionDef) else ():
+        for node in ast.walk(self.tree) if isinstance(scope, ast.FunctionDef) else ():
             if (
                 isinstance(node, ast.Call)
                 and ast.unparse(node.func) in {"signal.signal", "signal"}
@@ -185,15 +189,9 @@ class Script:
 
     def jump_before(self, line: int) -> ast.If | None:
         """Return the last `if` before a line whose body leaves its block, in the same function."""
-        scope: ast.AST = self._tree
-        for node in ast.walk(self._tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= line <= (
-                node.end_lineno or 0
-            ):
-                scope = node
         found = [
             node
-            for node in ast.walk(scope)
+            for node in ast.walk(self.scope(line))
             if isinstance(node, ast.If)
             and (node.end_lineno or 0) < line
             and isinstance(node.body[-1], ast.Return | ast.Continue | ast.Break | ast.Raise)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
+from torch_scenarios.record.evidence.script import Script, script_at
 from torch_scenarios.record.values.format import ValueRecord
-
-#: bytes of a script that is parsed
-MOST_TEXT = 1 << 21
 
 
 def frames_of_loss(record: ValueRecord, place: int) -> tuple[tuple[str, int, str], ...]:
@@ -18,8 +15,9 @@ def frames_of_loss(record: ValueRecord, place: int) -> tuple[tuple[str, int, str
     if not frames:
         return ()
     file, line, _ = frames[0]
-    found = _assignment(Path(file), line)
-    return frames if found is None else ((file, *found), *frames[1:])
+    script = script_at(file)
+    found = _find_assignment(script, line) if script is not None else 0
+    return frames if script is None or not found else (script.frame(found), *frames[1:])
 
 
 def frames_of_return(
@@ -27,8 +25,8 @@ def frames_of_return(
 ) -> tuple[tuple[str, int, str], ...]:
     """Return the last line of a module's `forward`, where its class is in a file of the frames."""
     for file, *_ in frames:
-        tree, text = _parse(Path(file))
-        for each in ast.walk(tree):
+        script = script_at(file)
+        for each in ast.walk(script.tree) if script is not None else ():
             if not isinstance(each, ast.ClassDef) or each.name != kind:
                 continue
             lines = [
@@ -38,8 +36,8 @@ def frames_of_return(
                 for part in ast.walk(method)
                 if isinstance(part, ast.Return)
             ]
-            if lines:
-                return ((file, max(lines), text.splitlines()[max(lines) - 1].strip()),)
+            if script is not None and lines:
+                return (script.frame(max(lines)),)
     return frames
 
 
@@ -48,12 +46,12 @@ def is_in_forward(frames: tuple[tuple[str, int, str], ...]) -> bool:
     if not frames:
         return False
     file, line, _ = frames[0]
-    tree, _ = _parse(Path(file))
-    return any(
+    script = script_at(file)
+    return script is not None and any(
         isinstance(each, ast.FunctionDef)
         and each.name == "forward"
         and each.lineno <= line <= (each.end_lineno or each.lineno)
-        for each in ast.walk(tree)
+        for each in ast.walk(script.tree)
     )
 
 
@@ -64,10 +62,12 @@ def find_gradient_writes(
     begin, end = record.places.get(first, ()), record.places.get(last, ())
     if not begin or not end or begin[0][0] != end[0][0]:
         return ()
-    tree, text = _parse(Path(end[0][0]))
+    script = script_at(end[0][0])
+    if script is None:
+        return ()
     lines = {
         each.lineno
-        for each in ast.walk(tree)
+        for each in ast.walk(script.tree)
         if isinstance(each, ast.stmt)
         and begin[0][1] < each.lineno < end[0][1]
         and _writes_gradient(each)
@@ -75,7 +75,7 @@ def find_gradient_writes(
     if len(lines) != 1:
         return ()
     (line,) = lines
-    return ((end[0][0], line, text.splitlines()[line - 1].strip()), *end[1:])
+    return (script.frame(line), *end[1:])
 
 
 def _writes_gradient(statement: ast.stmt) -> bool:
@@ -101,7 +101,10 @@ def find_batch_line(record: ValueRecord, place: int) -> tuple[str, int] | None:
     if not frames:
         return None
     file, line, _ = frames[0]
-    scope = _scope_of(_parse(Path(file))[0], line)
+    script = script_at(file)
+    if script is None:
+        return None
+    scope = script.scope(line)
     used = {
         name
         for each in _own_nodes(scope)
@@ -124,9 +127,10 @@ def is_shown(record: ValueRecord, place: int) -> bool:
     if not frames:
         return False
     file, line, _ = frames[0]
+    script = script_at(file)
     own = [
         each
-        for each in ast.walk(_parse(Path(file))[0])
+        for each in (ast.walk(script.tree) if script is not None else ())
         if isinstance(each, ast.Expr) and each.lineno <= line <= (each.end_lineno or each.lineno)
     ]
     return any(
@@ -144,8 +148,10 @@ def goes_into_loss(record: ValueRecord, gather: int, backward: int) -> bool:
     begin, end = record.places.get(gather, ()), record.places.get(backward, ())
     if not begin or not end or begin[0][0] != end[0][0]:
         return False
-    tree, _ = _parse(Path(begin[0][0]))
-    maker, user = _scope_of(tree, begin[0][1]), _scope_of(tree, end[0][1])
+    script = script_at(begin[0][0])
+    if script is None:
+        return False
+    maker, user = script.scope(begin[0][1]), script.scope(end[0][1])
     functions: set[str] = set()
     until = end[0][1] if maker is user else 1 << 30
     names = _follow(maker, _outputs_of_call(maker, begin[0][1]), functions, until)
@@ -166,15 +172,6 @@ def goes_into_loss(record: ValueRecord, gather: int, backward: int) -> bool:
         and each.lineno <= end[0][1] <= (each.end_lineno or each.lineno)
     ]
     return names is not None and any(_reads(each.func, names, functions) for each in calls)
-
-
-def _scope_of(tree: ast.Module, line: int) -> ast.AST:
-    """Return the innermost function that has a line; the module where none has."""
-    found: ast.AST = tree
-    for each in ast.walk(tree):
-        if isinstance(each, ast.FunctionDef) and each.lineno <= line <= (each.end_lineno or 0):
-            found = each
-    return found
 
 
 def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
@@ -232,31 +229,19 @@ def _reads(tree: ast.AST, names: set[str], functions: set[str]) -> bool:
     return any(_reads(each, names, functions) for each in ast.iter_child_nodes(tree))
 
 
-def _parse(path: Path) -> tuple[ast.Module, str]:
-    """Return a file's tree and text; an empty tree where it cannot be read as Python."""
-    try:
-        if path.stat().st_size <= MOST_TEXT:
-            text = path.read_text(encoding="utf-8", errors="replace")
-            return ast.parse(text), text
-    except (OSError, SyntaxError, ValueError):
-        pass
-    return ast.Module(body=[], type_ignores=[]), ""
-
-
-def _assignment(path: Path, line: int) -> tuple[int, str] | None:
-    """Return the line that assigned last, above, what `.backward()` is called on at a line."""
-    tree, text = _parse(path)
-    name = _receiver(tree, line)
-    before = [
-        each.lineno
-        for each in ast.walk(tree)
-        if isinstance(each, ast.Assign)
-        and each.lineno < line
-        and any(isinstance(part, ast.Name) and part.id == name for part in each.targets)
-    ]
-    if not name or not before:
-        return None
-    return max(before), text.splitlines()[max(before) - 1].strip()
+def _find_assignment(script: Script, line: int) -> int:
+    """Return the last line, above, that assigns what `.backward()` is called on; 0 for none."""
+    name = _receiver(script.tree, line)
+    return max(
+        (
+            each.lineno
+            for each in ast.walk(script.tree)
+            if isinstance(each, ast.Assign)
+            and each.lineno < line
+            and any(isinstance(part, ast.Name) and part.id == name for part in each.targets)
+        ),
+        default=0,
+    )
 
 
 def _receiver(tree: ast.Module, line: int) -> str:
