@@ -118,7 +118,7 @@ def launch_column(
             seen, whole = _read_results(lines)
             done = {f"{each.file}::{each.case}": each for each in seen}
             for place, each in done.items():
-                cases[_place(place, roots)] = each.seen()
+                cases[_place(place, roots)] = each.make_entry()
             waiting = [place for place in waiting if place not in done]
             if waiting and (not whole or not done):
                 words = "its launch ended before it was judged"
@@ -154,7 +154,7 @@ class _Judged(Struct, frozen=True):
     reason: str | None
     observed: _Ended | None
 
-    def seen(self) -> CaseSeen:
+    def make_entry(self) -> CaseSeen:
         """Return it as an entry of the column."""
         words = self.reason or next((each.message for each in self.problems), "")
         return _see(self.verdict, self.observed.outcome if self.observed else "", words)

@@ -101,8 +101,6 @@ def _precedes(one: ValueFinding, other: ValueFinding) -> bool:
     if one.turn != other.turn:
         return one.turn < other.turn
     rank = ("replicas_differ", "norm_is_local", "gradients_differ")
-    if "replicas_differ" in {one.code, other.code} and "gradients_differ" in {one.code, other.code}:
-        return one.code == ("gradients_differ" if one.turn == other.turn else "replicas_differ")
     return one.code in rank and rank.index(one.code) > rank.index(other.code)
 
 

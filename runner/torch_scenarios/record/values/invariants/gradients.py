@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -10,7 +10,6 @@ from msgspec import Struct
 from torch_scenarios.record.values.format import (
     CarryingCall,
     OptimizerStep,
-    ValueEvent,
     ValueRecord,
 )
 from torch_scenarios.record.values.invariants.finding import (
@@ -155,16 +154,27 @@ def _tell_where(
     )
 
 
+#: of a step: its line, the gradients that were written since the backward pass (number of the
+#: parameter, the hash before), and by which factor, where it is one
+Kept = tuple[int, list[tuple[int, str | None]], float | None]
+
+
 class Agreement(Struct, frozen=True):
     """Where gradients were equal on all ranks last: behind a backward pass, or a collective.
 
-    `at` is the event of each rank, `last` whether no backward pass has come after it.
+    `at` is the event of each rank, `operation` the collective's, `last` whether no backward pass
+    has come after it.
     """
 
     at: dict[int, int]
     place: int
-    what: str
     last: bool
+    operation: str = ""
+
+    @property
+    def what(self) -> str:
+        """What they were equal after, in words."""
+        return f"`{self.operation.strip('_')}`" if self.operation else "the backward pass"
 
 
 def _find_written(
@@ -219,27 +229,27 @@ def _find_agreement(
     }
     if len({len(each) for each in passes.values()}) != 1 or not all(passes.values()):
         return None
+    kept = {rank: _find_kept(records[rank], step) for rank, step in events.items()}
     found = []
     for at, together in enumerate(zip(*passes.values(), strict=True)):
         is_last = at == len(passes[next(iter(passes))]) - 1
         alike = len({each.details[2] for each in together}) == 1
         if is_last:
-            alike = all(_were_equal(records, name, events, hashes) for name in apart)
+            alike = all(_were_equal(records, name, kept, hashes[name]) for name in apart)
         if alike:
             places = {rank: each.at for rank, each in zip(passes, together, strict=True)}
-            found.append(Agreement(places, together[0].details[1], "the backward pass", is_last))
+            found.append(Agreement(places, together[0].details[1], is_last))
     calls = {
         rank: call
         for rank, step in events.items()
-        if (call := _last_reduction(records[rank], apart[0], since[rank], step.at)) is not None
+        if (call := _find_last_reduction(records[rank], apart[0], since[rank], step.at)) is not None
     }
     results = {call.results for call in calls.values()}
     if len(calls) == len(events) and len(results) == 1 and all(results):
         places = {rank: call.at for rank, call in calls.items()}
-        rank = next(iter(calls))
-        name = f"`{calls[rank].operation.strip('_')}`"
+        first = next(iter(calls.values()))
         is_last = all(calls[r].at > passes[r][-1].at for r in calls)
-        found.append(Agreement(places, calls[rank].place, name, is_last))
+        found.append(Agreement(places, first.place, is_last, first.operation))
     rank = next(iter(events))
     return max(found, key=lambda each: each.at[rank], default=None)
 
@@ -253,26 +263,27 @@ def _step_before(record: ValueRecord, step: OptimizerStep) -> int:
 def _were_equal(
     records: Records,
     name: str,
-    events: Mapping[int, OptimizerStep],
-    hashes: Mapping[str, Mapping[int, str | None]],
+    kept: Mapping[int, Kept | None],
+    hashes: Mapping[int, str | None],
 ) -> bool:
     """Whether the last backward pass left one gradient of a parameter on all ranks."""
     left = set()
-    for rank, step in events.items():
-        kept = _kept_at(records[rank], step)
-        if kept is None:
+    for rank, found in kept.items():
+        if found is None:
             return False
-        left.add(dict(kept[1]).get(records[rank].names[name], hashes[name][rank]))
+        left.add(dict(found[1]).get(records[rank].names[name], hashes[rank]))
     return len(left) == 1 and None not in left
 
 
-def _kept_at(record: ValueRecord, step: OptimizerStep) -> tuple[int, list[list[Any]], Any] | None:
+def _find_kept(record: ValueRecord, step: OptimizerStep) -> Kept | None:
     """Return what a step found of the gradients that the backward pass had left."""
     own = [e for e in record.of_kind("kept") if _step_before(record, step) < e.at < step.at]
     return own[-1].details if own else None
 
 
-def _last_reduction(record: ValueRecord, name: str, since: int, until: int) -> CarryingCall | None:
+def _find_last_reduction(
+    record: ValueRecord, name: str, since: int, until: int
+) -> CarryingCall | None:
     """Return the last collective between two events that carried a parameter's gradient."""
     number = record.names.get(name, -1)
     own = [
@@ -290,7 +301,7 @@ def _find_reduction(
     """Return a collective of this step that carries a gradient and has not made it equal."""
     for rank, step in events.items():
         since = _step_before(records[rank], step)
-        if call := _last_reduction(records[rank], name, since, step.at):
+        if call := _find_last_reduction(records[rank], name, since, step.at):
             return call
     return None
 
@@ -307,30 +318,38 @@ def _find_writer(
 ) -> tuple[int, str, str]:
     """Return the line that wrote gradients apart, what it did, and what to do."""
     rank, step = next(iter(events.items()))
-    clips = {r: _events_since(records[r], ("clip",), agreed.at[r], s.at) for r, s in events.items()}
-    if all(clips.values()):
-        each = {r: own[-1].details for r, own in clips.items()}
+    if each := _find_settings(records, "clip", agreed, events):
         scales = {r: min(1.0, d[3] / (d[2] + 1e-6)) for r, d in each.items()}
         if max(scales.values()) - min(scales.values()) > 1e-5 * max(scales.values()):
             shown = list_by_rank({r: f"{d[3]:g} at a norm of {d[2]:.4g}" for r, d in each.items()})
             how = f"`clip_grad_norm_` scales them by another number on each rank: to {shown}"
             return each[rank][1], how, "clip by one `max_norm`, and by one norm, on all ranks"
-    limits = {
-        r: _events_since(records[r], ("limit",), agreed.at[r], s.at) for r, s in events.items()
-    }
-    if all(limits.values()):
-        each = {r: own[-1].details for r, own in limits.items()}
-        if len({d[2] for d in each.values()}) > 1:
-            shown = list_by_rank({r: f"{d[2]:g}" for r, d in each.items()})
-            how = f"`clip_grad_value_` limits them by another value on each rank: {shown}"
-            return each[rank][1], how, "clip by one value on all ranks"
+    each = _find_settings(records, "limit", agreed, events)
+    if len({d[2] for d in each.values()}) > 1:
+        shown = list_by_rank({r: f"{d[2]:g}" for r, d in each.items()})
+        how = f"`clip_grad_value_` limits them by another value on each rank: {shown}"
+        return each[rank][1], how, "clip by one value on all ranks"
     return step.place, _tell_factors(records, agreed, events), WRITE_ALIKE
+
+
+def _find_settings(
+    records: Records, kind: str, agreed: Agreement, events: Mapping[int, OptimizerStep]
+) -> dict[int, Any]:
+    """Return the details of each rank's last event of a kind before its step.
+
+    Empty where a rank has none since the gradients agreed.
+    """
+    found = {
+        rank: [e for e in records[rank].of_kind(kind) if agreed.at[rank] < e.at < step.at]
+        for rank, step in events.items()
+    }
+    return {r: own[-1].details for r, own in found.items()} if all(found.values()) else {}
 
 
 def _tell_factors(records: Records, agreed: Agreement, events: Mapping[int, OptimizerStep]) -> str:
     """Say what was done to gradients after they were equal, as far as that is known."""
-    kept = {rank: _kept_at(records[rank], step) for rank, step in events.items()}
-    if "backward" in agreed.what:
+    kept = {rank: _find_kept(records[rank], step) for rank, step in events.items()}
+    if not agreed.operation:
         factors = {
             rank: 1.0 if not found[1] else found[2]
             for rank, found in kept.items()
@@ -346,12 +365,6 @@ def _tell_factors(records: Records, agreed: Agreement, events: Mapping[int, Opti
             verb = "writes" if len(others) == 1 else "write"
             return f"{ranks_text(others)} {verb} into them since, {ranks_text(idle)} not"
     return "what is written into them since is not the same on each rank"
-
-
-def _events_since(
-    record: ValueRecord, kinds: Sequence[str], since: int, until: int
-) -> list[ValueEvent]:
-    return [e for e in record.seen if e.kind in kinds and since < e.at < until]
 
 
 def _find_left_step(

@@ -130,7 +130,7 @@ APART = 1e-4
 def _find_whole_losses(records: Records) -> set[tuple[str, Any]]:
     """Return the calls behind which every rank computes the same loss of all that was gathered.
 
-    The gradient of its own part is whole then: what arrives where parts are joined is the same.
+    The gradient of the own part is whole then: what arrives where parts are joined is the same.
     """
     arrived: dict[tuple[str, Any], dict[int, list[list[float]]]] = {}
     for rank, record in records.items():

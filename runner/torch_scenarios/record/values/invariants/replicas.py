@@ -149,10 +149,10 @@ def _replicas_differ(
     point: Point,
 ) -> ValueFinding:
     turn, kind, _ = point
-    where = tell_apart({rank: state.get(apart[0]) for rank, state in states.items()})
+    held = {rank: state.get(apart[0]) for rank, state in states.items()}
+    where = tell_apart(held)
     when = f"after step {turn}" if kind == 2 else f"at step {turn}"
-    parts = part_ranks({rank: state.get(apart[0]) for rank, state in states.items()})
-    rank = parts[-1][0]
+    rank = part_ranks(held)[-1][0]
     place = _find_write_line(group, records[rank], apart[0], events[rank])
     loaded = find_lone_load(records, group.ranks, turn) if kind == 0 else None
     if loaded:
