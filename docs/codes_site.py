@@ -13,7 +13,7 @@ from pygments.token import Comment, Generic, Keyword, Text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: the page that holds every code, each under a heading of its own
+#: the page that holds every code, each under a heading
 CODES = "reference/codes"
 
 

@@ -319,8 +319,8 @@ class Comparing:
 #
 # The rules (:mod:`torch_scenarios.expressions.arrays`, after torch's "Type promotion": a number
 # takes part in it by its category alone, never by its width) are Python, and a step of a small
-# program is little more than such operators. What goes straight is no second statement of the
-# rules: `_bounds` asks the rules themselves whether the dtype stays and nothing is computed wider,
+# program is little more than such operators. What goes straight does not state the rules a second
+# time: `_bounds` asks the rules themselves whether the dtype stays and nothing is computed wider,
 # and keeps the answer. It keeps a range and not a yes, because an integer may be too large for the
 # dtype, for which torch raises.
 

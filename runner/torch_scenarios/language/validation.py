@@ -396,7 +396,7 @@ class Misfit(Struct, frozen=True, kw_only=True):
         return [] if self._is_read_all_the_same() else [node]
 
     def _is_read_all_the_same(self) -> bool:
-        """Whether the reader goes on with what stands there: what names it is no second mistake.
+        """Whether the reader goes on with what stands there: a reader of its name is not wrong too.
 
         A loop's body is read in any case, and one value of a matrix key as a list of this value.
         """

@@ -745,8 +745,8 @@ class Creations:
 # communicator of a device. Whether there is one order for a group, one for all of a rank's work or
 # none is a trait of the backend (`Semantics.order`), so that nothing here names a backend.
 #
-# A wait is no part of it: on a device `wait` makes the current stream wait and lets the host go on,
-# which :class:`torch_scenarios.reference.semantics.Semantics` says for itself.
+# A wait does not belong to it: on a device `wait` makes the current stream wait and lets the host
+# go on, which :class:`torch_scenarios.reference.semantics.Semantics` says for itself.
 
 
 class Streams:

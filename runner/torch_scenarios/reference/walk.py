@@ -1010,7 +1010,7 @@ class Simulation:
     # ------------------------------------------------------------------ what is left open
 
     def _choose(self) -> bool:
-        """Let one thing happen of those that no order of the steps decides.
+        """Let one thing happen that the order of the steps leaves open.
 
         With functions of `rpc_sync` these are turns: a function runs, a rank takes its next step,
         or a receive takes a message. Without, only the next receive from anyone has a choice. What

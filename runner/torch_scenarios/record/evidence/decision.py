@@ -119,7 +119,7 @@ class Decisions:
         return value if salt is None else sorted(value, key=lambda each: hash((salt, each)))
 
     def hash(self, value: Any) -> int:
-        """Return the hash of a value; of a string as a process of its own would have it."""
+        """Return the hash of a value; of a string as another process would have it."""
         if self.salt is None or not isinstance(value, str | bytes):
             return hash(value)
         return hash((self.salt, value))

@@ -9,7 +9,7 @@ from typing import Any
 def frame_of(calls: int) -> Any:
     """Return the frame that is so many calls above that of the caller, or the outermost one.
 
-    torch runs the hooks of a device's backward pass on a thread of its own, where no more frames
+    torch runs the hooks of a device's backward pass on another thread, where no more frames
     are than those of the hook.
     """
     try:

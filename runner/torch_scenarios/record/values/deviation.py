@@ -595,7 +595,7 @@ def _frames_of_clip(record: ValueRecord, step: OptimizerStep) -> tuple[tuple[str
 def _tell_scales(
     first: Deviation, reference: Values, held: Mapping[int, Values], layout: Layout
 ) -> tuple[str, str] | None:
-    """Return that each rank has multiplied all its gradients by a number of its own, and where."""
+    """Return that each rank has multiplied all its gradients by another number, and where."""
     if first.kind != "gradient":
         return None
     scales = {

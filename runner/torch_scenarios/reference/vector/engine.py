@@ -745,10 +745,10 @@ def _all_of(parts: list[NDArray[np.int64]]) -> NDArray[np.int64] | None:
 # is what GPUs without a stack of masks do (Collange, "Stack-less SIMT reconvergence at low cost",
 # 2011: the smallest program counter).
 #
-# The order in which ranks are taken is no part of the result, because nothing a rank does in a turn
-# depends on another rank's turn but by a message or a collective, which are matched by rank and
-# number and never by who came first. A receive from anyone is the exception: no cohort makes one
-# (`leave_apart`), and the walk goes through all its orders.
+# The order in which ranks are taken does not change the result, because nothing a rank does in a
+# turn depends on another rank's turn but by a message or a collective, which are matched by rank
+# and number and never by who came first. A receive from anyone is the exception: no cohort makes
+# one (`leave_apart`), and the walk goes through all its orders.
 #
 # There is no clock: nothing in these programs takes time.
 

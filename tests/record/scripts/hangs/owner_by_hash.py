@@ -1,4 +1,4 @@
-"""The owner of a parameter is the hash of its name, which each process has of its own.
+"""The owner of a parameter is the hash of its name, which is another one in each process.
 
 Ranks: 2
 Told: the root is `owner`

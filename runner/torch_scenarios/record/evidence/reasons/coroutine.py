@@ -1,4 +1,4 @@
-"""Calls that tasks of an event loop make: each rank runs its tasks in an order of its own."""
+"""Calls that tasks of an event loop make: each rank runs them in another order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two trainings at once, each of two ranks of its own: ranks 2 and 3 are data-parallel too."""
+"""Two trainings at once, each of two ranks: ranks 2 and 3 are data-parallel too."""
 
 import torch
 import torch.distributed as dist

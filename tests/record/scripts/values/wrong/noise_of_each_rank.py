@@ -1,4 +1,4 @@
-"""Each rank adds noise of its own to gradients that are reduced.
+"""Each rank adds other noise to gradients that are reduced.
 
 Found: gradients_differ
 Says: what is written into them since is not the same on each rank
