@@ -368,6 +368,8 @@ class Misfit(Struct, frozen=True, kw_only=True):
                 f"write a list: `{one.name}: [{{op: ...}}, ...]`",
             )
             return [one.node]
+        if isinstance(self.node, Sequence) and self.above().sort == "group":
+            return self._lists_of_ranks(problems)
         code, message, hint = _TOLD.get(sort, {}).get(self.keyword, _WRONG_KIND)
         node = self.node
         if isinstance(node, Scalar) and node.value is None and self.here.sort in _EMPTY:
@@ -658,6 +660,15 @@ class Misfit(Struct, frozen=True, kw_only=True):
         hint = "state exactly one of ranks, partition, size, or shape with dims"
         problems.add("bad_group", f"{self.noun()} states {states}", self._place(), hint)
         return [self.node]
+
+    def _lists_of_ranks(self, problems: Problems) -> list[Node]:
+        """A group written as torch's new_subgroups_by_enumeration takes it."""
+        group = self.above()
+        hint = (
+            f"write `{group.name}: {{partition: {source_text(group.node)}}}`: a group for each list"
+        )
+        problems.add("wrong_type", f"{self.noun(1)} lists lists of ranks", group.node.mark, hint)
+        return [group.node]
 
     def _group_keys(self, problems: Problems) -> list[Node]:
         """A key of a group that does not go with the form that is given."""
