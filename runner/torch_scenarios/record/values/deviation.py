@@ -271,8 +271,9 @@ def _has_rows(part: Array, whole: Array, dimension: int) -> bool:
     rows = np.moveaxis(whole, dimension, 0).reshape(whole.shape[dimension], -1)
     own = np.moveaxis(part, dimension, 0).reshape(part.shape[dimension], -1)
     draw = np.random.default_rng(rows.shape[1]).normal(size=rows.shape[1])
-    order = np.argsort(rows @ draw)
-    sketches = (rows @ draw)[order]
+    sketches = rows @ draw
+    order = np.argsort(sketches)
+    sketches = sketches[order]
     size = (float(np.abs(whole).max(initial=0.0)) or 1.0) * OUTPUTS_APART
     for each in own:
         at = int(np.searchsorted(sketches, float(each @ draw)))
