@@ -114,6 +114,30 @@ def test_findings_stand_as_the_terminal_tells_them(open_page: Open, run: str) ->
     assert page.locator("#held .differs .now").all_inner_texts() == ["[20, 20]"] * 4
 
 
+def test_a_heading_that_the_terminal_breaks_is_one_line_of_the_page(
+    open_page: Open, tmp_path: Path
+) -> None:
+    name = "gradients_of_the_first_layer_of_all"
+    long = (
+        SUMS.replace("[20, 20]", "[10, 10]").replace("x:", f"{name}:").replace(": x", f": {name}")
+    )
+    page = open_page(page_of(analysed(long, tmp_path, "long")))
+    headings = page.locator("pre.told .strong").all_inner_texts()
+    assert len(headings) == 1
+    assert headings[0].endswith("differs in 2 of 2 elements on ranks 0, 1, 2 and 3")
+
+
+def test_a_screen_reader_hears_what_is_seen(open_page: Open, run: str) -> None:
+    page = open_page(run)
+    choose(page, "wrong_sum")
+    assert all(page.locator("#held th").all_inner_texts())
+    option = page.locator("#list .option", has=page.locator(".name", has_text="wrong_sum"))
+    heard = option.get_attribute("aria-label") or ""
+    assert heard.startswith("FAILED: ")
+    for seen in option.locator(".words > *").all_text_contents():
+        assert seen in heard
+
+
 def test_a_deadlock_is_told_drawn_and_explained(open_page: Open, run: str) -> None:
     page = open_page(run)
     assert "rank 3 waits in `send to 0`" in page.locator("pre.told").inner_text()

@@ -70,7 +70,6 @@ class CasesView {
     option.dataset.at = at;
     option.setAttribute("role", "option");
     option.setAttribute("aria-selected", "false");
-    option.setAttribute("aria-label", `${each.verdict}: ${each.case}`);
     const glyph = make("span", "glyph", GLYPHS[each.verdict]);
     const whole = each.case === each.file;
     const parts = each.file.split("/");
@@ -82,6 +81,8 @@ class CasesView {
     if (each.cause) words.append(make("span", "cause", each.cause));
     if (parts.length > 1) words.append(make("span", "path", parts.slice(0, -1).join("/")));
     option.append(glyph, words);
+    const seen = [...words.children].map((part) => part.textContent).join(" ");
+    option.setAttribute("aria-label", `${each.verdict}: ${seen}`);
     return option;
   }
 

@@ -47,12 +47,16 @@ function changesBox(changes) {
   return box;
 }
 
-/** The words of the terminal, line by line; what stands below each other is not broken. */
+/** The words of the terminal, line by line; columns are not broken, and a heading is one line again. */
 function terminalBox(opened) {
   const margin = Math.min(...opened.lines.map(([text]) => (text.trim() ? text.search(/\S/) : 99)));
   const box = make("pre", `told ${opened.verdict}`);
   box.tabIndex = 0;
   opened.lines.forEach(([text, style], at) => {
+    if (style === "strong" && !text.trim().startsWith("error[") && opened.lines[at - 1]?.[1] === "strong") {
+      box.lastChild.append(` ${text.trim()}`);
+      return;
+    }
     if (at) box.append("\n");
     const aligned = style === "caret" || opened.lines[at + 1]?.[1] === "caret" || text.includes("│");
     box.append(make("span", aligned ? `${style} aligned` : style, text.slice(margin)));

@@ -61,7 +61,7 @@ class ValuesView {
     names.sort((a, b) => written.has(b) - written.has(a));
     const table = make("table");
     const head = make("tr");
-    for (const name of ["rank", "", ...names]) head.append(make("th", "", name));
+    for (const name of ["rank", "state", ...names]) head.append(make("th", "", name));
     const top = make("thead");
     top.append(head);
     const bottom = make("tbody");
