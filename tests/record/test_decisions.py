@@ -21,18 +21,69 @@ NAMES = frozenset({"encoder", "decoder", "head", "embed", "norm", "gate"})
 
 def ran(source: str, salt: int | None, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Run a script with notes; returns what it has at its end."""
+    return noted(source, monkeypatch, salt)[0]
+
+
+def noted(
+    source: str, monkeypatch: pytest.MonkeyPatch, salt: int | None = None
+) -> tuple[dict[str, Any], dict[str, tuple[int, int]]]:
+    """Run a script with notes; returns what it has at its end, and how often it went which way."""
     decisions = Decisions(lambda error: (str(error), []))
     decisions.salt = salt
     for name, value in (
         ("__scenario_traced__", lambda: False),
         ("__scenario_decide__", decisions.decide),
+        ("__scenario_keep__", decisions.keep),
         ("__scenario_order__", decisions.order),
         ("__scenario_hash__", decisions.hash),
     ):
         monkeypatch.setattr(f"builtins.{name}", value, raising=False)
     found: dict[str, Any] = {"NAMES": NAMES}
     exec(decisions.compile(source.encode(), "train.py"), found)  # noqa: S102
-    return found
+    counted = {
+        f"{decisions.places[number].kind}: {decisions.places[number].text}": (yes, no)
+        for number, (yes, no, _) in decisions.pending.items()
+    }
+    return found, counted
+
+
+ASK = "asked = []\ndef ask(x):\n    asked.append(x)\n    return x > 1\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "counted"),
+    [
+        ("x = any(ask(i) for i in range(4))", {"each: any(ask(i) for i in range(4))": (3, 0)}),
+        ("x = [ask(i) for i in [3, 0] if i]", {"each: [ask(i) for i in [3, 0] if i]": (1, 0)}),
+        ("x = [int(i) for i in '12']", {}),
+        ("x = 0 or ask(2)", {}),
+        ("y = 0\nx = y or ask(2)", {"or: y or ask(2)": (0, 1)}),
+        ("y = [7]\nx = y or ask(2)", {"or: y or ask(2)": (1, 0)}),
+        ("y = 3\nx = y and ask(y)", {"and: y and ask(y)": (1, 0)}),
+        ("y = 3\nx = y and y > 2", {}),
+        (
+            "y = 1\nif y and ask(y):\n    pass",
+            {"and: y and ask(y)": (1, 0), "if: if y and ask(y)": (0, 1)},
+        ),
+        (
+            "y = 'b'\nmatch y:\n    case 'a':\n        x = 1\n    case 'b':\n        x = 2",
+            {"if: case 'a'": (0, 1), "if: case 'b'": (1, 0)},
+        ),
+        (
+            "for i in range(2):\n    for j in range(3):\n        pass",
+            {"for: for i in range(2)": (2, 1), "for: for j in range(3)": (6, 2)},
+        ),
+    ],
+)
+def test_ways_within_expressions_are_counted_and_change_nothing(
+    source: str, counted: dict[str, tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, own = noted(ASK + source, monkeypatch)
+    plain: dict[str, Any] = {}
+    exec(ASK + source, plain)  # noqa: S102
+    for name in ("x", "asked"):
+        assert found.get(name) == plain.get(name)
+    assert own == counted
 
 
 @pytest.mark.parametrize(

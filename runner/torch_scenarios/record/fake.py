@@ -48,7 +48,9 @@ SENDING, MEETING = "send", "barrier"
 MESSAGES = frozenset({"send", "recv_", "recv_any_source_"})
 
 #: operations of which small numbers that are no integers are exchanged too: a loss, a flag
-SCALARS = frozenset({"allreduce_", "broadcast_", "allgather_", "_allgather_base_", "gather_"})
+SCALARS = frozenset(
+    {"allreduce_", "reduce_", "broadcast_", "allgather_", "_allgather_base_", "gather_"}
+)
 
 #: states of ranks in the shared board: a byte a rank, then four bytes that count what was put
 NEVER, RUNNING, WAITING, OVER = 0, 1, 2, 3

@@ -128,7 +128,7 @@ _PEER_GONE = re.compile(
 #: what DDP raises because of the model that a rank has, or the part of it that has a gradient
 _MODEL = re.compile(
     r"to have finished reduction in the prior iteration|expects same model across|"
-    r"appears not to match|marked as ready twice"
+    r"appears not to match|marked as ready twice|training graph has changed in this iteration"
 )
 #: where Gloo's words about a lost rank name no place of the user's: an address, and advice
 _ADDRESS = re.compile(r" \[[^\]\s]*\]:\d+")

@@ -5,8 +5,11 @@ step calls from the same line, one turn on. So the user's own files are compiled
 decision, in the process that runs them::
 
     if loss < best:          if (loss < best if traced() else decide(7, loss < best, loss, best)):
-    for batch in loader:     for batch in loader: traced() or decide(8, True); ...
+    for batch in loader:     traced() or decide(8, False)
+                             for batch in loader: traced() or decide(8, True); ...
     except OSError:          except OSError: traced() or catch(9); ...
+    done or agree(done)      (done if traced() else keep(3, done)) or agree(done)
+    any(ask(p) for p in ps)  any(ask(p) for p in ps if traced() or decide(5, True))
     list(names)              list(names if traced() else order(4, names))
 
 Lines, tracebacks and what `inspect` shows stay as they are. Nothing is written to `__pycache__`.
@@ -39,6 +42,7 @@ SWITCH = "SCENARIO_RECORD_DECISIONS"
 _TRACED, _DECIDE = "__scenario_traced__", "__scenario_decide__"
 _CATCH, _ATTRIBUTE = "__scenario_catch__", "__scenario_attribute__"
 _ORDER, _HASH = "__scenario_order__", "__scenario_hash__"
+_KEEP = "__scenario_keep__"
 #: bytes of a file that gets notes; values of a decision, characters of one
 MOST_SOURCE, MOST_VALUES, MOST_CHARACTERS = 1 << 21, 6, 60
 #: characters of a condition
@@ -51,16 +55,30 @@ MOST_CAUGHT = 4
 _SIMPLE = (bool, int, float, str, type(None))
 _SIZED = (list, tuple, dict, set, frozenset)
 _SETS = (set, frozenset)
+#: functions that stop at the first element that decides
+_FIRSTS = frozenset({"any", "all"})
 #: functions that go through what they get, in its order
 _ORDERED = frozenset({"list", "tuple", "enumerate"})
 #: functions whose results are no sets
 _UNSET = frozenset({"range", "zip", "enumerate", "sorted", "list", "tuple", "reversed", "map"})
+#: functions and methods that call nothing of a script's own
+_PLAIN = frozenset(
+    {
+        *("abs", "bool", "dict", "float", "getattr", "hasattr", "int", "isinstance", "len", "list"),
+        *("max", "min", "repr", "round", "set", "sorted", "str", "sum", "tuple", "type", "zip"),
+        *("clone", "cpu", "cuda", "decode", "detach", "dim", "encode", "endswith", "float"),
+        *("format", "get", "item", "items", "join", "keys", "lower", "numel", "replace", "reshape"),
+        *("size", "split", "startswith", "strip", "to", "tolist", "upper", "values", "view"),
+    }
+)
+#: cases of a `match` that are counted
+MOST_CASES = 8
 #: names of conditions that are the same on every rank
 _CONSTANT = frozenset({"__name__", "TYPE_CHECKING"})
 
 
 class DecisionPlace:
-    """A place that decides: `if`, `for` or `except`, its line, and what its condition reads."""
+    """A place that decides: its kind (`if`, `for`), its line, and what its condition reads."""
 
     __slots__ = ("file", "kind", "line", "names", "text")
 
@@ -94,6 +112,11 @@ class Decisions:
         if values and found[0] + found[1] < MOST_READ:
             found[2] = tuple(map(_small, values))
         return is_true
+
+    def keep(self, number: int, value: Any, *values: Any) -> Any:
+        """Count whether a part of an `and` or `or` is true; returns it."""
+        self.decide(number, value, *values)
+        return value
 
     def catch(self, number: int) -> None:
         """Keep the error that a place catches."""
@@ -172,6 +195,7 @@ class Decisions:
         named: dict[str, Any] = {
             _TRACED: is_tracing,
             _DECIDE: self.decide,
+            _KEEP: self.keep,
             _CATCH: self.catch,
             _ATTRIBUTE: attribute,
             _ORDER: self.order,
@@ -248,8 +272,10 @@ class _Notes(ast.NodeTransformer):
 
     def __init__(self, places: list[DecisionPlace], file: str, lines: list[str]) -> None:
         self._places, self._file, self._lines = places, file, lines
+        #: generators that a function asks no further than it has to -> its call, by their ids
+        self._asked: dict[int, str] = {}
 
-    def _text(self, node: ast.expr) -> str:
+    def _text(self, node: ast.expr | ast.pattern) -> str:
         """Return an expression as it is written, where that is one line of plain letters."""
         line = self._lines[node.lineno - 1]
         if node.end_lineno == node.lineno and line.isascii():
@@ -257,45 +283,105 @@ class _Notes(ast.NodeTransformer):
         return " ".join(ast.unparse(node).split())[:MOST_TEXT]
 
     def visit_If(self, node: ast.If) -> ast.AST:
-        self.generic_visit(node)
-        node.test = self._ask(node.test, "if", f"if {self._text(node.test)}")
-        return node
+        return self._ask_test(node, "if")
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
-        self.generic_visit(node)
-        node.test = self._ask(node.test, "if", f"if {self._text(node.test)}")
-        return node
+        return self._ask_test(node, "if")
 
     def visit_While(self, node: ast.While) -> ast.AST:
+        return self._ask_test(node, "while")
+
+    def _ask_test(self, node: ast.If | ast.IfExp | ast.While, kind: str) -> ast.AST:
+        text, read = f"{kind} {self._text(node.test)}", _read_by(node.test)
+        is_asked = not isinstance(node.test, ast.Constant) and not any(
+            isinstance(each, ast.Name) and each.id in _CONSTANT for each in ast.walk(node.test)
+        )
         self.generic_visit(node)
-        node.test = self._ask(node.test, "while", f"while {self._text(node.test)}")
+        if is_asked:
+            node.test = self._ask(node.test, kind, text, read)
         return node
 
-    def visit_For(self, node: ast.For) -> ast.AST:
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        at = next((at for at, each in enumerate(node.values) if at and _calls(each)), 0)
+        text, first = self._text(node), node.values[at - 1]
+        read = _read_by(first)
+        self.generic_visit(node)
+        if at and not isinstance(first, ast.Constant):
+            names = [name for name, _ in read]
+            kind = "and" if isinstance(node.op, ast.And) else "or"
+            number = self._number(kind, node.lineno, text, names)
+            value = node.values[at - 1]
+            kept = _call(_KEEP, number, copy.deepcopy(value), *(each for _, each in read))
+            found = ast.IfExp(test=_call(_TRACED), body=value, orelse=kept)
+            _place(found, value)
+            node.values[at - 1] = found
+        return node
+
+    def visit_Match(self, node: ast.Match) -> ast.AST:
+        read, cases = _read_by(node.subject), node.cases[:MOST_CASES]
+        texts = [f"case {self._text(each.pattern)}" for each in cases]
+        self.generic_visit(node)
+        names = [name for name, _ in read]
+        numbers = [
+            self._number("if", each.pattern.lineno, text, names)
+            for each, text in zip(cases, texts, strict=True)
+        ]
+        for at, case in enumerate(node.cases):
+            counted: list[ast.expr] = [
+                _call(_DECIDE, number, ast.Constant(other == at), *copy.deepcopy(values))
+                for other, number in enumerate(numbers)
+                for values in [[each for _, each in read]]
+            ]
+            either: list[ast.expr] = [_call(_TRACED), ast.Tuple(counted, ast.Load())]
+            found = ast.Expr(ast.BoolOp(op=ast.Or(), values=either))
+            _place(found, case.body[0])
+            case.body.insert(0, found)
+        return node
+
+    def visit_For(self, node: ast.For) -> list[ast.stmt]:
         self.generic_visit(node)
         text = f"for {self._text(node.target)} in {self._text(node.iter)}"
         node.iter = self._order(node.iter, text)
-        node.body.insert(0, self._note(_DECIDE, "for", node.lineno, text, node.body[0]))
-        return node
+        turn, entry = self._note_twice("for", node.lineno, text, (node.body[0], node))
+        node.body.insert(0, turn)
+        return [entry, node]
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
         self.generic_visit(node)
         text = f"except {self._text(node.type)}" if node.type is not None else "except"
-        node.body.insert(0, self._note(_CATCH, "except", node.lineno, text, node.body[0]))
+        node.body.insert(0, self._note_error(node.lineno, text, node.body[0]))
         return node
 
     def visit(self, node: ast.AST) -> Any:
-        """Put notes into a node; what is one expression of many turns has none."""
+        """Put notes into a node; of what has many turns, those are counted that may call."""
         if not isinstance(node, _OF_MANY_TURNS):
             return super().visit(node)
+        if not isinstance(node, ast.Lambda):
+            self._count_turns(node, self._asked.get(id(node)) or self._text(node))
         if isinstance(node, ast.ListComp | ast.DictComp | ast.GeneratorExp):
             first = node.generators[0]
             text = f"for {self._text(first.target)} in {self._text(first.iter)}"
             first.iter = self._order(self.visit(first.iter), text)
         return node
 
+    def _count_turns(self, node: ast.AST, text: str) -> None:
+        """Count the turns of a comprehension whose elements may call what communicates."""
+        parts = [getattr(node, name, None) for name in ("elt", "key", "value")]
+        last = node.generators[-1]  # type: ignore[attr-defined]
+        if any(part is not None and _calls(part) for part in parts):
+            number = self._number("each", node.lineno, text, ())  # type: ignore[attr-defined]
+            counted: list[ast.expr] = [
+                _call(_TRACED),
+                _call(_DECIDE, number, ast.Constant(value=True)),
+            ]
+            found = ast.BoolOp(op=ast.Or(), values=counted)
+            _place(found, node)
+            last.ifs.append(found)
+
     def visit_Call(self, node: ast.Call) -> ast.expr:
         text = self._text(node)
+        if isinstance(node.func, ast.Name) and node.func.id in _FIRSTS and len(node.args) == 1:
+            self._asked[id(node.args[0])] = text
         self.generic_visit(node)
         if isinstance(node.func, ast.Name) and node.func.id == "hash" and len(node.args) == 1:
             found = ast.IfExp(test=_call(_TRACED), body=node, orelse=_call(_HASH, *node.args))
@@ -320,22 +406,30 @@ class _Notes(ast.NodeTransformer):
         self._places.append(DecisionPlace(kind, self._file, line, text, names))
         return ast.Constant(len(self._places) - 1)
 
-    def _ask(self, test: ast.expr, kind: str, text: str) -> ast.expr:
-        if isinstance(test, ast.Constant):
-            return test
-        read = _read_by(test)
-        if any(isinstance(each, ast.Name) and each.id in _CONSTANT for each in ast.walk(test)):
-            return test
+    def _ask(
+        self, test: ast.expr, kind: str, text: str, read: Sequence[tuple[str, ast.expr]]
+    ) -> ast.expr:
         number = self._number(kind, test.lineno, text, [name for name, _ in read])
         asking = _call(_DECIDE, number, copy.deepcopy(test), *(node for _, node in read))
         found = ast.IfExp(test=_call(_TRACED), body=test, orelse=asking)
         _place(found, test)
         return found
 
-    def _note(self, function: str, kind: str, line: int, text: str, at: ast.stmt) -> ast.stmt:
+    def _note_twice(
+        self, kind: str, line: int, text: str, at: tuple[ast.stmt, ast.stmt]
+    ) -> list[ast.stmt]:
+        """Return the notes of a turn of a loop, which is yes, and of its beginning, which is no."""
         number = self._number(kind, line, text, ())
-        more = [ast.Constant(value=True)] if function == _DECIDE else []
-        asking: list[ast.expr] = [_call(_TRACED), _call(function, number, *more)]
+        notes: list[ast.stmt] = []
+        for is_turn, where in zip((True, False), at, strict=True):
+            counted = _call(_DECIDE, number, ast.Constant(is_turn))
+            notes.append(ast.Expr(ast.BoolOp(op=ast.Or(), values=[_call(_TRACED), counted])))
+            _place(notes[-1], where)
+        return notes
+
+    def _note_error(self, line: int, text: str, at: ast.stmt) -> ast.stmt:
+        number = self._number("except", line, text, ())
+        asking: list[ast.expr] = [_call(_TRACED), _call(_CATCH, number)]
         found = ast.Expr(ast.BoolOp(op=ast.Or(), values=asking))
         _place(found, at)
         return found
@@ -350,6 +444,15 @@ def _place(node: ast.AST, at: ast.AST) -> None:
 
 def _call(name: str, *arguments: ast.expr) -> ast.Call:
     return ast.Call(func=ast.Name(name, ast.Load()), args=list(arguments), keywords=[])
+
+
+def _calls(node: ast.AST) -> bool:
+    """Whether an expression may call a function of the script's own, or one that communicates."""
+    return any(
+        isinstance(each, ast.Call)
+        and getattr(each.func, "attr", getattr(each.func, "id", "")) not in _PLAIN
+        for each in ast.walk(node)
+    )
 
 
 def _read_by(test: ast.expr) -> list[tuple[str, ast.expr]]:

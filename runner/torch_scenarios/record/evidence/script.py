@@ -13,6 +13,8 @@ from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 
+#: the part of a `match` that begins with a line
+CASE = "case at "
 #: bytes of a script that is parsed
 MOST_SOURCE = 4 << 20
 #: statements that leave a block
@@ -132,6 +134,23 @@ class Script:
             None,
         )
 
+    def choice_part(self, test_line: int, line: int) -> str:
+        """Return in which part of `x if test else y` a line communicates, as far as it may tell.
+
+        Empty where no such expression with its test in `test_line` reaches the line.
+        """
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.IfExp) and node.test.lineno == test_line:
+                calls = {
+                    name
+                    for name in ("body", "orelse")
+                    for each in ast.walk(getattr(node, name))
+                    if isinstance(each, ast.Call)
+                }
+                if node.lineno <= line <= (node.end_lineno or 0) and calls:
+                    return "body" if "body" in calls else "orelse"
+        return ""
+
     def loop(self, line: int) -> tuple[int, int] | None:
         """Return the first and last line of the loop whose head is in a line."""
         for node in ast.walk(self.tree):
@@ -249,3 +268,5 @@ def _parts(node: ast.stmt) -> Iterator[tuple[str, Sequence[ast.stmt]]]:
             yield name, part
     for handler in getattr(node, "handlers", ()):
         yield "except", handler.body
+    for case in getattr(node, "cases", ()):
+        yield f"{CASE}{case.pattern.lineno}", case.body

@@ -47,6 +47,7 @@ from torch_scenarios.record.evidence.reasons.model_error import explain_error, e
 from torch_scenarios.record.evidence.reasons.model_options import find_options
 from torch_scenarios.record.evidence.reasons.other_group import find_other_group, tell_groups
 from torch_scenarios.record.evidence.reasons.part_of_model import find_part, list_parts
+from torch_scenarios.record.evidence.reasons.shortcut import find_shortcut
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
 from torch_scenarios.record.format import Blocking, RankRecord, RecordedCall
 from torch_scenarios.verdict import Finding
@@ -177,12 +178,14 @@ def explain_parting(
             find_set(parted),
             find_part(parted),
             find_condition(parted, now, by_all=True),
+            find_shortcut(parted, by_all=True),
             find_way_out(parted, now, None),
             conditions[0],
             find_caught(parted, whole=True),
             find_way_out(parted, always, loop),
             find_turns(parting, records, folder) if loop is not None or not always else None,
             conditions[1],
+            find_shortcut(parted, by_all=False),
             find_other_way(parted, always),
             find_last_decided(parted),
             find_longest(parted, always),

@@ -14,6 +14,8 @@ from torch_scenarios.verdict.finding import ranks_text
 
 #: a line that logs
 _LOGS = re.compile(r"\b(?:log|logger|logging|_log|_logger)\w*\.(?:debug|info|warning|log)\(")
+#: a line by which a GradScaler may take a step
+_SCALES = re.compile(r"scaler\w*\.step\(")
 
 
 def find_caller(parted: Parted) -> Reason | None:
@@ -31,6 +33,12 @@ def find_caller(parted: Parted) -> Reason | None:
         if _LOGS.search(text):
             words += ": a logger formats its arguments where its level lets the message through"
             fix = f"take the value on every rank before {place}, and log that."
+        elif _SCALES.search(text):
+            words += ": a GradScaler leaves the step out where a gradient of its rank is not finite"
+            fix = (
+                f"let the ranks agree on that before {place} (an `all_reduce` of `found_inf`, as "
+                "FSDP's ShardedGradScaler does), or communicate outside of the optimizer's step."
+            )
         elif (cached := _find_cached(frames)) is not None:
             name, where = cached
             at = short((where,), parted.folder)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Parted, Reason, Tally, list_values
-from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.evidence.script import CASE, script_at
 from torch_scenarios.record.format import (
     Decision,
 )
@@ -28,9 +30,14 @@ def find_condition(
             source = script_at(file)
             for node, name in source.around(line) if source is not None else ():
                 around += [
-                    (decision, name)
+                    (decision, name) for decision in tallies if _is_of(decision, node, name, file)
+                ]
+            if source is not None:
+                around += [
+                    (decision, part)
                     for decision in tallies
-                    if _is_of(decision, node, file) and name in {"body", "orelse", "items"}
+                    if decision.kind == "if" and decision.file == file
+                    if (part := source.choice_part(decision.line, line))
                 ]
         fitting = [
             (decision, name)
@@ -50,9 +57,13 @@ def find_condition(
     return None
 
 
-def _is_of(decision: Decision, node: ast.stmt, file: str) -> bool:
-    """Whether a decision is the condition of a statement, or in the head of a `with`."""
+def _is_of(decision: Decision, node: ast.stmt, name: str, file: str) -> bool:
+    """Whether a decision is the condition of a statement's part, or in the head of a `with`."""
     if decision.file != file or decision.kind not in {"if", "while"}:
+        return False
+    if isinstance(node, ast.Match):
+        return name == f"{CASE}{decision.line}"
+    if name not in {"body", "orelse", "items"}:
         return False
     if isinstance(node, ast.If | ast.While):
         return node.test.lineno == decision.line
@@ -80,4 +91,31 @@ def _explain_decision(
         f"let every rank of the group make the calls under `{text}` ({place}), or none: move them "
         "out of the condition, or decide it alike on all ranks."
     )
+    reduced = _find_reduced(parted, decision)
+    if reduced:
+        words += f", where {values}" if values else ""
+        return Clause(f"{words}; {reduced[0]}"), reduced[1]
     return Clause(words + (f", where {values}" if values else "")), fix
+
+
+def _find_reduced(parted: Parted, decision: Decision) -> tuple[str, str] | None:
+    """Return that a condition asks for what a `reduce` before it has left on one rank alone."""
+    source = script_at(decision.file)
+    node = source.condition(decision.line) if source is not None else None
+    if source is None or node is None:
+        return None
+    read = {each.id for each in ast.walk(node.test) if isinstance(each, ast.Name)}
+    for record in (parted.records[rank] for rank in parted.ranks):
+        for call in reversed(record.calls):
+            file, line, _ = call.place.frames[0] if call.place.frames else ("", 0, "")
+            if call.operation != "reduce" or file != decision.file or line > decision.line:
+                continue
+            passed = source.argument(line, {"tensor"}, {"reduce": 0})
+            if isinstance(passed, ast.Name) and passed.id in read:
+                place = parted.place(replace(decision, line=line))
+                words = f"`reduce` ({place}) leaves the result in `{passed.id}` on one rank alone"
+                return (
+                    words,
+                    f"write `all_reduce` at {place}: every rank decides by what comes out.",
+                )
+    return None

@@ -94,7 +94,26 @@ def explain_outside(
                 "for it waits for ever"
             )
     waiting = [r for r, each in records.items() if r not in places and each.inside]
-    return lines or _find_apart(places, waiting, records, folder)
+    return lines or [*_find_apart(places, waiting, records, folder), *_find_polls(places, folder)]
+
+
+def _find_polls(places: Mapping[int, Frames], folder: str) -> list[str]:
+    """Return the loop with a condition that ranks outside of any call are in."""
+    found: dict[str, list[int]] = {}
+    for rank, frames in places.items():
+        for file, line, _ in frames:
+            source = script_at(file)
+            around = source.around(line) if source is not None else []
+            loop = next((node for node, _ in around if isinstance(node, ast.While)), None)
+            if loop is not None and not isinstance(loop.test, ast.Constant):
+                place = short(((file, loop.lineno, ""),), folder)
+                found.setdefault(f"`while {ast.unparse(loop.test)}` ({place})", []).append(rank)
+                break
+    return [
+        f"{ranks_text(ranks)} {'asks' if len(ranks) == 1 else 'ask'} again and again in {text}: "
+        "look at what has to change for it to end, and at the rank that changes it"
+        for text, ranks in found.items()
+    ]
 
 
 def _find_apart(

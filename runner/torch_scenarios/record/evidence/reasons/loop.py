@@ -48,6 +48,8 @@ def find_turns(
         outer = _longer_loop(Parted(parting, records, folder), ranks, frames, elsewhere)
         if outer is not None:
             (text, line, file), counts = outer
+        elif _is_begun_more_often(Parted(parting, records, folder), ranks, file, line):
+            continue
         place = short(((file, line, ""),), folder)
         is_backward = call.maker in {"bw", "cc"}
         what = "backward passes" if call.maker == "bw" else f"calls of {short(frames, folder)}"
@@ -71,6 +73,25 @@ def find_turns(
             )
         return clause, fix
     return None
+
+
+def _is_begun_more_often(parted: Parted, ranks: Sequence[int], file: str, line: int) -> bool:
+    """Whether ranks come to a loop more often than the others do, or take as many turns of it.
+
+    Then it is what leads there, or what a turn leaves out, that differs.
+    """
+    for decision, own in parted.tallies(whole=True, alike=True).items():
+        if (decision.file, decision.line) == (file, line) and decision.kind in {"for", "while"}:
+            rest = [each for rank, each in own.items() if rank not in ranks]
+            mine = [own[rank] for rank in ranks if rank in own]
+            if not rest or not mine:
+                return False
+            is_longer = max(e.yes for e in mine) > min(e.yes for e in rest)
+            is_entered = decision.kind == "for" and max(e.no for e in mine) > max(
+                e.no for e in rest
+            )
+            return is_entered or not is_longer
+    return False
 
 
 def _longer_loop(
