@@ -29,6 +29,15 @@ def setup(app: Any) -> None:
     app.add_lexer("console", Session)
     app.connect("builder-inited", lambda _: write())
     app.connect("html-collect-pages", pages_of_codes)
+    app.connect("html-page-context", _reach_code_by_keys)
+
+
+def _reach_code_by_keys(
+    app: Any, name: str, template: str, context: dict[str, Any], _: Any
+) -> None:
+    """Let the keyboard reach each block of code: a narrow window scrolls it sideways."""
+    if "body" in context:
+        context["body"] = context["body"].replace("<pre>", '<pre tabindex="0">')
 
 
 html_theme = "furo"
