@@ -92,6 +92,8 @@ SEAMS = {
     "report.github": "what GitHub alone reads",
     "worker.agent": "a process of its own on each node",
     "worker.inventory": "a process of its own, which asks CUDA",
+    "worker.mpi.calls": "in the place of torch.distributed",
+    "worker.mpi.world": "the same",
 }
 #: what the command line's start imports: there NumPy, rich and most of this package are for types
 STARTING = {"", "cli", "pytest_plugin", "report", "stages"}

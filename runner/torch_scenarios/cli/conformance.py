@@ -10,6 +10,7 @@ from torch_scenarios.cli.options import (
     HOW,
     WHICH,
     add_execution_options,
+    add_framework_option,
     add_reports_as,
     option,
 )
@@ -60,6 +61,7 @@ def _dtypes(ctx: click.Context, param: click.Parameter, value: str | None) -> tu
     metavar="COMMAND",
     help="Start the ranks by this, as 'mpirun -n 8', and once more where a case ends a launch.",
 )
+@add_framework_option
 @add_execution_options
 @click.option(
     "-o",

@@ -23,6 +23,8 @@ from torch_scenarios.report.output import STANDARD_OUTPUT, Reports
 
 if TYPE_CHECKING:
     from torch_scenarios.execution.backends import LaunchOptions
+    from torch_scenarios.execution.launcher import Launcher
+    from torch_scenarios.execution.mpi import MpiLauncher
     from torch_scenarios.pipeline.results import Key, Outcome, Report, Selection, Shard
     from torch_scenarios.report.terminal import TerminalReport
 
@@ -476,6 +478,53 @@ def add_execution_options(command: CommandF) -> CommandF:
             help="gloo, nccl, one that a plugin registers, or auto: NCCL with a GPU for each rank.",
         ),
     )
+
+
+#: options that choose how torch runs, by their parameters, with what they are by default
+_OF_TORCH = {
+    "backend": "auto",
+    "plugins": (),
+    "launcher": None,
+    "netns": None,
+    "nnodes": 1,
+    "share_gpu": False,
+    "timeout": None,
+}
+
+
+def settle_framework(options: dict[str, Any]) -> None:
+    """Let MPI be the backend of a run on MPI; UsageError where an option is one of torch's."""
+    if options["framework"] == "torch":
+        return
+    for name, usual in _OF_TORCH.items():
+        if options.get(name, usual) not in {usual, "mpi"}:
+            word = name.removesuffix("s").replace("_", "-")
+            message = f"--{word} is for runs on torch; it cannot be given with --framework mpi"
+            raise click.UsageError(message, click.get_current_context())
+    options["backend"] = "mpi"
+
+
+def add_framework_option(command: CommandF) -> CommandF:
+    """Add what the calls of a program are made with."""
+    return option(
+        HOW,
+        "--framework",
+        type=click.Choice(["torch", "mpi"]),
+        default="torch",
+        show_default=True,
+        help="torch.distributed, or MPI itself (mpi4py and NumPy), for what both have a word for.",
+    )(command)
+
+
+def make_launcher(framework: str, chosen: LaunchOptions) -> Launcher | MpiLauncher:
+    """Return what runs scenarios; it starts nothing yet."""
+    if framework == "mpi":
+        from torch_scenarios.execution.mpi import MpiLauncher
+
+        return MpiLauncher(chosen)
+    from torch_scenarios.execution import Launcher
+
+    return Launcher(chosen)
 
 
 def launch_options(options: Mapping[str, Any]) -> LaunchOptions:

@@ -34,6 +34,7 @@ from torch_scenarios.cli.options import (
     REPORTS,
     GroupedCommand,
     add_execution_options,
+    add_framework_option,
     add_memory_options,
     add_options,
     add_order_options,
@@ -45,12 +46,14 @@ from torch_scenarios.cli.options import (
     check_backend,
     check_lacks,
     limits_of,
+    make_launcher,
     option,
     recall,
     refuse,
     refuse_usage,
     report,
     selection_of,
+    settle_framework,
 )
 from torch_scenarios.cli.options import launch_options as executed_on
 from torch_scenarios.display import clean
@@ -282,6 +285,7 @@ def add_host_options(command: Any) -> Any:
 @add_order_options
 @add_repeat_options
 @add_jobs_options
+@add_framework_option
 @add_launch_options
 @add_report_options
 def run(**options: Any) -> None:
@@ -291,6 +295,7 @@ def run(**options: Any) -> None:
     (sum.yaml:42: the step there, whose values are shown); left out, those that pyproject.toml
     names, else this folder. With an invalid file nothing runs.
     """
+    settle_framework(options)
     if options["jobs"] > 1 and not options["dry_run"]:
         _require_one_launch(options)
     if options["netns"] is not None:
@@ -477,9 +482,7 @@ def run_selected(
 
 
 def _launcher(options: dict[str, Any]) -> Any:
-    from torch_scenarios.execution import Launcher
-
-    return Launcher(launch_options(options))
+    return make_launcher(options["framework"], launch_options(options))
 
 
 def launch_options(options: dict[str, Any]) -> LaunchOptions:

@@ -62,7 +62,7 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
         """
         return Lacks(
             declared={word: each for each in self.plugins for word in read_lacks(each)},
-            known=frozenset().union(*(traits_of(name).lacks for name in backends)),
+            backends=tuple(backends),
         )
 
 
@@ -651,8 +651,8 @@ def resolve(
     other_version = scenario.not_for(str(torch.__version__))
     if other_version is not None:
         raise UnsupportedError(other_version)
-    _require_meant(backend, scenario)
-    _require_needs(carrier(backend), needs)
+    require_meant(backend, scenario)
+    require_needs(carrier(backend), needs)
     _require_read(backend, scenario)
     environment = {"torch": str(torch.__version__), "backend": backend}
     if device_type(backend) == "cpu":
@@ -695,7 +695,8 @@ def _spell_out(meant: tuple[str, ...], *, able: bool) -> str | None:
     return ",".join(usable) or None
 
 
-def _require_meant(backend: str, scenario: Scenario) -> None:
+def require_meant(backend: str, scenario: Scenario) -> None:
+    """Raise UnsupportedError where a scenario names other backends than this one."""
     meant = scenario.backends
     if meant is None:
         return
@@ -711,8 +712,8 @@ def _require_meant(backend: str, scenario: Scenario) -> None:
         raise UnsupportedError(message)
 
 
-def _require_needs(backend: str, needs: Collection[str]) -> None:
-    """Refuse a known backend that lacks what a scenario needs."""
+def require_needs(backend: str, needs: Collection[str]) -> None:
+    """Raise UnsupportedError where a known backend lacks what a scenario needs."""
     lacked = [word for word in needs if word in traits_of(backend).lacks]
     if lacked:
         raise UnsupportedError(word_lacks(backend, lacked))

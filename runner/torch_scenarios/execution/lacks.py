@@ -16,17 +16,21 @@ from msgspec import Struct, field
 
 from torch_scenarios.errors import Problem, ScenarioError, nearest
 from torch_scenarios.model.needs import CAPABILITIES
+from torch_scenarios.model.traits import traits_of
 
 
 class Lacks(Struct, frozen=True, kw_only=True):
-    """What a run may lack: words that a plugin declares, with its module, and known ones."""
+    """What a run may lack: words that a plugin declares, with its module, and known ones.
+
+    The known ones are those of `backends`, which the run may come to.
+    """
 
     declared: Mapping[str, str] = field(default_factory=dict)
-    known: frozenset[str] = frozenset()
+    backends: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether there is any."""
-        return bool(self.declared or self.known)
+        return bool(self.declared or any(traits_of(name).lacks for name in self.backends))
 
 
 #: the name of the list in a plugin

@@ -361,6 +361,11 @@ class OfficeLine:
             raise RuntimeError(message) from error
         self._line.settimeout(None)
 
+    @property
+    def descriptor(self) -> int:
+        """What ends with the office, on a line that is asked nothing."""
+        return self._line.fileno()
+
     def close(self) -> None:
         """Close the line."""
         self._line.close()

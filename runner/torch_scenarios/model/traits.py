@@ -136,7 +136,19 @@ FORECAST = frozenset({"tags", "crossing_messages"})
 #: of a backend that nothing is known of; torch itself refuses that call of all but Gloo
 OTHER = replace(GLOO, counts=None, carriers={}, lacks=frozenset({"monitored_barrier"}))
 
-TRAITS = {"gloo": GLOO, "nccl": NCCL}
+#: MPI itself, as the MPI 4.1 standard has it: no call has a timeout, no reduction is an average
+#: (6.9.2), each collective has one buffer, and no datatype is half a float or less
+MPI = replace(
+    OTHER,
+    lacks=frozenset(
+        {
+            *("avg", "premul_sum", "float16", "bfloat16", "float8"),
+            *("coalesced", "objects", "rpc", "monitored_barrier", "timeouts"),
+        }
+    ),
+)
+
+TRAITS = {"gloo": GLOO, "nccl": NCCL, "mpi": MPI}
 
 #: backends that differ between versions of torch: what is known of them by the versions
 VARIANTS: Mapping[str, Mapping[VersionRange, Traits]] = {

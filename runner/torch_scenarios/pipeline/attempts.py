@@ -29,7 +29,7 @@ from torch_scenarios.model.needs import CAPABILITIES
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.model.trace import Trace
-from torch_scenarios.model.traits import FORECAST, TRAITS, traits_of
+from torch_scenarios.model.traits import FORECAST, traits_of
 from torch_scenarios.pipeline.results import Analysis, Executor, Result
 from torch_scenarios.reference.vector.footprint import Footprint
 from torch_scenarios.verdict import Finding, Status, Verdict, judge
@@ -319,8 +319,8 @@ def with_needs(plan: Plan, predicted: Trace, lacks: Lacks) -> Trace:
     known = replace(predicted, needs=needs)
     spared = {
         word
-        for name in TRAITS
-        for word in lacks.known & traits_of(name).lacks
+        for name in lacks.backends
+        for word in traits_of(name).lacks
         if word not in find_lacks(name, plan.scenario, known)
     }
     spared -= lacks.declared.keys()

@@ -86,13 +86,20 @@ class Copies:
 
     def _again(self, name: str, tensor: Any) -> Any:
         """Copy a tensor for the second time, and make a view for the times to come."""
-        copying: Callable[[], Any] = tensor.clone
-        if self._convert is not None and tensor.is_contiguous() and not tensor.is_conj():
+        copying: Callable[[], Any] = partial(self.of, tensor)
+        if self._convert is None:
+            copying = tensor.clone
+        elif _lies_open(tensor):
             copying = self._convert(tensor).copy
-        elif self._convert is not None:
-            copying = partial(self.of, tensor)
         self._seen[name] = (tensor, copying)
         return copying()
+
+
+def _lies_open(tensor: Any) -> bool:
+    """Return whether a view of a tensor's memory shows what it holds; that of an array does."""
+    if isinstance(tensor, np.ndarray):
+        return True
+    return bool(tensor.is_contiguous() and not tensor.is_conj())
 
 
 def is_large(value: Any) -> bool:

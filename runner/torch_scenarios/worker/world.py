@@ -251,7 +251,7 @@ class World:
 
     def create(self, creation: Creation) -> None:
         """Make the groups of one entry of `groups:`. Raises what torch raises."""
-        CREATORS[creation.kind](self, creation)
+        getattr(self, creation.kind)(creation)
 
     def _keep(self, name: str, handle: Any) -> None:
         self._handles[name] = handle
@@ -507,14 +507,6 @@ class World:
 
 def _timeout(group: Group) -> timedelta:
     return timedelta(seconds=group.timeout_s)
-
-
-CREATORS = {
-    "new_group": World.new_group,
-    "new_subgroups": World.new_subgroups,
-    "new_subgroups_by_enumeration": World.new_subgroups_by_enumeration,
-    "init_device_mesh": World.init_device_mesh,
-}
 
 
 class Reaper:

@@ -15,16 +15,17 @@ from msgspec.structs import asdict, replace
 from torch_scenarios.cli.options import (
     INCONCLUSIVE_EXIT,
     launch_options,
+    make_launcher,
     refuse,
     report,
     selection_of,
+    settle_framework,
 )
 from torch_scenarios.conformance import document
 from torch_scenarios.conformance.document import Conformance
 from torch_scenarios.conformance.run import conduct, is_runnable, launch_column
 from torch_scenarios.display import clean
 from torch_scenarios.errors import LaunchError, ScenarioError
-from torch_scenarios.execution import Launcher
 from torch_scenarios.files import replace_file
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.pipeline.results import Executor, Outcome
@@ -44,6 +45,7 @@ def conformance(context: click.Context, /, options: Mapping[str, Any]) -> None:
         return
 
     options = {**AS_EVER, **options}
+    settle_framework(options)
     if options["launcher"]:
         try:
             runnable = is_runnable(selection_of(options))
@@ -54,7 +56,9 @@ def conformance(context: click.Context, /, options: Mapping[str, Any]) -> None:
     chosen = replace(launch_options(options), share_gpu=options["share_gpu"])
     report(
         options,
-        lambda reports: keep_column(options, reports, lambda: Launcher(chosen), options["output"]),
+        lambda reports: keep_column(
+            options, reports, lambda: make_launcher(options["framework"], chosen), options["output"]
+        ),
     )
 
 

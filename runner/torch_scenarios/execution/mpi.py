@@ -1,0 +1,290 @@
+"""The near side of a run on MPI itself: `Plan -> Trace`, observed, without torch.
+
+It has the shape of :class:`torch_scenarios.execution.launcher.Launcher`. One `mpiexec` starts as
+many ranks as the largest scenario has, and takes one scenario after the other:
+
+    launcher === office (a unix socket) === rank 0 .. n, started by mpiexec === MPI === each other
+
+The ranks are judged by the same supervisor as torch's. Where a rank cannot be freed from the call
+that holds it, or a process ended, the next scenario gets a new `mpiexec`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from msgspec.structs import replace
+
+from torch_scenarios.errors import LaunchError, StartError, UnsupportedError
+from torch_scenarios.execution.backends import (
+    LaunchOptions,
+    require_meant,
+    require_needs,
+)
+from torch_scenarios.execution.lacks import Lacks
+from torch_scenarios.execution.letters import Secret
+from torch_scenarios.execution.office import Office, OfficeAddress
+from torch_scenarios.execution.protocol import Assignment, Hello
+from torch_scenarios.execution.supervisor import Supervisor, observe, watch_for
+from torch_scenarios.limits import RAISING
+from torch_scenarios.model.plan import Plan
+from torch_scenarios.model.scenario import steps_of
+from torch_scenarios.model.trace import Trace
+from torch_scenarios.operations.base import Compound, RemoteCall
+
+#: whose section of `expect` holds, and what a result calls it
+CARRIER = "mpi"
+#: what a rank finds in its environment: the office's name, and the key of the launch
+OFFICE = "SCENARIO_MPI_OFFICE"
+#: seconds that the ranks get to come up
+START_S = 60.0
+#: seconds that an mpiexec whose ranks were ended gets to notice
+ENDS_S = 5.0
+#: bytes of what mpiexec and its ranks printed that are looked at
+PRINTED = 4000
+#: Open MPI starts no rank for root, and no more ranks than cores, unless it is told to
+ALLOWED = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+def find_office(around: MutableMapping[str, str]) -> OfficeAddress:
+    """Return where the launcher's office is, and take it out of a rank's environment."""
+    name, _, key = around.pop(OFFICE).partition(":")
+    return OfficeAddress(name=bytes.fromhex(name), key=bytes.fromhex(key))
+
+
+def find_mpiexec() -> str:
+    """Return the mpiexec of this environment, or of the path. Raises StartError without one."""
+    own = Path(sys.executable).with_name("mpiexec")
+    found = str(own) if own.exists() else shutil.which("mpiexec")
+    lack = "there is no `mpiexec`" if found is None else ""
+    if find_spec("mpi4py") is None:
+        lack = "mpi4py is not installed"
+    if found is None or lack:
+        message = (
+            f"no rank can start on MPI: {lack} (`pip install 'torch-scenarios[mpi]'` has both)"
+        )
+        raise StartError(message)
+    return found
+
+
+# -------------------------------------------------------------------------------------------------
+# What of a program MPI has no word for, whatever its ranks pass.
+
+
+def require_words(plan: Plan, predicted: Trace) -> None:
+    """Raise UnsupportedError where a program takes a step that is torch's own."""
+    scenario = plan.scenario
+    if scenario.models:
+        message = "it trains a model, and MPI has no word for that: it is torch's own"
+        raise UnsupportedError(message)
+    if scenario.debug != "off":
+        message = "`debug` is a setting of torch's (TORCH_DISTRIBUTED_DEBUG), which MPI lacks"
+        raise UnsupportedError(message)
+    refused = next((each.refused for each in plan.creations if each.refused), None)
+    if refused is not None:
+        message = f"torch refuses groups of it ({refused}), and MPI is not asked for them"
+        raise UnsupportedError(message)
+    if any(rank.ending == "died" for rank in predicted.ranks):
+        message = "a process of it ends, and `mpiexec` ends all others then: no call loses a peer"
+        raise UnsupportedError(message)
+    for step in steps_of(scenario.steps):
+        if isinstance(step.operation, Compound | RemoteCall):
+            message = f"`{step.operation.name}` is torch's own, and MPI has no word for it"
+            raise UnsupportedError(message)
+
+
+# -------------------------------------------------------------------------------------------------
+# One launch: an office, mpiexec and its ranks, the supervisor over them.
+
+
+class _Launch:
+    def __init__(self, size: int) -> None:
+        """Start the ranks, and wait for them. Raises StartError where they do not come up."""
+        self.size = size
+        command = [find_mpiexec(), "-n", str(size), sys.executable, "-P", "-m"]
+        self._ranks: Mapping[int, Hello] = {}
+        self._output = os.memfd_create("mpiexec")
+        self._office = Office(Secret.random())
+        self._office.start()
+        self.supervisor = Supervisor(self._office, self._find_deaths)
+        try:
+            self._process = subprocess.Popen(
+                [*command, "torch_scenarios.worker.mpi"],
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=self._output,
+                start_new_session=True,
+                env=self._environment(),
+            )
+            self._ranks = self.supervisor.greet(size, START_S)
+        except (OSError, LaunchError) as error:
+            printed = self._read_output()
+            self.end()
+            message = f"a launch of {size} ranks on MPI cannot start: {error}: {printed}"
+            raise StartError(message, size) from error
+
+    def _environment(self) -> dict[str, str]:
+        address = self._office.address
+        path = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(Path(__file__).parents[2])]
+        return {
+            **ALLOWED,
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, path)),
+            OFFICE: f"{address.name.hex()}:{address.key.hex()}",
+        }
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """What the ranks run on."""
+        return self._ranks[0].versions
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes: mpiexec, then the ranks."""
+        return (self._process.pid, *(hello.pid for hello in self._ranks.values()))
+
+    def _find_deaths(self) -> dict[int, str]:
+        """Return how the ranks ended: with mpiexec, which ends them all when one has ended."""
+        code = self._process.poll()
+        if code is None:
+            return {}
+        how = signal.Signals(-code).name if code < 0 else f"exit {code}"
+        return dict.fromkeys(range(self.size), how)
+
+    def _read_output(self) -> str:
+        size = os.fstat(self._output).st_size
+        tail = (
+            os.pread(self._output, PRINTED, max(0, size - PRINTED)).decode(errors="replace").strip()
+        )
+        return tail.splitlines()[-1] if tail else "it printed nothing"
+
+    def end(self) -> None:
+        """End every process at once; there is nothing in them to save."""
+        process = getattr(self, "_process", None)
+        ranks = [hello.pid for hello in self._ranks.values()]
+        for pid in ranks:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(ENDS_S if ranks else 0.0)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        self.supervisor.close()
+        self._office.close()
+        os.close(self._output)
+
+
+class MpiLauncher:
+    """Runs plans on ranks of MPI. Use as a context manager."""
+
+    def __init__(self, options: LaunchOptions | None = None) -> None:
+        """Start nothing yet."""
+        self._options = options or LaunchOptions()
+        self._launch: _Launch | None = None
+        self._number = 0
+        self._size = 1
+        self._unable: StartError | None = None
+
+    def __enter__(self) -> Self:
+        """Start nothing: the first plan does."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End every process."""
+        self._stop()
+
+    def _stop(self) -> None:
+        launch, self._launch = self._launch, None
+        if launch is not None:
+            launch.end()
+
+    @property
+    def lacks(self) -> Lacks:
+        """What of torch's semantics MPI has no word for."""
+        return Lacks(backends=(CARRIER,))
+
+    def reserve(self, world_size: int) -> None:
+        """Say how many ranks a later scenario will need, so that one launch serves them all."""
+        self._size = max(self._size, min(world_size, self._options.max_ranks))
+
+    def processes(self) -> tuple[int, ...]:
+        """Return the process ids of the launch, sorted."""
+        return () if self._launch is None else tuple(sorted(self._launch.pids))
+
+    def abandon(self, *, workers_only: bool = False) -> None:
+        """End what runs now, from another thread: its `run` raises LaunchError, the next is whole.
+
+        The ranks end with mpiexec in either case.
+        """
+        for pid in self.processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def run(self, plan: Plan, predicted: Trace) -> Trace:
+        """Run one plan and return what was observed.
+
+        Raises UnsupportedError where MPI has no word for it, LaunchError where the environment
+        could not run it.
+        """
+        options = self._options
+        if plan.world_size > options.max_ranks:
+            message = (
+                f"{plan.world_size} ranks are more than the {options.max_ranks} that may be "
+                f"started; {RAISING['max_ranks']} raises the limit"
+            )
+            raise LaunchError(message)
+        require_meant(CARRIER, plan.scenario)
+        require_needs(CARRIER, () if predicted.needs is None else predicted.needs.words)
+        require_words(plan, predicted)
+        self.reserve(plan.world_size)
+        launch = self._find_launch(plan.world_size)
+        self._number += 1
+        order = Assignment(number=self._number, plan=plan, backend=CARRIER)
+        watch = watch_for(
+            plan,
+            predicted,
+            confirm=options.confirm,
+            backend=CARRIER,
+            max_seconds=options.max_seconds,
+        )
+        findings = launch.supervisor.run(order, watch)
+        facts = {"backend": CARRIER, **launch.versions}
+        if not findings.usable or options.isolate or not launch.supervisor.settle():
+            self._stop()
+        return observe(plan, replace(findings, environment=facts), predicted)
+
+    def _find_launch(self, size: int) -> _Launch:
+        """Return the launch, of at least `size` ranks. Raises StartError."""
+        if self._unable is not None and self._unable.size <= size:
+            raise self._unable
+        if self._launch is not None and self._launch.size < size:
+            self._stop()
+        if self._launch is None:
+            try:
+                self._launch = _Launch(max(size, self._size))
+            except StartError as error:
+                self._unable = error
+                raise
+        return self._launch
