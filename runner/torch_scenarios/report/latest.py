@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from torch_scenarios.display import clean_json
 from torch_scenarios.errors import Problem, ScenarioError
@@ -21,8 +22,6 @@ from torch_scenarios.source.documents import decode_json
 from torch_scenarios.timeline import Timeline
 
 FILE = "timelines.jsonl"
-VERSION = 1
-_FORMAT = "scenario-last-timelines"
 
 #: cases that are kept: of those that did not pass, and of those that did
 MOST_FAILED, MOST_PASSED = 50, 40
@@ -41,6 +40,21 @@ class Kept(Struct, frozen=True, kw_only=True):
     status: str
     predicted: Timeline | None
     observed: Timeline | None
+
+
+class _Head(Struct):
+    format: Literal["scenario-last-timelines"]
+    version: Literal[1]
+
+
+_HEAD = _Head(format="scenario-last-timelines", version=1)
+
+
+class _Row(Struct):
+    name: str
+    status: str
+    predicted: dict[str, Any] | None
+    observed: dict[str, Any] | None
 
 
 class LatestRun(AtEnd):
@@ -69,7 +83,7 @@ class LatestRun(AtEnd):
             return
         from torch_scenarios.pipeline.selection import keep
 
-        head = json.dumps({"format": _FORMAT, "version": VERSION})
+        head = json.dumps(asdict(_HEAD))
         with suppress(OSError):  # a folder that cannot be written
             keep(self._folder, FILE, "\n".join([head, *self._failed, *self._passed, ""]))
 
@@ -105,25 +119,15 @@ def latest(folder: Path, wanted: str = "") -> tuple[Kept | None, dict[str, str]]
     try:
         # not `splitlines`: JSON leaves characters as they are that end lines elsewhere
         head, *lines = read_kept(folder, FILE).rstrip("\n").split("\n")
-        if not _ours(decode_json(head)):
-            raise _unreadable(path)
-        rows: list[dict[str, Any]] = list(map(decode_json, lines))
-        chosen = next((row for row in rows if wanted in row["name"]), None)
-        return None if chosen is None else _read_row(chosen), {
-            row["name"]: row["status"] for row in rows
-        }
+        decode_json(head, _Head)
+        rows = [decode_json(line, _Row) for line in lines]
+        chosen = next((row for row in rows if wanted in row.name), None)
+        return None if chosen is None else _read_row(chosen), {row.name: row.status for row in rows}
     except FileNotFoundError:
         message = "there is no latest run here: `scenario run` keeps its timelines in .scenario/"
         raise ScenarioError([Problem(code="no_latest_run", message=message)]) from None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (OSError, ValueError) as error:
         raise _unreadable(path) from error
-
-
-def _ours(head: object) -> bool:
-    return isinstance(head, dict) and (head.get("format"), head.get("version")) == (
-        _FORMAT,
-        VERSION,
-    )
 
 
 def _unreadable(path: Path) -> ScenarioError:
@@ -132,12 +136,12 @@ def _unreadable(path: Path) -> ScenarioError:
     return ScenarioError([Problem(code="no_latest_run", message=message, hint=hint)])
 
 
-def _read_row(row: dict[str, Any]) -> Kept:
+def _read_row(row: _Row) -> Kept:
     from torch_scenarios.timeline import unpack
 
     return Kept(
-        name=row["name"],
-        status=row["status"],
-        predicted=None if row["predicted"] is None else unpack(row["predicted"]),
-        observed=None if row["observed"] is None else unpack(row["observed"]),
+        name=row.name,
+        status=row.status,
+        predicted=None if row.predicted is None else unpack(row.predicted),
+        observed=None if row.observed is None else unpack(row.observed),
     )

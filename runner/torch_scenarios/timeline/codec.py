@@ -19,8 +19,20 @@ import json
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from torch_scenarios.source.documents import DocumentError, decode_json
-from torch_scenarios.timeline.model import At, DrawnDiagnosis, Edge, Lane, Match, StepSpan, Timeline
+from msgspec import Struct
+
+from torch_scenarios.source.documents import DocumentError, convert, decode_json
+from torch_scenarios.timeline.model import (
+    At,
+    DrawnDiagnosis,
+    Edge,
+    Kind,
+    Lane,
+    Match,
+    StepSpan,
+    Timeline,
+    Witness,
+)
 
 # Timeline -> plain lists and mappings, as :mod:`torch_scenarios.timeline.codec` describes them.
 
@@ -131,7 +143,64 @@ def _us(seconds: float) -> int:
 
 # Plain lists and mappings -> Timeline: what :mod:`torch_scenarios.timeline.codec` wrote, read back.
 
-_SPAN_FIELDS = 10
+
+class _Step(Struct, array_like=True):
+    index: int
+    label: str
+    kind: Kind
+    operation: str | None
+    group: str | None
+    line: int | None
+    place: str | None
+
+
+class _Span(Struct, array_like=True):
+    step: int
+    iteration: int
+    state: int
+    column: int
+    start_us: int
+    end_us: int | None = None
+    complete_us: int | None = None
+    raised: int | None = None
+    completes: tuple[int, ...] | None = None
+    values: tuple[int, ...] | None = None
+
+
+class _Match(Struct, array_like=True):
+    name: str
+    kind: Kind
+    label: str
+    missing: tuple[int, ...]
+    complete: bool
+    spans: tuple[int, ...]
+    completed: tuple[int, ...] | None
+
+
+class _Lane(Struct):
+    rank: int
+    ending: str
+    died: str | None
+    initial: tuple[int, ...]
+    spans: list[_Span]
+    host: str = ""
+
+
+class _Packed(Struct):
+    file: str
+    case: str
+    witness: Witness
+    backend: str
+    outcome: str
+    columns: int
+    duration_us: int
+    steps: list[_Step]
+    iterations: list[tuple[int, ...]]
+    texts: list[str]
+    meetings: list[_Match]
+    lanes: list[_Lane]
+    edges: list[tuple[int, int, str, bool, bool]]
+    faults: list[tuple[str, str, tuple[int, ...], int | None, tuple[int, ...]]]
 
 
 class TimelineError(ValueError):
@@ -148,101 +217,88 @@ def unpack(found: object) -> Timeline:
         message = f"this timeline has version {version}; version {VERSION} is read here"
         raise TimelineError(message)
     try:
-        return _unpack(found)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        message = f"this timeline is damaged: {type(error).__name__}: {error}"
+        return _unpack(convert(found, _Packed))
+    except (IndexError, ValueError) as error:  # a position that no table has, half of a pair
+        message = f"this timeline is damaged: {error}"
         raise TimelineError(message) from error
 
 
-def _unpack(found: Mapping[str, Any]) -> Timeline:
-    matches = tuple(_read_meeting(row) for row in found["meetings"])
+def _unpack(found: _Packed) -> Timeline:
+    matches = tuple(
+        Match(
+            name=row.name,
+            kind=row.kind,
+            label=row.label,
+            missing=row.missing,
+            complete=row.complete,
+            spans=_pairs(row.spans),
+            completed=_pairs(row.spans if row.completed is None else row.completed),
+        )
+        for row in found.meetings
+    )
     calls: dict[At, list[str]] = {}
     for match in matches:
         for at in match.spans:
             calls.setdefault(at, []).append(match.name)
-    iterations = [tuple(row) for row in found["iterations"]]
-    names = [match.name for match in matches]
     lanes = tuple(
         Lane(
-            rank=lane["rank"],
-            ending=lane["ending"],
-            died=lane["died"],
-            host=lane.get("host", ""),
-            initial=_read_values(found["texts"], lane["initial"]),
+            rank=lane.rank,
+            ending=lane.ending,
+            died=lane.died,
+            host=lane.host,
+            initial=_read_values(found.texts, lane.initial),
             spans=tuple(
-                _read_span(found, iterations, names, calls.get((at, nth), ()), row)
-                for nth, row in enumerate(lane["spans"])
+                _read_span(found, calls.get((at, nth), ()), row)
+                for nth, row in enumerate(lane.spans)
             ),
         )
-        for at, lane in enumerate(found["lanes"])
+        for at, lane in enumerate(found.lanes)
     )
     return Timeline(
-        file=found["file"],
-        case=found["case"],
-        witness=found["witness"],
-        backend=found["backend"],
-        outcome=found["outcome"],
-        columns=found["columns"],
-        duration_s=found["duration_us"] / 1e6,
+        file=found.file,
+        case=found.case,
+        witness=found.witness,
+        backend=found.backend,
+        outcome=found.outcome,
+        columns=found.columns,
+        duration_s=found.duration_us / 1e6,
         matches=matches,
         lanes=lanes,
         edges=tuple(
             Edge(waiter=waiter, peer=peer, because=because, cycle=cycle, sure=sure)
-            for waiter, peer, because, cycle, sure in found["edges"]
+            for waiter, peer, because, cycle, sure in found.edges
         ),
         faults=tuple(
-            DrawnDiagnosis(name=name, prose=prose, ranks=tuple(ranks), line=line, odd=tuple(odd))
-            for name, prose, ranks, line, odd in found["faults"]
+            DrawnDiagnosis(name=name, prose=prose, ranks=ranks, line=line, odd=odd)
+            for name, prose, ranks, line, odd in found.faults
         ),
     )
 
 
-def _read_span(
-    found: Mapping[str, Any],
-    iterations: Sequence[tuple[int, ...]],
-    names: Sequence[str],
-    calls: Sequence[str],
-    row: list[Any],
-) -> StepSpan:
-    texts = found["texts"]
-    full = [*row, *[None] * (_SPAN_FIELDS - len(row))]
-    step, iteration, state, column, start, end, complete, raised, completes, values = full
-    index, label, kind, operation, group, line, place = found["steps"][step]
+def _read_span(found: _Packed, calls: Sequence[str], row: _Span) -> StepSpan:
+    step = found.steps[row.step]
     return StepSpan(
-        index=index,
-        iteration=iterations[iteration],
-        label=label,
-        kind=kind,
-        operation=operation,
-        group=group,
-        state=texts[state],
-        column=column,
-        start_s=start / 1e6,
-        end_s=None if end is None else end / 1e6,
-        complete_s=None if complete is None else complete / 1e6,
-        line=line,
-        place=place,
-        matches=(*calls, *(names[at] for at in completes or ())),
-        values=_read_values(texts, values or ()),
-        raised=None if raised is None else texts[raised],
+        index=step.index,
+        iteration=found.iterations[row.iteration],
+        label=step.label,
+        kind=step.kind,
+        operation=step.operation,
+        group=step.group,
+        state=found.texts[row.state],
+        column=row.column,
+        start_s=row.start_us / 1e6,
+        end_s=None if row.end_us is None else row.end_us / 1e6,
+        complete_s=None if row.complete_us is None else row.complete_us / 1e6,
+        line=step.line,
+        place=step.place,
+        matches=(*calls, *(found.meetings[at].name for at in row.completes or ())),
+        values=_read_values(found.texts, row.values or ()),
+        raised=None if row.raised is None else found.texts[row.raised],
     )
 
 
 def _read_values(texts: Sequence[str], flat: Sequence[int]) -> dict[str, str]:
-    return {texts[name]: texts[value] for name, value in zip(flat[::2], flat[1::2], strict=True)}
-
-
-def _read_meeting(row: list[Any]) -> Match:
-    name, kind, label, missing, complete, spans, completed = row
-    return Match(
-        name=name,
-        kind=kind,
-        label=label,
-        missing=tuple(missing),
-        complete=complete,
-        spans=_pairs(spans),
-        completed=_pairs(spans if completed is None else completed),
-    )
+    return {texts[name]: texts[value] for name, value in _pairs(flat)}
 
 
 def _pairs(flat: Sequence[int]) -> tuple[At, ...]:

@@ -10,6 +10,9 @@ from msgspec import Struct, field
 #: what a step does with others; `expect` is a step without an operation
 Kind: TypeAlias = Literal["collective", "message", "creation", "wait", "local", "expect"]
 
+#: whether a timeline is what the reference predicts, or what a run did
+Witness: TypeAlias = Literal["predicted", "observed"]
+
 #: a position: which lane, and the how-manieth span there
 At: TypeAlias = tuple[int, int]
 
@@ -123,7 +126,7 @@ class Timeline(Struct, frozen=True, kw_only=True):
 
     file: str
     case: str
-    witness: Literal["predicted", "observed"]
+    witness: Witness
     backend: str
     outcome: str
     lanes: tuple[Lane, ...]
