@@ -440,6 +440,8 @@ class Watcher:
         self._parent = os.getppid()
         self._running: Running | None = None
         self._told_to_end_s: float | None = None
+        #: the scenario that was last said to lose this rank
+        self._left: Running | None = None
         self._ears, self._mouth = os.pipe()
         os.set_blocking(self._mouth, False)
         os.set_blocking(self._ears, False)
@@ -476,7 +478,8 @@ class Watcher:
             told_to_end = self._ears in ready and signal.SIGTERM in os.read(self._ears, 64)
             try:
                 if told_to_end:
-                    self._end_running(running)
+                    self._note_end()
+                self._leave(running)
                 if running is not None:
                     running.look(self._store)
                 self._perhaps_end()
@@ -484,12 +487,16 @@ class Watcher:
                 self._alone(str(error))
                 return
 
-    def _end_running(self, running: Running | None) -> None:
+    def _note_end(self) -> None:
         if self._told_to_end_s is None:
             self._told_to_end_s = time.monotonic()
             self._told()
-            if running is not None:
-                running.outbox.post(protocol.Leaving(rank=self._rank))
+
+    def _leave(self, running: Running | None) -> None:
+        """Tell a scenario that it loses this rank, which was told to end; also one that begins."""
+        if self._told_to_end_s is not None and running is not None and running is not self._left:
+            self._left = running
+            running.outbox.post(protocol.Leaving(rank=self._rank))
 
     def _perhaps_end(self) -> None:
         """End a process that was told to, once the supervisor has what it wants."""
