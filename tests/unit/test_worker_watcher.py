@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import threading
 import time
@@ -51,22 +52,22 @@ def test_a_scenario_that_begins_while_its_rank_is_told_to_end_hears_of_it(
     ends: list[int] = []
     ended = threading.Event()
     waits = iter((False, True))
-    select = watcher.select.select
+    ready = select.select
 
     def wait(*args: Any) -> Any:
         if next(waits, False):  # it waits, and knows the scenario before
             own.begin(after)
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(0.3)
-        return select(*args)
+        return ready(*args)
 
     def end(code: int) -> None:
         ends.append(code)
         ended.set()
         raise RuntimeError  # the thread returns
 
-    monkeypatch.setattr(watcher.select, "select", wait)
-    monkeypatch.setattr(watcher.os, "_exit", end)
+    monkeypatch.setattr(select, "select", wait)
+    monkeypatch.setattr(os, "_exit", end)
     monkeypatch.setattr(watcher, "LAST_S", 1.0)
     absent: Any = SimpleNamespace(compare_set=lambda _key, _was, value: value.encode())
     own = watcher.Watcher(absent, 0, lifeline=None, alone=lambda _: None, told=lambda: None)

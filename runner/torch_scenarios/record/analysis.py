@@ -39,8 +39,10 @@ from torch_scenarios.record.evidence.reasons import (
 from torch_scenarios.record.evidence.stack import know_killed, printed_place
 from torch_scenarios.record.findings import (
     find_forked,
+    find_left_in_rpc,
     find_locked,
     tell_position,
+    tell_rpc,
     verdict_on_records,
 )
 from torch_scenarios.record.format import (
@@ -187,7 +189,11 @@ def _with_processes(
     forked = {names.get(rank, rank): place for rank, place in ran.launch.forked.items()}
     found = [
         each
-        for each in (find_forked(records, forked, home), find_locked(records, ran.locks, home))
+        for each in (
+            find_forked(records, forked, home),
+            find_locked(records, ran.locks, home),
+            find_left_in_rpc(records, home) if not result.found else None,
+        )
         if each is not None
     ]
     if not found:
@@ -266,7 +272,8 @@ class Questions(Struct, frozen=True):
             result = judge_records(
                 records, self.path, script=script, folder=home, limits=self.limits
             )
-            return any(_is_block(each) for each in result.result.verdict.findings)
+            found = any(_is_block(each) for each in result.result.verdict.findings)
+            return found or find_left_in_rpc(records, home) is not None
         except (ScenarioError, OverdueError):  # of half a record there may be no program yet
             return False
 
@@ -460,6 +467,7 @@ def _notes(order: Order, records: Mapping[int, RankRecord]) -> list[str]:
                 f"the files that the script writes are in {order.folder / SCRATCH}, its own are as "
                 "they were (`--writes-allowed` writes them)"
             )
+    notes += tell_rpc(records)
     notes += sorted({note for each in records.values() for note in each.notes})
     return notes
 
@@ -568,6 +576,7 @@ def _in_doubt(
         return verdict
     if not any(each.calls for each in records.values()):
         words = _tell_raised(records, folder)
+        words = words or ("remote procedure calls are not judged" if tell_rpc(records) else "")
         words = words or "a script that finds no device, or no data, may leave early"
         return replace(verdict, status="INCONCLUSIVE", reason=f"{NOTHING}; {words}")
     if not scenario.truncated:

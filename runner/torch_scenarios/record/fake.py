@@ -24,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from torch_scenarios.record.evidence.procedure import PREFIX, watch
 from torch_scenarios.record.recorder import _op, is_foreign, leave_untraced
 
 #: bytes of a tensor, or of all that one call passes in, that are exchanged
@@ -656,6 +657,10 @@ def install(recorder: Any, told: dict[str, Any], rank: int, board: States) -> No
     for holder in (module, dist):
         holder.init_process_group = init_process_group
         holder.monitored_barrier = monitored_barrier
+    rpc = sys.modules.get("torch.distributed.rpc")
+    if rpc is not None and rpc.is_available():
+        # its world needs every rank at once, and these run one by one: the record ends in it
+        rpc.init_rpc = watch(lambda *_, **__: os._exit(0), f"{PREFIX}init_rpc", recorder.inside)  # type: ignore[attr-defined]
     # imported by name before: they are asked there
     for name in ("torch.distributed.device_mesh",):
         if name in sys.modules and hasattr(sys.modules[name], "init_process_group"):

@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause
+from torch_scenarios.record.evidence.procedure import PREFIX
 from torch_scenarios.record.format import (
     MESSAGES,
     Blocking,
@@ -527,6 +528,62 @@ def find_locked(
             help=(fix,),
         )
     return None
+
+
+def find_left_in_rpc(records: Mapping[int, RankRecord], folder: str) -> Finding | None:
+    """Return the finding that a rank waits in `rpc.shutdown` for ranks that have left without it.
+
+    A `shutdown` that is graceful waits until every rank of the RPC world has come to one.
+    """
+    waiting = {
+        rank: record.items[-1].place.short(folder)
+        for rank, record in sorted(records.items())
+        if record.inside and record.items and _is_shutdown(record.items[-1])
+    }
+    left = [
+        rank
+        for rank, record in sorted(records.items())
+        if not record.truncated and _has_rpc(record) and not any(map(_is_shutdown, record.items))
+    ]
+    if not waiting or not left:
+        return None
+    where, ranks = next(iter(waiting.values())), ranks_text([*waiting])
+    places = {rank: records[rank].left_at.short(folder) for rank in left}
+    ways = [f"rank {rank} has left ({place})" for rank, place in places.items() if place]
+    fix = (
+        f"let {ranks_text(left)} call `rpc.shutdown()` before the end too, or let all ranks pass "
+        "`graceful=False`."
+    )
+    verb = "waits" if len(waiting) == 1 else "wait"
+    return Finding(
+        witness="program",
+        code="outcome_differs",
+        prose=(
+            f"{ranks} {verb} in `rpc.shutdown` ({where}) for {ranks_text(left)}, "
+            "which has left without it"
+        ),
+        notes=tuple(map(Clause, ways)),
+        ranks=(*waiting, *left),
+        name="outcome",
+        fix=fix,
+        help=(fix,),
+    )
+
+
+def _is_shutdown(item: object) -> bool:
+    return isinstance(item, Blocking) and item.what == f"{PREFIX}shutdown"
+
+
+def _has_rpc(record: RankRecord) -> bool:
+    """Whether a rank calls `torch.distributed.rpc`."""
+    return any(isinstance(each, Blocking) and each.what.startswith(PREFIX) for each in record.items)
+
+
+def tell_rpc(records: Mapping[int, RankRecord]) -> list[str]:
+    """Return that remote procedure calls are recorded and not judged, where there are some."""
+    if not any(map(_has_rpc, records.values())):
+        return []
+    return ["`torch.distributed.rpc` is used: where ranks wait in it is recorded, and not judged"]
 
 
 def _find_strays(records: Mapping[int, RankRecord], folder: str) -> Iterator[Finding]:

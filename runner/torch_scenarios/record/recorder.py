@@ -41,7 +41,7 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter, call
 from typing import Any, NoReturn
 
-from torch_scenarios.record.evidence import decision, tensor_names
+from torch_scenarios.record.evidence import decision, procedure, tensor_names
 from torch_scenarios.record.evidence.claim import claim_of, watch_claims
 from torch_scenarios.record.evidence.frame import frame_of
 from torch_scenarios.record.mapped_file import MappedFile, is_written
@@ -902,6 +902,9 @@ class Recorder:
         module._new_group_with_tag = make_group
         for name in ("init_process_group", "destroy_process_group"):
             self._watch(module, name)
+        rpc = sys.modules.get("torch.distributed.rpc")
+        if rpc is not None and rpc.is_available():
+            procedure.watch_calls(rpc, self.inside)
         batch = _number_batch(module.batch_isend_irecv)
         module.batch_isend_irecv = self.dist.batch_isend_irecv = batch
 
@@ -950,6 +953,10 @@ class Recorder:
         for holder in (module, self.dist):
             if getattr(holder, name, None) is function:
                 setattr(holder, name, watch_call)
+
+    def inside(self, what: str) -> _Blocking:
+        """Return what a call is in that may block: it is written when it begins and ends."""
+        return self._inside(what, {})
 
     def _inside(self, what: str, more: dict[str, Any]) -> _Blocking:
         return _Blocking(self, what, more)

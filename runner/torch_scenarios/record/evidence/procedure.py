@@ -1,0 +1,44 @@
+"""Remote procedure calls of a rank: where it waits in them, written down and not judged.
+
+What `torch.distributed.rpc` sends goes past the kernels of `c10d`. So its functions that wait are
+calls that may block, as `new_group` is. Which rank answers which call is not written, nor the wait
+for a future of `rpc_async`, whose class is closed. This runs in the user's own process: it imports
+the standard library alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+#: what a call is named by in a record
+NAMES = ("init_rpc", "rpc_sync", "rpc_async", "remote", "shutdown")
+PREFIX = "rpc."
+
+
+def watch_calls(module: Any, inside: Callable[[str], Any]) -> None:
+    """Let a record have the calls of `torch.distributed.rpc` from now on.
+
+    `inside` gives a context that a call is in, by its name.
+    """
+    for name in NAMES:
+        function = getattr(module, name, None)
+        if function is not None:
+            # its own functions call each other in its module `api`: they are not the script's
+            setattr(module, name, watch(function, f"{PREFIX}{name}", inside))
+    if hasattr(module, "RRef"):
+        module.RRef.to_here = watch(module.RRef.to_here, f"{PREFIX}to_here", inside)
+
+
+def watch(
+    function: Callable[..., Any], name: str, inside: Callable[[str], Any]
+) -> Callable[..., Any]:
+    """Return a function whose calls are in a record under a name."""
+
+    @functools.wraps(function)
+    def watch_call(*args: Any, **kwargs: Any) -> Any:
+        with inside(name):
+            return function(*args, **kwargs)
+
+    return watch_call

@@ -1,0 +1,73 @@
+"""Remote procedure calls in a record: where ranks wait in them is told, the rest is not judged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from recordings import Recording
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+SCRIPT = """\
+import os
+import torch
+import torch.distributed.rpc as rpc
+
+
+def add(a, b):
+    return a + b
+
+
+if __name__ == "__main__":
+    rank = int(os.environ["RANK"])
+    rpc.init_rpc(f"worker{rank}", rank=rank, world_size=2)
+    if rank == 1:
+        rpc.rpc_sync("worker0", add, args=(torch.ones(1), 1))
+        rpc.rpc_async("worker0", add, args=(torch.ones(1), 1)).wait()
+        rpc.remote("worker0", add, args=(torch.ones(1), 1)).to_here()
+        LEAVE
+    rpc.shutdown()
+"""
+
+
+def record(recording: Recording, folder: Path, leave: str, *how: str) -> tuple[int, str]:
+    script = folder / "train.py"
+    script.write_text(SCRIPT.replace("LEAVE", leave), encoding="utf-8")
+    ran = recording.record(script, "-n", "2", "--max-seconds", "120", *how)
+    assert "`torch.distributed.rpc` is used" in ran.output, ran.output
+    return ran.code, ran.output
+
+
+def test_a_rank_that_waits_in_shutdown_for_one_that_has_left_is_named(
+    recording: Recording, tmp_path: Path
+) -> None:
+    code, output = record(recording, tmp_path, "os._exit(0)")
+    assert code == 1, output
+    assert "rank 0 waits in `rpc.shutdown` (train.py:18) for rank 1" in output
+    assert "rank 1 has left (train.py:17)" in output
+
+
+@pytest.mark.nightly
+def test_an_error_of_a_rank_is_the_cause_and_not_that_the_others_wait(
+    recording: Recording, tmp_path: Path
+) -> None:
+    code, output = record(recording, tmp_path, "raise ValueError('no data')")
+    assert code == 1, output
+    assert "ValueError: no data (train.py:17)" in output
+    assert "has left without it" not in output
+
+
+@pytest.mark.parametrize(
+    "how", [pytest.param((), marks=pytest.mark.nightly), ("--fake",)], ids=["live", "fake"]
+)
+def test_a_script_with_nothing_else_is_not_judged(
+    recording: Recording, tmp_path: Path, how: tuple[str, ...]
+) -> None:
+    code, output = record(recording, tmp_path, "pass", *how)
+    assert code == 3, output
+    assert "remote procedure calls are not judged" in output
