@@ -19,6 +19,7 @@ from click.testing import CliRunner
 
 import torch_scenarios
 from torch_scenarios.cli import cli
+from torch_scenarios.conformance import document
 from torch_scenarios.errors import StartError
 from torch_scenarios.execution import mpi
 from torch_scenarios.execution.mpi import MpiLauncher
@@ -170,6 +171,48 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mpi, "find_spec", lambda _name: None)
     with pytest.raises(StartError, match=r"mpi4py is not installed .*torch-scenarios\[mpi\]"):
         mpi.find_mpiexec()
+
+
+@needs_mpi
+def test_parts_beyond_the_end_of_a_tensor_are_refused(
+    launcher: MpiLauncher, tmp_path: Path
+) -> None:
+    """MPI reads as much as the counts say, no matter what lies there."""
+    text = """\
+world_size: 2
+tensors:
+  x: zeros(4)
+  y: zeros(4)
+steps:
+  - all_to_all_single:
+      {output: y, input: x, input_split_sizes: [90, 90], output_split_sizes: [90, 90]}
+    expect: {raises: [invalid_argument, shape_mismatch]}
+expect: {diagnosis: invalid_argument}
+"""
+    verdict = judged(text, tmp_path, launcher)
+    assert verdict.status == "PASSED", verdict.findings
+    assert judged(RIGHT.replace("OP", "sum"), tmp_path, launcher).status == "PASSED"
+
+
+def test_the_page_names_each_case_that_fails() -> None:
+    columns = document.read(str(ROOT / "docs" / "conformance.json"))
+    (column,) = (each for each in columns.values() if each.backend == "mpi")
+    page = (ROOT / "docs" / "explanation" / "mpi.md").read_text(encoding="utf-8")
+    failed = {
+        case.partition(".yaml")[0]
+        for case, seen in column.cases.items()
+        if seen.verdict == "FAILED"
+    }
+    assert failed == set(re.findall(r"`([a-z0-9_/]+/[a-z_]+)`", page))
+    counts = column.counts
+    told = f"Of the corpus's {sum(counts.values())} cases"
+    assert told in page
+    assert f"passes {counts['PASSED']}, and {counts['UNSUPPORTED']} need" in page
+
+
+def test_no_range_of_torch_follows_from_a_run_without_torch() -> None:
+    columns = document.read(str(ROOT / "docs" / "conformance.json"))
+    assert document.propose(columns, "mpi") == []
 
 
 def test_options_of_torch_are_refused(tmp_path: Path) -> None:

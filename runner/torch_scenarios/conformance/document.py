@@ -48,8 +48,8 @@ class CaseSeen(Struct, frozen=True, kw_only=True):
 class Conformance(Struct, frozen=True, kw_only=True):
     """What one backend did in one version of torch; `name` is that of its column.
 
-    `machine` is what it ran on, in words (torch and Python, cores); `cases` are named
-    `folder/file.yaml::case` from the corpus.
+    `torch` is empty where no torch ran. `machine` is what it ran on, in words (torch and Python,
+    cores); `cases` are named `folder/file.yaml::case` from the corpus.
     """
 
     name: str
@@ -332,7 +332,7 @@ def propose(columns: Mapping[str, Conformance], backend: str) -> list[RangePropo
     A bound is written as far as it must be: `>=2.7` where 2.6.0 fails and 2.7.1 passes.
     """
     chosen = sorted(
-        (column for column in columns.values() if column.backend == backend),
+        (column for column in columns.values() if column.backend == backend and column.torch),
         key=lambda column: release_of(column.torch),
     )
     cases = sorted({case for column in chosen for case in column.cases})

@@ -31,6 +31,8 @@ from torch_scenarios.pipeline.results import (
 from torch_scenarios.pipeline.selection import load_all
 from torch_scenarios.source.documents import DocumentError, decode_json
 
+#: what a run tells of what its calls are made with
+_FRAMEWORKS = frozenset({"torch", "MPI", "mpi4py"})
 #: characters of a reason that are kept
 WORDS = 200
 
@@ -48,8 +50,8 @@ def conduct(
     """Run every call of the table for some dtypes, and the cases of a selection, on one launch.
 
     Returns the outcome of the cases, and both as a column; `name` is the column's, which else is
-    called after the backend and the version of torch; `backend` is what was asked for. `say`
-    hears of each dtype. No call is run where no case can be (:func:`is_runnable`).
+    called after the backend and the version of torch, or after MPI's; `backend` is what was asked
+    for. `say` hears of each dtype. No call is run where no case can be (:func:`is_runnable`).
     """
     cells: dict[Cell, Seen] = {}
     if is_runnable(selection):
@@ -59,15 +61,16 @@ def conduct(
     else:
         outcome = pipeline.run(selection, launch, listener)
     found = environment(outcome)
-    torch = found.get("torch") or metadata.version("torch")
+    torch = found.get("torch", "" if found else metadata.version("torch"))
+    facts = {word: text for word, text in found.items() if word in _FRAMEWORKS}
     backend = found.get("backend") or backend
     roots = [Path(path).resolve() for path in selection.paths]
     column = Conformance(
-        name=name or name_of(backend, torch),
+        name=name or (name_of(backend, torch) if torch else f"{facts['MPI']}, without torch"),
         backend=backend,
         torch=torch,
         machine={
-            "torch": torch,
+            **(facts or {"torch": torch}),
             "Python": platform.python_version(),
             "system": f"{platform.system()} {platform.machine()}",
             "cores": str(os.cpu_count()),

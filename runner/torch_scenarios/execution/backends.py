@@ -377,6 +377,7 @@ TORCH = (
 #: refused at the call by a backend's front, alike in Gloo and NCCL
 ARGUMENTS = (
     (r"does not divide equally|invalid size of output tensor|sizes\(\)\.vec\(\)", "shape_mismatch"),
+    (r"is not a multiple of required number of blocks", "shape_mismatch"),
     (r"Check failed: .*dtype", "dtype_mismatch"),
     (r"expected length \d|Incorrect (in|out)put list size|splits not equal", "invalid_argument"),
     (r"(must be|equal to|does not match) world size", "invalid_argument"),

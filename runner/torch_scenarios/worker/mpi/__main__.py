@@ -137,8 +137,9 @@ class Rank:
 
 def versions() -> dict[str, str]:
     """Return what the ranks run on, for the results."""
-    library = MPI.Get_library_version().replace("\0", "").split("\n")[0]
-    return {"mpi4py": mpi4py.__version__, "MPI": " ".join(library.split())}
+    library = MPI.Get_library_version().replace("\0", "").splitlines()[0].partition(",")[0]
+    words = " ".join(library.replace("Version:", "").split())
+    return {"MPI": words, "mpi4py": mpi4py.__version__}
 
 
 def drop_shared_memory() -> None:

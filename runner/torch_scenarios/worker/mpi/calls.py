@@ -207,7 +207,16 @@ def _reducible(row: Array) -> list[Any]:
 
 
 def _counted(rows: Sequence[int], row: Array) -> list[Any]:
-    """Return a buffer that is cut into parts of these sizes, one after the other."""
+    """Return a buffer that is cut into parts of these sizes, one after the other.
+
+    Raises ValueError where they go beyond its end, which MPI does not look at.
+    """
+    if min(rows, default=0) < 0:
+        message = f"no part has a negative number of elements, as in {list(rows)}"
+        raise ValueError(message)
+    if sum(rows) > row.size:
+        message = f"incorrect size: parts of {list(rows)} go beyond the end of {row.size} elements"
+        raise ValueError(message)
     places = [0, *np.cumsum(rows)[:-1].tolist()] if rows else []
     return _typed(row, list(rows), places)
 
@@ -258,6 +267,12 @@ def _rank_in(known: Any, world: int | None, inside: int | None) -> int:
     return ranks.index(world) if world in ranks else MPI.UNDEFINED
 
 
+def __getattr__(name: str) -> Any:
+    """Raise AttributeError for a function of torch's that is not here."""
+    message = f"`{name}` is not supported: MPI has no word for it"
+    raise AttributeError(message)
+
+
 def _member(comm: MPI.Comm, ranks: Sequence[int]) -> Any:
     """Return a new group as the ranks hold it that are members, and as the others do."""
     if comm == MPI.COMM_NULL:
@@ -306,15 +321,13 @@ def split(parts: Sequence[Sequence[int]]) -> Any:
     return _member(made, () if colour is None else parts[colour])
 
 
-def destroy_process_group(known: Any = None) -> None:
+def destroy_process_group(group: Any = None) -> None:
     """Free a communicator; without one, the world's."""
-    comm = _comm_of(known)
+    comm = _comm_of(group)
     if comm == MPI.COMM_NULL:
         message = "the communicator is MPI_COMM_NULL: an invalid process group specified"
         raise ValueError(message)
     comm.Free()
-    if known is None or known is group.WORLD:
-        group.WORLD = None
 
 
 def get_rank(known: Any = None) -> int:
@@ -549,6 +562,9 @@ def reduce_scatter(
     """MPI_Ireduce_scatter: member j gets the j-th part, of whatever size."""
     comm, whole, row = _comm_of(group), _join(input_list), np.empty(output.size, output.dtype)
     sizes = [each.size for each in input_list]
+    if sizes[get_rank(group)] != output.size:
+        message = f"the output of {output.size} elements must have the same size as its part"
+        raise ValueError(message)
     given, taken = _reducible(whole), _reducible(row)
     work = MpiWork(
         lambda: [comm.Ireduce_scatter(given, taken, sizes, op)],
