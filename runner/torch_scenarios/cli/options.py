@@ -427,9 +427,9 @@ def check_backend(ctx: click.Context, param: click.Parameter, value: str | None)
         return value
     from torch_scenarios.execution.backends import unknown
 
-    fault = unknown(value, ctx.params["plugins"])
-    if fault is not None:
-        raise click.BadParameter(fault, ctx=ctx, param=param)
+    reason = unknown(value, ctx.params["plugins"])
+    if reason is not None:
+        raise click.BadParameter(reason, ctx=ctx, param=param)
     return value
 
 
