@@ -1,6 +1,6 @@
 """The record of a program: a folder with a file a rank, append-only, a JSON document a line.
 
-A line is complete or the last one; a torn last line is no fault, because a rank may be killed at
+A line is complete or the last one; a torn last line is not wrong, because a rank may be killed at
 any moment. So may zeros behind the last line: room that a rank which was killed had for more.
 Version 2, in microseconds since the file was opened::
 
