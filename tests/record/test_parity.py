@@ -146,6 +146,29 @@ def test_what_is_shown_drawn_and_loaded_is_compared_or_named(
     assert severe == {"sum": {"warning"}}.get(mistake, {"error"} if code == 1 else set())
 
 
+@pytest.mark.parametrize(
+    ("mode", "code", "words"),
+    sampled(
+        [
+            ("signs", 3, "is int8 in place of gradients (line 65): a vote"),
+            ("chosen", 3, "is int64 in place of gradients (line 38): a vote"),
+            ("perturbs", 3, "the model is called with weights of each rank's own (line 26)"),
+            ("averages", 3, "weights are averaged over the ranks now and then (line 30)"),
+            ("half", 0, "its ranks compute what one process computes"),
+            ("counts", 1, "is 2 times what one process has"),
+        ],
+        3,
+    ),
+)
+def test_what_is_another_algorithm_on_several_ranks_is_not_known(
+    warm: WarmLaunch, tmp_path: Path, mode: str, code: int, words: str
+) -> None:
+    exit_code, output, result = parity_of(warm, tmp_path, "another_algorithm.py", mode)
+    assert exit_code == code, output
+    assert words in " ".join(output.split())
+    assert result["open"] == (["another_algorithm"] if code == 3 else [])
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("script", "world"), [("fsdp2.py", 2), ("tp_dtensor.py", 2), ("zero1.py", 2), ("hsdp_tp.py", 4)]

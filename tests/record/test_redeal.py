@@ -67,6 +67,15 @@ def test_a_right_gradient_does_not_depend_on_it(recording: Recording, kind: str)
 
 @pytest.mark.torch
 @pytest.mark.slow
+def test_a_vote_of_signs_is_another_algorithm_and_no_mistake(recording: Recording) -> None:
+    ran = recording.of("values/redeal/votes.py", *REDEAL)
+    assert ran.code == 3, ran.output
+    assert f"in place of gradients (line {line_of('votes.py', 'votes')}): a vote" in ran.output
+    assert "another_algorithm" in ran.output
+
+
+@pytest.mark.torch
+@pytest.mark.slow
 def test_a_line_names_the_batch_where_there_is_no_loader(recording: Recording) -> None:
     script = "tokens_of_all.py"
     ran = recording.of(f"values/redeal/{script}", *REDEAL)

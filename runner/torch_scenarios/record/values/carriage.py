@@ -229,6 +229,8 @@ class Carriage:
         details["carries"], details["parameters"], details["exact"] = carries, numbers, exact
         details["hash"] = digest(tensor)
         details["constant"] = is_constant(tensor)
+        if carries == "gradient" and not details["constant"] and _has_levels(tensor):
+            details["levels"] = True
         if tensor.numel() == 1 and not tensor.is_complex():
             details["value"] = float(tensor.double())
         return details
@@ -561,6 +563,13 @@ def _fills_its_memory(tensor: Any) -> bool:
             return False
         size *= length
     return True
+
+
+def _has_levels(tensor: Any) -> bool:
+    """Whether a tensor's elements are one number, its negative and zero."""
+    sizes = local_part(tensor).abs()
+    most = sizes.max()
+    return bool(((sizes == most) | (sizes == 0)).all())
 
 
 def _reads_results(frame: Any, is_foreign: Any) -> bool:

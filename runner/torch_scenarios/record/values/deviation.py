@@ -46,6 +46,10 @@ CANCELLED = 1e-2
 MEASURED = 8.0
 
 
+#: times the unit roundoff of the precision in which gradients are sent that a value may be off
+SENT = 4.0
+
+
 #: relative distance from which an output is not that of one process
 OUTPUTS_APART = 1e-3
 
@@ -320,10 +324,12 @@ def find_deviations(
     layout: Layout,
     records: Records,
     noise: Mapping[tuple[int, str, str], float],
+    sent: float = 0.0,
 ) -> Iterator[Deviation]:
     """Yield values that are not the reference's: step by step, gradients before weights.
 
-    Gradients come in the order of the backward pass, the last parameter first.
+    Gradients come in the order of the backward pass, the last parameter first. `sent` is the unit
+    roundoff of the precision in which ranks send gradients.
     """
     for step in sorted(reference):
         for kind in ("gradient", "after"):
@@ -342,6 +348,7 @@ def find_deviations(
                         continue
                     off, bound = _distance(kind, step, got, whole, at, (reference, values, name))
                     bound = max(bound, MEASURED * noise.get((step, kind, at.name), 0.0))
+                    bound = max(bound, SENT * sent * LATER**step)
                     if off > bound:
                         yield Deviation(
                             step=step, kind=kind, rank=rank, name=name, off=off, bound=bound
@@ -442,7 +449,7 @@ def _weights_before(values: Values, step: int, name: str) -> Array | None:
     return first_weights(values).get(name) if left is None else left
 
 
-def choose_deviation(sure: list[Deviation], reference: Values, layout: Layout) -> Deviation:
+def choose_deviation(sure: Sequence[Deviation], reference: Values, layout: Layout) -> Deviation:
     """Return the deviation that shows most of those of the first kind: one number says nothing."""
     first = sure[0]
     alike = [each for each in sure if (each.step, each.kind) == (first.step, first.kind)]
@@ -469,7 +476,7 @@ def make_finding(
     words, hint = _explain(first, reference, held, layout, order)
     frames = _frames_to_blame(first, record, words)
     changed = _frames_of_change(record, step, first.name)
-    is_changed = _is_left_right(first, reference, held, layout)
+    is_changed = leaves_right(first, reference, held, layout)
     if mixing := _find_mixing(first, record, step, layout):
         frames = record.places.get(mixing.place, ())
         words = (
@@ -537,7 +544,7 @@ def _find_reductions(record: ValueRecord, step: OptimizerStep, name: str) -> lis
     return own if len(own) > 1 and is_again else []
 
 
-def _is_left_right(
+def leaves_right(
     first: Deviation, reference: Values, held: Mapping[int, Values], layout: Layout
 ) -> bool:
     """Whether what backward leaves, on the ranks that hold one part, is what one process has.

@@ -89,6 +89,8 @@ class CarriedTensor(Struct, kw_only=True):
     value: float | None = None
     sum: float | None = None
     sums: tuple[float, ...] = ()
+    #: whether its elements are one number, its negative and zero: signs
+    levels: bool = False
 
 
 class CarryingCall(Struct, kw_only=True):
@@ -287,4 +289,5 @@ def _tensor(details: Mapping[str, Any]) -> CarriedTensor:
         value=details.get("value"),
         sum=details.get("sum"),
         sums=tuple(details.get("sums", ())),
+        levels=bool(details.get("levels", False)),
     )

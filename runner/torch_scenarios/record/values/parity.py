@@ -8,7 +8,7 @@ an optimizer and every weight after it is then held against that part of the ref
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from torch_scenarios.record.format import refusal
+from torch_scenarios.record.values.algorithm import (
+    CODE,
+    find_sent_precision,
+    tell_another_algorithm,
+)
 from torch_scenarios.record.values.arrangement import (
+    Layout,
     Records,
     UnlikeError,
     Values,
@@ -25,11 +31,13 @@ from torch_scenarios.record.values.arrangement import (
     read_tensors,
 )
 from torch_scenarios.record.values.deviation import (
+    Deviation,
     choose_deviation,
     find_deviations,
     find_first_output,
     find_loss,
     leave_out_reduced,
+    leaves_right,
     make_finding,
     measure_noise,
 )
@@ -82,8 +90,9 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
             return _fail(found)
         return _open(str(error), code="not_initialised_alike")
     found += find_wrong_arrangement(reference, layout, together)
+    sent = find_sent_precision(together)
     noise = measure_noise(reference, [read_tensors(each, min(alone)) for each in disturbed])
-    deviations = [*find_deviations(reference, held, layout, together, noise)]
+    deviations = [*find_deviations(reference, held, layout, together, noise, sent)]
     deviations = leave_out_reduced(deviations, reference, held, layout)
     sure = [each for each in deviations if each.sure]
     compared = sum(len(values) for rank in held for values in held[rank].values())
@@ -93,22 +102,49 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
         telling = choose_deviation(sure, reference, layout)
         found.append(output or make_finding(telling, reference, held, layout, together))
     found = [*rates, *found]
-    if found and found[0].code == "not_equivalent" and (reason := _find_draws(first, together)):
-        return _open(reason, code="random_in_forward")
+    if found and found[0].code == "not_equivalent":
+        excuse = _excuse(sure, found[0].turn, (first, together), reference, held, layout)
+        if excuse is not None:
+            return excuse
     if found:
         return _fail(sorted(found, key=lambda each: each.turn), compared, len(sure) - 1)
-    if deviations:
-        reason = (
-            f"{len(deviations)} of {compared} values are off by more than rounding should make, "
-            "and by less than a mistake does"
-        )
-        return replace(_open(reason), is_close=True)
+    if not deviations:
+        return _pass(first, reference, together, compared)
+    reason = (
+        f"{len(deviations)} of {compared} values are off by more than rounding should make, "
+        "and by less than a mistake does"
+    )
+    return replace(_open(reason), is_close=True)
+
+
+def _pass(first: ValueRecord, reference: Values, together: Records, compared: int) -> Parity:
+    """Return that all values are right, with what the script reports and does not compare."""
     if not compared or not reference:
         return _open("no optimizer has stepped: there is nothing to compare")
     reported = tuple(find_reported(first, together))
     judgement = Judgement(findings=reported, judged=("not_equivalent",), open=())
     notes = tuple(_tell_later_load(reference, together))
     return Parity(status="PASSED", judgement=judgement, compared=compared, notes=notes)
+
+
+def _excuse(
+    sure: Sequence[Deviation],
+    turn: int,
+    records: tuple[ValueRecord, Records],
+    reference: Values,
+    held: Mapping[int, Values],
+    layout: Layout,
+) -> Parity | None:
+    """Return why several ranks compute something else, and are not wrong; None where they are."""
+    first, together = records
+    if reason := _find_draws(first, together):
+        return _open(reason, code="random_in_forward")
+    if not sure:
+        return None
+    off = choose_deviation(sure, reference, layout)
+    is_right = leaves_right(off, reference, held, layout)
+    reason = tell_another_algorithm(together, turn, off.name, is_left_right=is_right)
+    return _open(reason, code=CODE) if reason else None
 
 
 def find_reported(first: ValueRecord, together: Records) -> Iterator[ValueFinding]:

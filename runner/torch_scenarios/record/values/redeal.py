@@ -18,13 +18,17 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from torch_scenarios.record.live import Launcher, Order
+from torch_scenarios.record.values.algorithm import (
+    find_sent_precision,
+    tell_another_algorithm,
+)
 from torch_scenarios.record.values.arrangement import (
     Values,
     arrays_by_name,
     read_tensor_file,
     read_tensors,
 )
-from torch_scenarios.record.values.deviation import EPS, bound_of, size_of_gradients
+from torch_scenarios.record.values.deviation import EPS, SENT, bound_of, size_of_gradients
 from torch_scenarios.record.values.format import (
     LoadedBatch,
     OptimizerStep,
@@ -344,7 +348,8 @@ def compare_dealings(
     values = [
         {rank: read_tensors(folder, rank) for rank in records} for folder in (first, dealt, ordered)
     ]
-    changes = [*_changes(*values)]
+    one, other, third = values
+    changes = [*_changes(one, other, third, find_sent_precision(records))]
     if not changes:
         return Redeal(reason="no optimizer has stepped: there is nothing to compare")
     if any(each.order > ORDER_APART for each in changes):
@@ -361,6 +366,11 @@ def compare_dealings(
         return Redeal(change=most, compared=len(changes))
     step = wrong[0].step
     most_change = max((each for each in wrong if each.step == step), key=lambda each: each.off)
+    is_left_right = _leaves_alike(one, other, most_change)
+    if reason := tell_another_algorithm(
+        records, step, most_change.name, is_left_right=is_left_right
+    ):
+        return Redeal(reason=reason)
     cause = _cause(records, values, step)
     if cause is not None and {cause.name, cause.kind} & {*allow}:
         return Redeal(allowed=cause.name, compared=len(changes))
@@ -427,12 +437,15 @@ def _unlike(records: Mapping[int, ValueRecord], others: Mapping[int, ValueRecord
 
 
 def _changes(
-    first: Mapping[int, Values], dealt: Mapping[int, Values], ordered: Mapping[int, Values]
+    first: Mapping[int, Values],
+    dealt: Mapping[int, Values],
+    ordered: Mapping[int, Values],
+    sent: float,
 ) -> Iterator[_Change]:
-    """Yield the change of each gradient, step by step."""
+    """Yield the change of each gradient, step by step; `sent` is the roundoff of what is sent."""
     for step in sorted({step for values in first.values() for step in values}):
         largest = size_of_gradients(first.values(), step)
-        coarse = COARSE * _find_coarsest(first.values(), step)
+        coarse = max(SENT * sent, COARSE * _find_coarsest(first.values(), step))
         for rank, values in first.items():
             others = arrays_by_name(dealt[rank], step, "gradient")
             third = arrays_by_name(ordered[rank], step, "gradient")
@@ -444,6 +457,22 @@ def _changes(
                 measured = _apart(own, third[name]) / size if name in third else 0.0
                 bound = max(TIMES * measured, bound_of(own, step), coarse)
                 yield _Change(step=step, rank=rank, name=name, off=off, bound=bound, order=measured)
+
+
+def _leaves_alike(
+    first: Mapping[int, Values], dealt: Mapping[int, Values], change: _Change
+) -> bool:
+    """Whether the backward passes of all ranks leave the same mean gradient, however dealt."""
+    means = []
+    for side in (first, dealt):
+        lefts = [arrays_by_name(each, change.step, "left") for each in side.values()]
+        found = [each.get(change.name) for each in lefts]
+        parts = [each.astype(float) for each in found if each is not None]
+        if len(parts) < len(side) or len({each.shape for each in parts}) > 1:
+            return False
+        means.append(np.mean(parts, axis=0))
+    size = _largest(means[0])
+    return bool(size) and _apart(*means) <= SURE * change.bound * size
 
 
 def _find_coarsest(sides: Iterable[Values], step: int) -> float:

@@ -364,7 +364,7 @@ class ValueWitness:
 
     def _see_written_step(self, place: int, changed: list[list[Any]]) -> None:
         """See that a script without an optimizer has written weights since a backward pass."""
-        if self._has_optimizer:
+        if self._has_optimizer or self._is_stepped({number for number, _ in changed}):
             return
         if self._passed and changed:
             self.put(["o", self.turn, -1, self._passed_at, [], [], [], changed])
@@ -375,6 +375,16 @@ class ValueWitness:
         self._passed = False
         for each in self.listeners:
             each.may_write()
+
+    def _is_stepped(self, numbers: set[int]) -> bool:
+        """Whether an optimizer that is still to step has one of some parameters."""
+        return any(
+            (known := self.parameters.find(tensor)) is not None and known.number in numbers
+            for reference, _ in self._optimizers.values()
+            if (optimizer := reference()) is not None
+            for group in optimizer.param_groups
+            for tensor in group["params"]
+        )
 
     _passed_at = -1
 

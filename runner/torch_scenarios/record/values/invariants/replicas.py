@@ -44,6 +44,8 @@ def _first_difference(records: Records, group: ReplicaGroup) -> Iterator[ValueFi
             if _is_judged(group, averaged, point)
             else []
         )
+        if kind == 0 and apart and _are_put_back(records, group, apart, point):
+            continue
         gradients = kind == 1 and group.gradients and not apart
         found_apart = find_gradients_apart(records, group, states, events) if gradients else None
         if apart:
@@ -89,6 +91,17 @@ def _in_use(records: Records, names: list[str], events: Mapping[int, Any]) -> li
         return bool(record.parameters[number].root == event.root)
 
     return [name for name in names if all(is_called(r, name, e) for r, e in events.items())]
+
+
+def _are_put_back(records: Records, group: ReplicaGroup, names: list[str], point: Point) -> bool:
+    """Whether weights that differ at a call are equal at the step after it: they are put back.
+
+    As where each rank perturbs them by its own gradient, and computes another one there.
+    """
+    for at, found in join_timelines(records, group.ranks):
+        if at[1] == 1 and at[0] == point[0]:
+            return not _apart_names({r: state for r, (_, state) in found.items()}, set(names))
+    return False
 
 
 def _meet_again(records: Records, group: ReplicaGroup, names: list[str], point: Point) -> bool:

@@ -1,0 +1,177 @@
+"""Programs that compute something else on n ranks than on one, and on purpose.
+
+A vote of signs, elements that each rank chooses, a perturbation by each rank's own gradient,
+weights that are averaged now and then: their gradients are not those of one process, nor do they
+stay the same where the rows are dealt anew, and they are no mistakes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from torch_scenarios.record.values.format import (
+    CarriedTensor,
+    CarryingCall,
+    OptimizerStep,
+    ValueRecord,
+)
+from torch_scenarios.record.values.invariants.finding import Records, tell_line
+from torch_scenarios.record.values.invariants.weights import join_timelines
+
+#: the code of a verdict that is not known because of it
+CODE = "another_algorithm"
+#: elements up to which integers are counts
+MOST_COUNTS = 8
+#: unit roundoffs of the precisions in which gradients are sent
+COARSE = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
+#: names of hooks of DDP that send gradients in a lower precision -> that precision
+LOWERING = {"fp16_compress": "float16", "bf16_compress": "bfloat16"}
+
+
+def tell_another_algorithm(records: Records, turn: int, name: str, *, is_left_right: bool) -> str:
+    """Return why n ranks are another algorithm than one up to a step, or nothing.
+
+    `name` is the parameter whose gradient deviates; `is_left_right` says that what the backward
+    passes of all ranks leave is right.
+    """
+    reasons = [*_tell_averages(records, turn, name), *_tell_perturbed(records, turn)]
+    if is_left_right:
+        reasons += _tell_compressed(records, turn, name)
+    return f"{reasons[0]} ({CODE})" if reasons else ""
+
+
+def find_sent_precision(records: Records) -> float:
+    """Return the unit roundoff of the lowest precision in which gradients are sent; or zero."""
+    found = {
+        each.dtype
+        for record in records.values()
+        for call in record.calls
+        for each in call.tensors
+        if each.carries in {"gradient", "metric"} and each.size > MOST_COUNTS
+    }
+    hooks = {str(e.details[0]) for record in records.values() for e in record.of_kind("hook")}
+    found |= {kind for part, kind in LOWERING.items() if any(part in each for each in hooks)}
+    return max((COARSE[each] for each in found if each in COARSE), default=0.0)
+
+
+def _tell_averages(records: Records, turn: int, name: str) -> Iterator[str]:
+    """Yield that weights are averaged now and then, and ranks train by themselves in between."""
+    hashes: dict[int, list[str | None]] = defaultdict(list)
+    for record in records.values():
+        for step in record.steps:
+            hashes[step.turn].append(step.gradients.get(record.names.get(name, -1)))
+    own = [each for at, each in hashes.items() if at <= turn]
+    if not any(len({*each}) > 1 and None not in each for each in own):
+        return
+    for record in records.values():
+        if any("localsgd" in str(e.details[0]).lower() for e in record.of_kind("hook")):
+            yield f"{AVERAGES} (a hook of DDP that does)"
+            return
+        for call in record.calls:
+            is_average = call.operation.startswith("allreduce") and call.op in {"sum", "avg"}
+            is_later = bool(record.steps) and call.at > record.steps[0].at
+            if is_average and is_later and any(e.carries == "weight" for e in call.tensors):
+                yield f"{AVERAGES}{tell_line(record, call.place)}"
+                return
+
+
+#: what ranks do between two averages
+AVERAGES = (
+    "each rank steps by a gradient of its own, and weights are averaged over the ranks now and then"
+)
+
+
+def _tell_perturbed(records: Records, turn: int) -> Iterator[str]:
+    """Yield that ranks compute gradients at weights of their own, which are equal again after it.
+
+    As where each perturbs them by its own gradient.
+    """
+    were_equal, apart = False, ""
+    ranks = tuple(sorted(records))
+    for (at, kind, _), found in join_timelines(records, ranks):
+        if at > turn + 1:
+            return
+        states = [state for _, state in found.values()]
+        unlike = _first_unlike(states)
+        if kind == 0 and not unlike:
+            were_equal = True
+        elif kind == 0 and were_equal:
+            event = found[ranks[0]][0]
+            line = tell_line(records[ranks[0]], event.place)
+            apart = (
+                f"the model is called with weights of each rank's own{line}, `{unlike}` first, "
+                "which are equal again at the step: a perturbation by a rank's own gradient is "
+                "another one on each rank"
+            )
+        elif kind == 1 and apart and not unlike:
+            yield apart
+            return
+
+
+def _first_unlike(states: Sequence[Mapping[str, str]]) -> str:
+    """Return the first weight of all ranks that some of them hold otherwise; or nothing."""
+    common = set.intersection(*({*each} for each in states))
+    for name in states[0]:
+        if name in common and len({each[name] for each in states}) > 1:
+            return name
+    return ""
+
+
+def _tell_compressed(records: Records, turn: int, name: str) -> Iterator[str]:
+    """Yield that ranks exchange less than the gradient that deviates, after backward left it."""
+    for record in records.values():
+        step = next((each for each in record.steps if each.turn == turn), None)
+        if step is None:
+            return
+        calls, written = _after_backward(record, step)
+        number = record.names.get(name, -1)
+        if number not in written or not calls:
+            continue
+        own = [e for c in calls for e in c.tensors if number in e.parameters]
+        if any(each.carries == "gradient" and not each.levels for each in own):
+            return  # it is the gradient itself that is reduced
+        sent = [(c, e) for c in calls for e in c.tensors if e.size > 1 and e.carries != "weight"]
+        total = sum(_size(record, each) for each in written)
+        if found := _find_less(sent, total):
+            call, words = found
+            yield (
+                f"what ranks exchange between backward and the optimizer is {words}"
+                f"{tell_line(record, call.place)}: a vote, a quantisation, or elements that each "
+                "rank chooses are another algorithm on n ranks than on one; what backward leaves "
+                "is right"
+            )
+            return
+
+
+def _after_backward(
+    record: ValueRecord, step: OptimizerStep
+) -> tuple[list[CarryingCall], list[int]]:
+    """Return the calls between the last backward pass and a step, and which gradients changed."""
+    passes = [each.at for each in record.of_kind("bw") if each.at < step.at]
+    began = passes[-1] if passes else step.at
+    kept = [each for each in record.of_kind("kept") if began < each.at < step.at]
+    written = [int(number) for number, _ in kept[-1].details[1]] if kept else []
+    return [call for call in record.calls if began < call.at < step.at], written
+
+
+def _size(record: ValueRecord, number: int) -> int:
+    count = 1
+    for each in record.parameters[number].local:
+        count *= each
+    return count
+
+
+def _find_less(
+    sent: Sequence[tuple[CarryingCall, CarriedTensor]], total: int
+) -> tuple[CarryingCall, str] | None:
+    """Return the first call that sends less than gradients, and what it sends in their place."""
+    for call, each in sent:
+        if each.levels:
+            return call, "one magnitude with a sign"
+        if not each.dtype.startswith(("float", "bfloat")) and each.size > MOST_COUNTS:
+            return call, f"{each.dtype} in place of gradients"
+    floats = [(call, each) for call, each in sent if each.carries in {"metric", "other"}]
+    if floats and sum(each.size for _, each in floats) < total:
+        return floats[0][0], f"fewer numbers than gradients have ({total})"
+    return None
