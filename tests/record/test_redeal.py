@@ -76,6 +76,33 @@ def test_a_vote_of_signs_is_another_algorithm_and_no_mistake(recording: Recordin
 
 @pytest.mark.torch
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("draws", "words"),
+    sampled(
+        [
+            (
+                "numpy",
+                f"drawn before the backward pass (line {line_of('draws_itself.py', 'pass')})",
+            ),
+            (
+                "random",
+                f"drawn before the backward pass (line {line_of('draws_itself.py', 'pass')})",
+            ),
+            ("closure", "the step of the optimizer computes gradients itself (line"),
+        ],
+        3,
+    ),
+)
+def test_why_a_dealing_is_not_compared_is_named(
+    recording: Recording, draws: str, words: str
+) -> None:
+    ran = recording.of("values/redeal/draws_itself.py", *REDEAL, DRAWS=draws)
+    assert ran.code == 3, ran.output
+    assert words in " ".join(ran.output.split())
+
+
+@pytest.mark.torch
+@pytest.mark.slow
 def test_a_line_names_the_batch_where_there_is_no_loader(recording: Recording) -> None:
     script = "tokens_of_all.py"
     ran = recording.of(f"values/redeal/{script}", *REDEAL)

@@ -71,6 +71,10 @@ TIMES, SURE = 8.0, 10.0
 COARSE = 2.0
 
 
+#: why nothing is known of a run in which no gradient is kept
+NO_STEP = "no optimizer has stepped: there is nothing to compare"
+
+
 #: change of a gradient by another order of the same rows that no rounding makes
 ORDER_APART = 1e-3
 
@@ -351,7 +355,7 @@ def compare_dealings(
     one, other, third = values
     changes = [*_changes(one, other, third, find_sent_precision(records))]
     if not changes:
-        return Redeal(reason="no optimizer has stepped: there is nothing to compare")
+        return Redeal(reason=_tell_closure(records) or NO_STEP)
     if any(each.order > ORDER_APART for each in changes):
         return Redeal(reason=_why_order_matters(records))
     wrong = [each for each in changes if each.off > SURE * each.bound]
@@ -379,7 +383,21 @@ def compare_dealings(
     )
 
 
+def _tell_closure(records: Mapping[int, ValueRecord]) -> str:
+    """Return that steps of an optimizer make their own backward passes, or nothing."""
+    for record in records.values():
+        for each in record.of_kind("closure"):
+            line = tell_line(record, each.details[1])
+            return (
+                f"the step of the optimizer computes gradients itself{line}, by a closure: only "
+                "those from before a step are compared"
+            )
+    return ""
+
+
 def _why_order_matters(records: Mapping[int, ValueRecord]) -> str:
+    if reason := _tell_closure(records):
+        return reason
     if any(any(each.of_kind("rand")) for each in records.values()):
         return (
             "random numbers are drawn in the forward pass (random_in_forward): turn them off with "

@@ -336,15 +336,21 @@ class ValueWitness:
         )
 
     def _mark_draws(self) -> None:
-        """Know the state of torch's generator, where a batch is given or a model is called."""
-        self._generator = self._state_of_generator()
+        """Know the states of the generators, where a batch is given or a model is called."""
+        self._generator = self._states_of_generators()
 
-    def _state_of_generator(self) -> list[str]:
+    def _states_of_generators(self) -> dict[str, str]:
+        """Return the state of each generator that a forward pass may draw from, by its library."""
         torch = self.torch
-        states = [torch.get_rng_state()]
+        found = {"torch": digest(torch.get_rng_state())}
         if torch.cuda.is_available() and torch.cuda.is_initialized():
-            states.append(torch.cuda.get_rng_state())
-        return [digest(each) for each in states]
+            found["cuda"] = digest(torch.cuda.get_rng_state())
+        if "random" in sys.modules:
+            found["random"] = digest_text(repr(sys.modules["random"].getstate()))
+        if "numpy" in sys.modules:
+            _, keys, place, *_ = sys.modules["numpy"].random.get_state()
+            found["numpy"] = digest_text(f"{place} {keys.tobytes().hex()}")
+        return found
 
     def _see_draws(self, place: int) -> None:
         """Write down that random numbers were drawn since: on each rank others, where it means it.
@@ -352,8 +358,12 @@ class ValueWitness:
         Dropout is seen by itself.
         """
         before, self._generator = self._generator, None
-        if before is not None and before != (now := self._state_of_generator()):
-            self.put(["drawn", self.turn, place, before, now])
+        if before is not None:
+            now = self._states_of_generators()
+            drawn = [name for name, state in before.items() if now[name] != state]
+            if drawn:
+                pairs = [before[name] for name in drawn], [now[name] for name in drawn]
+                self.put(["drawn", self.turn, place, *pairs])
 
     _generator: Any = None
 
@@ -578,6 +588,8 @@ class ValueWitness:
             with self.guard:
                 place = self.place(frame_of(1))
                 self.put(["bw", self.turn, place])
+                if self.depth.optimizer:
+                    self.put(["closure", self.turn, place])
                 if kwargs.get("accumulate_grad"):
                     self.left.forget()
                     self._see_draws(place)
