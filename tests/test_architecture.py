@@ -498,6 +498,7 @@ def private_names(tree: ast.Module) -> Iterator[str]:
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
             and node.func.attr == "setattr"
+            and not (isinstance(node.args[0], ast.Name) and node.args[0].id in OWN_OR_FOREIGN)
         ):
             last = [
                 each.value.rpartition(".")[2]
