@@ -106,6 +106,23 @@ def test_ddp_sums_its_buckets_while_it_goes_backwards(tmp_path: Path) -> None:
     assert found["cost"]["computing_us"] > flops / (67e6 * 0.60)
 
 
+def test_a_host_that_reads_what_its_gpu_computes_is_said_to_wait_with_its_line(
+    tmp_path: Path,
+) -> None:
+    found = timed(tmp_path, "waits_of_the_host.py")
+    waits = [step["at"] for step in steps(found["steps"]) if "synchronize" in str(step)]
+    script = (SCRIPTS / "waits_of_the_host.py").read_text(encoding="utf-8").splitlines()
+    lines = [script[int(place.rpartition(":")[2]) - 1].strip() for place in waits]
+    # a step is from one `optimizer.step()` to the next; what the optimizer counts is no tensor
+    assert lines == [
+        "print(row, norm.tolist())",
+        "if loss.item() > 2:",
+        "row = norm.reshape(1).cpu().numpy()",
+        "torch.cpu.synchronize()",
+    ]
+    assert len(found["cost"]["host_waits"]["steps"]) == len(lines)
+
+
 @pytest.mark.nightly
 def test_what_is_held_is_what_torch_tracks(tmp_path: Path) -> None:
     script = SCRIPTS / "times_of_ddp.py"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from torch_scenarios.cost.forecast import Forecast, forecast
+from torch_scenarios.cost.forecast import Forecast, forecast, microseconds
 from torch_scenarios.cost.topology import topology
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.model.groups import plan
@@ -184,3 +184,57 @@ steps:
     expect: {host: [3, 6]}
 """
     assert analyse(case(tmp_path, text)).verdict.status == "PASSED"
+
+
+WAITING = """\
+world_size: {world}
+tensors: {{x: "zeros(4)"}}
+steps:
+  - for: {{at: "range(10)"}}
+    steps:
+      - {{compute: {{time: 3ms, host: 2ms, synchronize: {waits}}}, at: "train.py:7"}}
+      - compute: {{time: 1ms, host: 2ms}}
+  - all_reduce: {{tensor: x}}
+"""
+
+
+@pytest.mark.parametrize("world", [4, 32])
+def test_a_host_that_waits_for_its_gpu_is_not_ahead_then(tmp_path: Path, world: int) -> None:
+    waits = times(tmp_path, WAITING.format(world=world, waits="true"))
+    free = times(tmp_path, WAITING.format(world=world, waits="false"))
+    # each turn: kernels of 3 ms, then a host that works for 2 ms and starts 1 ms meanwhile
+    assert waits.time == pytest.approx(50_000, abs=100)
+    assert free.time == pytest.approx(40_000, abs=100)
+    assert waits.synchronize == ((1,), free.time)
+    assert free.synchronize is None
+    lines = waits.forecast_lines({1: "compute, line 6, train.py:7"})
+    at = lines.index(
+        "host      waits for its GPU, and starts no kernel meanwhile: without that "
+        f"{microseconds(free.time)}, 20% less"
+    )
+    assert lines[at + 1] == "          at compute, line 6, train.py:7"
+    assert any("which works for 2 ms until then" in line for line in lines)
+
+
+def test_one_rank_may_wait_for_its_gpu(tmp_path: Path) -> None:
+    text = WAITING.format(world=4, waits="{0: true, else: false}")
+    found = times(tmp_path, text)
+    assert found.time == pytest.approx(50_000, abs=100)
+    assert "host_waits" in found.json()
+
+
+def test_a_wait_that_costs_nothing_is_said_to(tmp_path: Path) -> None:
+    text = WAITING.format(world=4, waits="true").replace("host: 2ms", "host: 1us")
+    lines = times(tmp_path, text).forecast_lines({})
+    words = "waits for its GPU, and starts no kernel meanwhile"
+    assert f"host      {words}: that costs nothing in one such step by itself" in lines
+
+
+@pytest.mark.parametrize("waits", ["3", "[true]"])
+def test_whether_a_host_waits_is_true_or_false(tmp_path: Path, waits: str) -> None:
+    path = tmp_path / "case.yaml"
+    path.write_text(WAITING.format(world=4, waits=waits))
+    loaded = load_all(Selection(paths=(str(path),), limits=WIDE))
+    (problem,) = loaded.invalid[0].verdict.problems
+    assert problem.code == "wrong_type"
+    assert problem.hint == "write true or false"

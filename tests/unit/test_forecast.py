@@ -665,8 +665,8 @@ def test_the_path_tells_of_the_host(tmp_path: Path) -> None:
     machine = replace(topology("h100-8x400g"), launch=100.0)
     found = forecast(written(tmp_path, SUMS), machine)
     (hop,) = found.path
-    told = f"waits for the host of rank {hop.source}, which takes 100 us for each call"
-    assert hop.because == told
+    told = "which works for 500 us until then, 100 us of it for each call"
+    assert hop.because == f"waits for the host of rank {hop.source}, {told}"
     assert found.host == 500
     parts = (found.host, found.alone, found.latency, found.transfer, found.waiting)
     assert sum(parts) == pytest.approx(found.time)

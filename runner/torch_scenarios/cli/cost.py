@@ -16,6 +16,7 @@ from torch_scenarios.cli.options import (
 
 COSTS = "Costs"
 TIMES = "Time on a machine"
+WORSE = "What if the machine is worse"
 
 
 @click.command(cls=GroupedCommand)
@@ -54,6 +55,27 @@ TIMES = "Time on a machine"
     type=click.IntRange(min=1),
     metavar="N",
     help="Spread the ranks evenly over N nodes, in place of the topology's own.",
+)
+@option(
+    WORSE,
+    "--slow",
+    metavar="RANK=FACTOR",
+    multiple=True,
+    help="Let a rank's kernels, and its host, take so many times as long, as 3=1.2. Repeatable.",
+)
+@option(
+    WORSE,
+    "--lost-nics",
+    metavar="NODE=COUNT",
+    multiple=True,
+    help="Let a node have lost so many of its NICs, as 0=1. Repeatable.",
+)
+@option(
+    WORSE,
+    "--spine",
+    metavar="PART",
+    type=click.FloatRange(min=0, max=1, min_open=True),
+    help="Leave each spine this part of its bandwidth, as 0.5.",
 )
 @option(
     TIMES,

@@ -49,7 +49,8 @@ def reduce_ranks(traffic: Traffic, topology: Topology) -> Reduced | None:
         return None
     links = topology.links
     ends = list(_ends(traffic))
-    if ends and (PORT not in links or SPINE in links or (NIC in links and links[NIC].count)):
+    is_shared = topology.lost or SPINE in links or (NIC in links and links[NIC].count)
+    if ends and (PORT not in links or is_shared):
         return None
     colours = _refine(traffic, topology, ends)
     if colours is None:
@@ -98,10 +99,12 @@ def _rows(rows: Any) -> Any:
 
 
 def _spread(topology: Topology, members: Sequence[int], world: int) -> Any:
-    """Return how a group is spread over nodes: which members share one."""
-    nodes = topology.nodes_of(np.asarray(members, np.int64), world)
+    """Return how a group is spread over nodes: which members share one, and have lost a NIC."""
+    ranks = np.asarray(members, np.int64)
+    nodes = topology.nodes_of(ranks, world)
     _, inverse = np.unique(nodes, return_inverse=True)
-    return len(members), inverse.astype(np.int32).tobytes()
+    part = topology.part_of_nodes(ranks, world) if topology.lost else 1.0
+    return len(members), inverse.astype(np.int32).tobytes(), part
 
 
 class _Groups(Struct):
@@ -184,7 +187,7 @@ def _calls(traffic: Traffic) -> _Colours:
             continue
         code = _code(at)
         if isinstance(each, Pause):
-            code = _code("pause", each.step, each.seconds, each.host_s)
+            code = _code("pause", each.step, each.seconds, each.host_s, each.synchronizes)
         elif isinstance(each, Finish):
             code = _code("finish", each.post)
         colours[ranks] = _mix(colours[ranks], code)

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from torch_scenarios.cost.intervals import TABLE, Interval, interval
+from torch_scenarios.cost.intervals import PART_OF_NODES, TABLE, Interval, interval
 from torch_scenarios.cost.measurements import Tables, Taken, time_in
 from torch_scenarios.cost.nccl import (
     ALL_GATHER,
@@ -324,8 +324,9 @@ class CollectiveTimes:
         """Return how far off such times were, of this collective on such a machine."""
         plain = "all_to_all" if kind_of(name) in _MESSAGES else kind_of(name)
         nodes = self.topology.node_count(ranks, self.world_size)
+        is_whole = self.topology.part_of_nodes(ranks, self.world_size) == 1
         kind = {"table": TABLE, "table and tuner": TABLE, "steps": "", "torch": ""}.get(
-            found.model, self.topology.kind
+            found.model, self.topology.kind if is_whole else PART_OF_NODES
         )
         return interval(kind, plain, nodes, size) if kind and size > 0 else None
 
@@ -394,7 +395,8 @@ class CollectiveTimes:
     def _choices(self, tuner: Tuner, name: str, size: float, ranks: Ranks) -> list[TunerChoice]:
         """Return what NCCL weighs."""
         nodes = self.topology.node_count(ranks, self.world_size)
-        return list(tuner.choices(name, size, len(ranks), nodes))
+        part = self.topology.part_of_nodes(ranks, self.world_size)
+        return list(tuner.on_part(part).choices(name, size, len(ranks), nodes))
 
     def algorithms_of(self, entry: Enter) -> tuple[str, ...]:
         """Return the algorithms that a collective may be asked to take, by their names."""

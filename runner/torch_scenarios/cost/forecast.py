@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from torch_scenarios.cost.classes import Reduced, reduce_ranks
 from torch_scenarios.cost.collectives import CollectiveTimes, Timing
+from torch_scenarios.cost.degradation import Degradation
 from torch_scenarios.cost.intervals import Interval
 from torch_scenarios.cost.replay import BY_LINK, BY_RECEIVER, FIELDS, Replay, ReplayEvent, replay
 from torch_scenarios.cost.structure import UNKNOWN, amount
@@ -81,7 +82,9 @@ class Forecast(Struct, frozen=True, kw_only=True):
     (its calls, and starts of kernels) add up to the time. `computing` is what the rank that
     computes longest does by itself, `idle` how long it has nothing to do because its host is not
     there yet; the rest is exposed communication, and waiting. `late` is how much of a collective's
-    time its latency is, by the step, the group and the collective.
+    time its latency is, by the step, the group and the collective. Where hosts `synchronize`, these
+    are the steps that say so, and how long the program takes if none does. `worse` is what the
+    machine is assumed to have worse than it says, and the time without.
     """
 
     topology: Topology
@@ -106,6 +109,8 @@ class Forecast(Struct, frozen=True, kw_only=True):
     computing: float = 0.0
     idle: float = 0.0
     late: Mapping[tuple[int, str, str], float] = field(default_factory=dict)
+    synchronize: tuple[tuple[int, ...], float] | None = None
+    worse: tuple[str, float] | None = None
 
     @property
     def exposure(self) -> float:
@@ -147,6 +152,12 @@ class Forecast(Struct, frozen=True, kw_only=True):
             "computing_us": self.computing,
             "exposed_us": self.exposure,
             "waiting_for_host_us": self.idle,
+            **self._synchronizing_json(),
+            **(
+                {}
+                if self.worse is None
+                else {"what_if": {"assumed": self.worse[0], "time_without_us": self.worse[1]}}
+            ),
             "exact": self.exact,
             "shares": {
                 "latency_us": self.latency,
@@ -161,6 +172,29 @@ class Forecast(Struct, frozen=True, kw_only=True):
             "by_rank": [_rank_json(each) for each in self.ranks],
             "links": [{"link": name, "busy_us": held} for name, held in self.links],
         }
+
+    def _synchronizing_json(self) -> dict[str, Any]:
+        """Return at which steps hosts wait for their GPUs, and the time without that."""
+        if self.synchronize is None:
+            return {}
+        steps, free = self.synchronize
+        return {"host_waits": {"steps": list(steps), "time_without_us": free}}
+
+    def _synchronizing_lines(self, labels: Mapping[int, str]) -> list[str]:
+        """Return the same in words."""
+        if self.synchronize is None:
+            return []
+        steps, free = self.synchronize
+        gained = self.time - free
+        without = "that costs nothing in one such step by itself"
+        if gained > MENTIONED * self.time:
+            without = f"without that {microseconds(free)}, {gained / self.time:.0%} less"
+        lines = [f"host      waits for its GPU, and starts no kernel meanwhile: {without}"]
+        lines += [
+            f"          at {labels.get(step, f'step {step}')}" for step in steps[:SHOWN_STEPS]
+        ]
+        more = len(steps) - SHOWN_STEPS
+        return [*lines, f"          and at {more} more steps"] if more > 0 else lines
 
     def of_all(self, traffic: Traffic, fewer: Reduced, scale: float) -> Forecast:
         """Return a forecast of the ranks that were kept as one of all: each as its twin."""
@@ -206,6 +240,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
         """
         lines = [
             f"time      {microseconds(self.time)}  (forecast)",
+            *self._worse_lines(),
             *self._call_lines(),
             f"origin    {self.origin}",
             f"error     {self.error}",
@@ -237,6 +272,15 @@ class Forecast(Struct, frozen=True, kw_only=True):
         lines += ["critical path", *(f"  {line}" for line in self._path_lines(labels))]
         return lines
 
+    def _worse_lines(self) -> list[str]:
+        """Return what is assumed to be worse, and what that makes of the time."""
+        if self.worse is None:
+            return []
+        words, without = self.worse
+        more = self.time / without - 1 if without else 0.0
+        than = f"{more:.1%} longer" if more > LONGER - 1 else "no longer"
+        return [f"what if   {words}: {than} than {microseconds(without)}"]
+
     def _step_lines(self, labels: Mapping[int, str]) -> list[str]:
         """Return how long is computed, what is exposed, what the path is in longest, and why."""
         lines = []
@@ -249,6 +293,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
             exposed = f"{microseconds(self.exposure)} ({share:.0%})"
             parts.append(f"{exposed} exposed communication and waiting")
             lines.append(f"step      {', '.join(parts)}")
+        lines += self._synchronizing_lines(labels)
         if self.is_host_bound and self.idle:
             share = self.host / self.time
             lines.append(f"bottleneck  the host: {share:.0%} of the time{HOST_HELPS}")
@@ -392,13 +437,26 @@ def forecast(
     algorithm: str | None = None,
     scale: float = 1.0,
     reckoned: bool = False,
+    worse: Degradation | None = None,
 ) -> Forecast:
     """Return how long a program takes on a topology; `scale` multiplies all bytes.
 
-    `reckoned`: what it states of kernels and hosts was reckoned by the topology's own numbers.
+    `reckoned`: what it states of kernels and hosts was reckoned by the topology's own numbers. Of a
+    machine that is `worse` it says how long the program takes without that, too.
 
     Raises ScenarioError where the topology cannot tell.
     """
+    if worse:
+        asked: dict[str, Any] = {
+            "model": model,
+            "algorithm": algorithm,
+            "scale": scale,
+            "reckoned": reckoned,
+        }
+        left = worse.of_topology(topology, traffic.world_size)
+        slower = forecast(worse.of_traffic(traffic), left, **asked)
+        without = forecast(traffic, topology, **asked)
+        return replace(slower, worse=(worse.words, without.time))
     collectives = CollectiveTimes(
         topology, traffic.world_size, model=model, algorithm=algorithm, scale=scale
     )
@@ -439,16 +497,29 @@ def forecast(
     longest = int(computing.argmax())
     times = {"computing": float(computing[longest]), "idle": float(found.idle[longest])}
     made = replace(made, late=late, **times)
+    waits = dict.fromkeys(each.step for each in _pauses(played) if each.synchronizes)
+    if waits:
+        ahead = played.copy()
+        ahead.entries = [
+            replace(each, synchronizes=False) if isinstance(each, Pause) else each
+            for each in played.entries
+        ]
+        free = replay(ahead, network, time_entry, scale, collectives.launch).time
+        made = replace(made, synchronize=(tuple(waits), free))
     return made if fewer is None else made.of_all(traffic, fewer, scale)
 
 
 def _find_computing(traffic: Traffic) -> NDArray[np.float64]:
     """Return how long each rank computes, in microseconds."""
     times = np.zeros(traffic.world_size)
-    for each in traffic.entries:
-        if isinstance(each, Pause):
-            times[np.atleast_1d(each.ranks)] += each.seconds * 1e6
+    for each in _pauses(traffic):
+        times[np.atleast_1d(each.ranks)] += each.seconds * 1e6
     return times
+
+
+def _pauses(traffic: Traffic) -> Iterator[Pause]:
+    """Yield what ranks, and their hosts, do by themselves."""
+    return (each for each in traffic.entries if isinstance(each, Pause))
 
 
 #: bytes of a collective of which the latency is all that is left
@@ -590,6 +661,10 @@ def _rows_words(seen: Mapping[Interval, None]) -> str:
     return f"{rows} {whose}, published by {least.sets}"
 
 
+#: how much longer than a call a host may seem to take by rounding
+LONGER = 1 + 1e-6
+
+
 def _path(found: Replay, network: Network) -> tuple[Hop, ...]:
     """Return the critical path, the first hop first, each with its because."""
     hops: list[Hop] = []
@@ -622,7 +697,9 @@ def _because(event: ReplayEvent, before: ReplayEvent | None, network: Network) -
     if waited > 0:
         launch = network.topology.launch
         called = f"which takes {microseconds(launch)} for each call"
-        does = called if launch else f"which works for {microseconds(waited)} until then"
+        works = f"which works for {microseconds(waited)} until then"
+        works += f", {microseconds(launch)} of it for each call" if launch else ""
+        does = called if waited <= launch * LONGER else works
         return f"waits for the host of rank {rank}, {does}"
     if before is None:
         return "waits for nothing"
@@ -828,6 +905,8 @@ def _ranks(sums: Mapping[Any, _Sum], found: Replay, network: Network) -> tuple[R
     )
 
 
+#: steps that are named at which a host waits
+SHOWN_STEPS = 8
 #: ranks that are told one by one
 SHOWN_RANKS = 64
 #: links that are named: the busiest

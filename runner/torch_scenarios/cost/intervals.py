@@ -29,6 +29,8 @@ OTHER_KIND = 1.0
 LARGE = 2.0**26
 #: the kind of rows that a table of the same log is asked for
 TABLE = "table"
+#: the kind of a group that has some of the ranks of each of its nodes: no row is of one
+PART_OF_NODES = "part of nodes"
 #: how many sets that expectation counts as
 EXPECTED = 2.0
 #: half the width of 80 % of a normal distribution, in standard deviations

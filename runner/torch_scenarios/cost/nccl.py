@@ -208,6 +208,10 @@ def constants_of(version: str) -> Constants | None:
     return known[-1] if known else _2_18
 
 
+#: GPUs of a node up to which NCCL leaves NVLS alone (`ncclNvlsInit`, src/transport/nvls.cc)
+FEW_FOR_NVLS = 2
+
+
 class Channels(Struct, frozen=True):
     """How many channels NCCL's search found, and the GB/s of each, in a node and between nodes."""
 
@@ -251,6 +255,21 @@ class Tuner(Struct, frozen=True):
     tree: str
     channels: Mapping[str, Channels]
     inside: str = NVLINK
+
+    def on_part(self, part: float) -> Tuner:
+        """Return the tuner of a group over nodes that has a part of the NICs of each.
+
+        It has the channels of these alone.
+        """
+        return self if part == 1 else replace(self, channels=self._channels_on(part))
+
+    def _channels_on(self, part: float) -> Mapping[str, Channels]:
+        found = {}
+        for name, each in self.channels.items():
+            count = max(1, round(each.count * part))
+            speed = each.count * part / count
+            found[name] = Channels(count, each.inside * speed, each.between * speed)
+        return found
 
     def choices(
         self, collective: str, size: float, ranks: int, nodes: int
@@ -350,7 +369,9 @@ class Tuner(Struct, frozen=True):
     def _multicast(
         self, collective: str, algorithm: str, found: Channels, per_node: float, nodes: int
     ) -> float:
-        """Return GB/s of a channel of NVLS or its tree."""
+        """Return GB/s of a channel of NVLS or its tree; 0 where a node has too few GPUs."""
+        if per_node <= FEW_FOR_NVLS:
+            return 0.0
         form, inside = self.constants.form, found.inside
         between = found.between if nodes > 1 else float("inf")
         if form >= 228:

@@ -181,7 +181,8 @@ class HostTimes:
 
     So n calls take launch + t + (n - 1) max(launch, t), and n that are each waited for
     n (launch + t). `work.wait()` lets the stream wait, and not the host. Kernels of t that a host
-    takes h to start end no sooner than it has started them.
+    takes h to start end no sooner than it has started them. A host that synchronizes begins with
+    what follows once its stream has nothing left to do.
     """
 
     def __init__(self, world_size: int, launch: float) -> None:
@@ -288,6 +289,8 @@ class _Unrolled:
                 program.append((_PAUSE, entry.step, entry.seconds * 1e6))
             if entry.host_s and self.hosts:
                 program.append((_HOST, entry.step, entry.host_s * 1e6))
+            if entry.synchronizes and self.hosts:
+                program.append((_WAIT, entry.step, 0.0))
 
     def meet(self, entry: Meet) -> None:
         send, receive = self.posts[entry.send], self.posts[entry.receive]
@@ -860,6 +863,8 @@ class _StrokeReplay:
             took = entry.host_s * 1e6
             made = self.hosts.work(ranks, took, self.clock[ranks], self.last[ranks])
             self.clock[ranks], self.last[ranks] = made
+        if self.hosts is not None and entry.synchronizes:
+            self.hosts.wait(ranks, self.clock[ranks], self.last[ranks])
 
     def other(
         self,

@@ -123,7 +123,7 @@ class Topology(Struct, frozen=True, kw_only=True):
     own. `hop` is what each hop between nodes takes longer than the tuner says, `peer` what a
     message to one more peer takes the hosts. `kind` names the machines with whose measurements such
     forecasts were compared, `memory` are the bytes of one GPU. Beside tables a tuner tells where
-    the algorithm changes.
+    the algorithm changes. `lost` is how many NICs a node has lost.
     """
 
     name: str
@@ -145,6 +145,7 @@ class Topology(Struct, frozen=True, kw_only=True):
     memory: float = 0.0
     gpu: Gpu | None = None
     host: HostSpeed = HostSpeed()
+    lost: Mapping[int, int] = field(default_factory=dict)
 
     def factor_of(self, algorithm: str) -> float:
         """Return what multiplies the tuner's time of an algorithm."""
@@ -161,6 +162,38 @@ class Topology(Struct, frozen=True, kw_only=True):
     def node_count(self, ranks: NDArray[np.int64], world_size: int) -> int:
         """Return over how many nodes these ranks are spread."""
         return len(np.unique(self.nodes_of(ranks, world_size)))
+
+    def nics_of(self, world_size: int) -> tuple[NDArray[np.int64], int]:
+        """Return the NIC of its node that each rank sends by, and how many a node has.
+
+        Ranks of a NIC that is lost send by the others.
+        """
+        nodes = self.nodes_of(np.arange(world_size), world_size)
+        order = np.argsort(nodes, kind="stable")
+        local = np.empty(world_size, np.int64)
+        local[order] = np.arange(world_size) - np.searchsorted(nodes[order], nodes[order])
+        own = self.node_ranks or world_size
+        count = self.links.get(NIC, Links()).count or own
+        rail = local * count // max(1, own)
+        for node, lost in self.lost.items():
+            mine = nodes == node
+            rail[mine] %= max(1, count - lost)
+        return rail, count
+
+    def part_of_nodes(self, ranks: NDArray[np.int64], world_size: int) -> float:
+        """Return which part of the NICs of its nodes a group has, at the least; 1 in one node.
+
+        All ranks of a node send at the same time, as the groups along a dimension of a mesh do:
+        those of one NIC share it.
+        """
+        nodes = self.nodes_of(np.arange(world_size), world_size)
+        if self.node_ranks is None or (nodes[ranks] == nodes[ranks[0]]).all():
+            return 1.0
+        rail, count = self.nics_of(world_size)
+        nic = nodes * count + rail
+        share = 1 / np.bincount(nic)[nic[ranks]]
+        sums = np.bincount(nodes[ranks], weights=share)
+        return float(sums[np.unique(nodes[ranks])].min() / count)
 
 
 class Routes(Struct, frozen=True):
@@ -206,12 +239,7 @@ class Network:
             )
             raise ScenarioError([Problem(code="bad_topology", message=message, hint=_NO_NIC)])
         nic = topology.links.get(NIC, Links())
-        local = np.zeros(world_size, np.int64)
-        for node in range(self.nodes):
-            mine = self.node == node
-            local[mine] = np.arange(int(mine.sum()))
-        per_node = nic.count or (topology.node_ranks or world_size)
-        rail = local * per_node // max(1, topology.node_ranks or world_size)
+        rail, per_node = topology.nics_of(world_size)
         self._nic = self.node * per_node + rail
         self._nics = self.nodes * per_node
         spine = topology.links.get(SPINE)

@@ -20,7 +20,7 @@ from torch_scenarios.language.keys import BESIDE_MESSAGE, ELSE, HANDLE, PEERS, P
 from torch_scenarios.language.names import INDEXED, police_new_name
 from torch_scenarios.language.values import FAILED, constant_value, expression, object_argument
 from torch_scenarios.operations.base import Operation, PremulSum, Waiting
-from torch_scenarios.operations.compute import HOST, TIME, Compute
+from torch_scenarios.operations.compute import HOST, SYNCHRONIZE, TIME, Compute
 from torch_scenarios.operations.wait import OUTPUT
 from torch_scenarios.source.repairs import respell
 from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of, plain
@@ -718,7 +718,9 @@ def arguments_of(operation: Operation, key: Node, value: Node, context: Context)
     if operation.name == Compute.name and _states_time(value, context):
         assert isinstance(value, Mapping)
         stated = {
-            key_text(key): values.seconds(each, context, what=f"`{key_text(key)}`")
+            key_text(key): _synchronizes(each, context)
+            if key_text(key) == SYNCHRONIZE
+            else values.seconds(each, context, what=f"`{key_text(key)}`")
             for key, each in value.entries
         }
         return {"assignments": Record(fields={}, mark=value.mark), **stated}
@@ -732,17 +734,29 @@ def arguments_of(operation: Operation, key: Node, value: Node, context: Context)
     return read_arguments(value, context, operation.params, of=name)
 
 
+def _synchronizes(node: Node, context: Context) -> Form:
+    """Return whether the host waits for the kernels that a `compute` states."""
+    found = flag(node, context, Param(name=SYNCHRONIZE, kind="flag", description=""))
+    if isinstance(found, Constant) and not isinstance(found.value, bool):
+        message = f"`{SYNCHRONIZE}` says whether the host waits for these kernels"
+        context.problems.add("wrong_type", message, node.mark, "write true or false")
+        return FAILED
+    return found
+
+
 def _states_time(value: Node, context: Context) -> bool:
     """Whether a `compute` states what kernels and a host take: durations, or some by rank."""
     if not isinstance(value, Mapping) or not value.entries:
         return False
     words = value.words()
-    if not {TIME, HOST}.issuperset(words) or len(words) != len(value.entries):
+    if not {TIME, HOST, SYNCHRONIZE}.issuperset(words) or len(words) != len(value.entries):
         return False
     given: list[Node] = []
-    for _, stated in value.entries:
-        given += [one for _, one in stated.entries] if isinstance(stated, Mapping) else [stated]
-    return all(isinstance(each, Scalar) and values.is_duration(each, context) for each in given)
+    for key, stated in value.entries:
+        if key_text(key) != SYNCHRONIZE:
+            given += [one for _, one in stated.entries] if isinstance(stated, Mapping) else [stated]
+    durations = (isinstance(each, Scalar) and values.is_duration(each, context) for each in given)
+    return bool(given) and all(durations)
 
 
 def _whole(operation: Operation, value: Node, context: Context) -> Param | None:

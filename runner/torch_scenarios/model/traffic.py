@@ -127,12 +127,16 @@ class EnterGroups(Struct, frozen=True):
 
 
 class Pause(Struct, frozen=True):
-    """Ranks that are busy by themselves for some seconds; their hosts are for `host_s`."""
+    """Ranks that are busy by themselves for some seconds; their hosts are for `host_s`.
+
+    `synchronizes`: the hosts wait then until all of it is done.
+    """
 
     ranks: Rows
-    seconds: float
+    seconds: float = 0.0
     step: int = -1
     host_s: float = 0.0
+    synchronizes: bool = False
 
 
 class Structure(Struct, frozen=True, kw_only=True):
@@ -237,9 +241,9 @@ class Traffic:
             entry, sent=sent, size=sum(size for _, size in parts), parts=parts
         )
 
-    def pause(self, ranks: Rows, seconds: float, step: int = -1, *, host_s: float = 0.0) -> None:
-        """Note that ranks are busy by themselves, and their hosts meanwhile."""
-        self.entries.append(Pause(ranks, seconds, step, host_s))
+    def pause(self, ranks: Rows, step: int, **stated: Any) -> None:
+        """Note that ranks are busy by themselves, or what their hosts do (:class:`Pause`)."""
+        self.entries.append(Pause(ranks, step=step, **stated))
 
     def apart(self) -> Iterator[TrafficRow | Meet | Finish | Enter | Pause]:
         """Yield what came about, collectives of many groups as one entry for each group."""

@@ -780,13 +780,12 @@ class Local(Operation):
         """Return how long the rank is busy with it, in seconds of its clock."""
         return 0.0
 
-    def costs_s(self, entry: Entry) -> float:
-        """Return what it takes in a forecast, in seconds: `compute` may state what kernels take."""
-        return self.duration_s(entry)
+    def costs(self, entry: Entry) -> Mapping[str, float]:
+        """Return what it takes in a forecast (:class:`~torch_scenarios.model.traffic.Pause`).
 
-    def host_s(self, entry: Entry) -> float:
-        """Return what it takes the rank's host in a forecast, in seconds."""
-        return 0.0
+        `compute` may state what kernels take, and their host.
+        """
+        return {"seconds": self.duration_s(entry)}
 
     def ends(self, entry: Entry) -> bool:
         """Return whether the rank's program ends here: a fault."""

@@ -18,7 +18,8 @@ class Compute(Local):
 
     `compute: {time: 12.1ms}` represents kernels: it changes nothing, takes no time in a run, and so
     long in what `scenario cost` forecasts. `host: 3ms` next to it is what the rank's host takes to
-    start them: they end no sooner than it has done so.
+    start them: they end no sooner than it has done so. With `synchronize: true` the host waits for
+    them then, as `.item()` and `torch.cuda.synchronize()` do, and starts none meanwhile.
     """
 
     name = "compute"
@@ -58,18 +59,12 @@ steps:
 
     def evaluate(self, caller: Caller, given: Mapping[str, Form]) -> dict[str, Any]:
         """Evaluate nothing yet: each value may need the one before it."""
-        stated = {
-            name: caller.evaluate(given[name]) if name in given else None for name in (TIME, HOST)
-        }
+        stated = {name: caller.evaluate(given[name]) if name in given else None for name in STATED}
         return {"assignments": _assignments(given), PARTS: _parts(given), **stated}
 
-    def costs_s(self, entry: Entry) -> float:
-        """The time that is stated; nothing on a rank that has none."""
-        return float(entry.arguments.get(TIME) or 0.0)
-
-    def host_s(self, entry: Entry) -> float:
-        """The time of the host that is stated; nothing on a rank that has none."""
-        return float(entry.arguments.get(HOST) or 0.0)
+    def costs(self, entry: Entry) -> Mapping[str, float]:
+        """What is stated of kernels and their host; nothing on a rank that has none."""
+        return {field: entry.arguments.get(name) or 0.0 for name, field in STATED.items()}
 
     def run(self, caller: Caller, entry: Entry) -> None:
         """Assign in order."""
@@ -87,6 +82,10 @@ PARTS = "parts"
 TIME = "time"
 #: the argument that has the time in which a host starts them
 HOST = "host"
+#: the argument that says that the host waits for them then
+SYNCHRONIZE = "synchronize"
+#: what these are in a forecast
+STATED = {TIME: "seconds", HOST: "host_s", SYNCHRONIZE: "synchronizes"}
 
 
 def _assignments(given: Mapping[str, Form]) -> Mapping[str, Form]:

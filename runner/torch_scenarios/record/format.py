@@ -31,7 +31,7 @@ Version 2, in microseconds since the file was opened::
     ["q", us]                                          kernels since the last line, on a GPU
     ["o", stream]                                      the stream that is current from here on
     ["m", event, stream]  ["u", stream, event]         an event is on a stream; one waits for it
-    ["h"]                                              the host waits for its current stream
+    ["h", place, 0 or 1]                               the host waits for its current stream; 1: all
     ["z", {kind: bytes}, 0 or 1]                       the most that was held; 1: a step ended
     ["raise", words, [[file, line, text], ...], us]    what ended the program
     ["exit", [[file, line, text], ...]]                where it left by `sys.exit`
@@ -353,20 +353,21 @@ class StrayMessage(Struct, frozen=True, kw_only=True):
 class RecordedKernels(Struct, frozen=True, kw_only=True):
     """Kernels of a rank that take so many microseconds together, as they are reckoned.
 
-    `host_us` is what its host takes to start them.
+    `host_us` is what its host takes to start them. It waits for them then where it `synchronizes`.
     """
 
     us: float
     host_us: float = 0.0
     place: ScriptPlace = ScriptPlace()
+    synchronizes: bool = False
 
 
 class LaneEvent(Struct, frozen=True, kw_only=True):
     """What became of the streams of a rank before an item of its record.
 
     `kind` is `kernels` (of `us`, which its host takes `host_us` to start), `on` (`lane` is
-    current), `mark` and `await` (an event), `host` (it waits), `step` (of an optimizer, which
-    ends).
+    current), `mark` and `await` (an event), `host` (it waits at a `place`, for `all` streams or
+    the current one), `step` (of an optimizer, which ends).
     """
 
     before: int
@@ -375,6 +376,8 @@ class LaneEvent(Struct, frozen=True, kw_only=True):
     host_us: float = 0.0
     lane: int = 0
     mark: int = 0
+    place: ScriptPlace = ScriptPlace()
+    all: bool = False
 
 
 class RankRecord(Struct, kw_only=True):
@@ -1103,8 +1106,8 @@ class _Reader:
     def _take_u(self, lane: int, mark: int) -> None:
         self._lane("await", mark=_whole(mark), lane=_whole(lane))
 
-    def _take_h(self) -> None:
-        self._lane("host")
+    def _take_h(self, place: int, is_all: int) -> None:
+        self._lane("host", place=self._places[place], all=is_all == 1)
 
     def _take_z(self, held: dict[str, int], is_step: int) -> None:
         found = {_show(kind): _whole(size) for kind, size in held.items()}

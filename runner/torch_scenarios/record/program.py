@@ -554,7 +554,8 @@ class _ProgramWriter:
             if isinstance(item, RecordedCall):
                 yield from self._call_of(record.rank, item, work)
             elif isinstance(item, RecordedKernels):
-                yield ProgramStep(kind="kernels", words=_kernels_text(item)), ("", None)
+                at = self._place(item.place) if item.synchronizes else ""
+                yield ProgramStep(kind="kernels", words=_kernels_text(item)), (at, None)
             else:
                 yield from self._write_blocking(record, item, self._place(item.place))
         yield from work.waits.steps()
@@ -1545,7 +1546,10 @@ class _NumberedWork:
 def _kernels_text(item: RecordedKernels) -> str:
     """Return what kernels take, and their host, as `compute` states it."""
     times = {"time": item.us, "host": item.host_us}
-    return ", ".join(f"{name}: {_time_text(us)}" for name, us in times.items() if us)
+    stated = [f"{name}: {_time_text(us)}" for name, us in times.items() if us]
+    if item.synchronizes:
+        stated = [*(stated or ["host: 0us"]), "synchronize: true"]
+    return ", ".join(stated)
 
 
 def _time_text(us: float) -> str:

@@ -824,11 +824,11 @@ class Simulation:
             anew = frozenset((state.rank, name) for name in new)
             if anew:
                 self.accesses.append((NOTHING, anew))
-        costs_s, host_s = effect.seconds, 0.0
+        stated: Mapping[str, float] = {"seconds": effect.seconds}
         if isinstance(operation, Local):
-            costs_s, host_s = operation.costs_s(call.entry), operation.host_s(call.entry)
-        if costs_s or host_s:
-            self.traffic.pause(state.rank, costs_s, call.step.index, host_s=host_s)
+            stated = operation.costs(call.entry)
+        if any(stated.values()):
+            self.traffic.pause(state.rank, call.step.index, **stated)
         state.clock_s += effect.seconds
         if isinstance(operation, Compound):
             self.findings += compound.compare(state, call, operation)

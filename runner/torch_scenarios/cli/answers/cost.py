@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from torch_scenarios.cli.options import (
     selection_of,
 )
 from torch_scenarios.cost.collectives import NAMES
+from torch_scenarios.cost.degradation import Degradation
 from torch_scenarios.cost.forecast import forecast, microseconds
 from torch_scenarios.cost.logs import (
     Log,
@@ -153,9 +154,11 @@ def _read_topology(options: Mapping[str, Any]) -> Topology | None:
             "against",
             "html_file",
             "trace_file",
+            *_WORSE,
         ):
-            if options[name] is not None:
+            if options[name]:
                 flag = "--" + name.removesuffix("_file").replace("scales", "scale")
+                flag = flag.replace("_", "-")
                 message = f"{flag} is about time, which has a topology: give --topology too"
                 raise click.UsageError(message)
         return None
@@ -328,14 +331,17 @@ def _points(
     labels = _labels(analysis)
     topology = _on_nodes(topology, scenario.world_size, options["nodes"])
     collective, own = collective_of(analysis)
+    worse = _degradation(options)
+    traffic = analysis.predicted.traffic
     for size, scale in _scales(scenario, analysis, options):
         found = forecast(
-            analysis.predicted.traffic,
+            traffic,
             topology,
             model=options["model"],
             algorithm=options["algo"],
             scale=scale,
             reckoned=_is_reckoned(analysis.footprint),
+            worse=worse,
         )
         yield Point(
             case=scenario.case,
@@ -346,6 +352,34 @@ def _points(
             collective=None if collective is None else kind_of(collective),
             size=None if own is None else float(round(own * scale)),
         )
+
+
+#: options that say what is worse than the topology states
+_WORSE = ("slow", "lost_nics", "spine")
+
+
+def _degradation(options: Mapping[str, Any]) -> Degradation:
+    """Return what is assumed to be worse than the topology says. Raises UsageError."""
+    return Degradation(
+        slow={rank: each for rank, each in _pairs("--slow", options["slow"], float) if each != 1},
+        lost=dict(_pairs("--lost-nics", options["lost_nics"], int)),
+        spine=options["spine"] or 1.0,
+    )
+
+
+def _pairs(flag: str, given: Sequence[str], kind: Callable[[str], Any]) -> Iterator[Any]:
+    """Yield the numbers of ranks or nodes, and what is stated of each."""
+    for text in given:
+        number, _, stated = text.partition("=")
+        try:
+            pair = int(number), kind(stated)
+        except ValueError:
+            pair = -1, 0
+        if pair[0] < 0 or not 0 < pair[1] < float("inf"):
+            example = "3=1.2" if kind is float else "0=1"
+            message = f"{flag} {text}: a number and what is stated of it, as {example}"
+            raise click.UsageError(message)
+        yield pair
 
 
 def _on_nodes(topology: Topology, ranks: int, nodes: int | None) -> Topology:
@@ -364,6 +398,8 @@ def _labels(analysis: Analysis) -> dict[int, str]:
     for step in steps_of(analysis.scenario.steps):
         name = step.name or getattr(step.operation, "name", None) or "step"
         found[step.index] = name if step.mark is None else f"{name}, line {step.mark.line}"
+        if isinstance(step.at, str):  # the line of the script that was recorded
+            found[step.index] += f", {step.at}"
     return found
 
 
@@ -675,7 +711,10 @@ def _bench_code(
     return code or (1 if "FAILED" in verdicts else 3 if "INCONCLUSIVE" in verdicts else 0)
 
 
-_ONLY_COST = ("model", "algo", "nodes", "by", "scales", "against", "html_file", "trace_file")
+_ONLY_COST = (
+    *("model", "algo", "nodes", "by", "scales", "against", "html_file", "trace_file"),
+    *_WORSE,
+)
 
 
 class _Benched(Struct):

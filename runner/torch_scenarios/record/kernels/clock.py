@@ -29,6 +29,8 @@ from torch_scenarios.record.kernels.roofline import Roofline, rms_norm
 MOST_REAL_BYTES = 1 << 24
 #: namespaces of operators that are no kernels
 NO_KERNELS = frozenset({"prim", "profiler"})
+#: files that read a count of steps, which is no tensor of the GPU
+_OWN_STEPS = ("/torch/optim/optimizer.py",)
 #: files whose frames are between a call and a dispatch mode
 _BETWEEN = (
     *(__file__, "/torch/_dynamo/eval_frame.py", "/torch/_compile.py"),
@@ -53,7 +55,7 @@ class KernelClock:
         self._fake: Any = FakeTensorMode(allow_non_fake_inputs=True)
         self._roofline, self.ledger = Roofline(gpu), HeldMemory()
         self._host, self._run = HostWork(gpu["host"]), KernelRun()
-        self.lanes = StreamWatch(self._tell)
+        self.lanes = StreamWatch(self._tell, self._wait_on_host)
         self.lanes.install(cuda=cuda)
         self._kernels = {
             operation: make(frame_of=_caller) for operation, make in recorder.makers.items()
@@ -65,6 +67,7 @@ class KernelClock:
         torch._dynamo.config.disable = True
         self._fuse()
         self._watch_waits()
+        self._watch_copies()
         self._watch_memory()
         self.mode = _mode(self.see)
 
@@ -106,6 +109,45 @@ class KernelClock:
         if run.us or run.host_us:
             self._recorder.sink.put(f'["q",{round(run.us, 3)},{round(run.host_us, 3)}]')
 
+    def _wait_on_host(self, *, for_all: bool = False) -> None:
+        """Write down that the host waits for its stream, or for all, and at which line.
+
+        An optimizer reads its count of steps, which is in the host's own memory.
+        """
+        frame: Any = _caller(1)
+        while frame is not None and "/torch_scenarios/record/" in frame.f_code.co_filename:
+            frame = frame.f_back
+        if frame is None or frame.f_code.co_filename.endswith(_OWN_STEPS):
+            return
+        self._tell(["h", self._recorder.sites.of(frame).number, int(for_all)])
+
+    def _watch_copies(self) -> None:
+        """See what reads a tensor on the host that is not there: `.cpu()`, `.numpy()`, `.tolist()`.
+
+        Each element is what a number is taken to be that is not there.
+        """
+        torch = self._torch
+        kind = torch.Tensor
+
+        def reading(name: str) -> None:
+            read = getattr(kind, name)
+
+            def watched(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+                local = getattr(tensor, "_local_tensor", tensor)
+                if not self._is_fake(local):
+                    return read(tensor, *args, **kwargs)
+                self._wait_on_host()
+                if name == "cpu":
+                    return tensor
+                with _without_modes(torch):
+                    real = torch.full(tensor.shape, _guess(tensor.dtype), dtype=tensor.dtype)
+                    return read(real, *args, **kwargs)
+
+            setattr(kind, name, watched)
+
+        for name in ("cpu", "numpy", "tolist"):
+            reading(name)
+
     def end(self) -> None:
         """Write down what is left."""
         self._settle()
@@ -130,10 +172,10 @@ class KernelClock:
         elif namespace == "_c10d_functional":
             return self._functional(mode, func, args, kwargs)
         if func._schema.name == "aten::_local_scalar_dense" and self._is_fake(args[0]):
-            self._tell(["h"])
+            self._wait_on_host()
             return _guess(args[0].dtype)
         if func._schema.name == "aten::equal" and any(map(self._is_fake, args)):
-            self._tell(["h"])
+            self._wait_on_host()
             return True
         tensors = [*_tensors(args), *_tensors(kwargs.values())]
         if namespace in NO_KERNELS or self._is_meta(tensors, kwargs):
@@ -258,6 +300,11 @@ def _mode(dispatch: Callable[..., Any]) -> Any:
             return dispatch(self, func, types, args, kwargs or {})
 
     return ClockMode()  # type: ignore[no-untyped-call]
+
+
+def _without_modes(torch: Any) -> Any:
+    """Return a context in which no dispatch mode sees an operator."""
+    return torch.utils._python_dispatch._disable_current_modes()
 
 
 def _caller(depth: int) -> Any:

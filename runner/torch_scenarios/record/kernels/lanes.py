@@ -16,11 +16,14 @@ MAIN = 0
 
 
 class StreamWatch:
-    """The streams of one process; `tell` writes a line of what becomes of them."""
+    """The streams of one process; `tell` writes a line of what becomes of them.
 
-    def __init__(self, tell: Callable[[list[Any]], None]) -> None:
+    `wait` writes that the host waits for its stream, or for all.
+    """
+
+    def __init__(self, tell: Callable[[list[Any]], None], wait: Callable[..., None]) -> None:
         """Number nothing yet."""
-        self._tell = tell
+        self._tell, self._wait_on_host = tell, wait
         self._streams, self._events = itertools.count(MAIN + 1), itertools.count()
         #: the stream that calls and kernels are on now
         self.current = MAIN
@@ -38,10 +41,13 @@ class StreamWatch:
             on_cuda: Any = torch.cuda
             on_cuda.Stream, on_cuda.Event, on_cuda.stream = cpu.Stream, cpu.Event, cpu.stream
             on_cuda.current_stream = on_cuda.default_stream = cpu.current_stream
-            on_cuda.synchronize = self._block
+            on_cuda.synchronize = self._block_all
 
     def _block(self, *_: Any) -> None:
-        self._tell(["h"])
+        self._wait_on_host()
+
+    def _block_all(self, *_: Any) -> None:
+        self._wait_on_host(for_all=True)
 
     def _watch_streams(self, cpu: Any) -> None:
         streams = self._streams
@@ -59,7 +65,7 @@ class StreamWatch:
         kind.__init__, kind.record_event, kind.wait_stream = begin, record_event, wait_stream
         kind.wait_event = lambda stream, event: self._wait(event, stream)
         kind.synchronize, kind.query = self._block, lambda _: True
-        cpu.synchronize = self._block
+        cpu.synchronize = self._block_all
 
     def _watch_events(self, cpu: Any) -> None:
         def record(event: Any, stream: Any = None) -> None:

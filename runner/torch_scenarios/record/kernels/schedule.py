@@ -30,6 +30,7 @@ from torch_scenarios.record.format import (
     RecordedCall,
     RecordedKernels,
     RecordedWait,
+    ScriptPlace,
 )
 from torch_scenarios.record.kernels.launches import KernelRun
 
@@ -40,10 +41,10 @@ Item: TypeAlias = RecordedCall | RecordedWait | RecordedKernels | Blocking
 
 
 class StreamPart(Struct, kw_only=True):
-    """Kernels, or a call, on a stream; `after` are the numbers of those that it needs.
+    """Kernels, a call, or a wait of the host on a stream; `after` are those that it needs.
 
     `slot` is the number of main kernels before which it is done, `needs` are the calls that have to
-    be waited for before.
+    be waited for before. A wait of the host has its `place`.
     """
 
     lane: int
@@ -51,6 +52,7 @@ class StreamPart(Struct, kw_only=True):
     us: float = 0.0
     host_us: float = 0.0
     call: RecordedCall | None = None
+    place: ScriptPlace | None = None
     slot: int = 0
     needs: set[int] = field(default_factory=set)
 
@@ -94,7 +96,10 @@ class _Graph:
             case "await":
                 self._tail(event.lane).update(self._marks.get(event.mark, ()))
             case "host":
-                self._host |= self._tail(self._lane)
+                if event.all:
+                    self._tail(self._lane).update(*self._tails.values())
+                part = StreamPart(lane=self._lane, after=set(), place=event.place)
+                self._host = {self._start(part, ends=True)}
             case "step":
                 self.steps.append(len(self.nodes))
 
@@ -217,6 +222,8 @@ class _Writer:
             if not self._run.takes(part):
                 self._flush()
             self._run.add(part)
+            if node.place is not None:
+                self._flush(node.place)
             return
         self.wait(node.needs)
         self._flush()
@@ -241,10 +248,17 @@ class _Writer:
         numbers = tuple(call.number for call in known)
         self._items.append(RecordedWait(numbers=numbers, place=known[0].place))
 
-    def _flush(self) -> None:
+    def _flush(self, place: ScriptPlace | None = None) -> None:
         run, self._run = self._run, KernelRun()
-        if run.us or run.host_us:
-            self._items.append(RecordedKernels(us=run.us, host_us=run.host_us))
+        item = RecordedKernels(us=run.us, host_us=run.host_us)
+        if place is not None:
+            item = replace(item, place=place, synchronizes=True)
+            last = self._items[-1] if self._items else None
+            if isinstance(last, RecordedKernels) and last.place == place and not run.us:
+                item = replace(item, us=last.us, host_us=last.host_us + run.host_us)
+                self._items.pop()
+        if run.us or run.host_us or place is not None:
+            self._items.append(item)
 
     def items(self) -> list[Item]:
         """Return what was written."""

@@ -27,7 +27,7 @@ from torch_scenarios.operations.base import (
     PointToPoint,
     Waiting,
 )
-from torch_scenarios.operations.compute import HOST, PARTS, TIME
+from torch_scenarios.operations.compute import PARTS, STATED, TIME
 from torch_scenarios.operations.sleep import Sleep
 from torch_scenarios.reference.rules.creation import price
 from torch_scenarios.reference.rules.waiting import is_used_up
@@ -486,9 +486,9 @@ class Beginning:
         if self._memory.hollow and isinstance(operation, Sleep):
             self._pause(instance, scene, assignments)
             return
-        for name in (TIME, HOST):
+        for name in STATED:
             if name in instance.step.arguments:
-                self._pause(instance, scene, instance.step.arguments[name], of_host=name == HOST)
+                self._pause(instance, scene, instance.step.arguments[name], name)
         assert isinstance(assignments, Assignments)
         if operation.numbers(instance.step.arguments):
             for name, form in assignments.fields.items():
@@ -514,14 +514,14 @@ class Beginning:
         self._notes.note(instance, scene, Said(), names, tuple(changes), before=before)
 
     def _pause(
-        self, instance: Instance, scene: Scene, duration: Form | None, *, of_host: bool = False
+        self, instance: Instance, scene: Scene, duration: Form | None, name: str = TIME
     ) -> None:
-        """Note a pause of ranks, or `of_host`: there is no clock here, and a replay has one."""
+        """Note a pause of ranks, or what their hosts do: a replay has a clock, and here is none."""
         if isinstance(duration, PerRank):
             for active, form in self._evaluation.branches(duration, scene):
                 if active.size and form is not None:
                     apart = Scene(active, scene.variables)
-                    self._pause(instance, apart, form, of_host=of_host)
+                    self._pause(instance, apart, form, name)
             return
         value = self._evaluation.value(duration, scene)
         if value is None:
@@ -531,8 +531,7 @@ class Beginning:
         times = value.values if isinstance(value, Lanes) else np.full(scene.active.size, value)
         for each in np.unique(times).tolist():
             ranks = scene.active.ranks[times == each]
-            took, of_hosts = (0.0, float(each)) if of_host else (float(each), 0.0)
-            self._notes.traffic.pause(ranks, took, instance.step.index, host_s=of_hosts)
+            self._notes.traffic.pause(ranks, instance.step.index, **{STATED[name]: each})
 
     def _store(self, target: Form, form: Form, scene: Scene) -> Change:
         """Store into a part of a tensor, in place; raises Beyond where that does not fit."""
