@@ -419,14 +419,14 @@ def path_of(asked: str, folder: Path | None = None) -> tuple[Path, Path | None]:
 def topology(asked: str, folder: Path | None = None, limits: Limits = DEFAULT) -> Topology:
     """Return the topology of a name, or of a file, which is looked for from `folder`.
 
-    Raises ScenarioError with every fault in it.
+    Raises ScenarioError with every problem in it.
     """
     path, root = path_of(asked, folder)
     return read_topology(path, limits, root)
 
 
 def read_topology(path: Path, limits: Limits = DEFAULT, root: Path | None = None) -> Topology:
-    """Return the topology of a file. Raises ScenarioError with every fault in it."""
+    """Return the topology of a file. Raises ScenarioError with every problem in it."""
     tree = read_tree(str(path), read_file(path, limits, root), limits=limits)
     reader = _Reader(path, limits, root)
     found = reader.whole(tree)
