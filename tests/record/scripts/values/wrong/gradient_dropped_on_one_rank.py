@@ -1,7 +1,7 @@
 """One rank throws a gradient away after it is reduced.
 
 Found: gradients_differ
-Says: rank 1 writes into it since, rank 0 not
+Says: rank 1 writes into them since, rank 0 not
 """
 
 import torch

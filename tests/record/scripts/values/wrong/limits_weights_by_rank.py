@@ -1,7 +1,7 @@
 """Each rank limits its weights by another number after a step.
 
 Found: replicas_differ
-Says: ranks 0 and 1 write into them after the step before (line 23), and no optimizer does
+Says: ranks 0 and 1 write into them after the step before (line 22), and no optimizer does
 """
 
 import torch
