@@ -85,7 +85,7 @@ def test_runs_green_on_gloo(path: Path, launcher: Launcher) -> None:
 
 
 def test_the_run_of_the_corpus_is_green_and_whole() -> None:
-    """.ci/run calls `scenario run scenarios` before the tests, and says where the results are.
+    """.ci/run calls `scenario run scenarios` beside the tests, and then this one, with the results.
 
     It may say two files: the second is there if something was run once more.
     """

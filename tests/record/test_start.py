@@ -16,6 +16,7 @@ from torch_scenarios.record.evidence.initialization import Claim, JobStart, find
 from torch_scenarios.record.format import ScriptPlace
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
     from recordings import Recording
@@ -138,10 +139,23 @@ KINDS = {
 }
 
 
+def starts(kinds: Iterable[str], always_fake: Collection[str]) -> list[object]:
+    """Return each kind with how it is recorded; fake ranks take the same way to a finding."""
+    return [
+        pytest.param(
+            kind,
+            ("--fake",) if fake else (),
+            id=f"{kind}-{'fake' if fake else 'live'}",
+            marks=[pytest.mark.nightly] if fake and kind not in always_fake else [],
+        )
+        for kind in kinds
+        for fake in (False, True)
+    ]
+
+
 @pytest.mark.torch
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [(), ("--fake",)], ids=["live", "fake"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "how"), starts(KINDS, {"sizes", "twice"}))
 def test_ranks_that_never_meet_are_told_why(
     recording: Recording, kind: str, how: tuple[str, ...]
 ) -> None:
@@ -157,8 +171,7 @@ def test_ranks_that_never_meet_are_told_why(
 
 @pytest.mark.torch
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [(), ("--fake",)], ids=["live", "fake"])
-@pytest.mark.parametrize("kind", ["right", "turned"])
+@pytest.mark.parametrize(("kind", "how"), starts(["right", "turned"], {"right"}))
 def test_ranks_that_meet_are_as_they_say(
     recording: Recording, kind: str, how: tuple[str, ...]
 ) -> None:

@@ -41,7 +41,11 @@ NIGHTLY = {
     *("fsdp_root_not_wrapped", "sparse_gradient_left_out", "fsdp_last_microbatch_unsynced"),
     *("weights_in_forward", "sequence_parallel_norm", "one_seed_of_dropout", "stale_params_fsdp"),
     *("strided", "skips_a_step_alone", "noise_of_each_rank", "gradient_dropped_on_one_rank"),
-    *("own_part_put_back", "limits_weights_by_rank"),
+    *("own_part_put_back", "limits_weights_by_rank", "biases_not_reduced", "inner_module"),
+    *("router_not_reduced", "scales_after_reduction", "decays_by_rank", "init_of_each_rank"),
+    *("experts_reduced_with_all", "reduce_to_zero_alone", "scaler_of_each_rank"),
+    *("fsdp1_clips_own_shards", "zero_clips_own_shard", "no_backward_reduce"),
+    *("half_of_a_copy", "same_rng_batches"),
 }
 #: findings that are warnings: the script is not wrong for sure
 WARNINGS = {
