@@ -67,8 +67,8 @@ OPS = {
 KEPT = 32
 #: seconds between two looks at a request: soon at first, then seldom
 FIRST_LOOK_S, LOOK_S = 0.00002, 0.0005
-#: a tag that no message has, for looks that let MPI go on
-NO_TAG = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)
+#: a tag that no message has, for looks that let MPI go on; 32767 is the least that MPI allows
+NO_TAG = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767
 
 
 # -------------------------------------------------------------------------------------------------

@@ -305,6 +305,7 @@ def new_group(
             return _member(world.comm.Create(chosen), wanted)
         if world.comm.Get_rank() not in wanted:
             return GroupMember.NON_GROUP_MEMBER
+        assert isinstance(world.comm, MPI.Intracomm)
         return _member(world.comm.Create_group(chosen), wanted)
     except MPI.Exception as error:
         raise _explain(error) from error

@@ -31,7 +31,7 @@ class MpiWorld(World):
         """
         ranks = range(self.plan.world_size)
         chosen = MPI.COMM_WORLD.Get_group().Incl(list(ranks))
-        most = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)
+        most = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767
         made = calls.Communicator(MPI.COMM_WORLD.Create_group(chosen, number % most), ranks)
         calls.Hanging.broken.clear()
         calls.group.WORLD = made
