@@ -29,6 +29,7 @@ def test_a_rule_has_its_sentence_its_source_and_a_scenario(rule: Article) -> Non
     assert all((ROOT / "scenarios" / f"{name}.yaml").exists() for name in rule.shown), rule.shown
 
 
+@pytest.mark.nightly  # the gate runs the corpus, which they are of
 @pytest.mark.parametrize("name", SHOWN)
 def test_what_shows_a_rule_is_as_it_states(name: str) -> None:
     for scenario in load(ROOT / "scenarios" / f"{name}.yaml"):

@@ -110,7 +110,7 @@ def agrees(plan: Plan) -> bool:
     return False
 
 
-@pytest.mark.parametrize("stride", strides(5))
+@pytest.mark.parametrize("stride", strides(13))
 @pytest.mark.parametrize("name", FOLDERS)
 def test_the_engines_agree_on_the_corpus(name: str, stride: int) -> None:
     for path in list(discover([str(CORPUS / name)]))[::stride]:
