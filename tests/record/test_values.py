@@ -23,14 +23,11 @@ VALUES = ("-n", "2", "--values")
 ALWAYS = {
     "sampler",
     "by_hand",
-    "local_sgd",
     "tensor_parallel",
     "ema_and_norms",
     "fsdp2",
     "zero_clips_whole",
-    "clips_and_scales_alike",
     "whole_loss_of_gathered_parts",
-    "shows_gathered_parts",
 }
 #: wrong scripts for the night: kinds that others have already
 NIGHTLY = {

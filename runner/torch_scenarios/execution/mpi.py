@@ -75,9 +75,7 @@ def find_mpiexec() -> str:
     if find_spec("mpi4py") is None:
         lack = "mpi4py is not installed"
     if found is None or lack:
-        message = (
-            f"no rank can start on MPI: {lack} (`pip install 'torch-scenarios[mpi]'` has both)"
-        )
+        message = f"no rank can start on MPI: {lack} (`pip install mpi4py mpich` has both)"
         raise StartError(message)
     return found
 

@@ -42,8 +42,10 @@ GATHERS = frozenset({"allgather_", "_allgather_base_", "gather_"})
 #: whose results are looked at, so that their work is waited for first. A message of Gloo may be
 #: waited for once alone: a second wait never returns
 LOOKED_AT = frozenset({"allreduce_", "broadcast_"})
-#: what Gloo reduces wrongly where the tensor has strides
+#: what Gloo does wrongly where the elements of a tensor are not one block of memory
 STRIDED = frozenset({"allreduce_", "broadcast_", "reduce_"})
+#: where a call has tensors whose elements Gloo takes in the order of their memory
+IN_MEMORY_ORDER = {"scatter_": (0, 1), "reduce_scatter_": (0, 1), "alltoall_base_": (0,)}
 #: what sends each rank's tokens to the ranks of their experts, and back
 EXCHANGING = frozenset({"alltoall_", "alltoall_base_"})
 #: calls that only read their tensor
@@ -145,6 +147,7 @@ class Carriage:
         if at is None:
             return None
         maker = self._maker(frame)
+        self._look_at_strides(name, args, frame)
         if maker == "torch":
             return None
         tensors = [*tensors_in(args[at], self._torch.Tensor)]
@@ -167,7 +170,6 @@ class Carriage:
             for number in each["parameters"]
         )
         if maker == "user":
-            self._look_at_strides(name, tensors, place)
             self._look_at_use(name, tensors, frame, place, is_awaited=is_awaited)
             self._look_at_outputs(name, args, place)
             if grad_on:
@@ -328,12 +330,28 @@ class Carriage:
 
     # ------------------------------------------------------------------ mistakes that show here
 
-    def _look_at_strides(self, name: str, tensors: list[Any], place: int) -> None:
-        if name not in STRIDED or self._recorder.dist.get_backend() != "gloo":
+    def _look_at_strides(self, name: str, args: Any, frame: Any) -> None:
+        """See whether Gloo takes other elements than those of a tensor, or in another order.
+
+        Also in the backward passes of torch's own functions: a gradient may come transposed.
+        """
+        if self._recorder.dist.get_backend() != "gloo":
             return
-        for tensor in tensors:
-            if not _fills_its_memory(tensor) and tensor.device.type == "cpu":
-                self._put(["x", "in_place_of_strided", place, {"shape": list(tensor.shape)}])
+        kind = self._torch.Tensor
+        if name in STRIDED:
+            found = [each for each in tensors_in(args[0], kind) if not _fills_its_memory(each)]
+        else:
+            found = [
+                each
+                for at in IN_MEMORY_ORDER.get(name, ())
+                for each in tensors_in(args[at], kind)
+                if not each.is_contiguous()
+                # the parts of a reduce_scatter are copied where they have gaps
+                and ((name, at) != ("reduce_scatter_", 1) or _fills_its_memory(each))
+            ]
+        if found and found[0].device.type == "cpu":
+            place = self._witness.place(frame)
+            self._put(["x", "in_place_of_strided", place, {"shape": list(found[0].shape)}])
 
     def _look_at_use(
         self, name: str, tensors: list[Any], frame: Any, place: int, *, is_awaited: bool

@@ -49,12 +49,13 @@ PROVED: dict[str, tuple[Callable[[Mapping[str, Any]], str], str, bool]] = {
     ),
     "in_place_of_strided": (
         lambda about: (
-            "Gloo reduces the first elements of the memory, not those of this tensor: it "
-            f"has strides (shape {about['shape']})"
+            "Gloo takes elements as they lie in memory, and not those of this tensor in their "
+            f"order: it has strides (shape {about['shape']})"
         ),
         (
-            "reduce a contiguous copy, and copy the result back: `y = x.contiguous(); "
-            "dist.all_reduce(y); x.copy_(y)`"
+            "pass a contiguous copy, and copy the result back: `y = x.contiguous(); "
+            "dist.all_reduce(y); x.copy_(y)`; in a backward pass, make the gradient contiguous "
+            "where it comes from: `gathered.register_hook(lambda grad: grad.contiguous())`"
         ),
         False,
     ),
