@@ -169,7 +169,7 @@ def test_what_mpi_has_no_word_for_is_unsupported(tmp_path: Path) -> None:
 
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mpi, "find_spec", lambda _name: None)
-    with pytest.raises(StartError, match=r"mpi4py is not installed .*torch-scenarios\[mpi\]"):
+    with pytest.raises(StartError, match=r"mpi4py is not installed .*pip install mpi4py mpich"):
         mpi.find_mpiexec()
 
 

@@ -107,7 +107,7 @@ steps:
     ("options", "told"),
     [
         (("--slow", "64=2"), "--slow 64: the program has ranks 0 to 63"),
-        (("--slow", "3"), "--slow 3: a number and what is stated of it, as 3=1.2"),
+        (("--slow", "3"), "--slow 3: it is not RANK=FACTOR, as 3=1.2"),
         (("--lost-nics", "8=1"), "--lost-nics 8=1: the ranks are on nodes 0 to 7"),
         (("--lost-nics", "0=8"), "--lost-nics 0=8: a node of h100-8x400g has 8, and needs one"),
         (("--spine", "0.5"), "--spine: topology h100-8x400g states no spine"),

@@ -555,12 +555,13 @@ def find_left_in_rpc(records: Mapping[int, RankRecord], folder: str) -> Finding 
         "`graceful=False`."
     )
     verb = "waits" if len(waiting) == 1 else "wait"
+    have = "has" if len(left) == 1 else "have"
     return Finding(
         witness="program",
         code="outcome_differs",
         prose=(
             f"{ranks} {verb} in `rpc.shutdown` ({where}) for {ranks_text(left)}, "
-            "which has left without it"
+            f"which {have} left without it"
         ),
         notes=tuple(map(Clause, ways)),
         ranks=(*waiting, *left),

@@ -376,8 +376,8 @@ def _pairs(flag: str, given: Sequence[str], kind: Callable[[str], Any]) -> Itera
         except ValueError:
             pair = -1, 0
         if pair[0] < 0 or not 0 < pair[1] < float("inf"):
-            example = "3=1.2" if kind is float else "0=1"
-            message = f"{flag} {text}: a number and what is stated of it, as {example}"
+            form = "RANK=FACTOR, as 3=1.2" if kind is float else "NODE=COUNT, as 0=1"
+            message = f"{flag} {text}: it is not {form}"
             raise click.UsageError(message)
         yield pair
 
