@@ -29,7 +29,7 @@ from torch_scenarios.record.kernels.roofline import Roofline, rms_norm
 MOST_REAL_BYTES = 1 << 24
 #: namespaces of operators that are no kernels
 NO_KERNELS = frozenset({"prim", "profiler"})
-#: files that read a count of steps, which is no tensor of the GPU
+#: files that read a count of steps, which lies in the memory of the host
 _OWN_STEPS = ("/torch/optim/optimizer.py",)
 #: files whose frames are between a call and a dispatch mode
 _BETWEEN = (

@@ -64,7 +64,7 @@ class Communicator:
 
 
 class GroupMember:
-    """What a rank holds of a group that it is no member of: MPI_COMM_NULL."""
+    """What a rank holds of a group without it: MPI_COMM_NULL."""
 
     NON_GROUP_MEMBER = -100
 
@@ -206,7 +206,7 @@ def _reducible(row: Array) -> list[Any]:
     return buffer
 
 
-def _counted(rows: Sequence[int], row: Array) -> list[Any]:
+def _cut(rows: Sequence[int], row: Array) -> list[Any]:
     """Return a buffer that is cut into parts of these sizes, one after the other.
 
     Raises ValueError where they go beyond its end, which MPI does not look at.
@@ -485,7 +485,7 @@ def gather(
         return _finish(work, async_op=async_op)
     places = gather_list or []
     whole = _room(places, tensor)
-    taken = _counted([each.size for each in places], whole)
+    taken = _cut([each.size for each in places], whole)
     work = MpiWork(
         lambda: [comm.Igatherv(_typed(row), taken, root)],
         (row, whole),
@@ -509,7 +509,7 @@ def scatter(
     given: Any = None
     if get_rank(group) == root:
         parts = scatter_list or []
-        given = _counted([each.size for each in parts], _join(parts) if parts else row[:0])
+        given = _cut([each.size for each in parts], _join(parts) if parts else row[:0])
     work = MpiWork(
         lambda: [comm.Iscatterv(given, _typed(row), root)],
         (row, given),
@@ -529,7 +529,7 @@ def all_gather(
 ) -> MpiWork | None:
     """MPI_Iallgatherv: each member takes of each as much as the place for it has."""
     comm, row, whole = _comm_of(group), _flat(tensor), _room(tensor_list, tensor)
-    taken = _counted([each.size for each in tensor_list], whole)
+    taken = _cut([each.size for each in tensor_list], whole)
     work = MpiWork(
         lambda: [comm.Iallgatherv(_typed(row), taken)],
         (row, whole),
@@ -603,8 +603,8 @@ def all_to_all(
 ) -> MpiWork | None:
     """MPI_Ialltoallv."""
     whole = _room(output_tensor_list, input_tensor_list[0])
-    given = _counted([each.size for each in input_tensor_list], _join(input_tensor_list))
-    taken = _counted([each.size for each in output_tensor_list], whole)
+    given = _cut([each.size for each in input_tensor_list], _join(input_tensor_list))
+    taken = _cut([each.size for each in output_tensor_list], whole)
     comm = _comm_of(group)
     work = MpiWork(
         lambda: [comm.Ialltoallv(given, taken)],
@@ -630,7 +630,7 @@ def all_to_all_single(
             _elements(each, splits, get_world_size(group))
             for each, splits in ((input, input_split_sizes), (output, output_split_sizes))
         ]
-        given, taken = _counted(sizes[0], row), _counted(sizes[1], whole)
+        given, taken = _cut(sizes[0], row), _cut(sizes[1], whole)
         start: Start = partial(_listed, comm.Ialltoallv, given, taken)
     else:
         start = partial(_listed, comm.Ialltoall, _typed(row), _typed(whole))
