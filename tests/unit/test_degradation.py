@@ -47,6 +47,26 @@ def test_a_group_of_one_rank_a_node_has_one_nic_of_each(tmp_path: Path) -> None:
     assert "of machines of other kinds" in told
 
 
+def test_a_group_that_sends_alone_has_the_nics_of_its_nodes_for_itself(tmp_path: Path) -> None:
+    # four ranks a node share two NICs of 24 GB/s
+    mesh = MESH.replace("64", "16").replace("[8, 8]", "[4, 4]")
+    one_by_one = """\
+world_size: 16
+groups: {a: [0, 4, 8, 12], b: [1, 5, 9, 13], c: [2, 6, 10, 14], d: [3, 7, 11, 15]}
+tensors: {x: {shape: 134217728, value: 0}}
+steps:
+"""
+    calls = [f"  - {{ranks: {at}, all_reduce: {{tensor: x, group: {at}}}}}\n" for at in "abcd"]
+    told = [mesh.format(group="mesh.replicate").replace("  - compute: {time: 10ms}\n", "")]
+    told += [one_by_one + "".join(each) for each in (calls, calls[::2], calls[:1])]
+    many, named, two, alone = (weigh(tmp_path, text, machine="a100-4-slingshot") for text in told)
+    assert many["time_us"] == named["time_us"]
+    # a and c have a NIC each, as a alone has
+    assert two["time_us"] == alone["time_us"]
+    assert alone["time_us"] == pytest.approx(many["time_us"] / 2, rel=0.05)
+    assert "of machines of other kinds" in alone["error"]
+
+
 def test_nvls_takes_no_part_where_a_node_has_two_ranks(tmp_path: Path) -> None:
     text = MESH.format(group="world").replace("64", "2").replace("[8, 8]", "[1, 2]")
     assert "nvls" not in weigh(tmp_path, text)["origin"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from torch_scenarios.record.format import (
@@ -12,6 +14,7 @@ from torch_scenarios.record.format import (
     RecordedWait,
     ScriptPlace,
     Tensor,
+    read_file,
 )
 from torch_scenarios.record.kernels.schedule import last_step, with_twins
 from torch_scenarios.record.program import program_of
@@ -176,3 +179,18 @@ def test_the_program_has_the_times_the_true_sizes_and_what_is_held() -> None:
     assert "held_parameters: {shape: 100, value: 0, dtype: uint8}" in text
     # the call's own 4096 bytes are among them
     assert "held_activations: {shape: 904, value: 0, dtype: uint8}" in text
+
+
+def test_a_record_whose_hosts_wait_without_a_line_is_read_too(tmp_path: Path) -> None:
+    path = tmp_path / "rank-00000.jsonl"
+    about = {"scenario_record": 2, "rank": 0, "world_size": 2}
+    where = ["s", 0, "item", [["train.py", 7, "loss.item()"]]]
+    older, newer = (["q", 10.0], ["h"], ["q", 5.0]), (["q", 10.0, 2.0], ["h", 0, 0], ["q", 5.0])
+    read = []
+    for lines in (older, newer):
+        path.write_text("".join(f"{json.dumps(each)}\n" for each in (about, where, *lines)))
+        read.append(last_step(read_file(path)).items)
+    (together,), apart = read
+    assert isinstance(together, RecordedKernels)
+    assert together.us == 15
+    assert [getattr(each, "synchronizes", None) for each in apart] == [True, False]

@@ -6,7 +6,7 @@ table of measurements, or by torch's own model of DTensor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import isnan
 from typing import TypeAlias
@@ -30,7 +30,7 @@ from torch_scenarios.cost.nccl import (
 )
 from torch_scenarios.cost.topology import NcclNetwork, Network, Topology
 from torch_scenarios.errors import Problem, ScenarioError
-from torch_scenarios.model.traffic import Enter
+from torch_scenarios.model.traffic import Enter, EnterGroups, Traffic
 from torch_scenarios.operations import kind_of
 
 Ranks: TypeAlias = NDArray[np.int64]
@@ -247,6 +247,32 @@ class Timing(Struct, frozen=True):
     interval: Interval | None = None
 
 
+Calls: TypeAlias = tuple[str, float]
+
+
+def _kind_of_call(name: str, size: float) -> Calls:
+    return kind_of(name), round(size, 3)
+
+
+def find_senders(traffic: Traffic) -> dict[Calls, NDArray[np.int64]]:
+    """Return which ranks make the same call, in any group: such calls are made at the same time.
+
+    So are those of the groups along a dimension of a mesh, and those of groups that a file names
+    one by one. A group that makes its call alone has the NICs of its nodes for itself.
+    """
+    found: dict[Calls, dict[int, Sequence[Sequence[int]]]] = {}
+    for each in traffic.entries:
+        if isinstance(each, Enter | EnterGroups):
+            groups = each.members if isinstance(each, EnterGroups) else (each.members,)
+            for name, size in getattr(each, "parts", ()) or ((each.name, each.size),):
+                if not isnan(size):
+                    found.setdefault(_kind_of_call(name, size), {})[id(each.members)] = groups
+    return {
+        call: np.unique([rank for groups in known.values() for one in groups for rank in one])
+        for call, known in found.items()
+    }
+
+
 def hops(collective: str, algorithm: str, nodes: int) -> int:
     """Return how often the bytes of a collective go from node to node, one after the other."""
     if algorithm in {TREE, NVLS_TREE}:
@@ -265,8 +291,11 @@ class CollectiveTimes:
         model: str | None = None,
         algorithm: str | None = None,
         scale: float = 1.0,
+        traffic: Traffic | None = None,
     ) -> None:
         """Take the topology's own model where none is asked for.
+
+        `traffic` says which ranks send at the same time: all where it is left out.
 
         Raises ScenarioError where the topology does not have what the model needs.
         """
@@ -281,6 +310,7 @@ class CollectiveTimes:
             message = f"topology {topology.name} has {lacks[1]}"
             hint = "take one that has, as h100-8x400g or azure-nd-h100-v5, or add it to a copy"
             raise ScenarioError([Problem(code="bad_topology", message=message, hint=hint)])
+        self._senders = {} if traffic is None else find_senders(traffic)
         self._network: Network | None = None
         self._known: dict[tuple[str, float, tuple[int, ...]], Timing] = {}
 
@@ -324,7 +354,7 @@ class CollectiveTimes:
         """Return how far off such times were, of this collective on such a machine."""
         plain = "all_to_all" if kind_of(name) in _MESSAGES else kind_of(name)
         nodes = self.topology.node_count(ranks, self.world_size)
-        is_whole = self.topology.part_of_nodes(ranks, self.world_size) == 1
+        is_whole = self.topology.fills_its_nodes(ranks, self.world_size)
         kind = {"table": TABLE, "table and tuner": TABLE, "steps": "", "torch": ""}.get(
             found.model, self.topology.kind if is_whole else PART_OF_NODES
         )
@@ -395,7 +425,8 @@ class CollectiveTimes:
     def _choices(self, tuner: Tuner, name: str, size: float, ranks: Ranks) -> list[TunerChoice]:
         """Return what NCCL weighs."""
         nodes = self.topology.node_count(ranks, self.world_size)
-        part = self.topology.part_of_nodes(ranks, self.world_size)
+        senders = self._senders.get(_kind_of_call(name, size / self.scale))
+        part = self.topology.part_of_nodes(ranks, self.world_size, senders)
         return list(tuner.on_part(part).choices(name, size, len(ranks), nodes))
 
     def algorithms_of(self, entry: Enter) -> tuple[str, ...]:

@@ -458,7 +458,12 @@ def forecast(
         without = forecast(traffic, topology, **asked)
         return replace(slower, worse=(worse.words, without.time))
     collectives = CollectiveTimes(
-        topology, traffic.world_size, model=model, algorithm=algorithm, scale=scale
+        topology,
+        traffic.world_size,
+        model=model,
+        algorithm=algorithm,
+        scale=scale,
+        traffic=traffic,
     )
     if traffic.unknown:
         message = UNKNOWN

@@ -180,20 +180,27 @@ class Topology(Struct, frozen=True, kw_only=True):
             rail[mine] %= max(1, count - lost)
         return rail, count
 
-    def part_of_nodes(self, ranks: NDArray[np.int64], world_size: int) -> float:
+    def part_of_nodes(
+        self, ranks: NDArray[np.int64], world_size: int, senders: NDArray[np.int64] | None = None
+    ) -> float:
         """Return which part of the NICs of its nodes a group has, at the least; 1 in one node.
 
-        All ranks of a node send at the same time, as the groups along a dimension of a mesh do:
-        those of one NIC share it.
+        Ranks of one NIC that are `senders` at the same time share it: all of a node if left out.
         """
         nodes = self.nodes_of(np.arange(world_size), world_size)
         if self.node_ranks is None or (nodes[ranks] == nodes[ranks[0]]).all():
             return 1.0
         rail, count = self.nics_of(world_size)
         nic = nodes * count + rail
-        share = 1 / np.bincount(nic)[nic[ranks]]
+        share = 1 / np.bincount(nic if senders is None else nic[senders])[nic[ranks]]
         sums = np.bincount(nodes[ranks], weights=share)
         return float(sums[np.unique(nodes[ranks])].min() / count)
+
+    def fills_its_nodes(self, ranks: NDArray[np.int64], world_size: int) -> bool:
+        """Return whether a group has all ranks of each of its nodes, or is in one node."""
+        nodes = self.nodes_of(np.arange(world_size), world_size)
+        own = np.unique(nodes[ranks])
+        return len(own) == 1 or int(np.isin(nodes, own).sum()) == len(ranks)
 
 
 class Routes(Struct, frozen=True):

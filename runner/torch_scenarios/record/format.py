@@ -32,6 +32,7 @@ Version 2, in microseconds since the file was opened::
     ["o", stream]                                      the stream that is current from here on
     ["m", event, stream]  ["u", stream, event]         an event is on a stream; one waits for it
     ["h", place, 0 or 1]                               the host waits for its current stream; 1: all
+    ["h"]                                              the same, of older records
     ["z", {kind: bytes}, 0 or 1]                       the most that was held; 1: a step ended
     ["raise", words, [[file, line, text], ...], us]    what ended the program
     ["exit", [[file, line, text], ...]]                where it left by `sys.exit`
@@ -1106,8 +1107,9 @@ class _Reader:
     def _take_u(self, lane: int, mark: int) -> None:
         self._lane("await", mark=_whole(mark), lane=_whole(lane))
 
-    def _take_h(self, place: int, is_all: int) -> None:
-        self._lane("host", place=self._places[place], all=is_all == 1)
+    def _take_h(self, place: int | None = None, is_all: int = 0) -> None:
+        known = ScriptPlace() if place is None else self._places[place]
+        self._lane("host", place=known, all=is_all == 1)
 
     def _take_z(self, held: dict[str, int], is_step: int) -> None:
         found = {_show(kind): _whole(size) for kind, size in held.items()}

@@ -60,6 +60,22 @@ def _map_backend(module: Any, name: str) -> None:
             setattr(holder, name, call)
 
 
+#: functions of torch.cuda that there is nothing to do for
+_SILENT = (
+    *("set_device", "set_stream", "synchronize", "empty_cache", "manual_seed", "manual_seed_all"),
+    *("reset_peak_memory_stats", "_lazy_init"),
+)
+
+
+def _nothing() -> Any:
+    """Return a function that does nothing: torch.compile has a table in which each is its own."""
+
+    def do_nothing(*_: Any, **__: Any) -> None:
+        return None
+
+    return do_nothing
+
+
 def install() -> None:
     """Take the CPU for every CUDA device, in this process."""
     import torch
@@ -70,9 +86,6 @@ def install() -> None:
 
     def same(module: Any, *_: Any, **__: Any) -> Any:
         return module
-
-    def do_nothing(*_: Any, **__: Any) -> None:
-        return None
 
     def plain(device: Any) -> Any:
         kind = device.type if isinstance(device, torch.device) else device
@@ -101,16 +114,14 @@ def install() -> None:
 
     torch.load = load_on_cpu
     cuda: Any = torch.cuda
-    for name in ("set_device", "synchronize", "empty_cache", "manual_seed", "manual_seed_all"):
-        setattr(cuda, name, do_nothing)
-    cuda.reset_peak_memory_stats = do_nothing
+    for name in _SILENT:
+        setattr(cuda, name, _nothing())
     cuda.is_available = lambda: True
     cuda.device_count = lambda: int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     cuda.current_device = lambda: int(os.environ.get("LOCAL_RANK", "0"))
     cuda.max_memory_allocated = lambda *_: 0
     cuda.memory_allocated = lambda *_: 0
     cuda.get_device_name = lambda *_: "the CPU in place of a CUDA device"
-    cuda._lazy_init = do_nothing
     cuda.is_initialized = lambda: True
     cuda.is_bf16_supported = lambda *_, **__: True
     cuda.get_device_capability = lambda *_: (8, 0)
@@ -121,11 +132,10 @@ def install() -> None:
     cuda.Stream = cuda.ExternalStream = _Stream
     cuda.current_stream = cuda.default_stream = lambda *_: _Stream()
     cuda.stream = cuda.device = _Context
-    cuda.set_stream = do_nothing
     cuda.Event = _Event
     _accelerate(torch, plain)
     tensor.pin_memory = same
-    tensor.record_stream = do_nothing
+    tensor.record_stream = _nothing()
     _on_cpu_autocast(torch)
     _on_cpu_mesh(plain)
     _without_device_ids()

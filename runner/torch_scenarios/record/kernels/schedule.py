@@ -95,6 +95,8 @@ class _Graph:
                 self._marks[event.mark] = set(self._tail(event.lane))
             case "await":
                 self._tail(event.lane).update(self._marks.get(event.mark, ()))
+            case "host" if not event.place.frames:  # of an older record: an order, and no line
+                self._host |= self._tail(self._lane)
             case "host":
                 if event.all:
                     self._tail(self._lane).update(*self._tails.values())
