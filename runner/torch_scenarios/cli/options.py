@@ -23,8 +23,7 @@ from torch_scenarios.report.output import STANDARD_OUTPUT, Reports
 
 if TYPE_CHECKING:
     from torch_scenarios.execution.backends import LaunchOptions
-    from torch_scenarios.execution.launcher import Launcher
-    from torch_scenarios.execution.mpi import MpiLauncher
+    from torch_scenarios.execution.launcher import ProcessLauncher
     from torch_scenarios.pipeline.results import Key, Outcome, Report, Selection, Shard
     from torch_scenarios.report.terminal import TerminalReport
 
@@ -516,7 +515,7 @@ def add_framework_option(command: CommandF) -> CommandF:
     )(command)
 
 
-def make_launcher(framework: str, chosen: LaunchOptions) -> Launcher | MpiLauncher:
+def make_launcher(framework: str, chosen: LaunchOptions) -> ProcessLauncher:
     """Return what runs scenarios; it starts nothing yet."""
     if framework == "mpi":
         from torch_scenarios.execution.mpi import MpiLauncher

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from pathlib import Path
@@ -89,30 +90,22 @@ def start_host(
     )
 
 
-class Launcher:
-    """Runs plans on real processes. Use as a context manager."""
+class ProcessLauncher(ABC):
+    """Runs plans on processes of its own, which stay warm between them. Use as a context manager.
+
+    One at a time: a second thread may call `abandon` and `processes`, and nothing else.
+    """
 
     def __init__(self, options: LaunchOptions | None = None) -> None:
         """Start nothing yet."""
         self._options = options or LaunchOptions()
-        self._host: HostProcess | None = None
-        self._control: Channel | None = None
-        self._listener: BeatListener | None = None
-        self._lifeline: int | None = None
-        self._stderr = -1
         self._number = 0
         self._size = 1
         #: why no launch can start, and from which size on
         self._unable: StartError | None = None
-        #: whether the host has ever answered
-        self._answered = False
-        #: what runs now was abandoned: that its processes did not come up says nothing
-        self._abandoned = False
 
     def __enter__(self) -> Self:
-        """Start the host, without waiting for it; where that fails, the first run says so."""
-        with suppress(StartError):
-            self._start()
+        """Start nothing: the first plan does."""
         return self
 
     def __exit__(
@@ -123,6 +116,83 @@ class Launcher:
     ) -> None:
         """End every process at once; there is nothing in them to save."""
         self._stop()
+
+    @abstractmethod
+    def _stop(self) -> None:
+        """End every process, and close what led to them; the next plan starts new ones."""
+
+    @property
+    @abstractmethod
+    def lacks(self) -> Lacks:
+        """What of torch's semantics the processes may lack.
+
+        Raises ScenarioError where a plugin declares what is not a capability.
+        """
+
+    @abstractmethod
+    def processes(self) -> tuple[int, ...]:
+        """Return the process ids behind this launcher now, sorted."""
+
+    @abstractmethod
+    def abandon(self, *, workers_only: bool = False) -> None:
+        """End what runs now, from another thread: its `run` raises LaunchError, the next is whole.
+
+        With `workers_only`, what took long to start stays where that is possible.
+        """
+
+    def reserve(self, world_size: int) -> None:
+        """Say how many ranks a later scenario will need, so that one launch serves them all."""
+        self._size = max(self._size, min(world_size, self._options.max_ranks))
+
+    def run(self, plan: Plan, predicted: Trace) -> Trace:
+        """Run one plan and return what was observed.
+
+        Raises UnsupportedError where the backend cannot run this scenario, LaunchError where the
+        environment could not. A launch that cannot start is not tried again: what needs one of its
+        size raises StartError at once.
+        """
+        options = self._options
+        if plan.world_size > options.max_ranks:
+            message = (
+                f"{plan.world_size} ranks are more than the {options.max_ranks} that may be "
+                f"started; {RAISING['max_ranks']} raises the limit"
+            )
+            raise LaunchError(message)
+        self._require(plan, predicted)
+        self.reserve(plan.world_size)
+        self._number += 1
+        return self._run(plan, predicted)
+
+    @abstractmethod
+    def _require(self, plan: Plan, predicted: Trace) -> None:
+        """Raise UnsupportedError for what can never run here; nothing starts for it."""
+
+    @abstractmethod
+    def _run(self, plan: Plan, predicted: Trace) -> Trace:
+        """Run a plan, the `_number`th; raises as `run`."""
+
+
+class Launcher(ProcessLauncher):
+    """Runs plans on torch: on workers that are forked from one host, which has imported it."""
+
+    def __init__(self, options: LaunchOptions | None = None) -> None:
+        """Start nothing yet."""
+        super().__init__(options)
+        self._host: HostProcess | None = None
+        self._control: Channel | None = None
+        self._listener: BeatListener | None = None
+        self._lifeline: int | None = None
+        self._stderr = -1
+        #: whether the host has ever answered
+        self._answered = False
+        #: what runs now was abandoned: that its processes did not come up says nothing
+        self._abandoned = False
+
+    def __enter__(self) -> Self:
+        """Start the host, without waiting for it; where that fails, the first run says so."""
+        with suppress(StartError):
+            self._start()
+        return self
 
     def _start(self) -> None:
         """Start the host. Raises StartError where the machine cannot."""
@@ -217,28 +287,12 @@ class Launcher:
         """
         return self._options.lacks(eventual(self._options.backend))
 
-    def reserve(self, world_size: int) -> None:
-        """Say how many ranks a later scenario will need, so that one launch serves them all."""
-        self._size = max(self._size, min(world_size, self._options.max_ranks))
+    def _require(self, plan: Plan, predicted: Trace) -> None:
+        require_no_foreign_object(plan, predicted, eventual(self._options.backend) or ("gloo",))
 
-    def run(self, plan: Plan, predicted: Trace) -> Trace:
-        """Run one plan and return what was observed.
-
-        Raises UnsupportedError where the backend cannot run this scenario, LaunchError where the
-        environment could not. A launch that cannot start is not tried again: what needs one of its
-        size raises StartError at once.
-        """
+    def _run(self, plan: Plan, predicted: Trace) -> Trace:
         options = self._options
-        if plan.world_size > options.max_ranks:
-            message = (
-                f"{plan.world_size} ranks are more than the {options.max_ranks} that may be "
-                f"started; {RAISING['max_ranks']} raises the limit"
-            )
-            raise LaunchError(message)
-        require_no_foreign_object(plan, predicted, eventual(options.backend) or ("gloo",))
         self._abandoned = False
-        self.reserve(plan.world_size)
-        self._number += 1
         if options.timeout_s is not None:
             plan = replace_timeout(plan, options.timeout_s)
         order = Assignment(
@@ -250,12 +304,13 @@ class Launcher:
             needs=() if predicted.needs is None else predicted.needs.words,
         )
         with checkpoint_folder(plan) as folder:
-            return self._run(replace(order, folder=folder), predicted)
+            job = self._make_job(replace(order, folder=folder), predicted)
+            return observe(plan, self._answer(job, plan.world_size), predicted)
 
-    def _run(self, order: Assignment, predicted: Trace) -> Trace:
+    def _make_job(self, order: Assignment, predicted: Trace) -> Job:
         options, plan = self._options, order.plan
         confirm, most_s = options.confirm, options.max_seconds
-        job = Job(
+        return Job(
             order=order,
             watch=watch_for(plan, predicted, confirm=confirm, max_seconds=most_s),
             own={
@@ -266,7 +321,6 @@ class Launcher:
             size=plan.world_size if options.isolate else self._size,
             fresh=options.isolate,
         )
-        return observe(plan, self._answer(job, plan.world_size), predicted)
 
     def _answer(self, job: Job, least: int) -> Any:
         """Return the findings on a job, by a launch of its size or, where that cannot start, less.

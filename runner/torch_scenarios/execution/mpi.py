@@ -1,7 +1,7 @@
 """The near side of a run on MPI itself: `Plan -> Trace`, observed, without torch.
 
-It has the shape of :class:`torch_scenarios.execution.launcher.Launcher`. One `mpiexec` starts as
-many ranks as the largest scenario has, and takes one scenario after the other:
+One `mpiexec` starts as many ranks as the largest scenario has, and takes one scenario after the
+other:
 
     launcher === office (a unix socket) === rank 0 .. n, started by mpiexec === MPI === each other
 
@@ -20,23 +20,17 @@ from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from msgspec.structs import replace
 
 from torch_scenarios.errors import LaunchError, StartError, UnsupportedError
-from torch_scenarios.execution.backends import (
-    LaunchOptions,
-    require_meant,
-    require_needs,
-)
+from torch_scenarios.execution.backends import LaunchOptions, require_meant, require_needs
 from torch_scenarios.execution.lacks import Lacks
+from torch_scenarios.execution.launcher import ProcessLauncher
 from torch_scenarios.execution.letters import Secret
 from torch_scenarios.execution.office import Office, OfficeAddress
 from torch_scenarios.execution.protocol import Assignment, Hello
 from torch_scenarios.execution.supervisor import Supervisor, observe, watch_for
-from torch_scenarios.limits import RAISING
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import steps_of
 from torch_scenarios.model.trace import Trace
@@ -189,29 +183,13 @@ class _Launch:
         os.close(self._output)
 
 
-class MpiLauncher:
-    """Runs plans on ranks of MPI. Use as a context manager."""
+class MpiLauncher(ProcessLauncher):
+    """Runs plans on ranks of MPI, which one `mpiexec` starts."""
 
     def __init__(self, options: LaunchOptions | None = None) -> None:
         """Start nothing yet."""
-        self._options = options or LaunchOptions()
+        super().__init__(options)
         self._launch: _Launch | None = None
-        self._number = 0
-        self._size = 1
-        self._unable: StartError | None = None
-
-    def __enter__(self) -> Self:
-        """Start nothing: the first plan does."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """End every process."""
-        self._stop()
 
     def _stop(self) -> None:
         launch, self._launch = self._launch, None
@@ -223,42 +201,23 @@ class MpiLauncher:
         """What of torch's semantics MPI has no word for."""
         return Lacks(backends=(CARRIER,))
 
-    def reserve(self, world_size: int) -> None:
-        """Say how many ranks a later scenario will need, so that one launch serves them all."""
-        self._size = max(self._size, min(world_size, self._options.max_ranks))
-
     def processes(self) -> tuple[int, ...]:
         """Return the process ids of the launch, sorted."""
         return () if self._launch is None else tuple(sorted(self._launch.pids))
 
     def abandon(self, *, workers_only: bool = False) -> None:
-        """End what runs now, from another thread: its `run` raises LaunchError, the next is whole.
-
-        The ranks end with mpiexec in either case.
-        """
+        """End what runs now: the ranks end with mpiexec in either case."""
         for pid in self.processes():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    def run(self, plan: Plan, predicted: Trace) -> Trace:
-        """Run one plan and return what was observed.
-
-        Raises UnsupportedError where MPI has no word for it, LaunchError where the environment
-        could not run it.
-        """
-        options = self._options
-        if plan.world_size > options.max_ranks:
-            message = (
-                f"{plan.world_size} ranks are more than the {options.max_ranks} that may be "
-                f"started; {RAISING['max_ranks']} raises the limit"
-            )
-            raise LaunchError(message)
+    def _require(self, plan: Plan, predicted: Trace) -> None:
         require_meant(CARRIER, plan.scenario)
         require_needs(CARRIER, () if predicted.needs is None else predicted.needs.words)
         require_words(plan, predicted)
-        self.reserve(plan.world_size)
-        launch = self._find_launch(plan.world_size)
-        self._number += 1
+
+    def _run(self, plan: Plan, predicted: Trace) -> Trace:
+        options, launch = self._options, self._find_launch(plan.world_size)
         order = Assignment(number=self._number, plan=plan, backend=CARRIER)
         watch = watch_for(
             plan,

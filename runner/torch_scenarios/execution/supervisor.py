@@ -898,7 +898,7 @@ class PlanRunner:
         """The launch that made the ranks dismisses them, also where no scenario ran."""
 
     def run(self, plan: Plan, predicted: Trace) -> Trace:
-        """Run one plan; as :meth:`torch_scenarios.execution.Launcher.run`."""
+        """Run one plan; as a launcher does."""
         options = self._options
         if plan.world_size > self._size:
             message = f"it needs {plan.world_size} ranks; this launch has {self._size}"

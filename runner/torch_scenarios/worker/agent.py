@@ -303,7 +303,7 @@ class Cluster:
     # ------------------------------------------------------------------ scenarios
 
     def run(self, plan: Plan, predicted: Trace) -> Trace:
-        """Run one plan; as :meth:`torch_scenarios.execution.Launcher.run`."""
+        """Run one plan; as a launcher does."""
         if self._unable:
             raise LaunchError(self._unable)
         launch = self._launch or self._begin()

@@ -180,12 +180,12 @@ def _finish(work: MpiWork, *, async_op: bool) -> MpiWork | None:
 # Memory: what MPI reads and writes lies in a row.
 
 
-def _flat(array: Array) -> Array:
+def _flatten(array: Array) -> Array:
     """Return the elements in a row: the array's own memory if it lies so, else a copy."""
     return np.ascontiguousarray(array).reshape(-1)
 
 
-def _typed(row: Array, *parts: Any) -> list[Any]:
+def _make_buffer(row: Array, *parts: Any) -> list[Any]:
     """Return a buffer as MPI gets it: of its own datatype, or of bytes where MPI has none.
 
     `parts` are counts and displacements, in elements.
@@ -197,9 +197,9 @@ def _typed(row: Array, *parts: Any) -> list[Any]:
     return [row.view(np.uint8), *scaled, MPI.BYTE]
 
 
-def _reducible(row: Array) -> list[Any]:
+def _make_operand(row: Array) -> list[Any]:
     """Return a buffer that MPI computes with. Raises NotImplementedError for a dtype it lacks."""
-    buffer = _typed(row)
+    buffer = _make_buffer(row)
     if buffer[-1] is MPI.BYTE:
         message = f"MPI has no datatype for {row.dtype.name}, and so it computes nothing with it"
         raise NotImplementedError(message)
@@ -218,7 +218,7 @@ def _cut(rows: Sequence[int], row: Array) -> list[Any]:
         message = f"incorrect size: parts of {list(rows)} go beyond the end of {row.size} elements"
         raise ValueError(message)
     places = [0, *np.cumsum(rows)[:-1].tolist()] if rows else []
-    return _typed(row, list(rows), places)
+    return _make_buffer(row, list(rows), places)
 
 
 def _join(arrays: Sequence[Array]) -> Array:
@@ -361,8 +361,8 @@ def isend(
     group_dst: int | None = None,
 ) -> MpiWork:
     """MPI_Isend, in the standard mode: MPI may buffer it or not."""
-    comm, peer, row = _comm_of(group), _rank_in(group, dst, group_dst), _flat(tensor)
-    return MpiWork(lambda: [comm.Isend(_typed(row), peer, tag)], row)
+    comm, peer, row = _comm_of(group), _rank_in(group, dst, group_dst), _flatten(tensor)
+    return MpiWork(lambda: [comm.Isend(_make_buffer(row), peer, tag)], row)
 
 
 def irecv(
@@ -375,8 +375,10 @@ def irecv(
     """MPI_Irecv, from MPI_ANY_SOURCE where no source is given."""
     anyone = src is None and group_src is None
     peer = MPI.ANY_SOURCE if anyone else _rank_in(group, src, group_src)
-    comm, row = _comm_of(group), _flat(tensor)
-    return MpiWork(lambda: [comm.Irecv(_typed(row), peer, tag)], row, lambda: _store(tensor, row))
+    comm, row = _comm_of(group), _flatten(tensor)
+    return MpiWork(
+        lambda: [comm.Irecv(_make_buffer(row), peer, tag)], row, lambda: _store(tensor, row)
+    )
 
 
 def send(tensor: Array, dst: int | None = None, **given: Any) -> None:
@@ -432,8 +434,8 @@ def broadcast(
     group_src: int | None = None,
 ) -> MpiWork | None:
     """MPI_Ibcast."""
-    comm, root, row = _comm_of(group), _rank_in(group, src, group_src), _flat(tensor)
-    work = MpiWork(lambda: [comm.Ibcast(_typed(row), root)], row, lambda: _store(tensor, row))
+    comm, root, row = _comm_of(group), _rank_in(group, src, group_src), _flatten(tensor)
+    work = MpiWork(lambda: [comm.Ibcast(_make_buffer(row), root)], row, lambda: _store(tensor, row))
     return _finish(work, async_op=async_op)
 
 
@@ -441,9 +443,9 @@ def all_reduce(
     tensor: Array, op: MPI.Op = MPI.SUM, group: Any = None, *, async_op: bool = False
 ) -> MpiWork | None:
     """MPI_Iallreduce, in place."""
-    comm, row = _comm_of(group), _flat(tensor)
-    buffer = _reducible(row)
-    start = partial(_listed, comm.Iallreduce, MPI.IN_PLACE, buffer, op)
+    comm, row = _comm_of(group), _flatten(tensor)
+    buffer = _make_operand(row)
+    start = partial(_start_one, comm.Iallreduce, MPI.IN_PLACE, buffer, op)
     return _finish(MpiWork(start, row, lambda: _store(tensor, row)), async_op=async_op)
 
 
@@ -457,8 +459,8 @@ def reduce(
     group_dst: int | None = None,
 ) -> MpiWork | None:
     """MPI_Ireduce, in place on the root; the others keep what they have."""
-    comm, root, row = _comm_of(group), _rank_in(group, dst, group_dst), _flat(tensor)
-    buffer = _reducible(row)
+    comm, root, row = _comm_of(group), _rank_in(group, dst, group_dst), _flatten(tensor)
+    buffer = _make_operand(row)
     if get_rank(group) == root:
         work = MpiWork(
             lambda: [comm.Ireduce(MPI.IN_PLACE, buffer, op, root)], row, lambda: _store(tensor, row)
@@ -479,15 +481,15 @@ def gather(
 ) -> MpiWork | None:
     """MPI_Igatherv: the root takes of each member as much as the place for it has."""
     dst = 0 if dst is None and group_dst is None else dst
-    comm, root, row = _comm_of(group), _rank_in(group, dst, group_dst), _flat(tensor)
+    comm, root, row = _comm_of(group), _rank_in(group, dst, group_dst), _flatten(tensor)
     if get_rank(group) != root:
-        work = MpiWork(lambda: [comm.Igatherv(_typed(row), None, root)], row)
+        work = MpiWork(lambda: [comm.Igatherv(_make_buffer(row), None, root)], row)
         return _finish(work, async_op=async_op)
     places = gather_list or []
     whole = _room(places, tensor)
     taken = _cut([each.size for each in places], whole)
     work = MpiWork(
-        lambda: [comm.Igatherv(_typed(row), taken, root)],
+        lambda: [comm.Igatherv(_make_buffer(row), taken, root)],
         (row, whole),
         lambda: _deal(places, whole),
     )
@@ -505,13 +507,13 @@ def scatter(
 ) -> MpiWork | None:
     """MPI_Iscatterv: each member takes as much as it has room for."""
     src = 0 if src is None and group_src is None else src
-    comm, root, row = _comm_of(group), _rank_in(group, src, group_src), _flat(tensor)
+    comm, root, row = _comm_of(group), _rank_in(group, src, group_src), _flatten(tensor)
     given: Any = None
     if get_rank(group) == root:
         parts = scatter_list or []
         given = _cut([each.size for each in parts], _join(parts) if parts else row[:0])
     work = MpiWork(
-        lambda: [comm.Iscatterv(given, _typed(row), root)],
+        lambda: [comm.Iscatterv(given, _make_buffer(row), root)],
         (row, given),
         lambda: _store(tensor, row),
     )
@@ -528,10 +530,10 @@ def all_gather(
     tensor_list: list[Array], tensor: Array, group: Any = None, *, async_op: bool = False
 ) -> MpiWork | None:
     """MPI_Iallgatherv: each member takes of each as much as the place for it has."""
-    comm, row, whole = _comm_of(group), _flat(tensor), _room(tensor_list, tensor)
+    comm, row, whole = _comm_of(group), _flatten(tensor), _room(tensor_list, tensor)
     taken = _cut([each.size for each in tensor_list], whole)
     work = MpiWork(
-        lambda: [comm.Iallgatherv(_typed(row), taken)],
+        lambda: [comm.Iallgatherv(_make_buffer(row), taken)],
         (row, whole),
         lambda: _deal(tensor_list, whole),
     )
@@ -542,10 +544,10 @@ def all_gather_single(
     output: Array, input: Array, group: Any = None, *, async_op: bool = False
 ) -> MpiWork | None:
     """MPI_Iallgather."""
-    comm, row, whole = _comm_of(group), _flat(input), _flat(output)
+    comm, row, whole = _comm_of(group), _flatten(input), _flatten(output)
     row = row.copy() if np.shares_memory(row, whole) else row
     work = MpiWork(
-        lambda: [comm.Iallgather(_typed(row), _typed(whole))],
+        lambda: [comm.Iallgather(_make_buffer(row), _make_buffer(whole))],
         (row, whole),
         lambda: _store(output, whole),
     )
@@ -566,7 +568,7 @@ def reduce_scatter(
     if sizes[get_rank(group)] != output.size:
         message = f"the output of {output.size} elements must have the same size as its part"
         raise ValueError(message)
-    given, taken = _reducible(whole), _reducible(row)
+    given, taken = _make_operand(whole), _make_operand(row)
     work = MpiWork(
         lambda: [comm.Ireduce_scatter(given, taken, sizes, op)],
         (whole, row),
@@ -584,8 +586,8 @@ def reduce_scatter_single(
     async_op: bool = False,
 ) -> MpiWork | None:
     """MPI_Ireduce_scatter_block."""
-    comm, whole, row = _comm_of(group), _flat(input), np.empty(output.size, output.dtype)
-    given, taken = _reducible(whole), _reducible(row)
+    comm, whole, row = _comm_of(group), _flatten(input), np.empty(output.size, output.dtype)
+    given, taken = _make_operand(whole), _make_operand(row)
     work = MpiWork(
         lambda: [comm.Ireduce_scatter_block(given, taken, op)],
         (whole, row),
@@ -624,21 +626,22 @@ def all_to_all_single(
     async_op: bool = False,
 ) -> MpiWork | None:
     """MPI_Ialltoallv of rows, or MPI_Ialltoall where the parts are equal."""
-    comm, row, whole = _comm_of(group), _flat(input), np.empty(output.size, output.dtype)
+    comm, row, whole = _comm_of(group), _flatten(input), np.empty(output.size, output.dtype)
     if output_split_sizes or input_split_sizes:
         sizes = [
             _elements(each, splits, get_world_size(group))
             for each, splits in ((input, input_split_sizes), (output, output_split_sizes))
         ]
         given, taken = _cut(sizes[0], row), _cut(sizes[1], whole)
-        start: Start = partial(_listed, comm.Ialltoallv, given, taken)
+        start: Start = partial(_start_one, comm.Ialltoallv, given, taken)
     else:
-        start = partial(_listed, comm.Ialltoall, _typed(row), _typed(whole))
+        start = partial(_start_one, comm.Ialltoall, _make_buffer(row), _make_buffer(whole))
     work = MpiWork(start, (row, whole), lambda: _deal([output], whole))
     return _finish(work, async_op=async_op)
 
 
-def _listed(call: Callable[..., MPI.Request], *given: Any) -> list[MPI.Request]:
+def _start_one(call: Callable[..., MPI.Request], *given: Any) -> list[MPI.Request]:
+    """Start a call of MPI's; returns its request, the only one."""
     return [call(*given)]
 
 
