@@ -97,26 +97,24 @@ def test_the_folder_ignores_itself_and_holds_whole_files() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    "content",
     [
-        ("{", "is not as it was written"),
-        ("[]", "is not ours"),
-        ("{}", "is not ours"),
-        ('{"format": "scenario-last-run", "version": 2}', "is of version 2, and this one reads 1"),
-        ('{"format": "scenario-last-run", "version": 1}', "is not as it was written"),
-        (
-            '{"format": "scenario-last-run", "version": 1, "failed": [1]}',
-            "is not as it was written",
-        ),
+        "{",
+        "[]",
+        "{}",
+        '{"format": "scenario-last-run", "version": 2, "failed": []}',
+        '{"format": "scenario-last-run", "version": 1}',
+        '{"format": "scenario-last-run", "version": 1, "failed": [1]}',
+        '{"format": "another", "version": 1, "failed": []}',
     ],
 )
-def test_a_broken_memory_is_told_and_replaced(content: str, words: str) -> None:
+def test_a_broken_memory_is_told_and_replaced(content: str) -> None:
     folder = folder_of(Path.cwd())
     folder.mkdir()
     (folder / "last.json").write_text(content, encoding="utf-8")
     found, (note,) = read_failed(folder)
     assert found == frozenset()
-    assert words in note
+    assert "is damaged, or of another version" in note
     ran(a1="FAILED")
     assert known() == ["a1"]
 

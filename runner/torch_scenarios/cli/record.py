@@ -767,8 +767,8 @@ def _compare_pages(options: Mapping[str, Any]) -> NoReturn:
         click.echo(clean(f"{now:<12} {each.name}  {then}"))
         for line in each.lines if number < MOST_CASES else ():
             click.echo(clean(f"  {line}"))
-    click.echo(clean(f"before: {before.run['summary']}"))
-    click.echo(clean(f"after:  {after.run['summary']}"))
+    click.echo(clean(f"before: {before.run.summary}"))
+    click.echo(clean(f"after:  {after.run.summary}"))
     if not found:
         click.echo(f"equal: {len(after.heads)} cases")
     if options["html_file"]:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Literal, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from torch_scenarios.errors import Problem, ScenarioError, nearest
 from torch_scenarios.files import RealPaths, discover, replace_file
@@ -155,10 +155,8 @@ def _list_cases(cases: Sequence[str], most: int = 5) -> str:
 # remembered.
 
 FOLDER = ".scenario"
-VERSION = 1
 #: what marks the root of a project
 _ROOTS = ("pyproject.toml", ".git")
-_FORMAT = "scenario-last-run"
 #: stands for every case of a file that was invalid
 _WHOLE = ""
 _BAD = frozenset({"FAILED", "FLAKY", "INCONCLUSIVE", "INVALID"})
@@ -221,18 +219,27 @@ def _police(folder: Path, path: Path) -> None:
 RUN, CHECKED = "last.json", "checked.json"
 
 
+class FailedCases(Struct, frozen=True, kw_only=True):
+    """What such a file holds: each file, relative to the project, and the case that failed."""
+
+    format: Literal["scenario-last-run"] = "scenario-last-run"
+    version: Literal[1] = 1
+    failed: tuple[tuple[str, str], ...]
+
+
 def read_failed(folder: Path, name: str = RUN) -> tuple[frozenset[results.Key], list[str]]:
     """Return the cases that did not pass when they last ran, and what a person should know."""
     real = RealPaths()
     try:
-        entries = _entries(folder, name)
-        found = frozenset((real.of(folder.parent / file), case) for file, case in entries)
+        failed = decode_json(read_kept(folder, name), FailedCases).failed
+        return frozenset((real.of(folder.parent / file), case) for file, case in failed), []
     except FileNotFoundError:
         return frozenset(), []
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        return frozenset(), [f"what failed the last time is not known: {folder / name} {reason}"]
-    return found, []
+    except OSError as error:
+        reason = error.strerror
+    except ValueError:
+        reason = "is damaged, or of another version"
+    return frozenset(), [f"what failed the last time is not known: {folder / name} {reason}"]
 
 
 class LastRun(results.AtEnd):
@@ -264,29 +271,9 @@ class LastRun(results.AtEnd):
         )
         if not entries and not os.path.lexists(self._folder / self._name):
             return  # nothing to remember, nothing to forget
-        text = json.dumps({"format": _FORMAT, "version": VERSION, "failed": entries}, indent=1)
+        text = json.dumps(asdict(FailedCases(failed=tuple(entries))), indent=1)
         with suppress(OSError):  # a folder that cannot be written
             keep(self._folder, self._name, text + "\n")
-
-
-def _entries(folder: Path, name: str) -> list[tuple[str, str]]:
-    """Return files, relative to the folder's own, and cases. Raises OSError or ValueError."""
-    try:
-        found: Any = decode_json(read_kept(folder, name))
-    except ValueError as error:
-        message = "is not as it was written"
-        raise ValueError(message) from error
-    if not isinstance(found, dict) or found.get("format") != _FORMAT:
-        message = "is not ours"
-        raise ValueError(message)
-    if found.get("version") != VERSION:
-        message = f"is of version {found.get('version')}, and this one reads {VERSION}"
-        raise ValueError(message)
-    try:
-        return [(str(file), str(case)) for file, case in found["failed"]]
-    except (KeyError, TypeError, ValueError) as error:
-        message = "is not as it was written"
-        raise ValueError(message) from error
 
 
 # -------------------------------------------------------------------------------------------------

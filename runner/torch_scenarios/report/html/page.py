@@ -17,7 +17,7 @@ from pathlib import Path
 from string import Template
 from typing import Any, NoReturn, TextIO
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType, to_builtins
 from msgspec.structs import replace
 
 from torch_scenarios.display import clean, clean_line
@@ -27,7 +27,13 @@ from torch_scenarios.pipeline.results import Outcome, Result, environment
 from torch_scenarios.report.output import timeline
 from torch_scenarios.report.terminal import summary_lines
 from torch_scenarios.report.text import MOST_FINDINGS, Line, cost_lines, details, write_warning
-from torch_scenarios.source.documents import MOST_BYTES, BoundsError, decode_json, read_document
+from torch_scenarios.source.documents import (
+    MOST_BYTES,
+    BoundsError,
+    DocumentError,
+    decode_json,
+    read_document,
+)
 from torch_scenarios.timeline import Lane, StepSpan, Timeline, TimelineError, pack, unpack
 from torch_scenarios.verdict import Finding, Verdict
 from torch_scenarios.verdict.finding import ranks_text
@@ -39,17 +45,46 @@ from torch_scenarios.verdict.finding import ranks_text
 MOST_STEPS = 200_000
 
 
-def head(result: Result) -> dict[str, Any]:
+class EarlierCase(Struct, frozen=True, kw_only=True):
+    """What a case was in the run that a page is compared with."""
+
+    verdict: str
+    took: int
+
+
+class Head(Struct, frozen=True, kw_only=True):
+    """What the list of cases shows of one; `took` is in microseconds, `cause` a few words.
+
+    `was` and `changed` are set where two runs are compared; `was` is None where the other lacks it.
+    """
+
+    verdict: str
+    file: str
+    case: str
+    took: int
+    cause: str
+    runs: int = 0
+    tags: tuple[str, ...] = ()
+    was: EarlierCase | UnsetType | None = UNSET
+    changed: bool | UnsetType = UNSET
+
+    @property
+    def name(self) -> str:
+        """The file, and the case where a file has several."""
+        return self.file if self.case == self.file else f"{self.file}::{self.case}"
+
+
+def head(result: Result) -> Head:
     """Return what the list of cases shows: verdict, names, time, and the cause in a few words."""
-    return {
-        "verdict": result.verdict.status,
-        "file": result.file,
-        "case": result.case,
-        "took": round(result.duration_s * 1e6),
-        "runs": len(result.attempts),
-        "cause": _cause(result.verdict),
-        "tags": list(result.tags),
-    }
+    return Head(
+        verdict=result.verdict.status,
+        file=result.file,
+        case=result.case,
+        took=round(result.duration_s * 1e6),
+        runs=len(result.attempts),
+        cause=_cause(result.verdict),
+        tags=tuple(result.tags),
+    )
 
 
 def body(result: Result) -> dict[str, Any]:
@@ -73,9 +108,9 @@ def _lines(result: Result) -> list[Line]:
     return [*warned, *details(result)]
 
 
-def text(part: dict[str, Any]) -> str:
+def text(part: Struct | dict[str, Any]) -> str:
     """Return plain data as one line of JSON."""
-    return clean(json.dumps(part, ensure_ascii=False, separators=(",", ":")))
+    return clean(json.dumps(to_builtins(part), ensure_ascii=False, separators=(",", ":")))
 
 
 def _cause(verdict: Verdict) -> str:
@@ -332,13 +367,36 @@ def is_page(path: str) -> bool:
         os.close(opened)
 
 
+class Against(Struct, frozen=True, kw_only=True):
+    """The run that a page is compared with: how it ended, and its cases that are gone since."""
+
+    summary: str
+    changed: int
+    gone: tuple[str, ...]
+
+
+class WholeRun(Struct, frozen=True, kw_only=True):
+    """What a page says of a run as a whole; `version` is the package's that wrote it."""
+
+    version: str
+    summary: str
+    environment: dict[str, Any]
+    interrupted: bool
+    explanations: dict[str, dict[str, str]]
+    against: Against | UnsetType = UNSET
+
+
 class PageContent(Struct, frozen=True, kw_only=True):
-    """What a page holds: a head and a body for each case, each as it stands, and the whole run."""
+    """What a page holds: a head and a body for each case, the body as it stands, and the run."""
 
     path: str
-    heads: tuple[dict[str, Any], ...]
+    heads: tuple[Head, ...]
     bodies: tuple[str, ...]
-    run: dict[str, Any]
+    run: WholeRun
+
+
+class _Release(Struct):
+    version: str
 
 
 def content_of(path: str) -> PageContent:
@@ -347,17 +405,17 @@ def content_of(path: str) -> PageContent:
         found = _DATA.search(read_document(path).decode())
         lines = _unpack(base64.b64decode(found[1] if found else "")).decode().split("\n")
         lines.pop()  # what is behind the last line break
-        run = decode_json(lines[-1])
-        release = run["version"]
-        heads = tuple(map(decode_json, lines[:-1:2]))
+        release = decode_json(lines[-1], _Release).version
+        if release != metadata.version("torch-scenarios"):
+            _refuse(f"{path} is a page of version {release}, which this one cannot draw")
+        run = decode_json(lines[-1], WholeRun)
+        heads = tuple(decode_json(line, Head) for line in lines[:-1:2])
         bodies = tuple(lines[1:-1:2])
-        if len(heads) != len(bodies) or not all({*_HEAD} <= {*head} for head in heads):
+        if len(heads) != len(bodies):
             raise ValueError(path)  # noqa: TRY301 -- as all else that is not ours
-    except (OSError, ValueError, zlib.error, LookupError, TypeError):
+    except (OSError, ValueError, zlib.error, LookupError):
         text = f"{path} is not a page that --html wrote, or not all of it"
         raise ScenarioError([Problem(code="not_a_result", message=text)]) from None
-    if release != metadata.version("torch-scenarios"):
-        _refuse(f"{path} is a page of version {release}, which this one cannot draw")
     return PageContent(path=path, heads=heads, bodies=bodies, run=run)
 
 
@@ -374,14 +432,11 @@ def _unpack(packed: bytes) -> bytes:
     return content
 
 
-_HEAD = ("verdict", "file", "case", "took", "cause")
-
-
 def cases_of(path: str) -> dict[tuple[str, str], Shown]:
     """Return the cases of a page by file and name. Raises ScenarioError where it is not ours."""
     content = content_of(path)
     return {
-        (head["file"], head["case"]): Shown(verdict=head["verdict"], took=head["took"], body=body)
+        (head.file, head.case): Shown(verdict=head.verdict, took=head.took, body=body)
         for head, body in zip(content.heads, content.bodies, strict=True)
     }
 
@@ -433,38 +488,31 @@ def changes(before: PageContent, after: PageContent) -> list[CaseChange]:
 
     A time alone is no change.
     """
-    old = {_name(head): (head, body) for head, body in _cases(before)}
+    old = {head.name: (head, body) for head, body in _cases(before)}
     found = []
     for head, body_ in _cases(after):
-        name = _name(head)
+        name = head.name
         if name not in old:
-            found.append(CaseChange(name=name, before=None, after=head["verdict"]))
+            found.append(CaseChange(name=name, before=None, after=head.verdict))
             continue
         then, text_then = old.pop(name)
-        lines = _tell_changes(decode_json(text_then), decode_json(body_))
-        if then["cause"] != head["cause"] and (head["cause"] or then["cause"]):
-            lines = [f"before: {then['cause'] or 'nothing was wrong'}", *lines]
-        if then["verdict"] != head["verdict"] or lines:
+        lines = _tell_changes(text_then, body_)
+        if then.cause != head.cause:
+            lines = [f"before: {then.cause or 'nothing was wrong'}", *lines]
+        if then.verdict != head.verdict or lines:
             found.append(
-                CaseChange(
-                    name=name, before=then["verdict"], after=head["verdict"], lines=tuple(lines)
-                )
+                CaseChange(name=name, before=then.verdict, after=head.verdict, lines=tuple(lines))
             )
     return found + [
-        CaseChange(name=name, before=head["verdict"], after=None) for name, (head, _) in old.items()
+        CaseChange(name=name, before=head.verdict, after=None) for name, (head, _) in old.items()
     ]
 
 
-def _cases(content: PageContent) -> Iterator[tuple[dict[str, Any], str]]:
+def _cases(content: PageContent) -> Iterator[tuple[Head, str]]:
     return zip(content.heads, content.bodies, strict=True)
 
 
-def _name(head: Mapping[str, Any]) -> str:
-    whole = head["case"] == head["file"]
-    return str(head["file"]) if whole else f"{head['file']}::{head['case']}"
-
-
-def _tell_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+def _tell_changes(before: str, after: str) -> list[str]:
     """Return what two runs of a case did otherwise, in words; equal words of ranks once."""
     by_words: dict[str, list[int]] = {}
     then, now = (_run_of(each) for each in (before, after))
@@ -476,14 +524,22 @@ def _tell_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[s
     return lines if left <= 0 else [*lines[:MOST_CHANGES], f"and {left} more changes"]
 
 
-def _run_of(body_: Mapping[str, Any]) -> dict[int, Lane]:
+class _Pictures(Struct):
+    """What of a body is a picture; the observed one has only what differs from the predicted."""
+
+    predicted: dict[str, Any] = {}
+    observed: dict[str, Any] = {}
+
+
+def _run_of(body_: str) -> dict[int, Lane]:
     """Return what each rank did in a run, or would have done where nothing ran."""
-    if "predicted" not in body_:
-        return {}
-    packed_ = {**body_["predicted"], **body_.get("observed", {})}
     try:
-        return {lane.rank: lane for lane in unpack(packed_).lanes}
-    except TimelineError as error:
+        pictures = decode_json(body_, _Pictures)
+        if not pictures.predicted:
+            return {}
+        packed = {**pictures.predicted, **pictures.observed}
+        return {lane.rank: lane for lane in unpack(packed).lanes}
+    except (DocumentError, TimelineError) as error:
         _refuse(str(error))
 
 
@@ -505,20 +561,19 @@ def _tell_lane_changes(before: Lane | None, after: Lane | None) -> Iterator[str]
 def compare_pages(before: PageContent, after: PageContent, found: Sequence[CaseChange]) -> str:
     """Return the page of a second run, which says of each case what it was in the first one."""
     by_name = {each.name: each for each in found}
-    old = {_name(head): head for head in before.heads}
+    old = {head.name: head for head in before.heads}
     lines = []
     for head, body_ in _cases(after):
-        then = old.get(_name(head))
-        was = None if then is None else {"verdict": then["verdict"], "took": then["took"]}
-        change = by_name.get(_name(head))
+        then, change = old.get(head.name), by_name.get(head.name)
+        was = None if then is None else EarlierCase(verdict=then.verdict, took=then.took)
         told = [] if change is None else [*change.lines]
-        lines.append(text({**head, "was": was, "changed": change is not None}))
+        lines.append(text(replace(head, was=was, changed=change is not None)))
         lines.append(text({**decode_json(body_), "changes": told}))
-    gone = [each.name for each in found if each.after is None]
-    against = {"summary": before.run["summary"], "changed": len(found), "gone": gone}
-    lines.append(text({**after.run, "against": against}))
+    gone = tuple(each.name for each in found if each.after is None)
+    against = Against(summary=before.run.summary, changed=len(found), gone=gone)
+    lines.append(text(replace(after.run, against=against)))
     data = "".join(f"{line}\n" for line in lines).encode(errors="replace")
-    return page(f"{after.run['summary']} · compared · scenario", zlib.compress(data, 9))
+    return page(f"{after.run.summary} · compared · scenario", zlib.compress(data, 9))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -557,13 +612,13 @@ class HtmlReport:
     def end(self, outcome: Outcome) -> None:
         """Write the page."""
         summary = summary_lines(outcome)[-1].printable
-        run = {
-            "version": metadata.version("torch-scenarios"),
-            "summary": summary,
-            "environment": environment(outcome),
-            "interrupted": outcome.interrupted,
-            "explanations": _explanations(self._diagnoses),
-        }
+        run = WholeRun(
+            version=metadata.version("torch-scenarios"),
+            summary=summary,
+            environment=dict(environment(outcome)),
+            interrupted=outcome.interrupted,
+            explanations=_explanations(self._diagnoses),
+        )
         self._add(text(run))
         self._packed.append(self._stream.flush())
         self._file.write(page(f"{summary} · scenario", b"".join(self._packed)))
