@@ -10,16 +10,9 @@ import pytest
 from torch_scenarios.errors import LaunchError, UnsupportedError
 from torch_scenarios.execution import backends as gpus
 from torch_scenarios.execution import backends as nccl
-from torch_scenarios.execution.backends import (
-    Sharing,
-    carrier,
-    decode_version,
-    device_type,
-    find_sharing,
-    names,
-    resolve,
-)
+from torch_scenarios.execution.backends import Sharing, decode_version, find_sharing, names, resolve
 from torch_scenarios.language import load
+from torch_scenarios.model.traits import carrier, device_type
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -676,7 +676,7 @@ def selection_of(options: Mapping[str, Any]) -> Selection:
 
 def _backend_of(asked: str | None) -> str | None:
     """Return the backend that an expression reads; None where the command line names none."""
-    from torch_scenarios.execution.backends import carrier
+    from torch_scenarios.model.traits import carrier
 
     return None if asked in {None, "auto"} else carrier(asked.lower())
 

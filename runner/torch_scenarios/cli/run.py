@@ -249,7 +249,8 @@ def add_jobs_options(command: Any) -> Any:
 
 def _require_one_launch(options: dict[str, Any]) -> None:
     """Leave one launch where there can only be one; UsageError where the command line has more."""
-    from torch_scenarios.execution.backends import device_type, may_be_here
+    from torch_scenarios.execution.backends import may_be_here
+    from torch_scenarios.model.traits import device_type
 
     backend = options["backend"]
     if options["netns"] is not None or options["nnodes"] > 1:
@@ -688,7 +689,7 @@ def check(**options: Any) -> None:
 
     backend = options["backend"]
     if backend is not None:
-        from torch_scenarios.execution.backends import carrier
+        from torch_scenarios.model.traits import carrier
 
         backend = carrier(backend)
     given = _standard_input(options, selection_of(options))

@@ -19,12 +19,20 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from torch_scenarios.errors import LaunchError, ScenarioError, UnsupportedError, nearest
-from torch_scenarios.execution.lacks import Lacks, read_lacks, word_lacks
+from torch_scenarios.execution.lacks import read_lacks
 from torch_scenarios.expressions.values import Constant
+from torch_scenarios.model.needs import Lacks, word_lacks
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import Scenario, Step, steps_of
 from torch_scenarios.model.trace import Failure, Trace
-from torch_scenarios.model.traits import KNOWN_BACKENDS, traits_of
+from torch_scenarios.model.traits import (
+    KNOWN_BACKENDS,
+    carrier,
+    device_type,
+    names_in,
+    split_backend,
+    traits_of,
+)
 from torch_scenarios.operations import C10D
 from torch_scenarios.operations.base import Compound, Operation
 from torch_scenarios.vocabulary import BACKEND, WORLD
@@ -589,8 +597,7 @@ def name_absent_method(failure: Failure, function: str, group: type) -> Failure:
 # -------------------------------------------------------------------------------------------------
 # Which backend a scenario runs on, and why it cannot run on one.
 #
-# Handed `torch` by its callers; imports nothing of it. A backend is spelled as torch spells it: a
-# name (`gloo`), one for a kind of device (`cuda:nccl`), or several (`cpu:gloo,cuda:nccl`).
+# Handed `torch` by its callers; imports nothing of it.
 
 
 class BackendChoice(Struct, frozen=True, kw_only=True):
@@ -603,30 +610,6 @@ class BackendChoice(Struct, frozen=True, kw_only=True):
     sharing: Sharing | None = None
     notes: tuple[str, ...] = ()
     environment: dict[str, str]
-
-
-def parts(backend: str) -> tuple[tuple[str, str], ...]:
-    """Return (kind of device, name) of each part; the kind is empty where none is said."""
-    split = (part.strip().rpartition(":") for part in backend.lower().split(","))
-    return tuple((device, name) for device, _, name in split)
-
-
-def names(backend: str) -> tuple[str, ...]:
-    """Return the names alone: `gloo`, `nccl`."""
-    return tuple(name for _, name in parts(backend))
-
-
-def device_type(backend: str) -> str:
-    """Return where the tensors of a scenario live: `cuda` if any part serves a GPU, else `cpu`."""
-    split = parts(backend)
-    devices = {device or traits_of(name).device for device, name in split}
-    return "cuda" if "cuda" in devices else "cpu"
-
-
-def carrier(backend: str) -> str:
-    """Return the one backend that moves a scenario's tensors, whose section of `expect` holds."""
-    by_device = dict(parts(backend))
-    return by_device.get(device_type(backend)) or by_device.get("") or names(backend)[0]
 
 
 def resolve(
@@ -690,7 +673,7 @@ def _automatic(
 
 def _spell_out(meant: tuple[str, ...], *, able: bool) -> str | None:
     """Return the long spelling that a scenario's own `backends` make, as far as there are GPUs."""
-    if not meant or not all(device for name in meant for device, _ in parts(name)):
+    if not meant or not all(device for name in meant for device, _ in split_backend(name)):
         return None
     usable = [name for name in meant if able or device_type(name) == "cpu"]
     return ",".join(usable) or None
@@ -701,11 +684,11 @@ def require_meant(backend: str, scenario: Scenario) -> None:
     meant = scenario.backends
     if meant is None:
         return
-    wanted = {part for name in meant for part in parts(name)}
+    wanted = {part for name in meant for part in split_backend(name)}
     # a kind of device that one side leaves open fits every kind
     fits = any(
         name == other and (not device or not kind or device == kind)
-        for device, name in parts(backend)
+        for device, name in split_backend(backend)
         for kind, other in wanted
     )
     if not fits:
@@ -739,7 +722,7 @@ def _require_gpus(
     share_gpu: bool,
 ) -> None:
     """Raise where a backend on GPUs has not what it needs here."""
-    if "nccl" in names(backend) and not torch.distributed.is_nccl_available():
+    if "nccl" in names_in(backend) and not torch.distributed.is_nccl_available():
         message = (
             f"the installed torch {torch.__version__} is built without NCCL. Install a CUDA build "
             "of torch, or run with --backend gloo."
@@ -747,7 +730,7 @@ def _require_gpus(
         raise LaunchError(message)
     gpus = count_for(torch, ranks, os.environ)
     if gpus == 0:
-        what = "NCCL" if "nccl" in names(backend) else f"the backend {backend}"
+        what = "NCCL" if "nccl" in names_in(backend) else f"the backend {backend}"
         message = f"{what} needs a GPU, and torch sees none here. Run with --backend gloo."
         raise LaunchError(message)
     if gpus < ranks and not share_gpu:
@@ -778,7 +761,7 @@ def describe_machine(torch: Any, backend: str) -> dict[str, str]:
     found = {"cuda": str(torch.version.cuda), "gpus": str(count(torch))}
     if said := describe_settings(os.environ):
         found["settings"] = said
-    if "nccl" in names(backend):
+    if "nccl" in names_in(backend):
         found["nccl"] = tell_version(version_of(torch))
     return found
 
@@ -789,12 +772,12 @@ def unknown(backend: str, plugins: Collection[str] = ()) -> str | None:
     A module among `plugins`, or an installed extension that torch loads by itself (the entry points
     `torch.backends`), may register any name: the worker asks torch then.
     """
-    if "fake" in names(backend):
+    if "fake" in names_in(backend):
         return (
             "the backend 'fake' exchanges nothing, so that no value of a run could be right; "
             "`scenario check` needs no backend, and `scenario record --fake` records on fake ranks"
         )
-    strange = [name for name in names(backend) if name not in KNOWN_BACKENDS]
+    strange = [name for name in names_in(backend) if name not in KNOWN_BACKENDS]
     if not strange or plugins or entry_points(group="torch.backends"):
         return None
     close = nearest(strange[0], KNOWN_BACKENDS)
@@ -809,7 +792,7 @@ def require_known(torch: ModuleType, backend: str) -> None:
     """Raise LaunchError where torch knows no backend of that name, plugins being imported."""
     dist = torch.distributed
     known = [str(name) for name in dist.Backend.backend_list if name != "undefined"]
-    for name in names(backend):
+    for name in names_in(backend):
         if name not in known:
             message = (
                 f"torch {torch.__version__} has no backend {name!r}; it knows {', '.join(known)}. "

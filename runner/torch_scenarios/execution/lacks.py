@@ -1,6 +1,6 @@
-"""What a backend lacks: known of a few, and declared by plugins as `LACKS = ["tags"]`.
+"""What a plugin declares that its backend lacks: `LACKS = ["tags"]`.
 
-The list of a plugin is read from the source of its module and not run, so that it is known before
+The list is read from the source of its module and not run, so that it is known before
 a process starts, and torch is not imported here.
 """
 
@@ -8,30 +8,11 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from msgspec import Struct, field
-
 from torch_scenarios.errors import Problem, ScenarioError, nearest
 from torch_scenarios.model.needs import CAPABILITIES
-from torch_scenarios.model.traits import traits_of
-
-
-class Lacks(Struct, frozen=True, kw_only=True):
-    """What a run may lack: words that a plugin declares, with its module, and known ones.
-
-    The known ones are those of `backends`, which the run may come to.
-    """
-
-    declared: Mapping[str, str] = field(default_factory=dict)
-    backends: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        """Whether there is any."""
-        return bool(self.declared or any(traits_of(name).lacks for name in self.backends))
-
 
 #: the name of the list in a plugin
 LACKS = "LACKS"
@@ -93,9 +74,3 @@ def _capabilities(module: str, place: str, value: ast.expr) -> tuple[str, ...]:
             message = f"{place}: `{word}` in `{LACKS}` of {module!r} is not a capability"
             raise ScenarioError([Problem(code="unknown_word", message=message, hint=hint)])
     return tuple(sorted(words))
-
-
-def word_lacks(backend: str, lacked: Sequence[str]) -> str:
-    """Say what a case needs and a backend, or the plugin of one, lacks."""
-    words = ", ".join(f"`{word}` ({CAPABILITIES[word].means})" for word in lacked)
-    return f"it needs {words}, which {backend} lacks"

@@ -24,21 +24,17 @@ from msgspec.structs import replace
 
 from torch_scenarios.errors import LaunchError, StartError, UnsupportedError
 from torch_scenarios.execution import backends, heartbeat
-from torch_scenarios.execution.backends import (
-    LaunchOptions,
-    carrier,
-    lack_of,
-    require_no_foreign_object,
-)
+from torch_scenarios.execution.backends import LaunchOptions, lack_of, require_no_foreign_object
 from torch_scenarios.execution.channel import Channel
 from torch_scenarios.execution.checkpoints import checkpoint_folder
 from torch_scenarios.execution.heartbeat import BeatListener, Beats
-from torch_scenarios.execution.lacks import Lacks
 from torch_scenarios.execution.protocol import Assignment, Job
 from torch_scenarios.execution.supervisor import observe, replace_timeout, watch_for
 from torch_scenarios.limits import RAISING
+from torch_scenarios.model.needs import Lacks
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.trace import Trace
+from torch_scenarios.model.traits import carrier
 
 #: what workers find in their environment unless the user set it
 ENVIRONMENT = {

@@ -25,12 +25,12 @@ from msgspec.structs import replace
 
 from torch_scenarios.errors import LaunchError, StartError, UnsupportedError
 from torch_scenarios.execution.backends import LaunchOptions, require_meant, require_needs
-from torch_scenarios.execution.lacks import Lacks
 from torch_scenarios.execution.launcher import ProcessLauncher
 from torch_scenarios.execution.letters import Secret
 from torch_scenarios.execution.office import Office, OfficeAddress
 from torch_scenarios.execution.protocol import Assignment, Hello
 from torch_scenarios.execution.supervisor import Supervisor, observe, watch_for
+from torch_scenarios.model.needs import Lacks
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import steps_of
 from torch_scenarios.model.trace import Trace

@@ -14,21 +14,16 @@ from msgspec.structs import replace
 
 from torch_scenarios.errors import LaunchError, UnsupportedError
 from torch_scenarios.execution import heartbeat, nodes, protocol
-from torch_scenarios.execution.backends import (
-    LaunchOptions,
-    carrier,
-    device_type,
-    require_no_foreign_object,
-    resolve,
-)
+from torch_scenarios.execution.backends import LaunchOptions, require_no_foreign_object, resolve
 from torch_scenarios.execution.checkpoints import checkpoint_folder
-from torch_scenarios.execution.lacks import Lacks
 from torch_scenarios.expressions.evaluator import LONGEST_S
 from torch_scenarios.expressions.values import Constant, PerRank
 from torch_scenarios.limits import RAISING, session_left_s
+from torch_scenarios.model.needs import Lacks
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import Expectation, RaiseSpec, steps_of
 from torch_scenarios.model.trace import Event, RankTrace, Trace
+from torch_scenarios.model.traits import carrier, device_type
 from torch_scenarios.operations.base import Departure
 
 # -------------------------------------------------------------------------------------------------

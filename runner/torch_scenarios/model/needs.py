@@ -10,11 +10,12 @@ of a certificate read it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
 from torch_scenarios.errors import Marked
+from torch_scenarios.model.traits import traits_of
 
 #: the levels of a certificate, in the order in which a backend grows
 LEVELS = ("p2p", "collectives", "groups", "async", "objects", "errors", "hangs", "dtypes")
@@ -85,3 +86,23 @@ class Needs(Struct, frozen=True, kw_only=True):
     def words(self) -> tuple[str, ...]:
         """The words, in the order of the table."""
         return tuple(word for word in CAPABILITIES if word in self.steps)
+
+
+class Lacks(Struct, frozen=True, kw_only=True):
+    """What a run may lack: words that a plugin declares, with its module, and known ones.
+
+    The known ones are those of `backends`, which the run may come to.
+    """
+
+    declared: Mapping[str, str] = field(default_factory=dict)
+    backends: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self.declared or any(traits_of(name).lacks for name in self.backends))
+
+
+def word_lacks(backend: str, lacked: Sequence[str]) -> str:
+    """Say what a case needs and a backend, or the plugin of one, lacks."""
+    words = ", ".join(f"`{word}` ({CAPABILITIES[word].means})" for word in lacked)
+    return f"it needs {words}, which {backend} lacks"

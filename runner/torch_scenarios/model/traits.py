@@ -179,3 +179,32 @@ def variant_of(backend: str, torch: str) -> str:
         if versions.holds(torch):
             return f"{backend} torch{versions}"
     return backend
+
+
+# -------------------------------------------------------------------------------------------------
+# A backend as torch spells it: a name (`gloo`), one for a kind of device (`cuda:nccl`), or several
+# (`cpu:gloo,cuda:nccl`).
+
+
+def split_backend(backend: str) -> tuple[tuple[str, str], ...]:
+    """Return (kind of device, name) of each part; the kind is empty where none is said."""
+    split = (part.strip().rpartition(":") for part in backend.lower().split(","))
+    return tuple((device, name) for device, _, name in split)
+
+
+def names_in(backend: str) -> tuple[str, ...]:
+    """Return the names alone: `gloo`, `nccl`."""
+    return tuple(name for _, name in split_backend(backend))
+
+
+def device_type(backend: str) -> str:
+    """Return where the tensors of a scenario live: `cuda` if any part serves a GPU, else `cpu`."""
+    split = split_backend(backend)
+    devices = {device or traits_of(name).device for device, name in split}
+    return "cuda" if "cuda" in devices else "cpu"
+
+
+def carrier(backend: str) -> str:
+    """Return the one backend that moves a scenario's tensors, whose section of `expect` holds."""
+    by_device = dict(split_backend(backend))
+    return by_device.get(device_type(backend)) or by_device.get("") or names_in(backend)[0]

@@ -22,10 +22,9 @@ from torch_scenarios.errors import (
     WorkerError,
     make_warning,
 )
-from torch_scenarios.execution.lacks import Lacks, word_lacks
 from torch_scenarios.language.document import cases_as_written
 from torch_scenarios.limits import DEFAULT, Limits, OverdueError, beyond, open_account
-from torch_scenarios.model.needs import CAPABILITIES
+from torch_scenarios.model.needs import CAPABILITIES, Lacks, word_lacks
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.model.trace import Trace

@@ -37,15 +37,15 @@ from msgspec import Struct, field
 
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.execution import LaunchOptions, backends, rendezvous
-from torch_scenarios.execution.backends import carrier
 from torch_scenarios.execution.heartbeat import SILENT_S
-from torch_scenarios.execution.lacks import Lacks
 from torch_scenarios.execution.letters import Secret
 from torch_scenarios.execution.nodes import FRONT, Leader
 from torch_scenarios.execution.protocol import Supervision
 from torch_scenarios.execution.supervisor import PlanRunner, Supervisor
+from torch_scenarios.model.needs import Lacks
 from torch_scenarios.model.plan import Plan
 from torch_scenarios.model.trace import Trace
+from torch_scenarios.model.traits import carrier
 from torch_scenarios.worker.frontend import INCONCLUSIVE, CommandLine
 from torch_scenarios.worker.serve import Member
 from torch_scenarios.worker.watcher import Connection, TorchLine, die_with_parent, open_store

@@ -21,13 +21,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from torch_scenarios.errors import LaunchError, StartError, UnsupportedError
-from torch_scenarios.execution.backends import Sharing, carrier, device_type, lack_of, resolve
+from torch_scenarios.execution.backends import Sharing, lack_of, resolve
 from torch_scenarios.execution.channel import Channel
 from torch_scenarios.execution.heartbeat import BeatListener, Beats, is_stopped
 from torch_scenarios.execution.letters import Secret
 from torch_scenarios.execution.office import Office
 from torch_scenarios.execution.protocol import TERMINATED, Job, Supervision
 from torch_scenarios.execution.supervisor import Supervisor
+from torch_scenarios.model.traits import carrier, device_type
 from torch_scenarios.worker.watcher import open_store
 from torch_scenarios.worker.world import forget_layouts
 

@@ -34,13 +34,7 @@ import torch.distributed
 
 from torch_scenarios.errors import LaunchError, UnsupportedError
 from torch_scenarios.execution import backends, protocol
-from torch_scenarios.execution.backends import (
-    carrier,
-    device_type,
-    is_bound,
-    lack_of,
-    require_known,
-)
+from torch_scenarios.execution.backends import is_bound, lack_of, require_known
 from torch_scenarios.execution.heartbeat import Beats
 from torch_scenarios.execution.letters import ForgedError, Secret
 from torch_scenarios.execution.nodes import (
@@ -54,6 +48,7 @@ from torch_scenarios.execution.nodes import (
 )
 from torch_scenarios.execution.office import Office, OfficeAddress
 from torch_scenarios.expressions.functions import TorchArrays
+from torch_scenarios.model.traits import carrier, device_type
 from torch_scenarios.operations.base import Ending
 from torch_scenarios.worker import watcher
 from torch_scenarios.worker.board import Board, Converter, FromDevice

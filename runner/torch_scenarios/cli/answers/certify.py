@@ -21,9 +21,9 @@ from torch_scenarios.conformance.certificate import FIRST
 from torch_scenarios.display import clean
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.execution import Launcher
-from torch_scenarios.execution.backends import carrier
 from torch_scenarios.files import corpus_folder
 from torch_scenarios.limits import DEFAULT
+from torch_scenarios.model.traits import carrier
 from torch_scenarios.pipeline.results import Outcome
 from torch_scenarios.pipeline.run import run
 from torch_scenarios.pipeline.selection import load_all
