@@ -102,8 +102,10 @@ WORSE = "What if the machine is worse"
     "--against",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
+    multiple=True,
     help="Hold the forecast against what `scenario bench --json` or nccl-tests measured, or a step "
-    "that torch.profiler traced.",
+    "that torch.profiler traced, call by call. Traces of several ranks, once for each, name the "
+    "rank that the others wait for.",
 )
 @option(
     COSTS,

@@ -1,4 +1,4 @@
-"""Forecasts as a page and as a Chrome trace, and next to one that torch.profiler wrote.
+"""Forecasts as a page and as a Chrome trace.
 
 A page has a curve over sizes or ranks, and messages on real time.
 """
@@ -6,25 +6,23 @@ A page has a curve over sizes or ranks, and messages on real time.
 from __future__ import annotations
 
 import html
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import isfinite, log10
-from statistics import median
+from collections.abc import Iterable, Mapping, Sequence
+from math import log10
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 
 from torch_scenarios.cost.forecast import Forecast, microseconds
 from torch_scenarios.cost.structure import amount
-from torch_scenarios.errors import Problem, ScenarioError
-from torch_scenarios.operations import kind_of
+from torch_scenarios.model.traffic import Traffic
 
 
 class Point(Struct, frozen=True, kw_only=True):
     """One forecast of a sweep: a case at one size. `bytes` is None where the size is its own.
 
-    A case that is one collective has its name, and its bytes as nccl-tests counts them.
+    A case that is one collective has its name, and its bytes as nccl-tests counts them. `traffic`
+    is what the program sends, `labels` name its steps.
     """
 
     case: str
@@ -34,6 +32,8 @@ class Point(Struct, frozen=True, kw_only=True):
     forecast: Forecast
     collective: str | None = None
     size: float | None = None
+    traffic: Traffic | None = None
+    labels: Mapping[int, str] = field(default_factory=dict)
 
 
 # The page. No script: pictures are SVG, as wide as the page.
@@ -181,158 +181,3 @@ def trace_events(points: Iterable[Point]) -> list[dict[str, Any]]:
             times = {"ts": event.started, "dur": event.ended - event.started}
             found.append({**slice_, **times, "args": about})
     return found
-
-
-# What torch.profiler measured of one step on a GPU, next to a forecast of it. A trace has events of
-# Kineto: kernels (`cat: kernel`), those of NCCL among them with the collective that they are,
-# copies, and one annotation for each `prof.step()`.
-
-#: bytes that a trace may have
-MOST_BYTES = 1 << 29
-#: what a GPU does that is no kernel of NCCL
-_ON_GPU = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
-#: what NCCL's collectives are called by torch, where it is not the operation's own name
-_NAMES = {
-    "allreduce": "all_reduce",
-    "allgather": "all_gather",
-    "_allgather_base": "all_gather",
-    "allgather_into_tensor_coalesced": "all_gather",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter",
-    "_reduce_scatter_base": "reduce_scatter",
-    "all_to_allv": "all_to_all",
-}
-
-#: a kernel's own name, as `ncclKernel_AllReduce_RING_LL_Sum_float`, and where its words begin
-_KERNEL, _CAPITAL = (
-    re.compile(r"nccl\w*Kernel_([A-Z][a-z]+[A-Z][A-Za-z]*)_"),
-    re.compile("(?<=[a-z])(?=[A-Z])"),
-)
-
-Span = tuple[float, float]
-
-
-class ProfiledStep(Struct, frozen=True, kw_only=True):
-    """One step of a trace, in microseconds; `calls` are the times of each collective's kernels."""
-
-    name: str
-    time: float
-    computing: float
-    exposed: float
-    calls: Mapping[str, tuple[float, ...]]
-
-    @property
-    def idle(self) -> float:
-        """How long nothing runs on the GPU."""
-        return max(0.0, self.time - self.computing - self.exposed)
-
-
-def read_profile(trace: Any) -> ProfiledStep:
-    """Return the last whole step of a decoded trace. Raises ScenarioError where it has none."""
-    events = list(_spans(trace))
-    kernels = [each for each in events if each[0].get("cat") in _ON_GPU]
-    if not kernels:
-        message = "the trace has no kernel of a GPU: profile with `ProfilerActivity.CUDA`"
-        hint = "`scenario cost step.yaml --topology T --against trace.json`"
-        raise ScenarioError([Problem(code="bad_topology", message=message, hint=hint)])
-    name, (began, ended) = _last_step(events, kernels)
-    computing: list[Span] = []
-    sent: list[Span] = []
-    calls: dict[str, list[float]] = {}
-    for event, (first, last) in kernels:
-        if first < began or first >= ended:
-            continue
-        if not str(event.get("name", "")).startswith("nccl"):
-            computing.append((first, last))
-            continue
-        sent.append((first, last))
-        calls.setdefault(_collective(event), []).append(last - first)
-    computed = _length(computing)
-    return ProfiledStep(
-        name=name,
-        time=ended - began,
-        computing=computed,
-        exposed=_length([*computing, *sent]) - computed,
-        calls={kind: tuple(times) for kind, times in calls.items()},
-    )
-
-
-def _collective(event: Mapping[str, Any]) -> str:
-    """Return what a kernel of NCCL does: as torch says, or else by the kernel's own name."""
-    args = event.get("args")
-    told = args.get("Collective name") if isinstance(args, dict) else None
-    if not told:
-        found = _KERNEL.match(str(event["name"]))
-        return _CAPITAL.sub("_", found[1]).lower() if found else "a collective without a name"
-    return kind_of(_NAMES.get(str(told), str(told)))
-
-
-def _spans(trace: Any) -> Iterator[tuple[dict[str, Any], Span]]:
-    """Yield the events that take a time, each with its begin and its end."""
-    listed = trace.get("traceEvents") if isinstance(trace, dict) else None
-    for event in listed if isinstance(listed, list) else ():
-        if not isinstance(event, dict) or event.get("ph") != "X":
-            continue
-        began, took = event.get("ts"), event.get("dur")
-        if isinstance(began, int | float) and isinstance(took, int | float):
-            span = float(began), float(began) + float(took)
-            if isfinite(span[0]) and isfinite(span[1]) and took >= 0:
-                yield event, span
-
-
-def _last_step(
-    events: Iterable[tuple[dict[str, Any], Span]], kernels: Iterable[tuple[dict[str, Any], Span]]
-) -> tuple[str, Span]:
-    """Return the last step that is annotated, on the GPU before the host; all where none is."""
-    for kind in ("gpu_user_annotation", "user_annotation"):
-        steps = [
-            (span, str(event["name"]))
-            for event, span in events
-            if event.get("cat") == kind and str(event.get("name")).startswith("ProfilerStep#")
-        ]
-        if steps:
-            span, name = max(steps)
-            return name, span
-    spans = [span for _, span in kernels]
-    return "all of it", (min(first for first, _ in spans), max(last for _, last in spans))
-
-
-def _length(spans: Iterable[Span]) -> float:
-    """Return how long at least one of some spans lasts."""
-    total, reached = 0.0, float("-inf")
-    for first, last in sorted(spans):
-        total += max(0.0, last - max(first, reached))
-        reached = max(reached, last)
-    return total
-
-
-def profile_lines(step: ProfiledStep, forecast: Forecast) -> list[str]:
-    """Return a step as it was measured next to its forecast, in lines for a terminal."""
-    rows = [
-        ("the step", forecast.time, step.time),
-        ("computing", forecast.computing, step.computing),
-        ("exposed communication", forecast.exposure, step.exposed),
-        ("nothing runs", forecast.idle, step.idle),
-    ]
-    forecasted = _calls_of(forecast)
-    for kind, times in sorted(step.calls.items()):
-        made = forecasted.get(kind, ())
-        rows.append((f"{kind}, median of {len(times)}", median(made or [0.0]), median(times)))
-    width = max(len(name) for name, _, _ in rows)
-    head = f"{'':{width}}  {'forecast':>10}  {'measured':>10}  forecast / measured"
-    return [f"{step.name} of the trace", head, *(_line(width, *row) for row in rows)]
-
-
-def _line(width: int, name: str, made: float, measured: float) -> str:
-    ratio = f"{made / measured:.2f}" if measured and made else "-"
-    told = microseconds(made) if made else "-"
-    return f"{name:{width}}  {told:>10}  {microseconds(measured):>10}  {ratio}"
-
-
-def _calls_of(forecast: Forecast) -> dict[str, tuple[float, ...]]:
-    """Return the times of the collectives of a forecast, by what they are."""
-    events, found = forecast.replay.events, dict[str, list[float]]()
-    for number, name in events.names.items():
-        if name != "pause":
-            event = events[number]
-            found.setdefault(kind_of(name), []).append(event.ended - event.started)
-    return {kind: tuple(times) for kind, times in found.items()}

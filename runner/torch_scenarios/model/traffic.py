@@ -113,17 +113,21 @@ class EnterGroups(Struct, frozen=True):
         numbers, firsts = np.unique(self.groups[order], return_index=True)
         parts = np.split(self.ranks[order], firsts[1:])
         for number, ranks in zip(numbers.tolist(), parts, strict=True):
-            yield Enter(
-                number=self.number,
-                ranks=ranks,
-                sent=np.asarray([self.sent]),
-                name=self.name,
-                key=self.keys[number],
-                size=self.size,
-                members=self.members[number],
-                step=self.step,
-                group=self.group,
-            )
+            yield self.of_group(number, ranks)
+
+    def of_group(self, number: int, ranks: Rows) -> Enter:
+        """Return those of one group that enter, by themselves."""
+        return Enter(
+            number=self.number,
+            ranks=ranks,
+            sent=np.asarray([self.sent]),
+            name=self.name,
+            key=self.keys[number],
+            size=self.size,
+            members=self.members[number],
+            step=self.step,
+            group=self.group,
+        )
 
 
 class Pause(Struct, frozen=True):

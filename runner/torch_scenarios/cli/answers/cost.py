@@ -22,7 +22,7 @@ from torch_scenarios.cli.options import (
     refuse_usage,
     selection_of,
 )
-from torch_scenarios.cost.collectives import NAMES
+from torch_scenarios.cost.collectives import NAMES, CollectiveTimes
 from torch_scenarios.cost.degradation import Degradation
 from torch_scenarios.cost.forecast import forecast, microseconds
 from torch_scenarios.cost.logs import (
@@ -35,13 +35,20 @@ from torch_scenarios.cost.logs import (
     tables_of,
 )
 from torch_scenarios.cost.measurements import Table, base_size, name_table, write_topology
-from torch_scenarios.cost.picture import (
+from torch_scenarios.cost.picture import Point, page, trace_events
+from torch_scenarios.cost.profiled_step import (
     MOST_BYTES,
-    Point,
-    page,
+    Arrivals,
+    ComparedCall,
+    ProfiledStep,
+    arrival_lines,
+    call_lines,
+    calls_of,
+    compare_calls,
+    decompress,
+    find_arrivals,
     profile_lines,
-    read_profile,
-    trace_events,
+    read_steps,
 )
 from torch_scenarios.cost.replay import goal
 from torch_scenarios.cost.structure import (
@@ -123,8 +130,8 @@ def cost(options: Mapping[str, Any]) -> None:
             points += found
             for line in [] if quiet else lines:
                 click.echo(clean(line))
-    if options["against"] is not None:
-        codes.add(_against(options["against"], points, cases, quiet=quiet))
+    if options["against"]:
+        codes.add(_against(options, points, cases, quiet=quiet))
     _write(options, cases, points)
     if not selected:
         click.echo("nothing was selected", err=True)
@@ -351,6 +358,8 @@ def _points(
             forecast=found,
             collective=None if collective is None else kind_of(collective),
             size=None if own is None else float(round(own * scale)),
+            traffic=traffic,
+            labels=labels,
         )
 
 
@@ -468,14 +477,29 @@ def _curve_lines(points: Sequence[Point]) -> list[str]:
 
 
 def _against(
-    path: str, points: Sequence[Point], cases: list[dict[str, Any]], *, quiet: bool
+    options: Mapping[str, Any], points: Sequence[Point], cases: list[dict[str, Any]], *, quiet: bool
 ) -> int:
     """Hold forecasts against measurements; returns an exit code. No verdict is made of it."""
+    path, *more = options["against"]
     try:
         limits = replace(DEFAULT, max_file_bytes=MOST_BYTES)
-        content = read_file(Path(path), limits, Path(path).parent.resolve())
-        if b'"traceEvents"' in content:
-            return _against_profile(content, points, cases, quiet=quiet)
+        read = [
+            decompress(read_file(Path(each), limits, Path(each).parent.resolve()))
+            for each in options["against"]
+        ]
+        if all(b'"traceEvents"' in content for content in read):
+            return _against_profile(read, points, cases, options, quiet=quiet)
+        if more:
+            others = (
+                each
+                for each, text in zip(options["against"], read, strict=True)
+                if b'"traceEvents"' not in text
+            )
+            refuse_usage(
+                f"--against {next(others)}: it is not a trace of torch.profiler, and several files "
+                "are traces, one of each rank"
+            )
+        (content,) = read
         if is_log(content):
             tables = tables_of(read_logs(Path(path), content))
             return _against_log(path, tables, points, cases, quiet=quiet)
@@ -516,25 +540,84 @@ def _against(
 
 
 def _against_profile(
-    content: bytes, points: Sequence[Point], cases: list[dict[str, Any]], *, quiet: bool
+    contents: Sequence[bytes],
+    points: Sequence[Point],
+    cases: list[dict[str, Any]],
+    options: Mapping[str, Any],
+    *,
+    quiet: bool,
 ) -> int:
-    """Hold forecasts of a step against what torch.profiler wrote of it."""
+    """Hold forecasts of a step against what torch.profiler wrote of it, on one rank or several."""
     try:
-        step = read_profile(decode_json(content, parts=MOST_BYTES // 8))
+        steps = read_steps([decode_json(each, parts=MOST_BYTES // 8) for each in contents])
     except ValueError as error:
         refuse_usage(f"--against: a trace that is not JSON: {error}")
+    step, arrivals = steps[0], find_arrivals(steps)
     for point, entry in zip(points, (each for each in cases if "time_us" in each), strict=True):
-        entry["measured"] = {
-            "ratio": point.forecast.time / step.time if step.time else 0.0,
-            "step_us": step.time,
-            "computing_us": step.computing,
-            "exposed_us": step.exposed,
-            "idle_us": step.idle,
-            "calls_us": {kind: list(times) for kind, times in step.calls.items()},
-        }
-        for line in [] if quiet else profile_lines(step, point.forecast):
+        assert point.traffic is not None
+        asked = {"model": options["model"], "algorithm": options["algo"]}
+        times = CollectiveTimes(
+            point.forecast.topology, point.ranks, **asked, traffic=point.traffic
+        )
+        made = calls_of(point.traffic, times, step.rank or 0)
+        both, missing, more = compare_calls(made, step.calls)
+        entry["measured"] = _profile_json(point, step, both, arrivals)
+        lines = [*profile_lines(step, point.forecast), ""]
+        lines += call_lines(both, missing, more, point.labels)
+        if step.world_size not in {None, point.ranks}:
+            lines.append(f"the trace is of {step.world_size} ranks, the program of {point.ranks}")
+        lines += ["", *arrival_lines(arrivals)] if len(steps) > 1 else [_ONE_RANK]
+        for line in [] if quiet else lines:
             click.echo(clean(line))
     return 0
+
+
+#: what one trace cannot tell
+_ONE_RANK = (
+    "a call that takes longer than its forecast may wait for another rank: give the traces of more "
+    "ranks (`--against` once for each), and the straggler is named"
+)
+
+
+def _profile_json(
+    point: Point, step: ProfiledStep, both: Sequence[ComparedCall], arrivals: Arrivals
+) -> dict[str, Any]:
+    """Return a traced step next to its forecast, call by call and rank by rank, for JSON."""
+    found: dict[str, Any] = {
+        "ratio": point.forecast.time / step.time if step.time else 0.0,
+        "step_us": step.time,
+        "computing_us": step.computing,
+        "exposed_us": step.exposed,
+        "idle_us": step.idle,
+        "calls_us": {kind: list(times) for kind, times in step.times.items()},
+        "calls": [
+            {
+                "step": each.made.step,
+                "kind": each.made.key.kind,
+                "bytes": each.made.key.size,
+                "forecast_us": each.made.time,
+                "measured_us": each.traced.time,
+                "exposed_us": each.traced.exposed,
+            }
+            for each in both
+        ],
+    }
+    if len(arrivals.ranks) < 2:
+        return found
+    found["ranks"] = [
+        {
+            "rank": each.step.rank,
+            "step_us": each.step.time,
+            "computing_us": each.step.computing,
+            "idle_us": each.step.idle,
+            "waits_us": each.waits,
+            "comes_last": each.last,
+        }
+        for each in arrivals.ranks
+    ]
+    late = arrivals.straggler
+    found["straggler"] = None if late is None else late.step.rank
+    return found
 
 
 def _against_log(
