@@ -65,8 +65,9 @@ def weighed(row: dict[str, Any]) -> dict[str, Any]:
                     *args,
                     "--recompute",
                     row["recompute"],
-                    "--norm",
-                    row.get("norm", "fused"),
+                    *("--norm", row.get("norm", "fused")),
+                    *("--shape", row.get("shape", "llama")),
+                    *("--compile", row.get("compile", "no")),
                 ),
             ],
             check=False,  # 3: the other ranks are not recorded

@@ -1,6 +1,6 @@
 """A model shaped like Llama 3, sharded by FSDP2: `--layers`, `--batch`, `--recompute`, `--norm`.
 
-With `--device cuda` rank 0 prints what a step takes there, and how much memory torch holds.
+`--shape mpt` is one like MPT: LayerNorm, GELU without a gate, one embedding, no rotation. With `--device cuda` rank 0 prints what a step takes there, and how much memory torch holds.
 """
 
 import argparse
@@ -28,7 +28,9 @@ for name, value in (
 ):
     parser.add_argument(f"--{name}", type=int, default=value)
 parser.add_argument("--recompute", choices=("no", "every-second", "products", "all"), default="no")
-parser.add_argument("--norm", choices=("fused", "plain"), default="fused")
+parser.add_argument("--shape", choices=("llama", "mpt"), default="llama")
+parser.add_argument("--compile", choices=("no", "blocks"), default="no")
+parser.add_argument("--norm", choices=("fused", "plain", "layer"), default="fused")
 parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
 asked = parser.parse_args()
 
@@ -46,11 +48,14 @@ class PlainNorm(nn.Module):
         return (rows * scale).type_as(x) * self.weight
 
 
-Norm = {"fused": nn.RMSNorm, "plain": PlainNorm}[asked.norm]
+Norm = {
+    **{"fused": nn.RMSNorm, "plain": PlainNorm},
+    "layer": functools.partial(nn.LayerNorm, bias=False),
+}[asked.norm]
 
 
 class Block(nn.Module):
-    """Attention with grouped keys, and a gated network."""
+    """Attention with grouped keys, and a network, which is gated in Llama."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +65,8 @@ class Block(nn.Module):
         self.key = linear(asked.hidden, asked.kv * self.size)
         self.value = linear(asked.hidden, asked.kv * self.size)
         self.out = linear(asked.hidden, asked.hidden)
-        self.gate = linear(asked.hidden, asked.inner)
+        if asked.shape == "llama":
+            self.gate = linear(asked.hidden, asked.inner)
         self.up = linear(asked.hidden, asked.inner)
         self.down = linear(asked.inner, asked.hidden)
         self.before, self.between = Norm(asked.hidden), Norm(asked.hidden)
@@ -70,7 +76,8 @@ class Block(nn.Module):
         query, key, value = (
             each(rows).unflatten(-1, (-1, self.size)) for each in (self.query, self.key, self.value)
         )
-        query, key = rotate(query, turn), rotate(key, turn)
+        if asked.shape == "llama":
+            query, key = rotate(query, turn), rotate(key, turn)
         if asked.heads > asked.kv:
             key, value = (
                 each.repeat_interleave(asked.heads // asked.kv, dim=2) for each in (key, value)
@@ -80,6 +87,8 @@ class Block(nn.Module):
         )
         x = x + self.out(attended.transpose(1, 2).flatten(2))
         rows = self.between(x)
+        if asked.shape == "mpt":
+            return x + self.down(F.gelu(self.up(rows)))
         return x + self.down(F.silu(self.gate(rows)) * self.up(rows))
 
 
@@ -116,6 +125,8 @@ class Model(nn.Module):
         self.blocks = nn.ModuleList(Block() for _ in range(asked.layers))
         self.norm = Norm(asked.hidden)
         self.logits = nn.Linear(asked.hidden, asked.vocabulary, bias=False)
+        if asked.shape == "mpt":
+            self.logits.weight = self.tokens.weight
 
     def forward(self, ids: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
         x = self.tokens(ids)
@@ -142,6 +153,8 @@ with torch.device("meta"):
     model = Model()
 policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 for at, block in enumerate(model.blocks):
+    if asked.compile == "blocks":
+        block.compile()
     fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=at < asked.layers - 1)
 fully_shard(model, mesh=mesh, mp_policy=policy)
 model.to_empty(device=asked.device)

@@ -21,7 +21,7 @@ from typing import Any
 from torch_scenarios.record import recorder as recorder_module
 from torch_scenarios.record.evidence.frame import frame_of
 from torch_scenarios.record.kernels.lanes import StreamWatch
-from torch_scenarios.record.kernels.launches import HostWork, KernelRun, kernel_run
+from torch_scenarios.record.kernels.launches import CompiledParts, HostWork, KernelRun, kernel_run
 from torch_scenarios.record.kernels.ledger import GRADIENTS, OPTIMIZER, PARAMETERS, HeldMemory
 from torch_scenarios.record.kernels.roofline import Roofline, rms_norm
 
@@ -55,6 +55,10 @@ class KernelClock:
         self._fake: Any = FakeTensorMode(allow_non_fake_inputs=True)
         self._roofline, self.ledger = Roofline(gpu), HeldMemory()
         self._host, self._run = HostWork(gpu["host"]), KernelRun()
+        self._compiled = CompiledParts(torch)
+        self._compiled.install()
+        #: whether the operator that is done now is compiled, and its kernels are one graph
+        self._joined = self._graph = False
         self.lanes = StreamWatch(self._tell, self._wait_on_host)
         self.lanes.install(cuda=cuda)
         self._kernels = {
@@ -77,7 +81,7 @@ class KernelClock:
         several = torch.rms_norm
 
         def fused(x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
-            if not self._is_fake(x):
+            if not self._is_fake(x) or self._compiled.has(torch.ops.aten.mul.Tensor)[0]:
                 return several(x, shape, weight, eps)
             return rms_norm(x, weight, self.move)
 
@@ -90,7 +94,7 @@ class KernelClock:
     def _launch(self, us: float) -> None:
         """Let the host start a kernel, where an operator has one."""
         if us:
-            self._start(us, self._host.kernel_us)
+            self._start(us, 0.0 if self._graph else self._host.kernel_us)
 
     def _start(self, us: float, host_us: float) -> None:
         """Let the host work for so long, and start a kernel of `us` then."""
@@ -105,6 +109,7 @@ class KernelClock:
 
     def _settle(self) -> None:
         """Write down how long the kernels take that were started since the last line."""
+        self._launch(self._roofline.bytes_us(self._compiled.end()))
         run, self._run = self._run, KernelRun()
         if run.us or run.host_us:
             self._recorder.sink.put(f'["q",{round(run.us, 3)},{round(run.host_us, 3)}]')
@@ -155,7 +160,8 @@ class KernelClock:
 
     def see(self, mode: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Let the host come to an operator, and do it."""
-        if func.namespace not in NO_KERNELS:
+        self._joined, self._graph = self._compiled.has(func)
+        if func.namespace not in NO_KERNELS and not self._joined:
             self._start(0.0, self._host.operator_us(args))
         return self.dispatch(mode, func, types, args, kwargs)
 
@@ -189,8 +195,20 @@ class KernelClock:
             out = func(*args, **kwargs)
         outs = [each for each in _tensors((out,)) if self._is_fake(each)]
         self.ledger.add(outs)
-        self._launch(self._roofline.us(func, args, kwargs, out, tensors, outs))
+        self._count(func, args, kwargs, out, tensors, outs)
         return out
+
+    def _count(self, func: Any, args: Any, kwargs: Any, out: Any, tensors: Any, outs: Any) -> None:
+        """Start the kernel of an operator, or let it be a part of one that is compiled."""
+        if self._joined and self._roofline.is_fused(func, args, kwargs, out):
+            self._compiled.fuse(filter(self._is_fake, tensors), outs)
+            return
+        us = self._roofline.us(func, args, kwargs, out, tensors, outs)
+        if us:
+            self._launch(self._roofline.bytes_us(self._compiled.end()))
+            needed = self._compiled.need(filter(self._is_fake, tensors), outs)
+            us += self._roofline.bytes_us(needed)
+        self._launch(us)
 
     def _is_fake(self, value: Any) -> bool:
         return isinstance(value, self._fake_kind)

@@ -45,6 +45,16 @@ class Roofline:
         self._heads = {kind: gpu[kind] for kind in ("attention", "attention_backward")}
         self._least = float(gpu["least"])
 
+    def is_fused(self, func: Any, args: Any, kwargs: Any, out: Any) -> bool:
+        """Return whether an operator is one that a compiler joins with its neighbours."""
+        name = func._schema.name.partition("::")[2]
+        is_free = name in FREE or func.is_view or name in GATHERING
+        return not is_free and not _flops(func, name, args, kwargs, out)[0]
+
+    def bytes_us(self, size: float) -> float:
+        """Return what a kernel takes that moves so many bytes, in microseconds."""
+        return max(size / self._bandwidth, self._least) if size else 0.0
+
     def us(self, func: Any, args: Any, kwargs: Any, out: Any, tensors: Any, outs: Any) -> float:
         """Return what an operator takes, in microseconds; 0 where it starts no kernel.
 
@@ -70,7 +80,7 @@ class Roofline:
 
     def moved_us(self, tensors: Iterable[Any]) -> float:
         """Return what a kernel takes that reads or writes tensors, in microseconds."""
-        return float(max(sum(map(_touched, tensors)) / self._bandwidth, self._least))
+        return float(max(sum(map(touched, tensors)) / self._bandwidth, self._least))
 
     def _peak(self, tensors: Iterable[Any]) -> float:
         """Return the peak of a product of tensors, in TFLOP/s, by the dtype of the first."""
@@ -111,17 +121,17 @@ def _attention_flops(func: Any, name: str, args: Any, kwargs: Any) -> float:
 
 def _bytes(name: str, args: Any, tensors: Iterable[Any], outs: Iterable[Any]) -> float:
     """Return the bytes that an operator reads and writes."""
-    written = sum(map(_touched, outs))
+    written = sum(map(touched, outs))
     if name in GATHERING:
         return 2.0 * written
     if name == "embedding_dense_backward":
-        return written + 2.0 * _touched(args[0])
+        return written + 2.0 * touched(args[0])
     if name == "all_gather_copy_in":  # FSDP2: into a part of a buffer that is all ranks'
-        return 2.0 * sum(map(_touched, args[0]))
-    return float(written + sum(map(_touched, tensors)))
+        return 2.0 * sum(map(touched, args[0]))
+    return float(written + sum(map(touched, tensors)))
 
 
-def _touched(tensor: Any) -> float:
+def touched(tensor: Any) -> float:
     """Return the bytes of a tensor's elements; those that are expanded count once."""
     sizes = zip(tensor.shape, tensor.stride(), strict=True)
     return float(prod(size for size, stride in sizes if stride) * tensor.element_size())
