@@ -72,7 +72,7 @@ def test_a_plan_has_an_interval_for_each_step_and_says_what_was_never_compared(
     found = shown(tmp_path, COMPARED, "plan")
     assert "of 80 %" in found
     assert "memory was never compared" in found
-    assert "80 % of such calls took" in shown(tmp_path, COMPARED, "plan_json")
+    assert "80 % of such steps took" in shown(tmp_path, COMPARED, "plan_json")
 
 
 def test_a_measurement_has_the_error_of_its_forecast() -> None:

@@ -14,7 +14,14 @@ from benchmarks import residuals as written
 from benchmarks.folds import coverage, fitted, folds, measured_rows
 from torch_scenarios.cost.collectives import CollectiveTimes, hops
 from torch_scenarios.cost.forecast import forecast
-from torch_scenarios.cost.intervals import COMPARED, TABLE, interval
+from torch_scenarios.cost.intervals import (
+    COMPARED,
+    TABLE,
+    among_steps,
+    interval,
+    step_interval,
+    steps,
+)
 from torch_scenarios.cost.topology import presets, read_topology, topology
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.model.traffic import Enter, Traffic
@@ -27,6 +34,41 @@ def test_80_percent_of_the_rows_of_projects_left_out_of_every_fit_are_in_their_i
     inside, asked = coverage(folds(), alike=alike)
     assert asked > 400
     assert 0.77 <= inside / asked <= 0.89  # nor so wide that it says nothing
+
+
+def test_80_percent_of_the_steps_of_projects_left_out_are_in_their_interval() -> None:
+    inside = []
+    for row in steps():
+        found = among_steps(
+            (each for each in steps() if each.group != row.group), row.kind, row.gpu
+        )
+        assert found is not None
+        inside.append(found.low <= np.exp(row.log_ratio) <= found.high)
+    assert 0.8 <= np.mean(inside) < 1
+
+
+def test_the_steps_are_those_of_the_benchmark_that_nothing_is_fitted_to() -> None:
+    published = yaml.safe_load((Path(written.__file__).parent / "step_times.yaml").read_text())
+    with (COMPARED / "steps.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        stated = published["rows"][row["step"]]
+        assert (stated["machine"], stated["tokens"]) == (row["kind"], int(row["measured"]))
+        tuner = topology(row["kind"]).tuner
+        assert tuner is not None
+        assert tuner.gpu == row["gpu"]
+    fitted_to = {name for name, row in published["rows"].items() if row.get("fitted")}
+    assert fitted_to
+    assert not fitted_to & {row["step"] for row in rows}
+
+
+def test_steps_of_other_gpus_make_a_wider_interval() -> None:
+    own, other = step_interval("h100-8x400g", "hopper"), step_interval("mine", "blackwell")
+    assert own is not None
+    assert other is not None
+    assert own.alike
+    assert not other.alike
+    assert other.high / other.low > 1.5 * own.high / own.low
 
 
 def test_a_fold_fits_without_the_rows_of_its_project() -> None:

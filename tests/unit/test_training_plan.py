@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from torch_scenarios.cli import cli
 from torch_scenarios.cost.candidates import Candidate, Decoder
+from torch_scenarios.cost.collectives import CollectiveTimes
 from torch_scenarios.cost.topology import Gpu, topology
 from torch_scenarios.language.document import load_content
-from torch_scenarios.pipeline.attempts import analyse
+from torch_scenarios.pipeline.attempts import analyse, weigh
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,6 +83,35 @@ def test_shards_hold_their_part_and_recomputation_keeps_less() -> None:
     again = TINY.load(way(recompute=True), gpu())
     assert again.activations < one.activations
     assert again.backwards == pytest.approx(1.5 * one.backwards)
+
+
+@pytest.mark.parametrize("asked", WAYS, ids=lambda each: each.name)
+def test_a_program_holds_what_its_way_was_chosen_for(asked: Candidate, tmp_path: Path) -> None:
+    model = replace(TINY, hidden=1024, inner=4096, vocabulary=4096, sequence=256)
+    (scenario,) = load_content(tmp_path / "way.yaml", model.program(asked, gpu()).encode())
+    found = weigh(scenario).footprint
+    assert found is not None
+    own = model.load(asked, gpu()).held
+    assert own == pytest.approx(found.bytes_held, rel=0.01)
+
+
+@pytest.mark.parametrize("gpus", [64, 512])
+def test_the_quickest_way_is_among_the_first_by_estimate(gpus: int) -> None:
+    model = replace(
+        TINY, layers=80, hidden=8192, inner=28672, heads=64, kv_heads=8, vocabulary=128256
+    )
+    model = replace(model, sequence=8192, batch=512)
+    machine = topology(MACHINE)
+    times = CollectiveTimes(machine, gpus)
+    ways = [
+        each
+        for each in model.candidates(machine, gpus)
+        if model.load(each, gpu()).held <= machine.memory
+    ]
+    first = sorted(ways, key=lambda each: model.estimate_us(each, gpu(), times))[:3]
+    assert way(shards=gpus, turns=512 // gpus, recompute=True) in first
+    # a shard that is gathered over nodes by one rank of each is no longer preferred
+    assert not any(each.tensor > 1 and each.stages == 1 for each in first)
 
 
 def test_ways_take_all_ranks_and_divide_the_batch() -> None:

@@ -20,10 +20,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from torch_scenarios.cost.collectives import CollectiveTimes
+from torch_scenarios.cost.nccl import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 from torch_scenarios.cost.topology import Gpu, Topology
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.files import read_file
 from torch_scenarios.limits import DEFAULT
+from torch_scenarios.model.traffic import Enter
 from torch_scenarios.source.tree import Mapping as Node
 from torch_scenarios.source.tree import key_text, read_tree
 
@@ -110,50 +113,79 @@ class Decoder(Struct, frozen=True, kw_only=True):
         weights = STATE * own / way.shards
         layers = self.layers // way.stages
         if way.stages == 1:
-            widest = max(way.together * self.block, self.ends)
-            gathered = (
-                (2 * 2 + 4) * widest / way.tensor
-            )  # two in bfloat16, their gradient in float32
+            # weights twice in bfloat16, and their gradient in float32; the ends once; own parts
+            blocks, ends = (each / way.tensor for each in (way.together * self.block, self.ends))
+            gathered = 8 * blocks + 6 * ends + 6 * (blocks + ends) / way.shards
+            rows = int(way.tensor > 1)
         else:
             weights = (8 * own / way.shards) + 8 * own  # ZeRO-1: weights and gradients are whole
-            gathered = 2 * own
+            gathered = 2 * own + 6 * own / way.shards
+            rows = 4 + (way.tensor > 1)  # what goes from stage to stage, and in a tensor group
+        gathered += 2 * rows * tokens * self.hidden
         kept = tokens * self.hidden * (KEPT + KEPT_SHARED / way.tensor)
         at_once = min(way.turns, way.stages)
         if way.recompute:
             activations = at_once * layers * 2 * tokens * self.hidden + kept
         else:
             activations = at_once * layers * kept
-        ends = tokens * self.vocabulary / way.tensor * OF_LOGIT if way.stages == 1 else 0.0
+        logits = tokens * self.vocabulary / way.tensor * OF_LOGIT if way.stages == 1 else 0.0
         rate = gpu.tflops["bfloat16"] * 1e6
         products = 2 * tokens * self.block / way.tensor / (rate * gpu.matmul)
         attended = 2 * way.micro * self.sequence**2 * self.hidden / way.tensor
         moved = tokens * (MOVED * self.hidden + MOVED_INNER * self.inner) / way.tensor
         attention = rate * gpu.attention_of(self.hidden // self.heads)
         block = products + attended / attention + moved / (gpu.bandwidth * gpu.memory)
-        logits = 3 * 2 * tokens * self.hidden * self.vocabulary / way.tensor / (rate * gpu.matmul)
+        ending = 3 * 2 * tokens * self.hidden * self.vocabulary / way.tensor / (rate * gpu.matmul)
         return RankLoad(
             state=weights,
             gathered=gathered,
-            activations=activations + ends,
+            activations=activations + logits,
             block=block,
             backwards=block * (BACKWARD + way.recompute),
-            logits=logits,
+            logits=ending,
             optimizer=20 * 4 * own / way.shards / (gpu.bandwidth * gpu.memory),
         )
 
-    def shortest_us(self, way: Candidate, gpu: Gpu) -> float:
-        """Return what a step takes at least: kernels, and the stages that wait for each other."""
+    def estimate_us(self, way: Candidate, gpu: Gpu, times: CollectiveTimes) -> float:
+        """Return about how long a step takes: what is gathered or scattered hides behind kernels.
+
+        So a block takes the longer of both; sums of a tensor group, and stages that wait for each
+        other, are added.
+        """
         found = self.load(way, gpu)
-        layers = self.layers // way.stages
-        turn = layers * (found.block + found.backwards) + found.logits / way.stages
-        return (way.turns + way.stages - 1) * turn + found.optimizer
+        layers, again = self.layers // way.stages, 2 if way.recompute else 1
+
+        def take(name: str, group: str, size: float) -> float:
+            members = way.members(group)
+            if len(members) == 1:
+                return 0.0
+            call = Enter(0, members[0], 0.0, name, group, size, members)
+            return times.of(call).time
+
+        row = take(ALL_REDUCE, "tensor", 2.0 * way.micro * self.sequence * self.hidden)
+        forwards = found.block + 2 * row
+        backwards = found.backwards + 2 * again * row
+        if way.stages > 1:
+            own = self.parameters / (way.stages * way.tensor)
+            turn = layers * (forwards + backwards) + found.logits / way.stages
+            ends = take(REDUCE_SCATTER, "shard", 4 * own) + take(ALL_GATHER, "shard", 2 * own)
+            return (way.turns + way.stages - 1) * turn + ends + found.optimizer
+        whole, ends = way.together * self.block / way.tensor, self.ends / way.tensor
+        gather = take(ALL_GATHER, "shard", 2 * whole)
+        scatter = take(REDUCE_SCATTER, "shard", 4 * whole)
+        scatter += take(ALL_REDUCE, "replicate", 4 * whole / way.shards)
+        turn = max(way.together * forwards, gather)
+        turn += max(way.together * backwards, gather + scatter)
+        outside = take(ALL_GATHER, "shard", 2 * ends) + take(REDUCE_SCATTER, "shard", 4 * ends)
+        calls = layers / way.together
+        return way.turns * (calls * turn + found.logits) + outside + found.optimizer
 
     # The program of a step.
     def program(self, way: Candidate, gpu: Gpu) -> str:
         """Return the step of a candidate as a scenario."""
         found = self.load(way, gpu)
         tensors, steps = self._one_stage(way, found) if way.stages == 1 else self.stages(way, found)
-        sums = tensors.get("sums", (0, ""))[0]
+        sums = tensors.get("sums" if way.stages == 1 else "grads", (0, ""))[0]
         sent = sum(size for size, _ in tensors.values()) - sums
         counted = {"state": sums, "gathered": sent}  # what the program holds by other names
         for name in ("state", "gathered", "activations"):
@@ -376,6 +408,16 @@ class Candidate(Struct, frozen=True, kw_only=True):
     def ranks(self) -> int:
         """How many GPUs it takes."""
         return self.stages * self.replicas * self.shards * self.tensor
+
+    def members(self, dim: str) -> tuple[int, ...]:
+        """Return the group of rank 0 along a dimension of the mesh."""
+        strides = {
+            "tensor": (self.tensor, 1),
+            "shard": (self.shards, self.tensor),
+            "replicate": (self.replicas, self.shards * self.tensor),
+        }
+        count, stride = strides[dim]
+        return tuple(range(0, count * stride, stride))
 
     @property
     def name(self) -> str:

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from torch_scenarios.cost.classes import Reduced, reduce_ranks
 from torch_scenarios.cost.collectives import CollectiveTimes, Timing
 from torch_scenarios.cost.degradation import Degradation
-from torch_scenarios.cost.intervals import Interval
+from torch_scenarios.cost.intervals import Interval, step_interval
 from torch_scenarios.cost.replay import BY_LINK, BY_RECEIVER, FIELDS, Replay, ReplayEvent, replay
 from torch_scenarios.cost.structure import UNKNOWN, amount
-from torch_scenarios.cost.topology import ComparedSteps, NcclNetwork, Network, Topology
+from torch_scenarios.cost.topology import NcclNetwork, Network, Topology
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.model.traffic import Enter, EnterGroups, Pause, Traffic, TrafficRow
 
@@ -493,8 +493,7 @@ def forecast(
     if algorithm is not None:
         taken = [each.algorithm for each in timings.values()]
         _some_takes(algorithm, taken, entered, collectives)
-    stated = (topology.gpu, topology.host) if reckoned else (None, None)
-    compared = tuple(None if each is None else each.compared for each in stated)
+    compared = _find_compared(topology) if reckoned else (None, None)
     made = _make_forecast(
         topology, network, found, timings, compared, only_collectives=only_collectives
     )
@@ -562,12 +561,37 @@ class _Silent(Network):
         self.nodes = 1
 
 
+class _ComparedSteps(Struct, frozen=True):
+    """Between what multiples of a forecast 80 % of steps were; `whose` says of which steps."""
+
+    low: float
+    high: float
+    whose: str
+
+
+def _find_compared(topology: Topology) -> tuple[_ComparedSteps | None, _ComparedSteps | None]:
+    """Return how far off kernels and hosts were that were reckoned by this topology's numbers.
+
+    That is what the topology states, or else what steps show that others published.
+    """
+    found = []
+    for stated in (topology.gpu, topology.host):
+        known = None if stated is None else stated.compared
+        words = "" if known is None else f"{known.steps} such step{'s'[: known.steps > 1]}"
+        found.append(None if known is None else _ComparedSteps(known.low, known.high, words))
+    table = step_interval(topology.kind, topology.tuner.gpu if topology.tuner else "")
+    if found[0] is None and topology.gpu is not None and table is not None:
+        whose = f"{table.rows} steps{'' if table.alike else ' on other GPUs'}"
+        found[0] = _ComparedSteps(table.low, table.high, f"{whose}, measured by {table.sets}")
+    return found[0], found[1]
+
+
 def _make_forecast(
     topology: Topology,
     network: Network,
     found: Replay,
     timings: Mapping[tuple[int, str, str], Timing],
-    compared: Sequence[ComparedSteps | None],
+    compared: Sequence[_ComparedSteps | None],
     *,
     only_collectives: bool,
 ) -> Forecast:
@@ -611,7 +635,7 @@ def _compare(
     time: float,
     timings: Mapping[tuple[int, str, str], Timing],
     host: float,
-    compared: Sequence[ComparedSteps | None],
+    compared: Sequence[_ComparedSteps | None],
 ) -> tuple[float, float, float, str]:
     """Return between which times 80 % of measurements like it are, and how much was not compared.
 
@@ -640,17 +664,18 @@ def _compare(
         if steps is not None and taken > MENTIONED * time:
             low += taken * (steps.low - 1)
             high += taken * (steps.high - 1)
-            rows.append(f"{what} of {steps.steps} such step{'' if steps.steps == 1 else 's'}")
+            rows.append(f"{what} of {steps.whose}")
     if not rows:
         alone = "what is stated of pauses and calls"
         words = NEVER_COMPARED if uncompared or host > time / 2 else alone
         return time, time, uncompared, words
     span = f"{microseconds(time + low)} to {microseconds(time + high)}"
-    words = f"80 % of such calls took {span}: {'; '.join(rows)}"
+    such = "calls" if compared[0] is None else "steps"
+    words = f"80 % of such {such} took {span}: {'; '.join(rows)}"
     if uncompared > MENTIONED * time:
         words += f"; {uncompared / time:.0%} of the time was never compared with a measurement"
     if compared[0] is None and kernels > MENTIONED * time:
-        words += f"; {kernels / time:.0%} is stated, as kernels are, and has no interval"
+        words += f"; {kernels / time:.0%} are kernels as the file states them, without an interval"
     return time + low, time + high, uncompared, words
 
 

@@ -11,7 +11,7 @@ project that took part in no constant fall into it (benchmarks/folds.py).
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from math import exp, log, log2, sqrt
 from pathlib import Path
@@ -65,6 +65,8 @@ class Spread(Struct, frozen=True):
 SMALL, LARGE_ONES = Spread(0.30, 0.08), Spread(0.14, 0.08)
 SMALL_OF_OTHERS, LARGE_OF_OTHERS = Spread(0.60, 0.08), Spread(0.28, 0.08)
 OF_TABLES = Spread(0.05, 0.03, WIDTH_OF_TABLES)
+#: of steps of training; how far those on other machines with the same kind of GPU are, and others
+OF_STEPS, SAME_GPU, OTHER_GPU = Spread(0.08, 0.05), 0.7, 1.2
 
 
 class Interval(Struct, frozen=True):
@@ -95,6 +97,46 @@ def residuals() -> tuple[ComparedRow, ...]:
             )
             for row in csv.DictReader(file)
         )
+
+
+class ComparedStep(Struct, frozen=True):
+    """A step of training: log of measured over forecast, on a `kind` of machine with such a GPU."""
+
+    kind: str
+    gpu: str
+    log_ratio: float
+    group: str
+
+
+@cache
+def steps() -> tuple[ComparedStep, ...]:
+    """Return the steps that others measured, but those that something was fitted to."""
+    with (COMPARED / "steps.csv").open(encoding="utf-8", newline="") as file:
+        return tuple(
+            ComparedStep(
+                row["kind"],
+                row["gpu"],
+                log(float(row["forecast"]) / float(row["measured"])),  # tokens a second
+                row["set"],
+            )
+            for row in csv.DictReader(file)
+        )
+
+
+def step_interval(kind: str, gpu: str) -> Interval | None:
+    """Return the interval of a step whose kernels are reckoned; None where none is like it."""
+    return among_steps(steps(), kind, gpu)
+
+
+def among_steps(rows: Iterable[ComparedStep], kind: str, gpu: str) -> Interval | None:
+    """Return the interval that some steps give for a machine: its own, those of its GPU, others."""
+    sets: dict[str, list[tuple[float, float]]] = {}
+    near = OTHER_GPU
+    for row in rows:
+        far = 0.0 if row.kind == kind else SAME_GPU if row.gpu == gpu else OTHER_GPU
+        near = min(near, far)
+        sets.setdefault(row.group, []).append((exp(-far * far), row.log_ratio))
+    return _expect(sets, OF_STEPS, is_alike=near < OTHER_GPU)
 
 
 @cache
@@ -137,6 +179,13 @@ def _of(
         )
         if far <= FARTHEST:
             sets.setdefault(row.group, []).append((exp(-far * far), row.log_ratio))
+    return _expect(sets, expected, is_alike=begin == 0)
+
+
+def _expect(
+    sets: Mapping[str, Sequence[tuple[float, float]]], expected: Spread, *, is_alike: bool
+) -> Interval | None:
+    """Return within what a next set is expected; sets have the weights and logarithms of rows."""
     if not sets:
         return None
     means = [_mean(each) for each in sets.values()]
@@ -156,7 +205,7 @@ def _of(
     unseen = 0.3 * sqrt(max(0.0, -log(nearest)))
     half = expected.width * sqrt(of_sets * (1 + 1 / effective) + of_rows + unseen**2)
     count = sum(map(len, sets.values()))
-    return Interval(exp(middle - half), exp(middle + half), count, len(sets), begin == 0)
+    return Interval(exp(middle - half), exp(middle + half), count, len(sets), is_alike)
 
 
 def _mean(weighed: Sequence[tuple[float, float]]) -> float:

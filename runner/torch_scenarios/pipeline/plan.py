@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from torch_scenarios.cost.candidates import Candidate, Decoder
+from torch_scenarios.cost.collectives import CollectiveTimes
 from torch_scenarios.cost.forecast import Forecast, forecast
 from torch_scenarios.cost.topology import Gpu, Topology
 from torch_scenarios.errors import LaunchError, Problem, ScenarioError
@@ -63,7 +64,7 @@ class TrainingPlan(Struct, frozen=True, kw_only=True):
 
 
 def plan(model: Decoder, machine: Topology, ranks: int, folder: Path, most: int) -> TrainingPlan:
-    """Weigh the `most` candidates that take least without communication, of those that fit.
+    """Weigh the `most` candidates that take least by estimate, of those that fit.
 
     Where none fits, the one that holds least is weighed. Raises ScenarioError where the machine has
     no GPU, or nothing divides the model and its batch; LaunchError where a file cannot be written.
@@ -79,7 +80,8 @@ def plan(model: Decoder, machine: Topology, ranks: int, folder: Path, most: int)
         hint = "take a `batch` that the number of GPUs divides, or fewer GPUs"
         raise ScenarioError([Problem(code="bad_model", message=message, hint=hint)])
     fitting = [way for way in ways if model.load(way, gpu).held <= machine.memory]
-    chosen = sorted(fitting, key=lambda way: model.shortest_us(way, gpu))[:most]
+    times = CollectiveTimes(machine, ranks)
+    chosen = sorted(fitting, key=lambda way: model.estimate_us(way, gpu, times))[:most]
     if not chosen:
         chosen = [min(ways, key=lambda way: model.load(way, gpu).held)]
     found = [_weigh(model, way, machine, gpu, folder) for way in chosen]
@@ -110,7 +112,7 @@ def _weigh(
     assert predicted is not None
     assert predicted.traffic is not None
     assert analysis.footprint is not None
-    found = forecast(predicted.traffic, machine)
+    found = forecast(predicted.traffic, machine, reckoned=True)
     held = analysis.footprint.bytes_held
     return PlannedStep(
         way=way,
@@ -166,12 +168,12 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
+    large = "does not fit" if found.too_large == 1 else "do not fit"
+    ways = "1 way divides" if found.looked_at == 1 else f"{found.looked_at} ways divide"
+    were = "was" if len(found.steps) == 1 else "were"
     summary = (
-        f"{found.looked_at} ways divide the model, {found.too_large} of them do not fit; "
-        f"{len(found.steps)} were proved and weighed"
+        f"{ways} the model, {found.too_large} of them {large}; "
+        f"{len(found.steps)} {were} proved and weighed"
     )
-    stated = (
-        "the interval is of the calls; kernels are formulas (1 % less and 11 % more than two "
-        "published steps), memory was never compared"
-    )
+    stated = "kernels are formulas, with the interval of recorded steps; memory was never compared"
     return [*lines, summary, stated]
