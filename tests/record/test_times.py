@@ -46,6 +46,8 @@ def timed(folder: Path, script: str, *args: str, options: tuple[str, ...] = ()) 
         check=False,
     )
     assert path.exists(), done.stdout + done.stderr
+    assert f"`scenario cost {path} --topology {MACHINE}` weighs the step" in done.stdout
+    assert "1 of 8 ranks is recorded" in done.stdout
     found: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return found | {"cost": cost_of(folder, found)}
 

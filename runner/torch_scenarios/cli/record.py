@@ -173,6 +173,7 @@ def record(**options: Any) -> None:
         join=options["join"],
         writes_allowed=options["writes_allowed"],
         gpu=gpu,
+        written=options["yaml"],
         values=_values(options),
     )
     if not order.own_launcher and not order.module and not Path(command[0]).is_file():

@@ -211,7 +211,7 @@ def _on_gpu(
         return result, ()
     script, home = script_of(order, records)
     program = timed_program(records, script=script, folder=home)
-    path = order.folder / "scenario.yaml"
+    path = order.written or order.folder / "scenario.yaml"
     words = f"`scenario cost {path} --topology {order.gpu['machine']}` weighs the step"
     return replace(result, program=program), (*program.notes, words)
 
@@ -584,9 +584,10 @@ def _in_doubt(
     missing = sorted(set(range(scenario.world_size)) - records.keys())
     ended = [rank for rank in sorted(scenario.truncated) if rank in records]
     if missing:
+        are, do = ("is", "it does") if len(records) == 1 else ("are", "these do")
         reason = (
-            f"{len(records)} of {scenario.world_size} ranks are recorded: nothing is wrong with "
-            f"what these do; {_several(missing)} {'is' if len(missing) == 1 else 'are'} unknown"
+            f"{len(records)} of {scenario.world_size} ranks {are} recorded: nothing is wrong with "
+            f"what {do}; {_several(missing)} {'is' if len(missing) == 1 else 'are'} unknown"
         )
     else:
         reason = (

@@ -92,6 +92,8 @@ class Order(Struct, frozen=True, kw_only=True):
     writes_allowed: bool = False
     #: the GPU that kernels of fake ranks are reckoned for, as the recorder reads it
     gpu: Mapping[str, Any] = field(default_factory=dict)
+    #: where the user wants the scenario written, too
+    written: str | None = None
     #: how values are seen, as the recorder reads it; empty where they are not
     values: Mapping[str, Any] = field(default_factory=dict)
     #: the call at which a rank raises, dies or is late, as its process reads it
