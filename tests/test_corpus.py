@@ -45,7 +45,7 @@ def told(path: Path, case: str, findings: tuple[Finding, ...], reason: str | Non
 UNPICKLES = "wrong/tensor_where_an_object_is_taken.yaml"
 
 
-@pytest.mark.parametrize("stride", strides(5))
+@pytest.mark.parametrize("stride", strides(10))
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_checks_green_and_says_what_a_known_backend_makes_of_it(folder: str, stride: int) -> None:
     """Every file on NCCL; one in `stride` on any backend and on Gloo, where the corpus is run."""

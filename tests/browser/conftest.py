@@ -34,6 +34,23 @@ ARGUMENTS = [
 ]
 
 
+#: what every run opens a page for; the others are for the night, as each window takes seconds
+ALWAYS = {
+    "test_failures_come_first_and_the_first_is_open",
+    "test_a_deadlock_is_told_drawn_and_explained",
+    "test_a_screen_reader_hears_what_is_seen",
+    "test_a_click_pins_a_span_and_shows_tensors_before_and_after",
+    "test_everything_is_reached_by_keys",
+    "test_light_and_dark_follow_the_system_and_the_switch",
+}
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Leave all but a few for the night."""
+    if item.name not in ALWAYS:
+        item.add_marker(pytest.mark.nightly)
+
+
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """Start Chromium once, and end it, and the threads that drive it, with these tests."""

@@ -245,7 +245,9 @@ def _shared_memory() -> set[str]:
 
 
 @needs_mpi
-@pytest.mark.parametrize("how", [None, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how", [None, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGKILL]
+)
 def test_no_process_and_no_file_outlives_a_run(tmp_path: Path, how: signal.Signals | None) -> None:
     (tmp_path / "tmp").mkdir()
     before = _shared_memory()

@@ -61,6 +61,7 @@ def test_a_path_begins_at_the_root_folder(
     assert run_scenario(path).verdict.status == "PASSED"
 
 
+@pytest.mark.nightly
 def test_a_text_uses_what_lies_beside_the_test(pytester: pytest.Pytester) -> None:
     (pytester.mkdir("sub") / "part.yaml").write_text("inputs: [x]\nsteps:\n  - barrier:\n")
     (pytester.path / "sub" / "test_use.py").write_text(

@@ -190,6 +190,7 @@ def test_what_the_environment_prevents_is_an_error_that_says_so(
     assert done.returncode == 1
 
 
+@pytest.mark.nightly
 def test_options_stand_in_the_configuration_and_the_command_line_comes_first(
     tmp_path: Path,
     session: Session,
@@ -207,6 +208,7 @@ def test_options_stand_in_the_configuration_and_the_command_line_comes_first(
     assert "1 passed" in given.stdout
 
 
+@pytest.mark.nightly
 def test_under_xdist_each_worker_has_a_launch_of_its_own(tmp_path: Path, session: Session) -> None:
     write(tmp_path, **{f"good_{number}": GOOD for number in range(6)}, wrong=FILES["wrong.yaml"])
     (tmp_path / "conftest.py").write_text(COUNTING)
@@ -217,6 +219,7 @@ def test_under_xdist_each_worker_has_a_launch_of_its_own(tmp_path: Path, session
     assert len(starts) == len(set(starts)) == 2
 
 
+@pytest.mark.nightly
 def test_a_session_stops_at_the_first_failure_and_takes_it_up_again(
     tmp_path: Path, session: Session
 ) -> None:
@@ -227,6 +230,7 @@ def test_a_session_stops_at_the_first_failure_and_takes_it_up_again(
     assert "passed" not in again.stdout
 
 
+@pytest.mark.nightly
 def test_an_answer_that_no_request_waited_for_is_not_taken_for_the_next(
     tmp_path: Path, session: Session
 ) -> None:

@@ -105,6 +105,7 @@ main()
 '''
 
 
+@pytest.mark.nightly
 def test_a_script_under_torchrun_notes_which_way_it_goes_and_is_run_as_ever(
     tmp_path: Path,
 ) -> None:
@@ -128,6 +129,7 @@ def test_a_script_under_torchrun_notes_which_way_it_goes_and_is_run_as_ever(
     assert "patience = 2 on rank 1" in said.stdout
 
 
+@pytest.mark.nightly
 def test_a_launcher_of_the_users_own_is_named_and_ended_with_its_ranks(tmp_path: Path) -> None:
     folder = tmp_path / "record"
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
@@ -152,6 +154,7 @@ def test_a_launcher_of_the_users_own_is_named_and_ended_with_its_ranks(tmp_path:
     assert "dies by" not in again.output
 
 
+@pytest.mark.nightly
 def test_a_sample_of_a_large_world_is_told_as_one(recording: Recording) -> None:
     ran = recording.of("tensor_parallel.py", "--fake", "-n", "1024", "--ranks", "0,8", TP="8")
     assert ran.code == 3, ran.output + ran.errors

@@ -45,7 +45,12 @@ def ran(*options: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-@pytest.fixture(params=[(), ("sleeps",)], ids=["calls", "sleeps"])
+@pytest.fixture(
+    params=[
+        pytest.param((), id="calls"),
+        pytest.param(("sleeps",), id="sleeps", marks=pytest.mark.nightly),
+    ]
+)
 def job(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     """A job of two ranks under torchrun that hangs; its name."""
     script = tmp_path / "train.py"

@@ -40,8 +40,6 @@ ALWAYS = {
     ("joined_ddp", "live"),
     ("polled_work", "live"),
     ("lets_go", "live"),
-    ("compiled_after_ddp", "live"),
-    ("calls_past_the_kernel", "live"),
     ("receives_begin_first", "fake"),
 }
 #: wrong scripts that every run records on real ranks, and one in how many on fake ones

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 
+@pytest.mark.nightly
 def test_a_job_that_waits_for_all_ranks_behind_an_error_hangs(recording: Recording) -> None:
     ran = recording.of("nemesis/tells_all_ranks.py", "-n", "2", "--nemesis")
     assert ran.code == 1, ran.output + ran.errors

@@ -207,6 +207,7 @@ def test_what_rounding_does_is_measured_where_it_decides(warm: WarmLaunch, tmp_p
     assert stated.exit_code == 1, stated.output
 
 
+@pytest.mark.nightly
 def test_a_page_draws_the_modules_and_what_the_ranks_have_of_them(
     warm: WarmLaunch, tmp_path: Path
 ) -> None:

@@ -52,6 +52,7 @@ def timed(folder: Path, script: str, *args: str, options: tuple[str, ...] = ()) 
     return found | {"cost": cost_of(folder, found)}
 
 
+@pytest.mark.nightly
 def test_fsdp2_gathers_a_layer_while_it_computes_the_one_before(tmp_path: Path) -> None:
     found = timed(tmp_path, "llama_fsdp2.py", *SMALL)
     made = steps(found["steps"])

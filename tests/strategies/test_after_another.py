@@ -17,6 +17,7 @@ STRATEGIES = Path(__file__).parents[2] / "scenarios" / "strategies"
 ORDER = ("checkpoint_goes_round", "checkpoint_of_other_ranks", "fully_shard_clips_gradients")
 
 
+@pytest.mark.nightly
 def test_a_mesh_of_the_scenario_before_is_not_used_again(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     files = [str(STRATEGIES / f"{name}.yaml") for name in ORDER]

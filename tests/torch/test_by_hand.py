@@ -104,6 +104,7 @@ def test_a_scenario_that_ends_rank_0_takes_no_report_with_it(tmp_path: Path) -> 
     assert code == 1  # torchrun makes that of each code
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("victim", sampled(["command line", "agent", "rank 0", "rank 1"], 4))
 def test_a_launch_that_is_told_to_end_reports_what_it_has(tmp_path: Path, victim: str) -> None:
     for name, text in {"a_sum": SUM, "b_long": LONG, "c_sum": SUM}.items():
@@ -171,6 +172,7 @@ def placed_by_open_mpi(rank: int, port: int) -> dict[str, str]:
     }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "placed", sampled([placed_by_slurm, placed_by_torchrun, placed_by_open_mpi], 3)
 )

@@ -88,6 +88,7 @@ def test_a_right_backend_passes_each_level_that_is_asked_for(tmp_path: Path) -> 
     assert 'aria-label="torch-scenarios: mine 6/6 levels"' in badge
 
 
+@pytest.mark.nightly
 def test_what_a_plugin_lacks_is_counted_apart(tmp_path: Path) -> None:
     done = certified(tmp_path, "-o", "out", lacks=("tags",), mutant="ignores_tags")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -152,7 +153,8 @@ dist.Backend.register_backend("mine", make, extended_api=True, devices=["cpu"])
 """
 
 
-@pytest.mark.parametrize("fault", sampled([True, False], 2))
+@pytest.mark.nightly
+@pytest.mark.parametrize("fault", [True, False])
 def test_a_backend_without_gloo_is_certified_and_its_fault_is_named(
     tmp_path: Path, *, fault: bool
 ) -> None:

@@ -33,6 +33,7 @@ def test_this_machine_can_run_and_both_reports_say_so(tmp_path: Path) -> None:
         assert f"  {check['status']:9} {check['name']:12} {check['message']}" in done.stdout
 
 
+@pytest.mark.nightly
 def test_a_machine_that_cannot_run_ends_with_1_and_what_to_do() -> None:
     done = called("--json", "-", limits="ulimit -S -n 64;")
     assert done.returncode == 1, done.stdout + done.stderr

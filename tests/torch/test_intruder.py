@@ -213,6 +213,7 @@ def test_a_wrong_backend_is_found_out_where_he_is_not_there(tmp_path: Path) -> N
     assert verdicts(tmp_path) == ["FAILED"], output
 
 
+@pytest.mark.nightly
 def test_what_he_disturbs_ends_and_never_passes(tmp_path: Path) -> None:
     (tmp_path / "case.yaml").write_text(RIGHT, encoding="utf-8")
     made = Path("/tmp") / f"planted-{os.getpid()}"  # noqa: S108 -- where any user may write

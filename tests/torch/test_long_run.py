@@ -82,6 +82,7 @@ def write_all(folder: Path) -> None:
         (folder / f"s{number:03}_{kind}.yaml").write_text(TEXTS[kind])
 
 
+@pytest.mark.nightly
 def test_every_verdict_of_a_long_mixed_run_is_right(
     tmp_path: Path, forked_hosts: WarmHosts
 ) -> None:

@@ -85,6 +85,7 @@ def test_a_script_is_recorded(more: tuple[str, ...]) -> None:
     assert "PASSED" in said
 
 
+@pytest.mark.nightly
 @pytest.mark.torch
 def test_a_script_under_their_own_launcher_is_recorded(folder: Path) -> None:
     (folder / "queue.py").unlink()  # torchrun itself imports the standard library's

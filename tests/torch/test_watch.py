@@ -290,6 +290,7 @@ def test_an_interrupt_leaves_nothing(moment: str, watching: Callable[..., Watchi
     assert watch.end() in codes
 
 
+@pytest.mark.nightly
 def test_a_launch_that_is_lost_is_replaced(watching: Callable[..., Watching]) -> None:
     watch = watching(one=SUM)
 
