@@ -181,6 +181,7 @@ def test_calls_of_other_sizes_are_of_another_program(tmp_path: Path) -> None:
         ((trace_of(1), trace_of(1)), "the traces are of the ranks 1, 1"),
         ((trace_of(1), gzip.compress(b"x")), "1.json.gz: it is not a trace"),
         ((b"\x1f\x8bno",), "not one that gzip packed"),
+        ((trace_of(1)[:-9],), "the trace is cut off"),
     ],
 )
 def test_traces_that_cannot_be_compared_are_refused(

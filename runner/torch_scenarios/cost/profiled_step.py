@@ -125,6 +125,8 @@ def decompress(content: bytes) -> bytes:
         found = unpacker.decompress(content, MOST_BYTES)
     except zlib.error:
         _refuse("the file is not one that gzip packed")
+    if not unpacker.eof and not unpacker.unconsumed_tail:
+        _refuse("the trace is cut off: gzip packed more than the file has")
     if unpacker.unconsumed_tail:
         _refuse(f"the trace has more than {amount(MOST_BYTES)}: profile fewer steps")
     return found
@@ -145,9 +147,10 @@ def read_steps(traces: Sequence[Any]) -> list[ProfiledStep]:
     ranks = [each.rank for each in found]
     if len(found) > 1 and (None in ranks or len(set(ranks)) < len(ranks)):
         said = ", ".join("unknown" if rank is None else str(rank) for rank in ranks)
+        hint = "initialize the process group before the profiler: `distributedInfo` has the rank"
         _refuse(
             f"the traces are of the ranks {said}: each has to be of a rank of its own",
-            "trace them with the process group initialized, so that `distributedInfo` has the rank",
+            hint if None in ranks else None,
         )
     return sorted(found, key=lambda each: each.rank or 0)
 

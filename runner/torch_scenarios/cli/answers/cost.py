@@ -551,7 +551,7 @@ def _against_profile(
     try:
         steps = read_steps([decode_json(each, parts=MOST_BYTES // 8) for each in contents])
     except ValueError as error:
-        refuse_usage(f"--against: a trace that is not JSON: {error}")
+        refuse_usage(f"--against: a trace cannot be read: {error}")
     step, arrivals = steps[0], find_arrivals(steps)
     for point, entry in zip(points, (each for each in cases if "time_us" in each), strict=True):
         assert point.traffic is not None
