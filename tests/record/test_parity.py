@@ -44,8 +44,11 @@ WRONG = [
     ("zero_owners.py", "sum", "not_equivalent", "the optimizer reduces it, and the weight moves 2"),
     ("functional.py", "bias", "not_equivalent", "the weight `0.bias` on rank 0 is not what one"),
     ("pipeline_by_hand.py", "micro", "not_equivalent", "on rank 1 (4 times as large), and"),
+    ("pipeline_by_hand.py", "clip", "not_equivalent", "multiplies them by a number of its own ("),
     ("clips_by_hand.py", "local", "not_equivalent", "multiplies them by a number of its own ("),
     ("experts_by_hand.py", "all", "not_equivalent", "0 and 1 hold other parts of this parameter"),
+    ("experts_by_hand.py", "sum", "not_equivalent", "is 2 times what one process has"),
+    ("padded_tokens.py", "twice", "not_equivalent", "is 1/2 times what one process has"),
     ("vocabulary_loss.py", "gathered", "not_equivalent", "step 0, forward: the loss is 4.4"),
     ("unfreezes_later.py", "late", "not_equivalent", "step 2: the gradient of `0.2.bias` on rank"),
 ]
@@ -115,6 +118,7 @@ def test_the_first_deviation_is_named_with_what_it_is(
         ("unfreezes_later.py", ""),
         ("experts_by_hand.py", ""),
         ("vocabulary_loss.py", ""),
+        ("padded_tokens.py", ""),
     ],
 )
 def test_a_strategy_by_hand_computes_what_one_process_does(

@@ -58,11 +58,24 @@ def test_a_gradient_that_depends_on_the_dealing_is_found(
 
 @pytest.mark.torch
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", sampled(["rows", "ranks"], 2))
-def test_a_right_gradient_does_not_depend_on_it(recording: Recording, kind: str) -> None:
-    ran = recording.of("values/redeal/norm_of_each_row.py", "-n", "2", "--redeal", kind)
+@pytest.mark.parametrize(
+    ("script", "kind"), sampled([("own_data.py", "rows"), ("norm_of_each_row.py", "ranks")], 2)
+)
+def test_a_right_gradient_does_not_depend_on_it(
+    recording: Recording, script: str, kind: str
+) -> None:
+    ran = recording.of(f"values/redeal/{script}", "-n", "2", "--redeal", kind)
     assert ran.code == 0, ran.output
     assert "36 gradients do not depend on the dealing" in ran.output
+
+
+@pytest.mark.torch
+@pytest.mark.nightly
+def test_data_that_are_dealt_to_the_ranks_twice_are_found(recording: Recording) -> None:
+    ran = recording.of("values/redeal/own_data.py", *REDEAL, TWICE="1")
+    assert ran.code == 1, ran.output
+    assert "error[same_samples]: the sampler deals a dataset of 24 rows to 2 ranks" in ran.output
+    assert f"own_data.py:{line_of('own_data.py', 'same_samples')}:" in ran.output
 
 
 @pytest.mark.torch

@@ -29,13 +29,21 @@ COARSE = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 LOWERING = {"fp16_compress": "float16", "bf16_compress": "bfloat16"}
 
 
-def tell_another_algorithm(records: Records, turn: int, name: str, *, is_left_right: bool) -> str:
+def tell_another_algorithm(
+    records: Records, turn: int, name: str, *, is_left_right: bool, is_shared: bool = True
+) -> str:
     """Return why n ranks are another algorithm than one up to a step, or nothing.
 
     `name` is the parameter whose gradient deviates; `is_left_right` says that what the backward
-    passes of all ranks leave is right.
+    passes of all ranks leave is right, `is_shared` that several ranks hold it: what one has alone
+    no rank exchanges. Before the first step all ranks hold the same weights, so that what backward
+    leaves there must be right also where weights are averaged later.
     """
-    reasons = [*_tell_averages(records, turn, name), *_tell_perturbed(records, turn)]
+    if not is_shared:
+        return ""
+    reasons = [*_tell_perturbed(records, turn)]
+    if is_left_right or turn > 0:
+        reasons = [*_tell_averages(records, turn, name), *reasons]
     if is_left_right:
         reasons += _tell_compressed(records, turn, name)
     return f"{reasons[0]} ({CODE})" if reasons else ""

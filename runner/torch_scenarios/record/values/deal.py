@@ -53,12 +53,12 @@ class Dealing:
         return entry["to"]
 
     def batch(self, loader: int, epoch: int, number: int, batch: Any) -> Any:
-        """Return a batch without indices: with the tensors of the plan; or keep it."""
+        """Return a batch with the tensors that a plan has for it; keep those that it does not."""
         if self.witness.is_past:
             return batch
         tensors = [*tensors_in(batch, self._tensor)]
         name = f"{loader}-{epoch}-{number}"
-        if self._plan is None:
+        if self._plan is None or (self._plan.get(name) or {}).get("to") is not None:
             path = os.path.join(self._folder, f"values-{self._rank:05d}-batch-{name}.safetensors")
             write_tensors(path, {str(at): each for at, each in enumerate(tensors)})
             return batch

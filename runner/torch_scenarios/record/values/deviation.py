@@ -152,7 +152,10 @@ def _rename(name: str, names: Mapping[str, str]) -> str | None:
     for theirs in sorted(names, key=len, reverse=True):
         if not theirs or name == theirs or name.startswith(f"{theirs}."):
             rest = name.removeprefix(theirs).removeprefix(".") if theirs else name
-            return ".".join(filter(None, (names[theirs], rest)))
+            found = ".".join(filter(None, (names[theirs], rest)))
+            # an expert's name may be that of another one here
+            is_other = not theirs and found in names.values() and names.get(found) != found
+            return None if is_other else found
     return None
 
 
@@ -364,6 +367,7 @@ def leave_out_reduced(
     """Return deviations without gradients that an optimizer reduces itself, to right weights.
 
     It gets each rank's own: the sum over ranks is the reference's, and so is the weight after it.
+    Or a part of another shape than the parameter's: what a DTensor's backward leaves to be summed.
     """
     off = {(each.step, each.rank, each.name) for each in deviations if each.kind == "after"}
     return [
@@ -371,7 +375,10 @@ def leave_out_reduced(
         for each in deviations
         if each.kind == "after"
         or (each.step, each.rank, each.name) in off
-        or "nothing computes it" not in _explain(each, reference, held, layout)[0]
+        or (
+            each.off < float("inf")
+            and "nothing computes it" not in _explain(each, reference, held, layout)[0]
+        )
     ]
 
 
@@ -476,7 +483,7 @@ def make_finding(
     words, hint = _explain(first, reference, held, layout, order)
     frames = _frames_to_blame(first, record, words)
     changed = _frames_of_change(record, step, first.name)
-    is_changed = leaves_right(first, reference, held, layout)
+    is_changed = leaves_right(first, reference, held, layout) and _is_changed(first, held)
     if mixing := _find_mixing(first, record, step, layout):
         frames = record.places.get(mixing.place, ())
         words = (
@@ -492,6 +499,12 @@ def make_finding(
         words += ", though what backward leaves is right: it is changed before the optimizer"
         if "in the order of the parameters" not in words:
             hint = "look at what reduces, scales or copies gradients between backward and the step"
+    elif words.startswith("is") and "times" in words and not is_on_several(first, layout):
+        frames = ()
+        hint = (
+            "divide what one rank alone has of all ranks' rows by the ranks, too: each rank's loss "
+            "is the mean of its own rows"
+        )
     elif again := _find_reductions(record, step, first.name):
         frames = record.places.get(again[-1].place, ())
         words += f": it is reduced {len(again)} times in a step, each time with what was before"
@@ -571,6 +584,21 @@ def leaves_right(
     mean = np.mean(left, axis=0)
     factors = (1.0, 1 / len(held)) if len(left) > 1 else (1.0, 1 / len(held), float(len(held)))
     return any(_is_near(mean, factor * wanted) for factor in factors)
+
+
+def _is_changed(first: Deviation, held: Mapping[int, Values]) -> bool:
+    """Whether a gradient at the optimizer is another one than its backward pass has left."""
+    left, got = (
+        arrays_by_name(held[first.rank], first.step, kind).get(first.name)
+        for kind in ("left", "gradient")
+    )
+    return left is None or got is None or not np.array_equal(left, got)
+
+
+def is_on_several(first: Deviation, layout: Layout) -> bool:
+    """Whether several ranks hold the same part of the parameter that a value belongs to."""
+    at = layout[first.rank][first.name]
+    return sum(at in own.values() for own in layout.values()) > 1
 
 
 def _frames_of_change(

@@ -36,12 +36,13 @@ from torch_scenarios.record.values.deviation import (
     find_deviations,
     find_first_output,
     find_loss,
+    is_on_several,
     leave_out_reduced,
     leaves_right,
     make_finding,
     measure_noise,
 )
-from torch_scenarios.record.values.format import ValueRecord, read_values
+from torch_scenarios.record.values.format import LoadedBatch, ValueRecord, read_values
 from torch_scenarios.record.values.invariants import Judgement
 from torch_scenarios.record.values.invariants.finding import ValueFinding, tell_line
 from torch_scenarios.record.values.source import is_shown
@@ -82,7 +83,6 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
     if reason := _another_batch(first, together):
         return _open(reason)
     found = [*_find_missing_rows(first, together)]
-    rates = [*_other_rates(first, together)]
     try:
         layout = arrange(reference, held, together)
     except UnlikeError as error:
@@ -94,6 +94,9 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
     noise = measure_noise(reference, [read_tensors(each, min(alone)) for each in disturbed])
     deviations = [*find_deviations(reference, held, layout, together, noise, sent)]
     deviations = leave_out_reduced(deviations, reference, held, layout)
+    rates = [*_other_rates(first, together)]
+    if _weigh_each_other(first, together, rates, deviations):
+        rates, deviations = [], []
     sure = [each for each in deviations if each.sure]
     compared = sum(len(values) for rank in held for values in held[rank].values())
     if sure and not found:
@@ -102,12 +105,10 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
         telling = choose_deviation(sure, reference, layout)
         found.append(output or make_finding(telling, reference, held, layout, together))
     found = [*rates, *found]
-    if found and found[0].code == "not_equivalent":
-        excuse = _excuse(sure, found[0].turn, (first, together), reference, held, layout)
-        if excuse is not None:
-            return excuse
     if found:
-        return _fail(sorted(found, key=lambda each: each.turn), compared, len(sure) - 1)
+        excuse = _excuse(sure, found[0], (first, together), reference, held, layout)
+        ordered = sorted(found, key=lambda each: each.turn)
+        return excuse or _fail(ordered, compared, len(sure) - 1)
     if not deviations:
         return _pass(first, reference, together, compared)
     reason = (
@@ -127,9 +128,30 @@ def _pass(first: ValueRecord, reference: Values, together: Records, compared: in
     return Parity(status="PASSED", judgement=judgement, compared=compared, notes=notes)
 
 
+def _weigh_each_other(
+    first: ValueRecord,
+    together: Records,
+    rates: Sequence[ValueFinding],
+    deviations: Sequence[Deviation],
+) -> bool:
+    """Whether learning rates and gradients deviate, and every weight moves as in one process.
+
+    As by a sum over ranks, and a rate that is as many times smaller at all steps.
+    """
+    if not rates or not deviations or any(each.kind != "gradient" for each in deviations):
+        return False
+    ratios = [
+        mine / theirs if theirs else 0.0
+        for record in together.values()
+        for one, other in zip(record.steps, first.steps, strict=False)
+        for mine, theirs in zip(one.rates, other.rates, strict=False)
+    ]
+    return max(ratios) - min(ratios) <= REPORTED_APART * min(ratios)
+
+
 def _excuse(
     sure: Sequence[Deviation],
-    turn: int,
+    found: ValueFinding,
     records: tuple[ValueRecord, Records],
     reference: Values,
     held: Mapping[int, Values],
@@ -137,13 +159,18 @@ def _excuse(
 ) -> Parity | None:
     """Return why several ranks compute something else, and are not wrong; None where they are."""
     first, together = records
+    if found.code != "not_equivalent":
+        return None
     if reason := _find_draws(first, together):
         return _open(reason, code="random_in_forward")
     if not sure:
         return None
     off = choose_deviation(sure, reference, layout)
     is_right = leaves_right(off, reference, held, layout)
-    reason = tell_another_algorithm(together, turn, off.name, is_left_right=is_right)
+    is_shared = is_on_several(off, layout)
+    reason = tell_another_algorithm(
+        together, found.turn, off.name, is_left_right=is_right, is_shared=is_shared
+    )
     return _open(reason, code=CODE) if reason else None
 
 
@@ -247,15 +274,41 @@ def _fail(found: list[ValueFinding], compared: int = 0, later: int = 0) -> Parit
 
 def _rows_before_step(record: ValueRecord) -> list[str]:
     """Return the rows that a rank trains on before its first step ends."""
+    rows = [row for batch in _batches_before_step(record) for row in batch.rows]
+    if rows:
+        return rows
+    until = record.steps[0].at if record.steps else 0
+    return [row for each in record.of_kind("in") if each.at < until for row in each.details[1]]
+
+
+def _batches_before_step(record: ValueRecord) -> list[LoadedBatch]:
+    """Return the batches that a rank trains on before its first step ends."""
     until = record.steps[0].at if record.steps else 0
     loaded = [each for each in record.batches if each.trained and each.at < until]
     passes = sum(each.at < until for each in record.of_kind("bw"))
-    if 0 < passes < len(loaded):
-        loaded = loaded[:passes]  # those behind are read ahead
-    rows = [row for batch in loaded for row in batch.rows]
-    if rows:
-        return rows
-    return [row for each in record.of_kind("in") if each.at < until for row in each.details[1]]
+    # those behind are read ahead
+    return loaded[:passes] if 0 < passes < len(loaded) else loaded
+
+
+def _has_same_numbers(first: ValueRecord, together: Records) -> bool:
+    """Whether ranks train on the rows of one process by their numbers in datasets of one size.
+
+    Rows that are padded to the longest of a batch have other contents in another batch.
+    """
+    sides = ([first], [*together.values()])
+    numbers: list[Counter[int]] = []
+    for side in sides:
+        batches = [(record, each) for record in side for each in _batches_before_step(record)]
+        if not batches or any(each.indices is None for _, each in batches):
+            return False
+        numbers.append(Counter(n for _, each in batches for n in each.indices or ()))
+    sizes = {
+        (record.loaders.get(each.loader, {}).get("rows"), record.loaders[each.loader]["dataset"])
+        for side in sides
+        for record in side
+        for each in _batches_before_step(record)
+    }
+    return numbers[0] == numbers[1] and len(sizes) == 1
 
 
 def _another_batch(first: ValueRecord, together: Records) -> str:
@@ -264,7 +317,7 @@ def _another_batch(first: ValueRecord, together: Records) -> str:
     together = {r: each for r, each in together.items() if not _is_later_stage(each, own)}
     rows = {rank: _rows_before_step(record) for rank, record in together.items()}
     union = {row for each in rows.values() for row in each}
-    if not own or not union or own == union:
+    if not own or not union or own == union or _has_same_numbers(first, together):
         return ""
     if (sizes := _other_shapes(first, together)) is not None:
         alone, several = sizes
@@ -319,6 +372,8 @@ def _find_missing_rows(first: ValueRecord, together: Records) -> Iterator[ValueF
     rows = {rank: _rows_before_step(record) for rank, record in together.items()}
     union = {row for each in rows.values() for row in each}
     if not own or not union or own == union or _other_shapes(first, together):
+        return
+    if _has_same_numbers(first, together):
         return
     counts = Counter(row for each in rows.values() for row in set(each))
     twice = sum(1 for count in counts.values() if count > 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,10 +84,11 @@ ORDER_APART = 1e-3
 ROWS_APART = 1e-4
 
 
-def write_plan(first: Path, folder: Path, kind: str) -> Path:
+def write_plan(first: Path, folder: Path, kind: str, *, by_number: bool = True) -> Path:
     """Write how the batches of a run are dealt anew; return the plan's file.
 
-    `kind` is one of KINDS, or `order` for other places on the same rank. Raises UnsuitedError.
+    `kind` is one of KINDS, or `order` for other places on the same rank. `by_number` deals rows by
+    their number in the dataset, where a loader has it. Raises UnsuitedError.
     """
     records = read_values(first)
     batches = {rank: _batches_before(record) for rank, record in records.items()}
@@ -100,7 +102,7 @@ def write_plan(first: Path, folder: Path, kind: str) -> Path:
     plan: dict[str, dict[str, Any]] = {str(rank): {} for rank in records}
     for places in _pools(records, batches, lines, kind):
         parts = [batches[ranks[0]][key] for ranks, key in places]
-        if all(each.indices is not None for each in parts):
+        if by_number and all(each.indices is not None for each in parts):
             own = [list(each.indices or ()) for each in parts]
             for (ranks, key), was, now in zip(places, own, _dealt(own, kind), strict=True):
                 for rank in ranks:
@@ -249,16 +251,80 @@ def deal_again(
             return _halve(order, allow, start)
         dealt = _follow_plan(order, kind, start)
         ordered = _follow_plan(order, "order", start)
+        if _have_own_datasets(order.folder, dealt, ordered):
+            if found := _tell_dealt_twice(read_values(order.folder)):
+                return Redeal(findings=(found,))
+            dealt = _follow_plan(order, kind, start, by_number=False)
         return compare_dealings(order.folder, dealt, ordered, allow, kind)
     except UnsuitedError as error:
         return Redeal(reason=str(error))
 
 
-def _follow_plan(order: Order, kind: str, start: Launcher | None) -> Path:
+def _follow_plan(
+    order: Order, kind: str, start: Launcher | None, *, by_number: bool = True
+) -> Path:
     """Run the program once more by a plan; return the folder of its record."""
     folder = empty_folder(order, kind)
-    plan = write_plan(order.folder, folder, kind)
+    plan = write_plan(order.folder, folder, kind, by_number=by_number)
     return run_again(order, folder, {"plan": str(plan.absolute()), "stop": True}, start)
+
+
+def _have_own_datasets(first: Path, dealt: Path, ordered: Path) -> bool:
+    """Whether the row of one number is another one on another rank: each reads its own data.
+
+    Rows that only change places on their rank are the same ones then, and those that come to
+    another rank are not. Of rows that are padded to the longest of a batch that cannot be said.
+    """
+    records = read_values(first)
+    keys = {rank: _batches_before(each).keys() for rank, each in records.items()}
+    if any(len({shape[1:] for shape in each}) > 1 for each in _shapes((first, dealt), keys)):
+        return False
+    one, other, third = (
+        Counter(
+            row
+            for rank, record in side.items()
+            for each in record.batches
+            if (each.loader, each.epoch, each.number) in keys.get(rank, ())
+            for row in each.rows
+        )
+        for side in (records, read_values(dealt), read_values(ordered))
+    )
+    return one == third != other
+
+
+def _shapes(
+    folders: Iterable[Path], keys: Mapping[int, Iterable[Key]]
+) -> Iterator[list[tuple[int, ...]]]:
+    """Yield the shapes that the n-th tensor of a batch has, in all batches of some runs."""
+    found: dict[str, list[tuple[int, ...]]] = {}
+    for folder in folders:
+        for rank, own in keys.items():
+            for key in own:
+                path = folder / _file_of(rank, _name_of(key))
+                for at, each in read_tensor_file(path).items() if path.exists() else ():
+                    found.setdefault(at, []).append(each.shape)
+    yield from found.values()
+
+
+def _tell_dealt_twice(records: Mapping[int, ValueRecord]) -> ValueFinding | None:
+    """Return that samplers deal one dataset over the ranks, and each rank has a part of it only."""
+    for rank, record in records.items():
+        for number, about in record.loaders.items():
+            batches = [each for each in record.batches if each.loader == number and each.trained]
+            if about.get("num_replicas") != len(records) or not batches:
+                continue
+            return ValueFinding(
+                code="same_samples",
+                message=f"the sampler deals a dataset of {about['rows']} rows to {len(records)} "
+                "ranks, and each rank has a dataset of its own: of these, the rows with the "
+                "numbers of the other ranks are on no rank",
+                ranks=tuple(records),
+                rank=rank,
+                place=batches[0].place,
+                hint="deal the rows once: give every rank the whole dataset, or leave the "
+                "DistributedSampler out",
+            )
+    return None
 
 
 def _halve(order: Order, allow: Sequence[str], start: Launcher | None) -> Redeal:

@@ -242,6 +242,7 @@ def _of_calls(records: Mapping[int, ValueRecord], model: set[Ranks]) -> Iterator
                     averages.add(call.ranks)
     for (ranks, exact), found in names.items():
         own = {name for name in found if _equal_at_start(records, ranks, name)}
+        own = {name for name in own if _is_stepped_by_all(records, ranks, name)}
         if own and exact:
             yield ReplicaGroup(
                 ranks=ranks,
@@ -250,6 +251,17 @@ def _of_calls(records: Mapping[int, ValueRecord], model: set[Ranks]) -> Iterator
                 averages=ranks in averages,
                 gradients=ranks not in averages and _reduces_gradients(records, ranks, model),
             )
+
+
+def _is_stepped_by_all(records: Mapping[int, ValueRecord], ranks: Ranks, name: str) -> bool:
+    """Whether a parameter is in the optimizers of all of some ranks, or of none of them.
+
+    A stage of a pipeline may have built the whole model, and train a part of it alone: what it
+    shares with another stage has another name there.
+    """
+    own = [records[rank] for rank in ranks if rank in records]
+    stepped = {any(each.names.get(name) in s.gradients for s in each.steps[:3]) for each in own}
+    return len(stepped) == 1
 
 
 def _of_unlike_weights(

@@ -55,6 +55,23 @@ def is_in_forward(frames: tuple[tuple[str, int, str], ...]) -> bool:
     )
 
 
+#: methods by which a function scales what it has
+_SCALING = ("div", "mul", "mean", "true_divide")
+
+
+def scales_values(record: ValueRecord, place: int) -> bool:
+    """Whether the function at a place multiplies or divides anything; so where it is not known."""
+    frames = record.places.get(place, ())
+    script = script_at(frames[0][0]) if frames else None
+    if script is None:
+        return True
+    return any(
+        isinstance(each, ast.Div | ast.Mult)
+        or (isinstance(each, ast.Attribute) and each.attr.rstrip("_") in _SCALING)
+        for each in ast.walk(script.scope(frames[0][1]))
+    )
+
+
 def find_gradient_writes(
     record: ValueRecord, first: int, last: int
 ) -> tuple[tuple[str, int, str], ...]:

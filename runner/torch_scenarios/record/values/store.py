@@ -31,6 +31,10 @@ DTYPES = {
 }
 
 
+#: placements of a DTensor whose local part has rows that are not its own, until they are masked
+MASKED = ("MaskPartial", "_MaskPartial")
+
+
 class ValueStore:
     """Keeps what the steps of optimizers read and write, for some steps."""
 
@@ -58,6 +62,8 @@ class ValueStore:
             return
         tensor = next(tensors_in(output, witness.torch.Tensor), None)
         if tensor is None or not tensor.is_floating_point() or tensor.numel() > MOST_OUTPUT:
+            return
+        if not _is_there(tensor):
             return
         call = self._calls.get(name, 0)
         self._calls[name] = call + 1
@@ -158,6 +164,14 @@ class ValueStore:
         write_tensors(os.path.join(self._witness.recorder.folder, name), self._kept)
         self._kept.clear()
         self._calls.clear()
+
+
+def _is_there(tensor: Any) -> bool:
+    """Whether what this rank has of an output is there: a collective may still have to write it."""
+    if any(type(each).__name__ in MASKED for each in getattr(tensor, "placements", ())):
+        return False
+    held = getattr(tensor, "_local_tensor", tensor)
+    return type(held).__name__ != "AsyncCollectiveTensor" or bool(held.completed)
 
 
 def write_tensors(path: str, tensors: dict[str, Any]) -> None:

@@ -41,6 +41,8 @@ VERSION = 1
 
 #: rows of one batch that are hashed
 MOST_ROWS = 1 << 14
+#: what draws from a generator that it is given
+DRAWING = ("rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial")
 #: what drops elements, by `p`
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
 #: seconds that a rank waits for the others before it ends a run that is only compared
@@ -143,7 +145,7 @@ class ValueWitness:
         self._late = []
         self._looked: set[int] = set()
         self._experts: set[int] = set()
-        self._wrapped, self._sharded = {}, {}
+        self._wrapped, self._sharded, self._own = {}, {}, {}
         #: whether a loader has given a batch since the last step; rows are seen there
         self._loaded = False
         self._keeps_rows = bool(settings.get("bytes"))
@@ -272,6 +274,7 @@ class ValueWitness:
             self._watch_loading,
             self._watch_saving,
             self._watch_numbers,
+            self._watch_own_generators,
         ):
             with self.guard:
                 watch()
@@ -335,9 +338,32 @@ class ValueWitness:
             ]
         )
 
+    def _watch_own_generators(self) -> None:
+        """See which generators of the script's own are drawn from, and their state before that."""
+
+        def see(draw: Any) -> Any:
+            @functools.wraps(draw)
+            def drawing(*args: Any, **kwargs: Any) -> Any:
+                own = kwargs.get("generator")
+                if own is not None and self._generator is not None and not self.rests:
+                    with self.guard:
+                        name = f"own {len(self._own)}"
+                        if all(own is not each for each, _ in self._own.values()):
+                            self._own[name] = own, digest(own.get_state())
+                return draw(*args, **kwargs)
+
+            return drawing
+
+        for name in DRAWING:
+            draw = getattr(self.torch, name)
+            self._replace(draw, see(draw), self.torch)
+
+    _own: dict[str, tuple[Any, str]]
+
     def _mark_draws(self) -> None:
         """Know the states of the generators, where a batch is given or a model is called."""
         self._generator = self._states_of_generators()
+        self._own.clear()
 
     def _states_of_generators(self) -> dict[str, str]:
         """Return the state of each generator that a forward pass may draw from, by its library."""
@@ -360,6 +386,9 @@ class ValueWitness:
         before, self._generator = self._generator, None
         if before is not None:
             now = self._states_of_generators()
+            for name, (own, state) in self._own.items():
+                before[name], now[name] = state, digest(own.get_state())
+            self._own.clear()
             drawn = [name for name, state in before.items() if now[name] != state]
             if drawn:
                 pairs = [before[name] for name in drawn], [now[name] for name in drawn]
@@ -681,7 +710,7 @@ class ValueWitness:
         self._loaded = True
         indices = seen["indices"].pop(0) if seen["indices"] else None
         details = [*map(int, indices or ())] if _are_numbers(indices) else None
-        if self.dealing is not None and details is None:
+        if self.dealing is not None:
             at = seen["number"], seen["epoch"], seen["batch"]
             batch = self.dealing.batch(*at, batch)
         rows = row_digests(batch, self.torch.Tensor)[:MOST_ROWS]

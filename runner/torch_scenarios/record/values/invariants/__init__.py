@@ -155,7 +155,11 @@ INVARIANTS: tuple[tuple[str, Applies, Search], ...] = (
         lambda records, roles: bool(find_groups_of_calls(records)) or _has("unit")(records, roles),
         find_crossed_units,
     ),
-    ("sum_of_replicas", lambda _, roles: bool(roles.data), find_sums_of_replicas),
+    (
+        "sum_of_replicas",
+        lambda records, roles: bool(roles.data or find_groups_of_calls(records)),
+        find_sums_of_replicas,
+    ),
     (
         "no_gradient_through",
         lambda records, _: any(r.calls for r in records.values()),

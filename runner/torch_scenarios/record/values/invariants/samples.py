@@ -182,6 +182,5 @@ def find_same_order(records: Records, roles: Roles) -> Iterator[ValueFinding]:
                         rank=rank,
                         place=next(b.place for b in record.batches if b.loader == loader),
                         hint="call `sampler.set_epoch(epoch)` at the beginning of each epoch",
-                        error=False,
                     )
                     return

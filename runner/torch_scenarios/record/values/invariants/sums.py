@@ -1,39 +1,138 @@
-"""Sums of gradients that are equal already."""
+"""Sums of what is equal already: gradients of replicas, outputs of parts that are one part."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
-from torch_scenarios.record.values.invariants.finding import Records, ValueFinding, join_calls
-from torch_scenarios.record.values.roles import Roles
+from torch_scenarios.record.values.format import CarryingCall
+from torch_scenarios.record.values.invariants.finding import (
+    Records,
+    ValueFinding,
+    find_groups_of_calls,
+    join_calls,
+    list_names,
+)
+from torch_scenarios.record.values.roles import Ranks, Roles, first_use
+from torch_scenarios.record.values.source import scales_values
 from torch_scenarios.verdict.finding import ranks_text
+
+#: elements from which equal values are no chance, and sums at one line from which all are equal
+MOST_FEW, MOST_ONCE = 8, 2
 
 
 def find_sums_of_replicas(records: Records, roles: Roles) -> Iterator[ValueFinding]:
-    """Yield sums of gradients that are equal on all ranks, and are not divided afterwards."""
+    """Yield sums of values that are equal on all ranks, and are not divided afterwards."""
     for ranks in roles.data:
-        for met in join_calls(records, ranks, lambda call: call.op == "sum"):
-            tensors = [call.tensors[0] for call in met.values()]
-            first = tensors[0]
-            if first.carries != "gradient" or first.size < 8 or first.constant:
-                continue
-            if len({each.hash for each in tensors}) > 1 or not first.exact:
-                continue
-            rank, call = next(iter(met.items()))
-            step = next((s for s in records[rank].steps if s.at > call.at), None)
-            used = step.gradients.get(first.parameters[0]) if step and first.parameters else None
-            if used is not None and call.results and used == call.results[0]:
-                name = records[rank].parameters[first.parameters[0]].name
-                yield ValueFinding(
-                    code="sum_of_replicas",
-                    message=f"the gradient of `{name}` is equal on {ranks_text(ranks)} already, "
-                    f"and is summed: it is {len(ranks)} times what one rank has",
-                    ranks=ranks,
-                    rank=rank,
-                    place=call.place,
-                    hint="leave the all_reduce out, or divide by the size of the group",
-                    turn=call.turn,
-                    error=False,
-                    name=name,
-                )
-                return
+        if (found := _find_sum_of_gradients(records, ranks)) is not None:
+            yield found
+            return
+    for ranks in find_groups_of_calls(records):
+        if (found := _find_sum_of_outputs(records, ranks)) is not None:
+            yield found
+            return
+
+
+def _find_sum_of_gradients(records: Records, ranks: Ranks) -> ValueFinding | None:
+    for met in join_calls(records, ranks, lambda call: call.op == "sum"):
+        tensors = [call.tensors[0] for call in met.values()]
+        first = tensors[0]
+        if first.carries != "gradient" or first.size < MOST_FEW or first.constant:
+            continue
+        if len({each.hash for each in tensors}) > 1 or not first.exact:
+            continue
+        rank, call = next(iter(met.items()))
+        step = next((s for s in records[rank].steps if s.at > call.at), None)
+        used = step.gradients.get(first.parameters[0]) if step and first.parameters else None
+        if used is not None and call.results and used == call.results[0]:
+            name = records[rank].parameters[first.parameters[0]].name
+            return ValueFinding(
+                code="sum_of_replicas",
+                message=f"the gradient of `{name}` is equal on {ranks_text(ranks)} already, "
+                f"and is summed: it is {len(ranks)} times what one rank has",
+                ranks=ranks,
+                rank=rank,
+                place=call.place,
+                hint="leave the all_reduce out, or divide by the size of the group",
+                turn=call.turn,
+                error=False,
+                name=name,
+            )
+    return None
+
+
+def _find_sum_of_outputs(records: Records, ranks: Ranks) -> ValueFinding | None:
+    """Return that ranks of one model sum equal outputs at a line, in each forward pass.
+
+    Parts of a model give other outputs: these ranks hold one and the same part. Where gradients or
+    weights go over the group, it is data-parallel, and may have got equal rows.
+    """
+    if any(rank not in records for rank in ranks) or _is_data_parallel(records, ranks):
+        return None
+    at_line: dict[int, list[tuple[bool, int, CarryingCall]]] = defaultdict(list)
+    for met in join_calls(records, ranks, lambda call: call.op == "sum"):
+        rank, call = next(iter(met.items()))
+        first = call.tensors[0]
+        if first.carries == "activation" and not _is_in_backward(records, rank, call):
+            is_one = len({each.tensors[0].hash for each in met.values()}) == 1
+            is_one = is_one and first.size >= MOST_FEW and not first.constant
+            at_line[call.place].append((is_one, rank, call))
+    for place, calls in at_line.items():
+        _, rank, call = calls[0]
+        turns = {each.turn for _, _, each in calls}
+        names = _same_weights(records, ranks)
+        if not all(is_one for is_one, *_ in calls) or len(turns) < MOST_ONCE or not names:
+            continue
+        if scales_values(records[rank], place):
+            continue
+        return ValueFinding(
+            code="sum_of_replicas",
+            message=f"{ranks_text(ranks)} sum outputs that are equal already, in each forward pass "
+            f"({len(turns)} steps): they hold the same values of {list_names(names)}, and the sum "
+            f"is {len(ranks)} times what one rank has",
+            ranks=ranks,
+            rank=rank,
+            place=place,
+            hint="let each rank hold another part of a weight: draw the whole of it from one seed "
+            "and take the rank's part, or seed each rank's part by its number in the group",
+            turn=call.turn,
+            name=names[0],
+        )
+    return None
+
+
+def _is_data_parallel(records: Records, ranks: Ranks) -> bool:
+    """Whether gradients or weights go over a group, or DDP or FSDP does over a part of it."""
+    for record in (records[rank] for rank in ranks):
+        if any(
+            len({*call.ranks} & {*ranks}) > 1
+            and {"gradient", "weight"} & {each.carries for each in call.tensors}
+            for call in record.calls
+        ):
+            return True
+        wrapped = [e.details[1] for kind in ("ddp", "unit") for e in record.of_kind(kind)]
+        wrapped += [e.details[0] for e in record.of_kind("sharded")]
+        if any(len({*each} & {*ranks}) > 1 for each in wrapped):
+            return True
+    return False
+
+
+def _is_in_backward(records: Records, rank: int, call: CarryingCall) -> bool:
+    """Whether a call is made by a backward pass: one has begun since the last one has ended."""
+    seen = [e for e in records[rank].seen if e.at < call.at and e.kind in {"bw", "left"}]
+    return bool(seen) and seen[-1].kind == "bw"
+
+
+def _same_weights(records: Records, ranks: Ranks) -> list[str]:
+    """Return the trained parameters that ranks begin with alike; none where they are constants."""
+    firsts = [first_use(records[rank]) for rank in ranks]
+    first = records[ranks[0]]
+    trained = {number for step in first.steps[:1] for number in step.gradients}
+    return [
+        each.name
+        for number, each in first.parameters.items()
+        if number in trained
+        and not each.constant
+        and not each.placements
+        and len({own.get(each.name) for own in firsts}) == 1
+    ]

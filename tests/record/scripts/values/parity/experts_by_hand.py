@@ -53,6 +53,7 @@ for step in range(3):
         p.grad /= world
     if how == "all" and world > 1:
         dist.all_reduce(experts.grad)
-    experts.grad /= world
+    if how != "sum":
+        experts.grad /= world
     opt.step()
 dist.destroy_process_group()

@@ -46,5 +46,7 @@ for step in range(4):
                 g = torch.empty_like(h)
                 dist.recv(g, 1)
                 h.backward(g)
+    if how == "clip":
+        nn.utils.clip_grad_norm_(mine.parameters(), 0.05)
     opt.step()
 dist.destroy_process_group()
