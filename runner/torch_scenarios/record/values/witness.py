@@ -41,8 +41,8 @@ VERSION = 1
 
 #: rows of one batch that are hashed
 MOST_ROWS = 1 << 14
-#: what draws from a generator that it is given
-DRAWING = ("rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial")
+#: frames whose variables are searched for generators
+MOST_FRAMES = 24
 #: what drops elements, by `p`
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
 #: seconds that a rank waits for the others before it ends a run that is only compared
@@ -145,7 +145,7 @@ class ValueWitness:
         self._late = []
         self._looked: set[int] = set()
         self._experts: set[int] = set()
-        self._wrapped, self._sharded, self._own = {}, {}, {}
+        self._wrapped, self._sharded, self._own = {}, {}, []
         #: whether a loader has given a batch since the last step; rows are seen there
         self._loaded = False
         self._keeps_rows = bool(settings.get("bytes"))
@@ -274,7 +274,6 @@ class ValueWitness:
             self._watch_loading,
             self._watch_saving,
             self._watch_numbers,
-            self._watch_own_generators,
         ):
             with self.guard:
                 watch()
@@ -338,32 +337,34 @@ class ValueWitness:
             ]
         )
 
-    def _watch_own_generators(self) -> None:
-        """See which generators of the script's own are drawn from, and their state before that."""
+    def _find_own_generators(self, frame: Any) -> list[Any]:
+        """Return the generators that variables of the script's frames hold, or fields of `self`."""
+        numpy = sys.modules.get("numpy")
+        kinds = (self.torch.Generator, *([numpy.random.Generator] if numpy is not None else ()))
+        found: dict[int, Any] = {}
+        for _ in range(MOST_FRAMES):
+            if frame is None:
+                break
+            if not self.is_foreign(frame.f_code.co_filename):
+                scopes = [frame.f_locals, frame.f_globals]
+                scopes.append(getattr(frame.f_locals.get("self"), "__dict__", {}))
+                own = [each for scope in scopes for each in [*scope.values()]]
+                found.update({id(each): each for each in own if isinstance(each, kinds)})
+            frame = frame.f_back
+        return [*found.values()]
 
-        def see(draw: Any) -> Any:
-            @functools.wraps(draw)
-            def drawing(*args: Any, **kwargs: Any) -> Any:
-                own = kwargs.get("generator")
-                if own is not None and self._generator is not None and not self.rests:
-                    with self.guard:
-                        name = f"own {len(self._own)}"
-                        if all(own is not each for each, _ in self._own.values()):
-                            self._own[name] = own, digest(own.get_state())
-                return draw(*args, **kwargs)
+    def _state_of(self, generator: Any) -> str:
+        if isinstance(generator, self.torch.Generator):
+            return digest(generator.get_state())
+        return digest_text(repr(generator.bit_generator.state))
 
-            return drawing
-
-        for name in DRAWING:
-            draw = getattr(self.torch, name)
-            self._replace(draw, see(draw), self.torch)
-
-    _own: dict[str, tuple[Any, str]]
+    _own: list[tuple[Any, str]]
 
     def _mark_draws(self) -> None:
         """Know the states of the generators, where a batch is given or a model is called."""
         self._generator = self._states_of_generators()
-        self._own.clear()
+        own = self._find_own_generators(frame_of(3))
+        self._own = [(each, self._state_of(each)) for each in own]
 
     def _states_of_generators(self) -> dict[str, str]:
         """Return the state of each generator that a forward pass may draw from, by its library."""
@@ -386,9 +387,9 @@ class ValueWitness:
         before, self._generator = self._generator, None
         if before is not None:
             now = self._states_of_generators()
-            for name, (own, state) in self._own.items():
-                before[name], now[name] = state, digest(own.get_state())
-            self._own.clear()
+            for at, (own, state) in enumerate(self._own):
+                before[f"own {at}"], now[f"own {at}"] = state, self._state_of(own)
+            self._own = []
             drawn = [name for name, state in before.items() if now[name] != state]
             if drawn:
                 pairs = [before[name] for name in drawn], [now[name] for name in drawn]
