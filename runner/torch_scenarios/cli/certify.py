@@ -54,6 +54,6 @@ def certify(**options: Any) -> None:
     counted as lacking. PATHS are scenarios; left out, the corpus that comes with the package. The
     plugin is a module, or the path of a file. The exit code is that of `scenario run`.
     """
-    from torch_scenarios.cli.answers import certify as answers
+    from torch_scenarios.cli.answers import conformance as answers
 
     answers.certify(options)

@@ -6,27 +6,18 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 
 from torch_scenarios import limits
 from torch_scenarios.display import clean, short
-from torch_scenarios.errors import LaunchError, ScenarioError, nearest
+from torch_scenarios.errors import ScenarioError, nearest
+from torch_scenarios.files import project_root, read_file
 from torch_scenarios.limits import Limits
-from torch_scenarios.pipeline.interruption import handle_interrupts
 from torch_scenarios.report.formats import FORMATS, Format
-from torch_scenarios.report.output import STANDARD_OUTPUT, Reports
-
-if TYPE_CHECKING:
-    from torch_scenarios.execution.backends import LaunchOptions
-    from torch_scenarios.execution.launcher import ProcessLauncher
-    from torch_scenarios.pipeline.results import Key, Outcome, Report, Selection, Shard
-    from torch_scenarios.report.terminal import TerminalReport
-
 
 # -------------------------------------------------------------------------------------------------
 # Help that stays readable with many options: they stand in groups, each under its title.
@@ -127,8 +118,6 @@ def read_configuration(command: click.Command, start: Path) -> dict[str, Any]:
 
     Raises UsageError, with the file, where the table says what it must not, or no TOML is there.
     """
-    from torch_scenarios.files import project_root, read_file
-
     path = project_root(start / "pyproject.toml") / "pyproject.toml"
     if not path.is_file():
         return {}
@@ -312,48 +301,16 @@ def _seed(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
         raise click.BadParameter(message, ctx=ctx, param=param) from None
 
 
-def _shard(ctx: click.Context, param: click.Parameter, value: str | None) -> Shard | None:
+def _shard(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:
     if value is None:
         return None
-    from torch_scenarios.pipeline.results import Shard
-
     found = _SHARD.fullmatch(value)
     if found is not None:
         number, of = map(int, found.groups())
         if 1 <= number <= of:
-            return Shard(number=number, of=of)
+            return number, of
     message = f"{value!r} is not K/N with K from 1 to N, as in --shard 2/5"
     raise click.BadParameter(message, ctx=ctx, param=param)
-
-
-def recall(
-    options: Mapping[str, Any], *, checks: bool = False
-) -> tuple[frozenset[Key], dict[str, Report]]:
-    """Return what did not pass the last time, and what remembers this run, or this check."""
-    from torch_scenarios.pipeline.selection import (
-        CHECKED,
-        RUN,
-        LastRun,
-        folder_of,
-        keepers,
-        read_failed,
-    )
-
-    wanted = options["last_failed"] or options["failed_first"]
-    if options["no_cache"]:
-        if wanted:
-            message = "--last-failed and --failed-first need what --no-cache leaves unread"
-            raise click.UsageError(message)
-        return frozenset(), {}
-    folder = folder_of(Path.cwd())
-    found: frozenset[Key] = frozenset()
-    if wanted:
-        found, notes = read_failed(folder, CHECKED if checks else RUN)
-        for note in notes:
-            click.echo(f"note: {note}", err=True)
-    if checks:
-        return found, {"what failed": LastRun(folder, CHECKED)}
-    return found, {} if options["dry_run"] else keepers(folder)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -515,38 +472,12 @@ def add_framework_option(command: CommandF) -> CommandF:
     )(command)
 
 
-def make_launcher(framework: str, chosen: LaunchOptions) -> ProcessLauncher:
-    """Return what runs scenarios; it starts nothing yet."""
-    if framework == "mpi":
-        from torch_scenarios.execution.mpi import MpiLauncher
-
-        return MpiLauncher(chosen)
-    from torch_scenarios.execution import Launcher
-
-    return Launcher(chosen)
-
-
-def launch_options(options: Mapping[str, Any]) -> LaunchOptions:
-    """Return what the command line chose for the execution."""
-    from torch_scenarios.execution import LaunchOptions
-
-    return LaunchOptions(
-        backend=options["backend"],
-        plugins=tuple(options["plugins"]),
-        isolate=options["isolate"],
-        max_ranks=options["max_ranks"],
-        max_seconds=options["max_seconds"],
-    )
-
-
 # -------------------------------------------------------------------------------------------------
 # What several commands have in common: paths, selection, parameters, bounds, reports.
 
 INVALID_EXIT = 2
 INCONCLUSIVE_EXIT = 3
 
-#: the report that shows the values at the lines that the command line names
-STEP_VALUES = "the values at a line"
 
 _NAME = re.compile(r"[^\W\d]\w*")
 
@@ -653,143 +584,9 @@ def add_reports_as(kinds: Sequence[Format]) -> Callable[[CommandF], CommandF]:
     return add_all
 
 
-def selection_of(options: Mapping[str, Any]) -> Selection:
-    """Return the selection that a command's options state."""
-    from torch_scenarios.pipeline.results import Selection
-
-    return Selection(
-        paths=tuple(options["paths"]),
-        keyword=options["keyword"],
-        tags=tuple(options["tags"]),
-        sets=options["sets"],
-        limits=limits_of(options),
-        timeout_s=options.get("timeout"),
-        seed=options.get("seed"),
-        shard=options.get("shard"),
-        failed=options.get("failed", frozenset()),
-        only_failed=options.get("last_failed", False),
-        failed_first=options.get("failed_first", False),
-        strict=options.get("strict", False),
-        backend=_backend_of(options.get("backend")),
-    )
-
-
-def _backend_of(asked: str | None) -> str | None:
-    """Return the backend that an expression reads; None where the command line names none."""
-    from torch_scenarios.model.traits import carrier
-
-    return None if asked in {None, "auto"} else carrier(asked.lower())
-
-
 def limits_of(options: Mapping[str, Any]) -> Limits:
     """Return the bounds that a command's options state."""
     return Limits(**{name: options[name] for name in Limits.__struct_fields__})
-
-
-def report(
-    options: Mapping[str, Any],
-    conduct: Callable[[Reports], Outcome],
-    *,
-    keepers: Mapping[str, Report] | None = None,
-) -> NoReturn:
-    """Open every report, let `conduct` run and tell them, end them, leave with the exit code.
-
-    A report that cannot be written is reported before anything runs; what ends the run early (a
-    command line that makes no sense, an environment that starts nothing) leaves no report behind.
-    `keepers` are told as well and write no report.
-
-    Where nothing more can be written to standard output the reports are written all the same. The
-    exit code is the verdict's if the reader has left (`| head`); it is 3 where a report is lost, or
-    where everything passed and that could not be said.
-    """
-    with handle_interrupts():
-        _report(options, conduct, keepers=keepers)
-
-
-def _report(
-    options: Mapping[str, Any],
-    conduct: Callable[[Reports], Outcome],
-    *,
-    keepers: Mapping[str, Report] | None,
-) -> NoReturn:
-    terminal = _terminal(options)
-    beside = _beside(options, terminal)
-    others = {**beside, **(keepers or {})}
-    try:
-        with Reports(terminal, others).open(_list_wanted(options)) as reports:
-            reports.traces = reports.traces or STEP_VALUES in others
-            reports.costs = reports.costs or terminal.verbose
-            reports.endings = reports.endings or terminal.verbose or bool(beside)
-            outcome = conduct(reports)
-            reports.end(outcome)
-            failures, lost = reports.failures, reports.lost
-    except ScenarioError as error:
-        refuse(error)
-    except LaunchError as error:
-        terminal.close()
-        click.echo(clean(str(error)), err=True)
-        sys.exit(INCONCLUSIVE_EXIT)
-    finally:
-        with suppress(OSError):
-            terminal.close()
-    for failure in failures:
-        click.echo(clean(failure), err=True)
-    code = outcome.exit_code
-    if lost or (failures and code == 0):
-        code = max(code, INCONCLUSIVE_EXIT)
-    sys.exit(code)
-
-
-def _list_wanted(options: Mapping[str, Any]) -> list[tuple[Format, str]]:
-    chosen = ((kind, options.get(kind.parameter)) for kind in FORMATS)
-    return [(kind, path) for kind, path in chosen if path]
-
-
-def _terminal(options: Mapping[str, Any]) -> TerminalReport:
-    """Return the report for people: on standard output, unless another one goes there."""
-    from torch_scenarios.report.terminal import TerminalReport
-
-    taken = any(path == STANDARD_OUTPUT for _, path in _list_wanted(options))
-    taken = taken or options.get("text_on_output", False)
-    file = sys.stderr if taken else sys.stdout
-    if options["verbose"] and options["quiet"]:
-        message = "--verbose and --quiet exclude each other"
-        raise click.UsageError(message)
-    command = click.get_current_context().info_name
-    return TerminalReport(
-        file,
-        verbose=options["verbose"],
-        durations=options["durations"],
-        brief=options["quiet"],
-        again=command if command in {"run", "check"} else "",
-        paths=options.get("paths", ()),
-        launches=options.get("jobs", 1) if command == "run" and not options["dry_run"] else 0,
-        folds=not options["verbose"],
-    )
-
-
-def _beside(options: Mapping[str, Any], terminal: TerminalReport) -> dict[str, Report]:
-    """Return the reports that go where the one for people goes."""
-    from torch_scenarios.pipeline.selection import place_of
-
-    found: dict[str, Report] = {}
-    lines: dict[str, list[int]] = {}
-    for place in map(place_of, options.get("paths", ())):
-        if place.line is not None:
-            lines.setdefault(place.path, []).append(place.line)
-    if lines:
-        from torch_scenarios.report.text import StepValues
-
-        found[STEP_VALUES] = StepValues(terminal.print, lines)
-        terminal.names_passed, terminal.folds = True, False  # the values of a case are below it
-    wanted = options["github"]
-    if wanted is None:
-        wanted = os.environ.get("GITHUB_ACTIONS") == "true"
-    if wanted:
-        from torch_scenarios.report.github import GithubReport
-
-        found["--github"] = GithubReport(terminal.file, os.environ)
-    return found
 
 
 def refuse_usage(words: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""What `scenario conformance` does."""
+"""What `scenario conformance` and `certify` do."""
 
 from __future__ import annotations
 
@@ -6,33 +6,35 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
-from torch_scenarios.cli.options import (
-    INCONCLUSIVE_EXIT,
-    launch_options,
-    make_launcher,
-    refuse,
-    report,
-    selection_of,
-    settle_framework,
-)
+from torch_scenarios.cli.answers.base import selection_of
+from torch_scenarios.cli.answers.reports import report
+from torch_scenarios.cli.answers.run import launch_options, make_launcher
+from torch_scenarios.cli.options import INCONCLUSIVE_EXIT, refuse, refuse_usage, settle_framework
+from torch_scenarios.conformance import certificate as paper
 from torch_scenarios.conformance import document
+from torch_scenarios.conformance.certificate import FIRST
 from torch_scenarios.conformance.document import Conformance
 from torch_scenarios.conformance.run import conduct, is_runnable, launch_column
 from torch_scenarios.display import clean
 from torch_scenarios.errors import LaunchError, ScenarioError
-from torch_scenarios.files import replace_file
+from torch_scenarios.execution import Launcher
+from torch_scenarios.files import corpus_folder, replace_file
 from torch_scenarios.limits import DEFAULT
+from torch_scenarios.model.traits import carrier
 from torch_scenarios.pipeline.results import Executor, Outcome
+from torch_scenarios.pipeline.run import run
+from torch_scenarios.pipeline.selection import load_all
 from torch_scenarios.report.output import Reports
 from torch_scenarios.vocabulary import DTYPES
 
-#: the options of `scenario run` that `scenario conformance` does not have, as they are by default
+#: the options of `scenario run` that these commands do not have, as they are by default
 AS_EVER: dict[str, Any] = {"tags": (), "sets": {}, **asdict(DEFAULT)}
 
 
@@ -53,7 +55,7 @@ def conformance(context: click.Context, /, options: Mapping[str, Any]) -> None:
             refuse(error)
         if runnable:  # else nothing is launched, and the reports say why
             _launch_column(options)
-    chosen = replace(launch_options(options), share_gpu=options["share_gpu"])
+    chosen = launch_options(options)
     report(
         options,
         lambda reports: keep_column(
@@ -177,3 +179,53 @@ def ranges(path: str, backend: str) -> None:
             click.echo(clean(f"  {each.words}"))
     click.echo(f"{len(found)} ranges proposed, from {versions} versions of torch", err=True)
     sys.exit(CHANGED if found else 0)
+
+
+def certify(options: Mapping[str, Any]) -> None:
+    """Run the corpus on a backend, and say which levels it passes."""
+    if options["backend"] == "auto":
+        refuse_usage("name the backend: `--backend NAME`, as the plugin registers it")
+    paths = options["paths"] or (str(corpus_folder()),)
+    if options["first"]:
+        if options["paths"]:
+            refuse_usage("`--first` chooses the files: leave PATHS out")
+        paths = tuple(_first())
+    options = {**AS_EVER, **options, "paths": paths}
+    report(options, lambda reports: _certify(options, reports))
+
+
+def _first() -> list[str]:
+    return [str(corpus_folder() / f"{name}.yaml") for name in FIRST]
+
+
+def _certify(options: dict[str, Any], reports: Reports) -> Outcome:
+    """Run the cases, and say what the backend passes."""
+    launch, selection = launch_options(options), selection_of(options)
+    torch, backend = metadata.version("torch"), carrier(options["backend"])
+    scenarios = load_all(selection).scenarios
+    places = paper.places_of(scenarios, selection.limits, backend=backend, torch=torch)
+    outcome = run(selection, lambda: Launcher(launch), reports, jobs=options["jobs"])
+    plugin = ", ".join(options["plugins"]) or "none"
+    found = paper.certificate(outcome, places, backend=backend, plugin=plugin, torch=torch)
+    for line in found.lines():
+        click.echo(clean(line))
+    folder = options["output"]
+    if folder is not None and not outcome.interrupted:
+        made = {
+            "certificate.md": found.page(),
+            "certificate.json": found.document(),
+            "badge.svg": found.badge(),
+        }
+        _write(Path(folder), made)
+    return outcome
+
+
+def _write(folder: Path, texts: dict[str, str]) -> None:
+    """Write the files of a certificate. Raises LaunchError where one cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        message = f"the certificate cannot be written to {folder}: {error.strerror or error}"
+        raise LaunchError(message) from error

@@ -16,12 +16,9 @@ from click.core import ParameterSource
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
-from torch_scenarios.cli.options import (
-    launch_options,
-    refuse,
-    refuse_usage,
-    selection_of,
-)
+from torch_scenarios.cli.answers.base import selection_of
+from torch_scenarios.cli.answers.run import launch_options
+from torch_scenarios.cli.options import refuse, refuse_usage
 from torch_scenarios.cost.collectives import NAMES, CollectiveTimes
 from torch_scenarios.cost.degradation import Degradation
 from torch_scenarios.cost.forecast import forecast, microseconds

@@ -15,13 +15,8 @@ from typing import Any, NoReturn
 import click
 
 from torch_scenarios.bless import NotBlessedError, Objection, Proposal, confirm, propose, write
-from torch_scenarios.cli.options import (
-    INVALID_EXIT,
-    launch_options,
-    limits_of,
-    refuse,
-    refuse_usage,
-)
+from torch_scenarios.cli.answers.run import launch_options
+from torch_scenarios.cli.options import INVALID_EXIT, limits_of, refuse, refuse_usage
 from torch_scenarios.cli.starts import STARTER, starter
 from torch_scenarios.display import clean
 from torch_scenarios.errors import LaunchError, Mark, Problem, ScenarioError, Source, nearest

@@ -9,14 +9,8 @@ from typing import Any
 
 import click
 
-from torch_scenarios.cli.options import (
-    INCONCLUSIVE_EXIT,
-    is_record,
-    launch_options,
-    limits_of,
-    refuse,
-    write_text,
-)
+from torch_scenarios.cli.answers.run import launch_options
+from torch_scenarios.cli.options import INCONCLUSIVE_EXIT, is_record, limits_of, refuse, write_text
 from torch_scenarios.display import clean
 from torch_scenarios.errors import LaunchError, ScenarioError
 from torch_scenarios.execution import Launcher

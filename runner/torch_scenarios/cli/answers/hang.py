@@ -1,0 +1,226 @@
+"""What `scenario hang` does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from torch_scenarios.cli.options import refuse_usage, write_text
+from torch_scenarios.display import clean
+from torch_scenarios.errors import ScenarioError
+from torch_scenarios.record.analysis import find_script, judge_records
+from torch_scenarios.record.evidence.flight_recorder import read_dumps
+from torch_scenarios.record.evidence.process import (
+    RunningRank,
+    ask_for_dumps,
+    find_ranks,
+    kernel_word,
+    py_spy,
+    read_stack,
+)
+from torch_scenarios.record.evidence.stack import (
+    RankStack,
+    find_in_stacks,
+    position_lines,
+    write_stack,
+)
+from torch_scenarios.verdict import Finding
+from torch_scenarios.verdict.finding import ranks_text
+
+FOUND, INCONCLUSIVE, NOTHING = 1, 3, 5
+#: ranks of which more than a line is shown
+MOST_RANKS = 8
+
+
+def hang(options: Mapping[str, Any]) -> None:
+    """Find the ranks of a job on this machine, and say which of them keeps the others waiting."""
+    ranks = _of_one_job(find_ranks(), options["job"])
+    program = py_spy()
+    first, failures = _stacks(program, ranks)
+    time.sleep(options["seconds"])
+    second, _ = _stacks(program, ranks)
+    if options["file"]:
+        _write(options["file"], second or first)
+    world = ranks[0].world_size
+    head = f"{len(ranks)} of {world} ranks on this machine"
+    dumped = _read_dumps(ranks)
+    moving = sorted(
+        rank for rank in second if rank in first and first[rank].frames != second[rank].frames
+    )
+    found = _findings(second, dumped, moving, _home(ranks))
+    verdict = "FAILED" if found else "INCONCLUSIVE"
+    notes = _notes(ranks, second, failures, moving)
+    if options["json_file"]:
+        content = _as_json(verdict, ranks, second, found, moving, notes)
+        write_text(options["json_file"], content)
+    for line in (f"{verdict:12} {head}", *_report(ranks, second, found), *notes):
+        if options["json_file"] != "-":
+            click.echo(clean(line))
+    sys.exit(FOUND if found else INCONCLUSIVE)
+
+
+def _of_one_job(found: Sequence[RunningRank], wanted: str) -> list[RunningRank]:
+    """Return the ranks of the job that is meant; ends where there is none, or which is not said."""
+    jobs = sorted({each.job for each in found if wanted in each.job})
+    if not jobs:
+        click.echo(
+            "no process of yours on this machine has RANK and WORLD_SIZE in its environment: run "
+            "it on a node of the job, as the same user (in a container: inside of it)",
+            err=True,
+        )
+        sys.exit(NOTHING)
+    if len(jobs) > 1:
+        listed = "\n".join(f"  {job} ({sum(x.job == job for x in found)} ranks)" for job in jobs)
+        refuse_usage(clean(f"several jobs run here: choose one by --job\n{listed}"))
+    return [each for each in found if each.job == jobs[0]]
+
+
+def _stacks(
+    program: str | None, ranks: Sequence[RunningRank]
+) -> tuple[dict[int, RankStack], dict[int, str]]:
+    found, failures = {}, {}
+    for each in ranks if program is not None else ():
+        assert program is not None
+        stack, why = read_stack(program, each)
+        if stack is None:
+            failures[each.rank] = why
+        else:
+            found[each.rank] = stack
+    return found, failures
+
+
+def _read_dumps(ranks: Sequence[RunningRank]) -> list[Finding]:
+    """Return what dumps of the flight recorder say, of the ranks that write one now."""
+    with tempfile.TemporaryDirectory(prefix="scenario-hang-") as kept:
+        folder = Path(kept)
+        names = [shutil.copy(path, folder / f"rank{rank}") for rank, path in ask_for_dumps(ranks)]
+        if not names:
+            return []
+        try:
+            records = read_dumps(folder)
+            script, home = find_script(records, str(folder))
+            result = judge_records(records, folder / "scenario.yaml", script=script, folder=home)
+        except ScenarioError:
+            return []
+    return list(result.result.verdict.findings) if result.found else []
+
+
+def _findings(
+    stacks: Mapping[int, RankStack], dumped: Sequence[Finding], moving: Sequence[int], home: str
+) -> list[Finding]:
+    """Return what dumps and stacks show; of ranks that move, what a dump shows alone."""
+    found = [*dumped, *find_in_stacks(stacks, home)]
+    if moving and not dumped:
+        found = [each for each in found if not set(each.ranks) & set(moving)]
+    return found
+
+
+def _as_json(
+    verdict: str,
+    ranks: Sequence[RunningRank],
+    stacks: Mapping[int, RankStack],
+    found: Sequence[Finding],
+    moving: Sequence[int],
+    notes: Sequence[str],
+) -> str:
+    """Return what is seen of a job as JSON: a rank without a stack has none."""
+    whole = {
+        "status": verdict,
+        "job": ranks[0].job,
+        "world_size": ranks[0].world_size,
+        "ranks": [
+            {
+                "rank": each.rank,
+                "pid": each.pid,
+                "moves": each.rank in moving,
+                "stack": [f"{one.filename}:{one.line}" for one in stacks[each.rank].frames]
+                if each.rank in stacks
+                else None,
+            }
+            for each in ranks
+        ],
+        "findings": [
+            {
+                "code": each.kind,
+                "message": each.prose,
+                "because": list(each.because),
+                "ranks": list(each.ranks),
+                "fix": each.fix,
+            }
+            for each in found
+        ],
+        "notes": [each.strip().removeprefix("note: ") for each in notes],
+    }
+    return json.dumps(whole, indent=2) + "\n"
+
+
+def _report(
+    ranks: Sequence[RunningRank], stacks: Mapping[int, RankStack], found: Sequence[Finding]
+) -> list[str]:
+    """Return where the ranks are, and what that means, in lines."""
+    lines = position_lines(stacks, _home(ranks))
+    lines += [
+        f"rank {each.rank}: process {each.pid} {kernel_word(each.pid)}"
+        for each in ranks
+        if each.rank not in stacks
+    ][:MOST_RANKS]
+    for each in found:
+        name = each.diagnosis or each.code
+        lines.append(f"{name}: {each.prose}" if name != "outcome_differs" else each.prose)
+        lines += [f"  {clause}" for clause in each.because]
+        if each.fix:
+            lines.append(f"  fix: {each.fix}")
+    return [f"  {line}" for line in lines]
+
+
+def _home(ranks: Sequence[RunningRank]) -> str:
+    """Return the folder that places are relative to: the one that the job runs in."""
+    try:
+        return str(Path(f"/proc/{ranks[0].pid}/cwd").readlink())
+    except OSError:
+        return ""
+
+
+def _notes(
+    ranks: Sequence[RunningRank],
+    stacks: Mapping[int, RankStack],
+    failures: Mapping[int, str],
+    moving: Sequence[int],
+) -> list[str]:
+    notes = []
+    if py_spy() is None:
+        notes.append("py-spy is not installed: `pip install py-spy` shows stacks")
+    for rank, why in [*failures.items()][:MOST_RANKS]:
+        more = "; it needs the same user with CAP_SYS_PTRACE, or root" if "erm" in why else ""
+        notes.append(f"rank {rank} has no stack: {why}{more}")
+    if moving:
+        words = "moves" if len(moving) == 1 else "move"
+        notes.append(f"{ranks_text(list(moving))} {words}: the job may be slow, and not hang")
+    elif len(stacks) == len(ranks) and len({each.place for each in stacks.values()}) == 1:
+        notes.append("all of them are at one line: look at ranks of other nodes, or the network")
+    missing = sorted(set(range(ranks[0].world_size)) - {each.rank for each in ranks})
+    if missing:
+        notes.append(
+            f"{ranks_text(missing)} {'is' if len(missing) == 1 else 'are'} not on this machine: "
+            "they are on another node, or have ended; `-o FILE` on each node, then `scenario "
+            "import` of the files in one, gives one verdict"
+        )
+    recorded = {each.record for each in ranks} - {""}
+    notes += [f"it records itself: `scenario import {each}` says more" for each in recorded]
+    return [f"  note: {each}" for each in notes]
+
+
+def _write(file: str, stacks: Mapping[int, RankStack]) -> None:
+    lines = [line for stack in stacks.values() for line in (*write_stack(stack), "")]
+    try:
+        Path(file).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    except OSError as error:
+        refuse_usage(f"{file}: it cannot be written: {error.strerror or error}")
