@@ -18,7 +18,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-import torch_scenarios.cli.run
+import torch_scenarios.cli.answers.check
 import torch_scenarios.model.plan
 import torch_scenarios.pipeline.run
 import torch_scenarios.reference  # noqa: F401 -- imported once, before the forks

@@ -293,7 +293,7 @@ def asking(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         asked.append(options["jobs"])
         return Outcome(results=())
 
-    monkeypatch.setattr("torch_scenarios.cli.run.run_selected", conducted)
+    monkeypatch.setattr("torch_scenarios.cli.answers.run.run_selected", conducted)
     return asked
 
 
