@@ -369,7 +369,7 @@ def spmd(conduct: Any, /, **options: Any) -> None:
     0 reads it, judges and reports. A scenario that ends a process ends the launch: those after it
     are inconclusive.
     """
-    from torch_scenarios.cli.answers import run as answers
+    from torch_scenarios.cli.answers import conformance as answers
 
     answers.spmd(conduct, options)
 

@@ -1,4 +1,4 @@
-"""What `scenario conformance` and `certify` do."""
+"""What `scenario conformance` and `certify` do, and `python -m torch_scenarios.worker`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,7 +16,7 @@ from msgspec.structs import asdict
 
 from torch_scenarios.cli.answers.base import selection_of
 from torch_scenarios.cli.answers.reports import report
-from torch_scenarios.cli.answers.run import launch_options, make_launcher
+from torch_scenarios.cli.answers.run import launch_options, make_launcher, run_selected
 from torch_scenarios.cli.options import INCONCLUSIVE_EXIT, refuse, refuse_usage, settle_framework
 from torch_scenarios.conformance import certificate as paper
 from torch_scenarios.conformance import document
@@ -117,6 +118,16 @@ def keep_column(
     replace_file(Path(path), document.text({**columns, column.name: column}.values()).encode())
     click.echo(f"column {column.name!r} is in {path}", err=True)
     return outcome
+
+
+def spmd(conduct: Any, options: dict[str, Any]) -> NoReturn:
+    """Run what the options select on the ranks of a launch, by what `conduct` makes of them."""
+    launch = partial(conduct, launch_options(options))
+    if options["conformance"]:
+        report(
+            options, lambda reports: keep_column(options, reports, launch, options["conformance"])
+        )
+    report(options, lambda reports: run_selected(options, reports, launch))
 
 
 def _lack(outcome: Outcome, column: Conformance) -> str | None:

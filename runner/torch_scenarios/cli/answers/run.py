@@ -1,4 +1,4 @@
-"""What `scenario run` and `scenario agent` do, and `python -m torch_scenarios.worker`."""
+"""What `scenario run` and `scenario agent` do."""
 
 from __future__ import annotations
 
@@ -24,11 +24,9 @@ from torch_scenarios.cli.answers.nodes import (
 from torch_scenarios.cli.answers.reports import report
 from torch_scenarios.cli.nodes import require_endpoint
 from torch_scenarios.cli.options import INCONCLUSIVE_EXIT, refuse, settle_framework
-from torch_scenarios.entry import main
 from torch_scenarios.errors import LaunchError, ScenarioError
-from torch_scenarios.execution import backends, netns
-from torch_scenarios.execution.backends import LaunchOptions, may_be_here
-from torch_scenarios.execution.launcher import ENVIRONMENT, Launcher, NoLauncher, ProcessLauncher
+from torch_scenarios.execution import Launcher, LaunchOptions, backends, netns
+from torch_scenarios.execution.launcher import ENVIRONMENT, NoLauncher, ProcessLauncher
 from torch_scenarios.execution.mpi import MpiLauncher
 from torch_scenarios.execution.token import TOKEN, fresh_token
 from torch_scenarios.language import discover
@@ -50,7 +48,7 @@ def _require_one_launch(options: dict[str, Any]) -> None:
     backend = options["backend"]
     if options["netns"] is not None or options["nnodes"] > 1:
         reason = "the launch of several nodes is the only one"
-    elif may_be_here() if backend == "auto" else device_type(backend) != "cpu":
+    elif backends.may_be_here() if backend == "auto" else device_type(backend) != "cpu":
         reason = "launches would share the GPUs; --backend gloo does without GPUs"
     else:
         return
@@ -85,18 +83,6 @@ def agent(options: dict[str, Any], of_an_agent: Callable[[], CommandLine]) -> No
 
     count = options["nproc_per_node"]
     _leave_node(serve(find_endpoint(options), count, of_an_agent(), secret, follows=True))
-
-
-def spmd(conduct: Any, options: dict[str, Any]) -> NoReturn:
-    """Run what the options select on the ranks of a launch, by what `conduct` makes of them."""
-    launch = partial(conduct, launch_options(options))
-    if options["conformance"]:
-        from torch_scenarios.cli.answers.conformance import keep_column
-
-        report(
-            options, lambda reports: keep_column(options, reports, launch, options["conformance"])
-        )
-    report(options, lambda reports: run_selected(options, reports, launch))
 
 
 def _run_here(options: dict[str, Any], launch: Callable[[], Any]) -> NoReturn:
@@ -165,6 +151,8 @@ def _on_simulated_hosts(options: dict[str, Any]) -> NoReturn:
     os.environ[TOKEN] = fresh_token()  # the hosts are forked from this process
     _set_environment()
     import_module("torch_scenarios.worker.agent")  # and torch, once for all hosts
+    from torch_scenarios.cli import main
+
     devices = _devices_of_hosts(options["netns"], share_gpu=options["share_gpu"])
 
     def be_host() -> None:
