@@ -74,10 +74,6 @@ def find_mpiexec() -> str:
     return found
 
 
-# -------------------------------------------------------------------------------------------------
-# What of a program MPI has no word for, whatever its ranks pass.
-
-
 def require_words(plan: Plan, predicted: Trace) -> None:
     """Raise UnsupportedError where a program takes a step that is torch's own."""
     scenario = plan.scenario
@@ -98,10 +94,6 @@ def require_words(plan: Plan, predicted: Trace) -> None:
         if isinstance(step.operation, Compound | RemoteCall):
             message = f"`{step.operation.name}` is torch's own, and MPI has no word for it"
             raise UnsupportedError(message)
-
-
-# -------------------------------------------------------------------------------------------------
-# One launch: an office, mpiexec and its ranks, the supervisor over them.
 
 
 class _Launch:

@@ -181,7 +181,6 @@ def variant_of(backend: str, torch: str) -> str:
     return backend
 
 
-# -------------------------------------------------------------------------------------------------
 # A backend as torch spells it: a name (`gloo`), one for a kind of device (`cuda:nccl`), or several
 # (`cpu:gloo,cuda:nccl`).
 
