@@ -17,15 +17,9 @@ from torch_scenarios.cli.options import refuse_usage, write_text
 from torch_scenarios.display import clean
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.record.analysis import find_script, judge_records
+from torch_scenarios.record.evidence import process
 from torch_scenarios.record.evidence.flight_recorder import read_dumps
-from torch_scenarios.record.evidence.process import (
-    RunningRank,
-    ask_for_dumps,
-    find_ranks,
-    kernel_word,
-    py_spy,
-    read_stack,
-)
+from torch_scenarios.record.evidence.process import RunningRank
 from torch_scenarios.record.evidence.stack import (
     RankStack,
     find_in_stacks,
@@ -42,8 +36,8 @@ MOST_RANKS = 8
 
 def hang(options: Mapping[str, Any]) -> None:
     """Find the ranks of a job on this machine, and say which of them keeps the others waiting."""
-    ranks = _of_one_job(find_ranks(), options["job"])
-    program = py_spy()
+    ranks = _of_one_job(process.find_ranks(), options["job"])
+    program = process.py_spy()
     first, failures = _stacks(program, ranks)
     time.sleep(options["seconds"])
     second, _ = _stacks(program, ranks)
@@ -89,7 +83,7 @@ def _stacks(
     found, failures = {}, {}
     for each in ranks if program is not None else ():
         assert program is not None
-        stack, why = read_stack(program, each)
+        stack, why = process.read_stack(program, each)
         if stack is None:
             failures[each.rank] = why
         else:
@@ -101,7 +95,9 @@ def _read_dumps(ranks: Sequence[RunningRank]) -> list[Finding]:
     """Return what dumps of the flight recorder say, of the ranks that write one now."""
     with tempfile.TemporaryDirectory(prefix="scenario-hang-") as kept:
         folder = Path(kept)
-        names = [shutil.copy(path, folder / f"rank{rank}") for rank, path in ask_for_dumps(ranks)]
+        names = [
+            shutil.copy(path, folder / f"rank{rank}") for rank, path in process.ask_for_dumps(ranks)
+        ]
         if not names:
             return []
         try:
@@ -168,7 +164,7 @@ def _report(
     """Return where the ranks are, and what that means, in lines."""
     lines = position_lines(stacks, _home(ranks))
     lines += [
-        f"rank {each.rank}: process {each.pid} {kernel_word(each.pid)}"
+        f"rank {each.rank}: process {each.pid} {process.kernel_word(each.pid)}"
         for each in ranks
         if each.rank not in stacks
     ][:MOST_RANKS]
@@ -196,7 +192,7 @@ def _notes(
     moving: Sequence[int],
 ) -> list[str]:
     notes = []
-    if py_spy() is None:
+    if process.py_spy() is None:
         notes.append("py-spy is not installed: `pip install py-spy` shows stacks")
     for rank, why in [*failures.items()][:MOST_RANKS]:
         more = "; it needs the same user with CAP_SYS_PTRACE, or root" if "erm" in why else ""
