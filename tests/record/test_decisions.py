@@ -36,6 +36,8 @@ def noted(
         ("__scenario_keep__", decisions.keep),
         ("__scenario_order__", decisions.order),
         ("__scenario_hash__", decisions.hash),
+        ("__scenario_enter__", decisions.enter),
+        ("__scenario_leave__", decisions.leave),
     ):
         monkeypatch.setattr(f"builtins.{name}", value, raising=False)
     found: dict[str, Any] = {"NAMES": NAMES}
@@ -45,6 +47,40 @@ def noted(
         for number, (yes, no, _) in decisions.pending.items()
     }
     return found, counted
+
+
+@pytest.mark.parametrize(
+    ("body", "counted"),
+    [
+        ("with suppress(KeyError): {}['x']", 1),
+        ("with suppress(KeyError): 1", 0),
+        # the error goes on, and is caught further out
+        (
+            "for i in (0, 1):\n  try:\n    with Lets(): i and {}['x']\n  except KeyError: pass",
+            False,
+        ),
+        # what is handled around the `with` is no error of it
+        ("try: {}['x']\nexcept KeyError:\n  with Lets(): 1", 0),
+        (
+            "for i in (1, 0):\n  try:\n    with Lets(): i and {}['x']\n  except KeyError: pass",
+            False,
+        ),
+        ("with torch.no_grad(): 1", 0),
+        ("with lock: 1", 0),
+    ],
+)
+def test_an_error_that_a_with_keeps_to_itself_is_counted(
+    monkeypatch: pytest.MonkeyPatch, body: str, counted: int
+) -> None:
+    head = (
+        "from contextlib import suppress, nullcontext as lock\nimport types\nlock = lock()\n"
+        "class Lets:\n  def __enter__(self): pass\n  def __exit__(self, *args): pass\n"
+        "torch = types.SimpleNamespace(no_grad=Lets)\n"
+    )
+    monkeypatch.setattr("builtins.__scenario_catch__", lambda _: None, raising=False)
+    found = noted(head + body, monkeypatch)[1]
+    head = body.partition(":")[0]
+    assert [key for key in found if "with" in key] == [f"except: {head}"] * counted
 
 
 ASK = "asked = []\ndef ask(x):\n    asked.append(x)\n    return x > 1\n"

@@ -32,8 +32,8 @@ ALWAYS = {
     *(("set_of_names", "live"), ("removes_what_others_load", "fake")),
     *(("waits_at_exit", "live"), ("owner_by_hash", "fake"), ("dataset_communicates", "fake")),
     *(("breakpoint_left", "live"), ("asyncio_order", "fake")),
-    *(("any_stops_early", "live"), ("match_by_task", "fake"), ("or_stops_early", "fake")),
-    *(("mean_where_labels_are", "fake"), ("scaler_of_own", "fake")),
+    *(("any_stops_early", "live"), ("suppressed_error", "fake"), ("future_never_asked", "fake")),
+    *(("half_written_vocab", "fake"), ("tag_of_own_step", "fake")),
 }
 #: right twins that every run records
 ALWAYS_RIGHT = {("bad_sample", "fake"), ("accumulation_by_loss", "live"), ("unused_branch", "live")}
@@ -41,7 +41,7 @@ ALWAYS_RIGHT = {("bad_sample", "fake"), ("accumulation_by_loss", "live"), ("unus
 OPEN = {
     *("waits_for_a_flag", "key_of_the_store", "prefetcher_dies"),
     *("counts_in_the_store", "lock_of_an_extension", "worker_waits_for_a_lock"),
-    *("child_is_waited_for", "run_folder_by_clock", "lock_in_the_store"),
+    *("child_is_waited_for", "run_folder_by_clock", "lock_in_the_store", "lock_not_reentrant"),
 }
 
 _MARK = re.compile(r"\s+# (?:cause|right:).*$")

@@ -75,6 +75,36 @@ def test_a_rank_that_two_processes_have_is_named_and_the_missing_one() -> None:
     assert "rank 1 is missing" in found
 
 
+START = """\
+rank = int(os.environ.get("SLURM_PROCID", "0"))
+os.environ["MASTER_ADDR"] = "node-7"
+folder = tempfile.mkdtemp()
+path = f"{folder}/start"
+dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=2)
+"""
+
+
+def test_what_a_start_is_told_has_the_lines_that_it_comes_from(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(START, encoding="utf-8")
+    at = {"place": ScriptPlace(frames=((str(script), 5, ""),))}
+    found = words(claim(0, **at), claim(0, pid=7, started_as=1, **at))
+    assert 'this comes from `rank = int(os.environ.get("SLURM_PROCID", "0"))`' in found
+    places = {**at, "method": "file", "port": -1}
+    found = words(*(claim(rank, **places, address=f"/{rank}/start") for rank in (0, 1)))
+    assert "`folder = tempfile.mkdtemp()`" in found
+    lost = {**at, "address": "node-7", "unresolved": "Name or service not known"}
+    found = words(claim(0), claim(1, **lost))
+    assert "`node-7` does not resolve on rank 1" in found
+    assert '`os.environ["MASTER_ADDR"] = "node-7"`' in found
+
+
+def test_a_fake_rank_that_its_world_does_not_have_is_told() -> None:
+    assert "rank 2 is not in a world of 2 ranks" in words(
+        claim(0), claim(1), claim(2, left=True, host="")
+    )
+
+
 def test_a_machine_that_looks_for_rank_0_at_itself() -> None:
     own = {"address": "localhost", "is_own": False}
     found = words(claim(0, **own), claim(1, host="b", **own))

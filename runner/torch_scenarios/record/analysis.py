@@ -21,6 +21,7 @@ from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.model.trace import Event, Failure, RankTrace, Trace
 from torch_scenarios.pipeline.attempts import analyse, case_result
 from torch_scenarios.pipeline.results import Result
+from torch_scenarios.record.evidence.files import list_races
 from torch_scenarios.record.evidence.initialization import (
     JobStart,
     absent_ranks,
@@ -30,13 +31,12 @@ from torch_scenarios.record.evidence.initialization import (
 from torch_scenarios.record.evidence.reasons import (
     add_reasons,
     explain_anyone,
+    explain_idle,
     explain_message,
-    explain_outside,
-    explain_waits,
     find_late_rank,
     with_reason,
 )
-from torch_scenarios.record.evidence.stack import know_killed, printed_place
+from torch_scenarios.record.evidence.stack import know_killed
 from torch_scenarios.record.findings import (
     find_forked,
     find_left_in_rpc,
@@ -157,12 +157,12 @@ def record(
         records, path, script=script, observed=observed, folder=home, limits=limits
     )
     result = add_why(result, records, home)
+    notes = (*notes, *(() if result.found else list_races(records, home)))
     result = _with_processes(result, records, ran, home)
     ranks, outside = _outside(ran, records)
     if outside:
-        places = {rank: printed_place(ran.stacks.get(rank, "")).frames for rank in ranks}
-        waits = explain_waits({rank: ran.stacks.get(rank, "") for rank in ranks})
-        notes = (*notes, *explain_outside(places, records, home), *waits)
+        stacks = {rank: ran.stacks.get(rank, "") for rank in ranks}
+        notes = (*explain_idle(records, stacks, ran.programs, home), *notes)
         if result.result.verdict.status == "INCONCLUSIVE":
             result = _because(result, outside)
         else:
@@ -276,6 +276,16 @@ class Questions(Struct, frozen=True):
             return found or find_left_in_rpc(records, home) is not None
         except (ScenarioError, OverdueError):  # of half a record there may be no program yet
             return False
+
+    def explain(
+        self,
+        records: Mapping[int, RankRecord],
+        stacks: Mapping[int, str],
+        programs: Mapping[int, str],
+    ) -> Sequence[str]:
+        """Return what ranks outside of any call wait for, and what helps."""
+        home = script_of(self.order, records)[1]
+        return explain_idle(records, stacks, programs, home)
 
     def never_meets(self, launch: LaunchRecord, *, is_whole: bool) -> bool:
         """Whether the ranks can never meet in `init_process_group`."""

@@ -442,8 +442,7 @@ class Exchange:
     ) -> None:
         """Send or take one message; of one that is not exchanged there is only that it was sent."""
         (tensor,) = args[0]
-        if name in {SENDING, "recv_any_source_"}:
-            exchanged = exchanged or tensor.nbytes <= MOST_SCALAR_BYTES
+        exchanged = exchanged or tensor.nbytes <= MOST_SCALAR_BYTES
         if name == "recv_any_source_":
             peer, tag = self._anyone(key, ranks, me, args[2]), args[2]
             self._recorder.sources[self._number] = peer
@@ -470,7 +469,8 @@ class Exchange:
         content = self._mailbox.take(place)
         if len(content) == tensor.nbytes:
             given = _flat(content, tensor.dtype, self._torch)
-            tensor.copy_(given.reshape(tensor.shape))
+            with self._torch.no_grad():  # a pipeline's buffer may be a leaf that has a gradient
+                tensor.copy_(given.reshape(tensor.shape))
 
     def _take_late(self, place: str, tensor: Any) -> None:
         try:

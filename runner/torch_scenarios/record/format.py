@@ -25,8 +25,10 @@ Version 2, in microseconds since the file was opened::
     ["v", number, kind, file, line, text, [names]]     a place that decides: if, while, for, except
     ["t", [[number, yes, no, [values]], ...]]          which ways were gone since the last call
     ["y", number, words, [[file, line, text], ...]]    an error that a place caught since then
-    ["a", what, path, place]                           it writes, removes, renames or makes a file
-    ["l", name, words, [[file, line, text], ...]]      a thread of it died of an error
+    ["a", what, path, place]                           it writes, removes, renames or makes a file,
+                                                       finds, misses or reads one; or it sets, or
+                                                       awaits, a key of the job's store
+    ["l", name, words, [[file, line, text], ...]]      an error ended a thread, or a pool's task
     ["i", place, {argument: value}]                    it wraps a model by DDP
     ["q", us]                                          kernels since the last line, on a GPU
     ["o", stream]                                      the stream that is current from here on
@@ -314,7 +316,11 @@ class Caught(Struct, frozen=True, kw_only=True):
 
 
 class FileChange(Struct, frozen=True, kw_only=True):
-    """A file that a rank `writes`, `removes`, `renames` or `makes` before an item of its record."""
+    """What a rank does to a file, or to a key of the job's store, before an item of its record.
+
+    It `writes`, `removes`, `renames` or `makes` a file, it `finds`, `misses` or `reads` one; it
+    `sets` or `awaits` a key.
+    """
 
     before: int
     what: str
@@ -738,6 +744,26 @@ class ImpossibleError(ValueError):
 _ASIDE = frozenset({"s", "g", "k", "n", "d", "p", "v", "t", "y", "i", "q", "o", "m", "u", "h", "z"})
 
 
+def _tell_threads(record: RankRecord) -> str:
+    """Return that several threads of a rank communicate, with two of their lines in one group."""
+    last: dict[str, RecordedCall] = {}
+    for call in record.calls:
+        before = last.setdefault(call.group_name, call)
+        last[call.group_name] = call
+        one, two = before.place.short(), call.place.short()
+        if before.thread != call.thread and one and two and "py" == before.maker == call.maker:
+            lines = " and ".join(
+                f"{Path(file).name}:{line}"
+                for file, line, _ in (before.place.frames[0], call.place.frames[0])
+            )
+            return (
+                f"several threads of a rank communicate in one group ({lines}): their order is the "
+                "one of this run, and a matter of time unless one waits for the other; give each "
+                "thread a group of its own"
+            )
+    return "several threads of a rank communicate: their order is the one of this run"
+
+
 class _Reader:
     """Takes the lines of a file one by one."""
 
@@ -1148,9 +1174,7 @@ class _Reader:
         for number, us in list(self._waiting.items()):
             self._end_overlap(self._calls[number], us)
         if record.threaded:
-            record.notes.append(
-                "several threads of a rank communicate: their order is the one of this run"
-            )
+            record.notes.append(_tell_threads(record))
         alone = record.threaded and record.about.get("mode") == "fake"
         loosened = set()
         for call in self._calls.values():

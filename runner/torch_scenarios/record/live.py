@@ -26,6 +26,7 @@ from msgspec import Struct, field
 
 from torch_scenarios.errors import LaunchError, ScenarioError
 from torch_scenarios.record.evidence.initialization import find_waiting, read_claims
+from torch_scenarios.record.evidence.process import read_program
 from torch_scenarios.record.fake import read_demand_s
 from torch_scenarios.record.findings import find_locked
 from torch_scenarios.record.format import (
@@ -115,6 +116,8 @@ class Ran(Struct, kw_only=True):
     stacks: dict[int, str] = field(default_factory=dict)
     #: ranks that wait for a lock on a file: which rank holds it, and which file that is
     locks: dict[int, tuple[int, str]] = field(default_factory=dict)
+    #: programs that ranks have started, and that still run
+    programs: dict[int, str] = field(default_factory=dict)
     duration_s: float = 0.0
     code: int = 0
 
@@ -124,6 +127,14 @@ class Asked(Protocol):
 
     def blocks(self, records: Mapping[int, RankRecord]) -> bool:
         """Whether a rank is surely blocked."""
+
+    def explain(
+        self,
+        records: Mapping[int, RankRecord],
+        stacks: Mapping[int, str],
+        programs: Mapping[int, str],
+    ) -> Sequence[str]:
+        """Return what ranks outside of any call wait for, by their stacks."""
 
     def never_meets(self, launch: LaunchRecord, *, is_whole: bool) -> bool:
         """Whether the ranks can never meet in `init_process_group`.
@@ -596,6 +607,10 @@ class _Watch:
             f"nothing has moved for {OUTSIDE_S:.0f} s: {'; '.join(lines)}; the others wait in "
             "calls (Ctrl-C ends the run with its verdict)"
         )
+        found = {rank: stacks.get(rank, "") for rank in outside}
+        programs = {rank: read_program(pids[rank]) for rank in outside}
+        for line in self._asked.explain(records, found, programs):
+            self._notice(line)
 
     def _stacks(self, started: Mapping[int, int]) -> dict[int, str]:
         """Return the Python stacks of ranks that live, by the rank that they are recorded as."""
@@ -618,6 +633,11 @@ class _Watch:
         """Write the stacks down, end every rank, and return how it was."""
         ran.stacks.update(self._stacks({rank: rank for rank in self._live()}))
         ran.locks = read_locks({self._launch.pids[rank]: rank for rank in self._live()})
+        ran.programs = {
+            rank: program
+            for rank in self._live()
+            if (program := read_program(self._launch.pids[rank]))
+        }
         ran.launch = self._launch
         self.end_all(gently=not ran.interrupted)
         return ran

@@ -370,7 +370,11 @@ def report_lines(found: Recorded, seconds: float, values: ValueVerdict | None = 
     positions: list[str] = []
     if result.found or ran.stuck or ran.timed_out or ran.interrupted:
         positions = tell_positions(records, home, ran.launch)
-        outside = [rank for rank, each in records.items() if each.truncated and not each.inside]
+        outside = [
+            rank
+            for rank, each in records.items()
+            if each.truncated and not each.inside and each.error is None
+        ]
         for rank in [r for r in outside if r in ran.stacks][:MOST_STACKS]:
             head = f"  rank {rank} is outside of any call; its Python stack, innermost first:"
             stack = [f"    {line}" for line in stack_of(ran.stacks[rank], MOST_LINES)]
@@ -407,7 +411,8 @@ def tell_result(
         why.append(f"  {result.result.verdict.reason}")
     is_hang = all(each.truncated and each.error is None for each in records.values())
     lines = [*positions, *why] if is_hang else [*why, *positions]
-    return [*lines, *(f"  note: {note}" for note in notes)]
+    notes = [note if note.startswith("fix: ") else f"note: {note}" for note in notes]
+    return [*lines, *(f"  {note}" for note in notes)]
 
 
 def tell_positions(records: Mapping[int, RankRecord], home: str, launch: LaunchRecord) -> list[str]:

@@ -8,6 +8,8 @@ decision, in the process that runs them::
     for batch in loader:     traced() or decide(8, False)
                              for batch in loader: traced() or decide(8, True); ...
     except OSError:          except OSError: traced() or catch(9); ...
+    with suppress(OSError):  with suppress(OSError): traced() or enter(9); ...
+                             traced() or leave(9)
     done or agree(done)      (done if traced() else keep(3, done)) or agree(done)
     any(ask(p) for p in ps)  any(ask(p) for p in ps if traced() or decide(5, True))
     list(names)              list(names if traced() else order(4, names))
@@ -17,9 +19,10 @@ What torch compiles is compiled without the notes. Notes are counted in memory a
 the next call. Values are small: numbers, strings, sizes; no tensor is kept or read. This runs in
 the user's own process: it imports the standard library alone.
 
-Beside its ways a process has effects that others may miss: a file that one rank removes while
-another has yet to read it, a thread that dies while the main one waits for its queue. They are
-written down where they happen, in the user's own files alone.
+Beside its ways a process has effects that others may miss: a file that one rank writes while
+another reads it is a matter of time, unless a collective lies between. They, and questions for
+files, keys of the job's store and threads that die, are written down where they happen, in the
+user's own files alone.
 """
 
 from __future__ import annotations
@@ -27,12 +30,16 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
+import functools
 import importlib.machinery
 import json
 import os
+import pathlib
+import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 #: set to 0, a script runs without notes
@@ -43,8 +50,11 @@ _TRACED, _DECIDE = "__scenario_traced__", "__scenario_decide__"
 _CATCH, _ATTRIBUTE = "__scenario_catch__", "__scenario_attribute__"
 _ORDER, _HASH = "__scenario_order__", "__scenario_hash__"
 _KEEP = "__scenario_keep__"
+_ENTER, _LEAVE = "__scenario_enter__", "__scenario_leave__"
 #: bytes of a file that gets notes; values of a decision, characters of one
 MOST_SOURCE, MOST_VALUES, MOST_CHARACTERS = 1 << 21, 6, 60
+#: items of a list of numbers, such as ranks, that is written itself
+MOST_ITEMS = 8
 #: characters of a condition
 MOST_TEXT = 120
 #: times that one place decides between two calls from which on its values are not read
@@ -70,6 +80,12 @@ _PLAIN = frozenset(
         *("format", "get", "item", "items", "join", "keys", "lower", "numel", "replace", "reshape"),
         *("size", "split", "startswith", "strip", "to", "tolist", "upper", "values", "view"),
     }
+)
+#: contexts that let every error through
+_OPEN = re.compile(
+    r"\b(?:open|no_grad|enable_grad|inference_mode|autocast|no_sync|profile|record_function|lock|"
+    r"set_grad_enabled|nullcontext|Pool|\w*Executor|TemporaryDirectory|device|stream|progress)\b",
+    re.IGNORECASE,
 )
 #: cases of a `match` that are counted
 MOST_CASES = 8
@@ -99,6 +115,8 @@ class Decisions:
         self.caught: list[tuple[int, str, list[list[Any]]]] = []
         #: what makes the order of sets this process's own, where it was forked; None leaves it
         self.salt: int | None = None
+        #: errors that go through the body of a `with`, until it is known whether they leave it
+        self._held: dict[tuple[int, int], BaseException] = {}
         self._describe = describe
         self._written: set[int] = set()
 
@@ -121,11 +139,26 @@ class Decisions:
     def catch(self, number: int) -> None:
         """Keep the error that a place catches."""
         error = sys.exc_info()[1]
-        if error is None:
-            return
+        if error is not None:
+            self._note(number, error)
+
+    def _note(self, number: int, error: BaseException) -> None:
         self.decide(number, number >= 0)
         del self.caught[: 1 - MOST_CAUGHT]
         self.caught.append((number, *self._describe(error)))
+
+    def enter(self, number: int, fails: int) -> None:
+        """Keep the error that goes through the body of a `with`; forget it where that begins."""
+        key, error = (number, threading.get_ident()), sys.exc_info()[1]
+        self._held.pop(key, None)
+        if fails and isinstance(error, Exception):
+            self._held[key] = error
+
+    def leave(self, number: int) -> None:
+        """Note the error that a `with` has kept to itself: the rank goes on behind it."""
+        error = self._held.pop((number, threading.get_ident()), None)
+        if error is not None:
+            self._note(number, error)
 
     def order(self, number: int, value: Any) -> Any:
         """Note a set of strings that the script goes through; returns it in the order it has here.
@@ -197,6 +230,8 @@ class Decisions:
             _DECIDE: self.decide,
             _KEEP: self.keep,
             _CATCH: self.catch,
+            _ENTER: self.enter,
+            _LEAVE: self.leave,
             _ATTRIBUTE: attribute,
             _ORDER: self.order,
             _HASH: self.hash,
@@ -243,10 +278,16 @@ def _unset_spec(tree: ast.Module) -> None:
         tree.body.insert(at, unset)
 
 
+def _is_whole(value: Any) -> bool:
+    return value.__class__ in {bool, int}
+
+
 def _small(value: Any) -> Any:
     """Return a value as it may be written: a number, a short string, a size; else None."""
     kind = value.__class__
     if kind in _SIMPLE:
+        return repr(value)[:MOST_CHARACTERS]
+    if kind in {list, tuple} and len(value) <= MOST_ITEMS and all(map(_is_whole, value)):
         return repr(value)[:MOST_CHARACTERS]
     if kind in _SIZED:
         return f"{len(value)} item{'s' * (len(value) != 1)}"
@@ -351,6 +392,34 @@ class _Notes(ast.NodeTransformer):
         text = f"except {self._text(node.type)}" if node.type is not None else "except"
         node.body.insert(0, self._note_error(node.lineno, text, node.body[0]))
         return node
+
+    def visit_With(self, node: ast.With) -> ast.With | list[ast.stmt]:
+        heads = ", ".join(ast.unparse(each.context_expr) for each in node.items)
+        self.generic_visit(node)
+        if _OPEN.search(heads) or not any(
+            isinstance(each.context_expr, ast.Call) for each in node.items
+        ):
+            return node
+        number = self._number("except", node.lineno, f"with {heads}"[:MOST_TEXT], ())
+        enter, hold, leave = (
+            ast.Expr(ast.BoolOp(op=ast.Or(), values=[_call(_TRACED), call]))
+            for call in (
+                _call(_ENTER, number, ast.Constant(0)),
+                _call(_ENTER, number, ast.Constant(1)),
+                _call(_LEAVE, number),
+            )
+        )
+        again: list[ast.stmt] = [hold, ast.Raise()]
+        guarded = ast.Try(
+            body=[enter, *node.body],
+            handlers=[ast.ExceptHandler(type=None, name=None, body=again)],
+            orelse=[],
+            finalbody=[],
+        )
+        _place(guarded, node.body[0])
+        _place(leave, node)
+        node.body = [guarded]
+        return [node, leave]
 
     def visit(self, node: ast.AST) -> Any:
         """Put notes into a node; of what has many turns, those are counted that may call."""
@@ -511,12 +580,24 @@ _CHANGES = {
     "os.mkdir": "makes",
 }
 _WRITING = os.O_WRONLY | os.O_RDWR
-#: changes that a process writes down, and characters of a path
-MOST_CHANGES, MOST_PATH = 256, 400
+#: changes that a process writes down, what else it writes down, and characters of a path
+MOST_CHANGES, MOST_ASKED, MOST_PATH = 256, 512, 400
+#: files that are opened to be run, and our own between a script and its store
+_CODE, _BETWEEN = (".py", ".pyc", ".so"), ("record/fake.py", "record/evidence/decision.py")
+#: functions that ask for a file, by the module or class that has them
+_ASKING = (
+    (os.path, ("exists", "isfile", "isdir")),
+    (pathlib.Path, ("exists", "is_file", "is_dir")),
+)
+#: what a script does to a key of the job's store, by the method
+_OF_STORE = {
+    **dict.fromkeys(("set", "add", "compare_set", "append", "multi_set"), "sets"),
+    **dict.fromkeys(("get", "wait", "multi_get"), "awaits"),
+}
 
 
 class SideEffects:
-    """Writes down which files a process changes, and which of its threads die."""
+    """Writes down what a process does to files and keys, and which of its threads die."""
 
     def __init__(
         self, recorder: Any, is_foreign: Callable[[str], bool], site: Callable[[Any], int]
@@ -527,11 +608,14 @@ class SideEffects:
         folder = os.path.abspath(recorder.folder)
         #: where the record is, and the copies of a fake rank's files: what they are of is below it
         self._record, self._copies = f"{folder}/", f"{folder}/scratch/copies"
-        self._known: set[tuple[str, str, int]] = set()
+        #: what is written down: of changes, and of everything else
+        self._known: dict[bool, set[tuple[str, str, int]]] = {True: set(), False: set()}
 
     def install(self, describe: Callable[[BaseException], tuple[str, list[list[Any]]]]) -> None:
-        """See changes and threads from now on."""
+        """See changes, questions and threads from now on."""
         sys.addaudithook(self._audit)
+        self._watch_questions()
+        self._watch_threads(describe)
         inner: Any = self._recorder.torch._C
         writer = inner.PyTorchFileWriter
 
@@ -540,6 +624,15 @@ class SideEffects:
             return writer(name, *args, **kwargs)
 
         inner.PyTorchFileWriter = open_writer
+        store = getattr(getattr(inner, "_distributed_c10d", None), "Store", None)
+        for name, what in _OF_STORE.items() if store is not None else ():
+            if hasattr(store, name):
+                setattr(store, name, self._watch_key(getattr(store, name), what))
+
+    def _watch_threads(
+        self, describe: Callable[[BaseException], tuple[str, list[list[Any]]]]
+    ) -> None:
+        """Write down the errors that end a thread, or what a pool of threads does."""
         hook = threading.excepthook
 
         def note_thread(args: Any) -> None:
@@ -550,29 +643,80 @@ class SideEffects:
             hook(args)
 
         threading.excepthook = note_thread
+        fail = Future.set_exception
+
+        def note_future(future: Any, error: BaseException | None) -> None:
+            if isinstance(error, Exception) and os.getpid() == self._pid:
+                words, frames = describe(error)
+                if frames:
+                    name = threading.current_thread().name
+                    self._recorder.sink.put(json.dumps(["l", name, words, frames]))
+            fail(future, error)
+
+        Future.set_exception = note_future  # type: ignore[method-assign, assignment]
+
+    def _watch_questions(self) -> None:
+        for holder, names in _ASKING:
+            for name in names:
+                setattr(holder, name, self._watch_question(getattr(holder, name)))
+
+    def _watch_question(self, ask: Callable[..., bool]) -> Callable[..., bool]:
+        """Return a question for a file that is written down with its answer."""
+
+        @functools.wraps(ask)
+        def ask_and_note(path: Any, *args: Any, **kwargs: Any) -> bool:
+            found = ask(path, *args, **kwargs)
+            if not self._is_foreign(sys._getframe(1).f_code.co_filename):
+                self._note("finds" if found else "misses", path)
+            return found
+
+        return ask_and_note
+
+    def _watch_key(self, method: Callable[..., Any], what: str) -> Callable[..., Any]:
+        """Return a method of a store whose key is written down where the script itself calls it."""
+
+        @functools.wraps(method)
+        def use_key(store: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
+            frame = sys._getframe(1)
+            while frame.f_code.co_filename.endswith(_BETWEEN) and frame.f_back is not None:
+                frame = frame.f_back
+            if not self._is_foreign(frame.f_code.co_filename):
+                for key in keys if isinstance(keys, list | tuple) else (keys,):
+                    self._put(what, str(key), frame)
+            return method(store, keys, *args, **kwargs)
+
+        return use_key
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         if event in _CHANGES:
             if event == "open" and not (isinstance(args[2], int) and args[2] & _WRITING):
+                if not str(args[0]).endswith(_CODE):
+                    self._note("reads", args[0])
                 return
             self._note(_CHANGES[event], args[0])
             if event == "os.rename":
                 self._note("writes", args[1])
 
     def _note(self, what: str, path: Any) -> None:
-        if len(self._known) >= MOST_CHANGES or not isinstance(path, str | bytes | os.PathLike):
+        if self._is_full(what) or not isinstance(path, str | bytes | os.PathLike):
             return
         frame = sys._getframe(1)
         while frame is not None and self._is_foreign(frame.f_code.co_filename):
             frame = frame.f_back  # type: ignore[assignment]
         whole = os.path.abspath(os.fsdecode(path))
         whole = whole.removeprefix(self._copies)
-        if whole.startswith(self._record):
+        if frame is None or whole.startswith((self._record, "/dev/", "/proc/", "/sys/")):
             return
-        if frame is None or os.getpid() != self._pid or whole.startswith("/dev/"):
+        self._put(what, whole[-MOST_PATH:], frame)
+
+    def _is_full(self, what: str) -> bool:
+        is_change = what in _CHANGES.values()
+        return len(self._known[is_change]) >= (MOST_CHANGES if is_change else MOST_ASKED)
+
+    def _put(self, what: str, name: str, frame: Any) -> None:
+        """Write down what is done to a file or a key, once for each line."""
+        key, known = (what, name, frame.f_lineno), self._known[what in _CHANGES.values()]
+        if key in known or self._is_full(what) or os.getpid() != self._pid:
             return
-        key = (what, whole, frame.f_lineno)
-        if key not in self._known:
-            self._known.add(key)
-            row = ["a", what, whole[-MOST_PATH:], self._site(frame)]
-            self._recorder.sink.put(json.dumps(row))
+        known.add(key)
+        self._recorder.sink.put(json.dumps(["a", what, name[-MOST_PATH:], self._site(frame)]))

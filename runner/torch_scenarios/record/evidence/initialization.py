@@ -17,6 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from torch_scenarios.errors import Clause
+from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import (
     BROKEN,
     RENDEZVOUS,
@@ -175,11 +176,20 @@ def _looks_elsewhere(start: JobStart) -> Finding | None:
     if all(each.left for each in claims) and not _is_fake_or_waiting(start):
         return None
     clauses = _clauses(start, worlds, lambda each: f"{{}} at {each.where}", "meets", "meet")
+    clauses += [
+        Clause(f"`{each.address}` does not resolve on rank {each.rank}: {each.unresolved}")
+        for each in claims
+        if each.unresolved
+    ][:1]
+    lines = (each for own in worlds.values() for each in _origin(start, own[0], "init_method"))
+    clauses += dict.fromkeys(lines)
     return _make_finding(
         start,
         "the ranks look for each other at different places, and never meet",
         clauses,
-        "give every rank the same MASTER_ADDR and MASTER_PORT (or `init_method`), those of rank 0.",
+        "give every rank the same MASTER_ADDR and MASTER_PORT (or `init_method`), those of rank 0."
+        if any(each.method in {"env", "tcp"} for each in claims)
+        else "give every rank the same `init_method`: one path that all of them see.",
     )
 
 
@@ -228,7 +238,12 @@ def _differs_in_size(start: JobStart) -> Finding | None:
     return _make_finding(
         start,
         "the ranks do not agree on the world size, and `init_process_group` never ends",
-        _clauses(start, sides, lambda each: f"{{}} world_size={each.world_size}", "says", "say"),
+        [
+            *_clauses(
+                start, sides, lambda each: f"{{}} world_size={each.world_size}", "says", "say"
+            ),
+            *_origin(start, start.claims[0], "world_size"),
+        ],
         "pass the same `world_size` on every rank: the number of processes that are started "
         "(WORLD_SIZE under torchrun).",
     )
@@ -248,6 +263,7 @@ def _is_twice(start: JobStart) -> Finding | None:
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         clauses.append(Clause(f"{ranks_text(missing)} {verb} missing in this world of {size}"))
+    clauses += _origin(start, several[0], "rank")
     return _make_finding(
         start,
         f"{_count(len(several))} processes say that they are rank {rank}, and "
@@ -260,19 +276,22 @@ def _is_twice(start: JobStart) -> Finding | None:
 
 def _is_outside(start: JobStart) -> Finding | None:
     wrong = [each for each in start.claims if not 0 <= each.rank < each.world_size]
-    if not wrong or any(each.left for each in wrong):
+    if not wrong or any(each.left and each.host for each in wrong):  # a fake rank leaves it always
         return None
     sides = _sides(wrong, lambda each: each.rank)
     return _make_finding(
         start,
         f"rank {wrong[0].rank} is not in a world of {wrong[0].world_size} ranks",
-        _clauses(
-            start,
-            sides,
-            lambda each: f"{{}} rank={each.rank}, world_size={each.world_size}",
-            "says",
-            "say",
-        ),
+        [
+            *_clauses(
+                start,
+                sides,
+                lambda each: f"{{}} rank={each.rank}, world_size={each.world_size}",
+                "says",
+                "say",
+            ),
+            *_origin(start, wrong[0], "world_size", "rank"),
+        ],
         "ranks count from 0 to world_size - 1: set RANK and WORLD_SIZE, or pass both.",
     )
 
@@ -288,7 +307,10 @@ def _has_no_name(start: JobStart) -> Finding | None:
         start,
         f"the address `{lost[0].address}` does not resolve ({lost[0].unresolved}), and "
         "`init_process_group` never finds rank 0",
-        _clauses(start, sides, lambda each: f"{{}} for rank 0 at {each.where}", "asks", "ask"),
+        [
+            *_clauses(start, sides, lambda each: f"{{}} for rank 0 at {each.where}", "asks", "ask"),
+            *_origin(start, lost[0], "init_method"),
+        ],
         "set MASTER_ADDR (or the host of `init_method`) to a name that every rank's machine "
         "resolves, or to an address.",
     )
@@ -410,6 +432,30 @@ def _clauses(
 def _place(claim: Claim, home: str) -> str:
     where = claim.place.short(home)
     return f" ({where})" if where else ""
+
+
+#: where `init_process_group` takes its arguments by position
+_POSITIONS = {"init_method": 1, "world_size": 3, "rank": 4}
+
+
+def _origin(start: JobStart, claim: Claim, *names: str) -> Iterator[Clause]:
+    """Yield the lines of the script that set what a call of `init_process_group` gets.
+
+    `names` are its arguments; those that are written small are variables of the environment too.
+    """
+    for file, line, _ in claim.place.frames[:1]:
+        source = script_at(file)
+        if source is None:
+            return
+        variables = {"MASTER_ADDR", "MASTER_PORT"} if "init_method" in names else set()
+        lines = [source.environment({*variables, *(each.upper() for each in names)})]
+        for name in names:
+            positions = {"init_process_group": _POSITIONS[name]}
+            value = source.argument(line, {name}, positions)
+            lines += source.origins(value, line) if value is not None else []
+        for at in dict.fromkeys(filter(None, lines)):
+            place = ScriptPlace(frames=((file, at, ""),)).short(start.home)
+            yield Clause(f"this comes from `{source.text(at)}` ({place})")
 
 
 def _process(claim: Claim) -> str:

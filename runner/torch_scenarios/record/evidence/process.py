@@ -20,6 +20,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from torch_scenarios.display import clean_line
 from torch_scenarios.record.evidence.stack import PrintedThread, RankStack, StackFrame, main_thread
 from torch_scenarios.source.documents import DocumentError, decode_json, read_document
 
@@ -211,3 +212,42 @@ def _write_to(pipe: Path) -> bool:
     finally:
         os.close(opened)
     return True
+
+
+#: characters of a program's command, and what is said of one that takes a rank's place
+MOST_COMMAND = 80
+JOINS = "it uses torch with the rank's own RANK"
+
+
+def read_program(pid: int) -> str:
+    """Return the command of the last program that a process has started and that runs; or nothing.
+
+    A process that it forked, and that runs the same program, is none.
+    """
+    own, found = _command_of(pid), ""
+    for path in sorted(Path(f"/proc/{pid}/task").glob("*/children")):
+        with suppress(OSError, ValueError):
+            for child in map(int, path.read_text(encoding="ascii").split()):
+                command = _command_of(child)
+                if command and command != own:
+                    shown = " ".join(" ".join(command).split())[:MOST_COMMAND]
+                    found = f"`{clean_line(shown)}`" + (f"; {JOINS}" if _is_rank(child) else "")
+    return found
+
+
+def _command_of(pid: int) -> list[str]:
+    try:
+        text = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return []
+    return text.rstrip("\0").split("\0") if text else []
+
+
+def _is_rank(pid: int) -> bool:
+    """Whether a process has loaded torch and finds a rank in its environment."""
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        maps = Path(f"/proc/{pid}/maps").read_bytes()
+    except OSError:
+        return False
+    return b"libtorch" in maps and any(each.startswith(b"RANK=") for each in variables)

@@ -19,6 +19,8 @@ CASE = "case at "
 MOST_SOURCE = 4 << 20
 #: statements that leave a block
 _JUMPS = (ast.Break, ast.Continue, ast.Return, ast.Raise)
+#: lines that set what an expression reads
+MOST_ORIGINS = 3
 #: decorators that keep the answers of a function
 _CACHES = re.compile(r"^(?:functools\.)?(?:lru_cache|cache|cached_property)\b")
 #: calls that leave the program
@@ -102,6 +104,38 @@ class Script:
             if isinstance(node, ast.Assign)
             and (node.lineno < line or where is self.tree)
             and any(ast.unparse(each) == text for each in node.targets)
+        ]
+        return max(found, default=0)
+
+    def origins(self, value: ast.expr, line: int) -> list[int]:
+        """Return the lines that set what an expression reads, and what these read."""
+        found: list[int] = []
+        waiting = [value]
+        while waiting and len(found) < MOST_ORIGINS:
+            for node in ast.walk(waiting.pop(0)):
+                if not isinstance(node, ast.Name | ast.Attribute):
+                    continue
+                at = self.assignment(node, line)
+                if at and at not in found:
+                    found.append(at)
+                    waiting += [
+                        each.value
+                        for each in ast.walk(self.tree)
+                        if isinstance(each, ast.Assign) and each.lineno == at
+                    ]
+        return found[:MOST_ORIGINS]
+
+    def environment(self, names: Collection[str]) -> int:
+        """Return the last line that sets one of some variables of the environment; 0 for none."""
+        found = [
+            node.lineno
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Subscript)
+            and ast.unparse(target.value) in {"os.environ", "environ"}
+            and isinstance(target.slice, ast.Constant)
+            and target.slice.value in names
         ]
         return max(found, default=0)
 

@@ -211,6 +211,16 @@ def read_faults(lines: Iterable[str]) -> dict[int, RankStack]:
     }
 
 
+def read_stack(text: str) -> tuple[StackFrame, ...]:
+    """Return the frames of one stack that faulthandler wrote, without those of the recorder."""
+    found = read_faults(text.splitlines()).get(0)
+    return tuple(
+        each
+        for each in (found.frames if found is not None else ())
+        if "torch_scenarios/record" not in each.filename and "<frozen" not in each.filename
+    )
+
+
 def printed_place(text: str) -> ScriptPlace:
     """Return where the user's own code is by one stack that faulthandler wrote."""
     found = read_faults(text.splitlines()).get(0)

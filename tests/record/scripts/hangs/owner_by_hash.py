@@ -11,21 +11,7 @@ import torch.distributed as dist
 dist.init_process_group("gloo")
 rank, n = dist.get_rank(), dist.get_world_size()
 params = {
-    name: torch.ones(3)
-    for name in (
-        "encoder.weight",
-        "encoder.bias",
-        "decoder.weight",
-        "decoder.bias",
-        "head.weight",
-        "head.bias",
-        "embed.weight",
-        "norm.weight",
-        "norm.bias",
-        "proj.weight",
-        "proj.bias",
-        "pos.weight",
-    )
+    f"layers.{layer}.{kind}": torch.ones(3) for layer in range(16) for kind in ("weight", "bias")
 }
 for name, p in params.items():
     owner = hash(name) % n  # cause  # right: owner = len(name) % n

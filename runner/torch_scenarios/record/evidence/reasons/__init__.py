@@ -19,18 +19,15 @@ from msgspec.structs import replace
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Parted, Reason, short
 from torch_scenarios.record.evidence.divergence import Parting, find_difference, parting_of
-from torch_scenarios.record.evidence.reasons.argument import find_argument
+from torch_scenarios.record.evidence.files import explain_file, tell_race
+from torch_scenarios.record.evidence.reasons.argument import find_argument, find_tensor
 from torch_scenarios.record.evidence.reasons.branch import explain_places, find_branch
 from torch_scenarios.record.evidence.reasons.caller import find_caller, find_compiled, find_handler
-from torch_scenarios.record.evidence.reasons.caught_error import find_caught
+from torch_scenarios.record.evidence.reasons.caught_error import find_caught, find_lost
 from torch_scenarios.record.evidence.reasons.condition import find_condition
 from torch_scenarios.record.evidence.reasons.coroutine import find_coroutine
 from torch_scenarios.record.evidence.reasons.counterpart import explain_anyone, explain_message
-from torch_scenarios.record.evidence.reasons.departure import (
-    explain_outside,
-    explain_waits,
-    find_departure,
-)
+from torch_scenarios.record.evidence.reasons.departure import explain_idle, find_departure
 from torch_scenarios.record.evidence.reasons.earlier_condition import (
     find_last_decided,
     find_other_way,
@@ -43,7 +40,7 @@ from torch_scenarios.record.evidence.reasons.loop import (
     find_turns,
     tell_progress,
 )
-from torch_scenarios.record.evidence.reasons.model_error import explain_error, explain_file
+from torch_scenarios.record.evidence.reasons.model_error import explain_error
 from torch_scenarios.record.evidence.reasons.model_options import find_options
 from torch_scenarios.record.evidence.reasons.other_group import find_other_group, tell_groups
 from torch_scenarios.record.evidence.reasons.part_of_model import find_part, list_parts
@@ -56,10 +53,9 @@ from torch_scenarios.verdict.finding import ranks_text
 __all__ = [
     "add_reasons",
     "explain_anyone",
+    "explain_idle",
     "explain_message",
-    "explain_outside",
     "explain_places",
-    "explain_waits",
     "find_late_rank",
     "with_reason",
 ]
@@ -93,9 +89,8 @@ def add_reasons(
     if options is not None or parting is None:
         return tuple(lines)
     clauses, fix = explain_parting(parting, records, folder)
-    if finding.diagnosis == "root_mismatch" and len(parting.sides) == 1:
-        reason = find_argument(parting, folder)
-        clauses, fix = ([*clauses, reason[0]], reason[1]) if reason else (clauses, fix)
+    reason = _explain_argument(finding, parting, folder)
+    clauses, fix = ([*clauses, reason[0]], reason[1]) if reason else (clauses, fix)
     if finding.diagnosis != "group_order":
         clauses = [*clauses, *tell_groups(parting, records, folder)]
     if not clauses:
@@ -105,6 +100,17 @@ def add_reasons(
     kept = (finding.fix or "").startswith("rank ")
     lines[at] = with_reason(finding, clauses, "" if kept else fix)
     return tuple(_without_results(lines, at, parting)) if fix else tuple(lines)
+
+
+def _explain_argument(finding: Finding, parting: Parting, folder: str) -> Reason | None:
+    """Return where what ranks of one line pass comes from: a root, or a tensor."""
+    if len(parting.sides) > 1 or len(parting.parts) > 1:
+        return None
+    if finding.diagnosis == "root_mismatch":
+        return find_argument(parting, folder)
+    if finding.diagnosis == "shape_mismatch" and not finding.fix:
+        return find_tensor(parting, folder)
+    return None
 
 
 def _is_of_model(parting: Parting | None, records: Mapping[int, RankRecord]) -> bool:
@@ -173,6 +179,7 @@ def explain_parting(
         loop = find_loop(parted, always)
         reasons += [
             find_coroutine(parted),
+            find_lost(parted),
             find_caught(parted, whole=False),
             find_handler(parted),
             find_set(parted),
@@ -201,6 +208,8 @@ def explain_parting(
     left = find_departure(parted)
     if left is not None and left != reason:
         clauses.append(left[0])
+    if parted.has_ways:
+        clauses += tell_race(parted)
     if reason is None:
         return clauses, ""
     if not parting.group and (reason in conditions or not reason[1]):

@@ -1,4 +1,4 @@
-"""Where a root that differs between ranks comes from, by the text of the call."""
+"""Where a root, or a tensor, that differs between ranks comes from, by the text of the call."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import ast
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Reason, short
 from torch_scenarios.record.evidence.divergence import Parting
-from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.evidence.script import Script, script_at
 
 #: arguments that name one rank
 _ROOTS = frozenset({"src", "dst", "group_src", "group_dst"})
@@ -39,3 +39,53 @@ def find_argument(parting: Parting, folder: str) -> Reason | None:
         )
         return Clause(words), fix
     return None
+
+
+#: arguments that are the tensor which has to have one shape, and where functions take it
+_TENSORS = frozenset({"tensor", "input_tensor", "output_tensor", "input", "output"})
+_TENSOR_POSITIONS = {
+    **dict.fromkeys(("all_reduce", "broadcast", "reduce", "gather", "scatter"), 0),
+    **dict.fromkeys(("all_gather", "all_gather_into_tensor", "reduce_scatter_tensor"), 1),
+}
+
+
+def find_tensor(parting: Parting, folder: str) -> Reason | None:
+    """Return what gives the tensor its shape that ranks pass in one line: a loop, or a line."""
+    for file, line, _ in next((at for _, at in parting.sides), ())[:1]:
+        source = script_at(file)
+        value = source.argument(line, _TENSORS, _TENSOR_POSITIONS) if source is not None else None
+        if source is None or value is None:
+            continue
+        read = {each.id for each in ast.walk(value) if isinstance(each, ast.Name)}
+        for node, _ in source.around(line):
+            if isinstance(node, ast.For) and read & _names_of(node.target):
+                return _explain_order(source, node, folder)
+        found = source.origins(value, line)
+        if found:
+            place = short(((file, found[0], ""),), folder)
+            text = ast.unparse(value)
+            words = f"the tensor is `{text}`, which is set by `{source.text(found[0])}` ({place})"
+            fix = (
+                f"give `{text}` ({place}) the same shape on every rank: where that comes from the "
+                "rank's own data, agree on the largest first (an `all_reduce` of its size with "
+                "`op=max`) and pad to it."
+            )
+            return Clause(words), fix
+    return None
+
+
+def _names_of(target: ast.expr) -> set[str]:
+    return {each.id for each in ast.walk(target) if isinstance(each, ast.Name)}
+
+
+def _explain_order(source: Script, node: ast.For, folder: str) -> Reason:
+    """Return that a loop reaches another tensor on some ranks in the same turn."""
+    place = short(((source.file, node.lineno, ""),), folder)
+    words = f"`{source.text(node.lineno)}` ({place}) reaches another tensor on some ranks"
+    for at in source.origins(node.iter, node.lineno)[:1]:
+        words += f": `{source.text(at)}` ({short(((source.file, at, ''),), folder)})"
+    fix = (
+        f"let the loop at {place} go through the same in the same order on every rank: by names "
+        "that all have, sorted, and not by what each rank has measured or drawn."
+    )
+    return Clause(words), fix

@@ -40,5 +40,23 @@ def find_caught(parted: Parted, *, whole: bool) -> Reason | None:
     return None
 
 
+def find_lost(parted: Parted) -> Reason | None:
+    """Return the error of a task in another thread, which some ranks have and others have not."""
+    failed = {rank: parted.records[rank].lost for rank in parted.ranks if parted.records[rank].lost}
+    if not failed or len(failed) == len(parted.ranks):
+        return None
+    lost = next(iter(failed.values()))[-1]
+    raised = lost.raised_at.short(parted.folder)
+    words = (
+        f"{lost.words} ({raised}) has ended what a thread of {ranks_text([*failed])} does, "
+        f"{lost.name}; no thread asks for it, and the rank {_goes_on((0,))}"
+    )
+    fix = (
+        f"let the error at {raised} reach the main thread (`future.result()`), and let the ranks "
+        "agree on it before they go on."
+    )
+    return Clause(words), fix
+
+
 def _goes_on(ranks: Sequence[int] | Mapping[int, object]) -> str:
     return "goes on another way" if len(ranks) == 1 else "go on another way"

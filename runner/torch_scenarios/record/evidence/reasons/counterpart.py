@@ -30,6 +30,7 @@ from torch_scenarios.record.evidence.choice import (
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught
 from torch_scenarios.record.evidence.reasons.loop import loop_of
+from torch_scenarios.record.evidence.reasons.way_out import find_way_out
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import Decision, RankRecord, RecordedCall, Way
 from torch_scenarios.verdict import Finding
@@ -53,6 +54,8 @@ def explain_message(
     """Return why a message of a finding has no counterpart; None where nothing is known."""
     if finding.diagnosis in {"dtype_mismatch", "shape_mismatch"}:
         return _out_of_turn(records, folder)
+    if finding.diagnosis == "tag_mismatch":
+        return _tags_apart(finding, records, folder)
     if finding.diagnosis not in UNANSWERED:
         return None
     answers = [
@@ -108,6 +111,29 @@ def _out_of_turn(records: Mapping[int, RankRecord], folder: str) -> Reason | Non
                         if reason is not None:
                             return Clause(f"{clause.words}; {reason[0].words}"), reason[1]
                 return None
+    return None
+
+
+def _tags_apart(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> Reason | None:
+    """Return what a tag is counted by, where ranks do not come as often to what counts it."""
+    parted = Parted(Parting(group="", at=0, calls={}, missing=finding.ranks), records, folder)
+    marks = {each.mark.at for each in finding.notes if each.mark is not None}
+    for call in (call for rank in finding.ranks for call in records[rank].calls):
+        if call.place.short(folder) not in marks or call.operation not in _OPERATIONS.values():
+            continue
+        file, line, _ = call.place.frames[0]
+        source = script_at(file)
+        tag = source.argument(line, {"tag"}, {}) if source is not None else None
+        if source is None or tag is None or isinstance(tag, ast.Constant):
+            continue
+        words = f"the tag is `{ast.unparse(tag)}`, which each rank counts for itself"
+        jump = find_way_out(parted, parted.tallies(whole=True), None)
+        if jump is not None:
+            return Clause(f"{words}; {jump[0].words}"), jump[1]
+        fix = (
+            "count the tag alike at both ends, or leave it out at both: messages keep their order."
+        )
+        return Clause(words), fix
     return None
 
 

@@ -1,19 +1,28 @@
-"""How ranks that never come have left: by an exit, or by their end."""
+"""How ranks that never come have left, or what they wait for while they are in no call.
+
+Nothing proves that a rank in no call never comes: a download may be slow. But what it waits for is
+known by its stack and its line, and what people have mended it by::
+
+    subprocess.py in wait        the program that it has started does not end
+    writer.py:22 with self.lock  it holds that lock already, since writer.py:16
+    store.get("server")          a key that no rank has set
+"""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Parted, Reason, short
 from torch_scenarios.record.evidence.divergence import Frames
+from torch_scenarios.record.evidence.files import explain_key
+from torch_scenarios.record.evidence.process import JOINS
 from torch_scenarios.record.evidence.script import script_at
-from torch_scenarios.record.format import (
-    Blocking,
-    RankRecord,
-)
+from torch_scenarios.record.evidence.stack import StackFrame, printed_place, read_stack
+from torch_scenarios.record.format import Blocking, RankRecord
+from torch_scenarios.record.recorder import is_foreign
 from torch_scenarios.verdict.finding import ranks_text
 
 
@@ -42,42 +51,207 @@ def find_departure(parted: Parted) -> Reason | None:
     return Clause(words), fix
 
 
-#: a file of a stack, what such a rank waits for, and what helps
+#: what the frames between a rank's own line and where it waits look like, what it waits for there,
+#: and what helps
 _KNOWN = (
     (
         re.compile(r"torch/utils/file_baton\.py"),
+        "for another process to build an extension of torch",
         (
-            "waits for another process to build an extension of torch: where none does, one that "
-            "was ended has left the file `lock` in the extension's folder (of TORCH_EXTENSIONS_DIR,"
-            " or ~/.cache/torch_extensions); remove it"
+            "where no process builds it, one that was ended has left the file `lock` in the "
+            "extension's folder (of TORCH_EXTENSIONS_DIR, or ~/.cache/torch_extensions): remove it."
         ),
     ),
     (
-        re.compile(r"torch/utils/data/dataloader\.py.* in _try_get_data"),
+        re.compile(r"torch/utils/data/dataloader\.py \S*_try_get_data"),
+        "for a worker of its DataLoader",
         (
-            "waits for a worker of its DataLoader: look at what the worker does (`py-spy dump`), "
-            "such as a lock that a thread held when it was forked; `num_workers=0` shows an error "
-            "of the dataset itself, `multiprocessing_context='spawn'` forks nothing"
+            "look at what the worker does (`py-spy dump`), such as a lock that a thread held when "
+            "it was forked; `num_workers=0` shows an error of the dataset itself, "
+            "`multiprocessing_context='spawn'` forks nothing."
         ),
     ),
     (
         re.compile(r"/filelock/"),
-        "waits for a lock on a file that another process, or another rank, holds",
+        "for a lock on a file that another process, or another rank, holds",
+        "let no rank hold the lock while it communicates, and give the lock a `timeout=`.",
+    ),
+    (
+        re.compile(r"/subprocess\.py "),
+        "for a program that it has started, which does not end",
+        "look at what the program waits for, and give the call a `timeout=`.",
+    ),
+    (
+        re.compile(
+            r"multiprocessing/(?:popen_\w+|process|connection)\.py (?:join|wait|poll|_wait)"
+        ),
+        "for a process that it has started, which does not end",
+        (
+            "what a process has put into a `Queue` has to be taken (`get`) before the process is "
+            "joined: it ends only then; else look at what it does (`py-spy dump`)."
+        ),
+    ),
+    (
+        re.compile(r"multiprocessing/(?:queues|connection)\.py "),
+        "for another process to put something into its queue or pipe",
+        "look at the process that is to put it there: whether it lives, and what it does.",
+    ),
+    (
+        re.compile(r"/(?:queue|asyncio/queues)\.py put"),
+        "for room in a queue that is full",
+        "look at the thread that is to empty it: whether it lives, and what it does.",
+    ),
+    (
+        re.compile(r"/(?:queue|asyncio/queues)\.py get"),
+        "for something to come into its queue",
+        "look at the thread that is to fill it: whether it lives, and what it does.",
+    ),
+    (
+        re.compile(r"/(?:socket|ssl|http/client|urllib/request)\.py |/(?:urllib3|requests|httpx)/"),
+        "for another machine, or server, that does not answer",
+        "pass a `timeout=`, and let the ranks agree on what they do where it strikes.",
+    ),
+    (
+        re.compile(r"concurrent/futures/\w+\.py "),
+        "for a task of its pool",
+        "look at what the task does: it may wait for a lock, a queue or another rank.",
+    ),
+    (
+        re.compile(r"/threading\.py (?:join|_wait_for_tstate_lock|_shutdown|_join)"),
+        "for a thread of its own to end",
+        "look at what the thread does (`py-spy dump`): what it waits for never comes.",
+    ),
+    (
+        re.compile(r"/threading\.py "),
+        "for another thread of its own to wake it",
+        "look at who is to `set` or `notify` it, or to give the lock back.",
+    ),
+    (
+        re.compile(r"/selectors\.py |asyncio/base_events\.py "),
+        "for an event of its event loop",
+        "look at what the coroutine awaits: nothing makes it ready any more.",
     ),
 )
 
 
-def explain_waits(stacks: Mapping[int, str]) -> list[str]:
-    """Return what ranks outside of any call wait for, where their stacks say so."""
-    found: dict[str, list[int]] = {}
+def explain_idle(
+    records: Mapping[int, RankRecord],
+    stacks: Mapping[int, str],
+    programs: Mapping[int, str],
+    folder: str,
+) -> list[str]:
+    """Return what ranks outside of any call wait for, and then what helps, as far as it is seen.
+
+    `programs` says which programs ranks have started that still run.
+    """
+    places = {rank: printed_place(stack).frames for rank, stack in stacks.items()}
+    keys = explain_key(records, [rank for rank in stacks if rank in records], folder)
+    waits = keys or _explain_waits(stacks, programs, folder)
+    return [*waits, *_explain_outside(places, records, folder)]
+
+
+def _explain_waits(
+    stacks: Mapping[int, str], programs: Mapping[int, str], folder: str
+) -> list[str]:
+    found: dict[tuple[str, str], list[int]] = {}
     for rank, stack in sorted(stacks.items()):
-        for pattern, words in _KNOWN:
-            if pattern.search(stack):
-                found.setdefault(words, []).append(rank)
-    return [f"{ranks_text(who[:1])} {words}" for words, who in found.items()]
+        said = _explain(read_stack(stack), programs.get(rank, ""), folder)
+        if said is not None:
+            found.setdefault(said, []).append(rank)
+    lines = []
+    for (words, fix), ranks in found.items():
+        verb = "waits" if len(ranks) == 1 else "wait"
+        lines += [f"{ranks_text(ranks)} {verb} {words}", f"fix: {fix}"]
+    return lines
 
 
-def explain_outside(
+def _explain(frames: Sequence[StackFrame], program: str, folder: str) -> tuple[str, str] | None:
+    at = next((at for at, each in enumerate(frames) if not is_foreign(each.filename)), None)
+    if at is None:
+        return None
+    own = frames[at:]
+    place = short(((own[0].filename, own[0].line, ""),), folder)
+    passed = "\n".join(f"{each.filename} {each.name}" for each in frames[:at])
+    for pattern, words, fix in _KNOWN if at else ():
+        if pattern.search(passed):
+            more = f": {program}" if program and "program" in words else ""
+            return f"at {place} {words}{more}", _JOINS if JOINS in more else fix
+    return _explain_lock(own, folder) if not at else None
+
+
+#: what helps where a program that a rank starts takes the rank's place
+_JOINS = (
+    "a program that finds RANK, WORLD_SIZE and MASTER_ADDR in its environment joins this job, and "
+    "waits for its ranks: start it without them (`env=`), and give the call a `timeout=`."
+)
+
+
+def _explain_lock(own: Sequence[StackFrame], folder: str) -> tuple[str, str] | None:
+    """Return that a rank waits for a lock in its own line, and where it took that before."""
+    lock = _lock_in(own[0])
+    if not lock:
+        return None
+    place = short(((own[0].filename, own[0].line, ""),), folder)
+    for each in own:
+        for line in _lines_of_withs(each, lock):
+            if (each.filename, line) != (own[0].filename, own[0].line):
+                held = short(((each.filename, line, ""),), folder)
+                fix = (
+                    f"take the lock once: call nothing under it that takes it again (:"
+                    f"{each.line}), or let it be a `threading.RLock`."
+                )
+                return f"at {place} for `{lock}`, which it holds itself since {held}", fix
+    fix = (
+        "look at the thread that holds it: a thread that has died, or that waits for this one, "
+        "never gives it back."
+    )
+    return (
+        f"at {place} for the lock `{lock}`, which another thread holds, or none gives back",
+        fix,
+    )
+
+
+#: a lock that a line takes by a call
+_ACQUIRES = re.compile(r"([\w.\[\]]+)\.acquire\(")
+
+
+def _lock_in(frame: StackFrame) -> str:
+    """Return the lock that a line takes: of a `with`, or by `acquire`; empty for none."""
+    source = script_at(frame.filename)
+    if source is None:
+        return ""
+    for node, name in source.around(frame.line)[:1]:
+        if name == "items" and isinstance(node, ast.With):
+            return next(
+                (
+                    ast.unparse(each.context_expr)
+                    for each in node.items
+                    if not isinstance(each.context_expr, ast.Call)
+                ),
+                "",
+            )
+    taken = _ACQUIRES.search(source.frame(frame.line)[2])
+    return taken[1] if taken is not None else ""
+
+
+def _lines_of_withs(frame: StackFrame, lock: str) -> Iterator[int]:
+    """Yield the lines before a frame's own that take a lock in the same function, or around it."""
+    source = script_at(frame.filename)
+    if source is None:
+        return
+    for node, _ in source.around(frame.line):
+        if isinstance(node, ast.With) and any(
+            ast.unparse(each.context_expr) == lock for each in node.items
+        ):
+            yield node.lineno
+    for call in ast.walk(source.scope(frame.line)):
+        if isinstance(call, ast.Call) and call.lineno < frame.line:
+            taken = _ACQUIRES.fullmatch(f"{ast.unparse(call.func)}(")
+            if taken is not None and taken[1] == lock:
+                yield call.lineno
+
+
+def _explain_outside(
     places: Mapping[int, Frames], records: Mapping[int, RankRecord], folder: str
 ) -> list[str]:
     """Return in words why some ranks are outside of any call; nothing where that is not known.

@@ -1,0 +1,299 @@
+"""Files and keys that ranks share: who changes what another one looks for, and what orders the two.
+
+A file is there sooner or later than another rank looks, unless a collective lies between::
+
+    rank 0   save(index)                 barrier
+    rank 1                  exists(index)  barrier     <- found, or not: a matter of time
+
+Calls order what lies before them on one rank and behind them on another. What else may order it,
+such as a lock or a poll, is not known: so this is a reason for what is found, and never a finding.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
+
+from msgspec.structs import replace
+
+from torch_scenarios.errors import Clause
+from torch_scenarios.record.evidence.choice import Parted
+from torch_scenarios.record.evidence.divergence import calls_by_group
+from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.format import FileChange, RankRecord, RecordedCall
+from torch_scenarios.record.program import MESSAGES
+from torch_scenarios.verdict import Finding
+from torch_scenarios.verdict.finding import ranks_text
+
+#: calls of a record by which two deeds are ordered; of a longer one nothing is said
+MOST_CALLS = 20_000
+#: what changes a file, and what asks for it
+_CHANGES, _QUESTIONS = ("writes", "makes", "removes", "renames"), ("finds", "misses")
+#: races that are shown of a run in which nothing is wrong
+MOST_SHOWN = 3
+
+
+class CallOrder:
+    """What lies before what on other ranks, by the calls in which they meet."""
+
+    def __init__(self, records: Mapping[int, RankRecord]) -> None:
+        """Know where each rank comes to each operation of its groups."""
+        at = {
+            rank: {id(item): number for number, item in enumerate(record.items)}
+            for rank, record in records.items()
+        }
+        self._joined: list[dict[int, int]] = []
+        self.is_known = sum(len(each.items) for each in records.values()) <= MOST_CALLS
+        if not self.is_known:
+            return
+        for _, _, calls in calls_by_group(records):
+            for number in range(max(map(len, calls.values()))):
+                entered = {rank: own[number] for rank, own in calls.items() if number < len(own)}
+                self._joined.append({rank: at[rank][id(call)] for rank, call in entered.items()})
+        self._joined += _match_messages(records, at)
+
+    def is_before(self, first: tuple[int, int], second: tuple[int, int]) -> bool:
+        """Whether a rank is at an item, with all before it, surely before another is at one."""
+        reached = dict([first])
+        moves = True
+        while moves:
+            moves = False
+            for joint in self._joined:
+                if any(number >= reached.get(rank, number + 1) for rank, number in joint.items()):
+                    for rank, number in joint.items():
+                        if number + 1 < reached.get(rank, number + 2):
+                            reached[rank], moves = number + 1, True
+        return reached.get(second[0], second[1] + 1) <= second[1]
+
+    def is_open(self, one: tuple[int, FileChange], two: tuple[int, FileChange]) -> bool:
+        """Whether no calls order two deeds of two ranks."""
+        (first, a), (second, b) = one, two
+        here, there = (first, a.before), (second, b.before)
+        return self.is_known and not (self.is_before(here, there) or self.is_before(there, here))
+
+
+def _match_messages(
+    records: Mapping[int, RankRecord], at: Mapping[int, Mapping[int, int]]
+) -> Iterator[dict[int, int]]:
+    ways: dict[tuple[int, int, int], tuple[list[int], list[int]]] = {}
+    for rank, record in records.items():
+        for call in record.calls:
+            if call.operation in MESSAGES and call.peer is not None:
+                is_sent = MESSAGES.get(call.operation) == "dst"
+                one, two = (rank, call.peer) if is_sent else (call.peer, rank)
+                sides = ways.setdefault((one, two, call.tag or 0), ([], []))
+                sides[not is_sent].append(at[rank][id(call)])
+    for (one, two, _), (sent, taken) in ways.items():
+        yield from ({one: a, two: b} for a, b in zip(sent, taken, strict=False))
+
+
+def _races(
+    records: Mapping[int, RankRecord], kinds: Sequence[str]
+) -> Iterator[tuple[int, FileChange, int, FileChange]]:
+    """Yield what ranks do to files, with what other ranks change there and no call orders."""
+    changed = {
+        each.path for record in records.values() for each in record.changes if each.what in _CHANGES
+    }
+    order = None
+    for rank, record in sorted(records.items()):
+        for asked in record.changes:
+            if asked.what not in kinds or asked.path not in changed:
+                continue
+            for other, theirs in sorted(records.items()):
+                for change in theirs.changes if other != rank else ():
+                    if change.what not in _CHANGES or change.path != asked.path:
+                        continue
+                    order = CallOrder(records) if order is None else order
+                    if order.is_open((rank, asked), (other, change)):
+                        yield rank, asked, other, change
+
+
+def _fix_race(rank: int, other: int, change: FileChange, folder: str) -> str:
+    where = change.place.short(folder)
+    return (
+        f"let all ranks meet (a barrier) between what rank {other} does there ({where}) and what "
+        f"rank {rank} reads: nothing makes rank {rank} wait for it."
+    )
+
+
+def tell_race(parted: Parted) -> list[Clause]:
+    """Return that ranks that part have asked for a file which one of them changes meanwhile."""
+    for rank, asked, other, change in _races(parted.records, _QUESTIONS):
+        if rank in parted.ranks and parted.is_within(rank, asked.before, whole=False):
+            return [Clause(f"{_tell(rank, asked, other, change, parted.folder)}")]
+    return []
+
+
+def _tell(rank: int, asked: FileChange, other: int, change: FileChange, folder: str) -> str:
+    found = {"finds": "finds", "misses": "does not find", "reads": "reads"}[asked.what]
+    name, where = PurePath(asked.path).name, asked.place.short(folder)
+    return (
+        f"rank {rank} {found} {name} ({where}), which rank {other} {change.what} "
+        f"({change.place.short(folder)}): no collective lies between the two"
+    )
+
+
+def list_races(records: Mapping[int, RankRecord], folder: str) -> list[str]:
+    """Return in words where another run may go another way, though nothing is wrong in this one.
+
+    A rank asks whether a file is there, another one changes it, no call orders the two, and ranks
+    communicate in one of the ways that the question decides.
+    """
+    if any(each.what == "awaits" for record in records.values() for each in record.changes):
+        return []  # keys of the store order what calls do not
+    found: dict[tuple[str, int], str] = {}
+    for rank, asked, other, change in _races(records, _QUESTIONS):
+        file, line, _ = asked.place.frames[0] if asked.place.frames else ("", 0, "")
+        if (file, line) not in found and _decides_calls(records, file, line):
+            words = _tell(rank, asked, other, change, folder)
+            found[file, line] = f"{words}, and another run may go another way"
+    return list(found.values())[:MOST_SHOWN]
+
+
+def _decides_calls(records: Mapping[int, RankRecord], file: str, line: int) -> bool:
+    """Whether ranks communicate in what an `if` in a line decides; a loop of polls has none."""
+    source = script_at(file)
+    node = source.condition(line) if source is not None else None
+    if source is None or not isinstance(node, ast.If):
+        return False
+    if any(isinstance(each, ast.While) for each, _ in source.around(line)):
+        return False
+    last = node.end_lineno or node.lineno
+    if source.jump_under(line) is not None:
+        last = max(
+            (getattr(n, "end_lineno", 0) or 0 for n in ast.walk(source.scope(line))), default=0
+        )
+    return any(
+        path == file and node.lineno < at <= last
+        for record in records.values()
+        for call in record.items
+        if isinstance(call, RecordedCall)
+        for path, at, _ in call.place.frames
+    )
+
+
+def explain_key(records: Mapping[int, RankRecord], ranks: Iterable[int], folder: str) -> list[str]:
+    """Return that ranks wait for keys of the store that no rank sets, and what helps."""
+    known = {
+        each.path: f"`{each.path}` by rank {rank} ({each.place.short(folder)})"
+        for rank, record in sorted(records.items())
+        for each in record.changes
+        if each.what == "sets"
+    }
+    found: dict[tuple[str, str], list[int]] = {}
+    for rank in ranks:
+        record = records[rank]
+        last = next((each for each in reversed(record.changes) if each.what == "awaits"), None)
+        if last is not None and last.before == len(record.items) and last.path not in known:
+            found.setdefault((last.path, last.place.short(folder)), []).append(rank)
+    lines = []
+    for (key, where), who in found.items():
+        verb = "waits" if len(who) == 1 else "wait"
+        words = (
+            f"{ranks_text(who)} {verb} for the key `{key}` of the store ({where}), which no rank"
+        )
+        words += f" sets; set are {', '.join([*known.values()][:MOST_SHOWN])}" if known else " sets"
+        lines += [words, f"fix: let a rank set `{key}`, or ask for a key that is set ({where})."]
+    return lines
+
+
+#: errors of a store whose key never comes
+_NO_KEY = re.compile(r"DistStoreError|wait timeout|Socket Timeout")
+
+
+#: errors about a file, what another rank did to it, and what mends it
+_MISSING = re.compile(r"FileNotFoundError|No such file|does not exist|not a (?:valid )?directory")
+_THERE = re.compile(r"FileExistsError|File exists|Directory not empty")
+#: a path in the words of an error
+_PATH = re.compile(r"['\"]([^'\"]*/[^'\"]*)['\"]|(?<![\w/])(/[^\s'\":,]+)")
+
+
+def explain_file(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> Finding:
+    """Return a finding that a rank raised; where it is about a file, with who changes that."""
+    rank = finding.ranks[0] if finding.ranks else None
+    record = records.get(rank) if rank is not None else None
+    error = record.error or "" if record is not None else ""
+    if rank is not None and record is not None and _NO_KEY.search(error):
+        key = explain_key(records, finding.ranks, folder)
+        return _add(finding, key[0], key[1].removeprefix("fix: ")) if key else finding
+    is_missing = _MISSING.search(error) is not None
+    if rank is None or record is None:
+        return finding
+    if not (is_missing or _THERE.search(error)):
+        return _explain_half(finding, rank, record, records, folder)
+    wanted = ("removes", "renames", "writes", "makes") if is_missing else ("makes", "writes")
+    paths = [first or second for first, second in _PATH.findall(error)]
+    for what in wanted:
+        for other, each in _changes(records, rank, what):
+            if any(_is_of(each.path, path, is_whole=what != "removes") for path in paths):
+                where = each.place.short(folder)
+                clause = Clause(f"rank {other} {what} it ({where})")
+                fix = _fix(what, rank, other, where, is_missing=is_missing)
+                return replace(finding, notes=(clause,), fix=fix, help=(fix,))
+    return finding
+
+
+def _explain_half(
+    finding: Finding,
+    rank: int,
+    record: RankRecord,
+    records: Mapping[int, RankRecord],
+    folder: str,
+) -> Finding:
+    """Return a finding that a rank raised where it reads a file that another one writes."""
+    lines = {(file, line) for file, line, _ in record.raised_at.frames}
+    scopes = [
+        (file, source.scope(line))
+        for file, line in lines
+        if (source := script_at(file)) is not None
+    ]
+    for reader, read, other, change in _races(records, ("reads",)):
+        file, line, _ = read.place.frames[0] if read.place.frames else ("", 0, "")
+        source = script_at(file)
+        near = source is not None and (file, source.scope(line)) in scopes
+        if reader == rank and near and read.before == len(record.items):
+            words = _tell(rank, read, other, change, folder)
+            return _add(finding, words, _fix_race(rank, other, change, folder))
+    return finding
+
+
+def _add(finding: Finding, words: str, fix: str) -> Finding:
+    return replace(finding, notes=(Clause(words), *finding.notes), fix=fix, help=(fix,))
+
+
+def _changes(
+    records: Mapping[int, RankRecord], rank: int, what: str
+) -> list[tuple[int, FileChange]]:
+    """Return what other ranks did to files, the latest first."""
+    return [
+        (other, each)
+        for other, record in sorted(records.items())
+        if other != rank
+        for each in record.changes[::-1]
+        if each.what == what
+    ]
+
+
+def _is_of(changed: str, path: str, *, is_whole: bool) -> bool:
+    """Whether a change is of a path, or removes a folder that it is in."""
+    own, other = PurePath(changed), PurePath(path)
+    return own == other or (not is_whole and other.is_relative_to(own))
+
+
+def _fix(what: str, rank: int, other: int, where: str, *, is_missing: bool) -> str:
+    if not is_missing:
+        return (
+            f"two ranks make it: pass `exist_ok=True`, or let one rank make it ({where}) and the "
+            "others wait at a barrier behind that."
+        )
+    if what in {"removes", "renames"}:
+        return (
+            f"let all ranks meet (a barrier) before rank {other} {what} it ({where}): nothing "
+            f"makes it wait until rank {rank} has done with it."
+        )
+    return (
+        f"let all ranks meet (a barrier) between what rank {other} does there ({where}) and what "
+        f"rank {rank} reads: nothing makes rank {rank} wait for it."
+    )
