@@ -169,13 +169,14 @@ class House:
         )
 
     def deferred(self) -> int:
-        """Return the import statements within functions."""
+        """Return the import statements within functions, and the calls that import by a name."""
         inner = {
             (source.path, node.lineno)
             for source in self.sources
             for function in source.functions()
             for node in ast.walk(function)
             if isinstance(node, ast.Import | ast.ImportFrom)
+            or (isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"))
         }
         return len(inner)
 

@@ -1028,9 +1028,6 @@ def _fills(count: int, known: int, sizes: tuple[int, ...]) -> bool:
 # two classes here put it together. Both keep :class:`torch_scenarios.expressions.arrays.Arrays`.
 # Torch is handed in.
 
-#: functions whose result does not depend on a tensor that they are given
-_MAKERS = ("full", "zeros", "ones", "arange", "linspace", "eye", "random")
-
 
 class NumpyArrays:
     """The array library of the reference. `limits` bound what is made outside of expressions."""
