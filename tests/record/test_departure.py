@@ -53,9 +53,9 @@ def test_where_a_stack_ends_says_what_a_rank_waits_for(
     tmp_path: Path, file: str, name: str, words: str
 ) -> None:
     text = stack((file, 7, name), (str(tmp_path / "train.py"), 3, "main"))
-    said, fix = explain_idle({}, {1: text}, {1: "`upload.sh`"}, str(tmp_path))
-    assert said.startswith(f"rank 1 waits at train.py:3 {words}")
-    assert said.endswith(": `upload.sh`") is ("program" in words)
+    line, fix = explain_idle({}, {1: text}, {1: "`upload.sh`"}, str(tmp_path))
+    assert line.startswith(f"rank 1 waits at train.py:3 {words}")
+    assert line.endswith(": `upload.sh`") is ("program" in words)
     assert fix.startswith("fix: ")
 
 
@@ -73,5 +73,5 @@ def test_a_lock_is_told_with_the_line_that_took_it(
     script = tmp_path / "train.py"
     script.write_text(SCRIPT, encoding="utf-8")
     text = stack(*((str(script), line, name) for line, name in frames))
-    (said, _) = explain_idle({}, {0: text}, {}, str(tmp_path))
-    assert held in said
+    (line, _) = explain_idle({}, {0: text}, {}, str(tmp_path))
+    assert held in line

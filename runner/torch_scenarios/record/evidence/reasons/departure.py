@@ -155,9 +155,9 @@ def _explain_waits(
 ) -> list[str]:
     found: dict[tuple[str, str], list[int]] = {}
     for rank, stack in sorted(stacks.items()):
-        said = _explain(read_stack(stack), programs.get(rank, ""), folder)
-        if said is not None:
-            found.setdefault(said, []).append(rank)
+        wait = _explain(read_stack(stack), programs.get(rank, ""), folder)
+        if wait is not None:
+            found.setdefault(wait, []).append(rank)
     lines = []
     for (words, fix), ranks in found.items():
         verb = "waits" if len(ranks) == 1 else "wait"
