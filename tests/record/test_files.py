@@ -94,3 +94,30 @@ def test_a_key_that_no_rank_sets_is_told_with_those_that_are_set() -> None:
         explain_key({**records, 0: record(0, [], wants, replace(sets, path="server"))}, [1], "")
         == []
     )
+
+
+def test_a_race_among_many_files_and_calls_is_looked_for_in_moments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    file, reached = str(script), 0
+    reach = CallOrder._reach  # noqa: SLF001 -- what takes a look at all calls
+
+    def count(order: CallOrder, first: tuple[int, int]) -> dict[int, int]:
+        nonlocal reached
+        reached += 1
+        return reach(order, first)
+
+    monkeypatch.setattr(CallOrder, "_reach", count)
+    calls = [
+        replace(call(number, "barrier"), place=ScriptPlace(frames=((file, 2, ""),)))
+        for number in range(1, 101)
+    ]
+    shards = [f"/x/shard{number}.pt" for number in range(100)]
+    records = {
+        0: record(0, calls, *(replace(deed(0, "writes", 3, file), path=each) for each in shards)),
+        1: record(1, calls, *(replace(deed(9, "finds", 1, file), path=each) for each in shards)),
+    }
+    assert list_races(records, str(tmp_path)) == []
+    assert reached <= 2

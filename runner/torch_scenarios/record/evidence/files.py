@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from pathlib import PurePath
 
 from msgspec.structs import replace
@@ -45,6 +46,8 @@ class CallOrder:
             for rank, record in records.items()
         }
         self._joined: list[dict[int, int]] = []
+        #: from an item of a rank -> the first item of each rank that is surely behind it
+        self._reached: dict[tuple[int, int], dict[int, int]] = {}
         self.is_known = sum(len(each.items) for each in records.values()) <= MOST_CALLS
         if not self.is_known:
             return
@@ -56,6 +59,11 @@ class CallOrder:
 
     def is_before(self, first: tuple[int, int], second: tuple[int, int]) -> bool:
         """Whether a rank is at an item, with all before it, surely before another is at one."""
+        if first not in self._reached:
+            self._reached[first] = self._reach(first)
+        return self._reached[first].get(second[0], second[1] + 1) <= second[1]
+
+    def _reach(self, first: tuple[int, int]) -> dict[int, int]:
         reached = dict([first])
         moves = True
         while moves:
@@ -65,7 +73,7 @@ class CallOrder:
                     for rank, number in joint.items():
                         if number + 1 < reached.get(rank, number + 2):
                             reached[rank], moves = number + 1, True
-        return reached.get(second[0], second[1] + 1) <= second[1]
+        return reached
 
     def is_open(self, one: tuple[int, FileChange], two: tuple[int, FileChange]) -> bool:
         """Whether no calls order two deeds of two ranks."""
@@ -90,16 +98,21 @@ def _match_messages(
 
 
 def _races(
-    records: Mapping[int, RankRecord], kinds: Sequence[str]
+    records: Mapping[int, RankRecord],
+    kinds: Sequence[str],
+    matters: Callable[[FileChange], bool] = lambda _: True,
 ) -> Iterator[tuple[int, FileChange, int, FileChange]]:
-    """Yield what ranks do to files, with what other ranks change there and no call orders."""
+    """Yield what ranks do to files, with what other ranks change there and no call orders.
+
+    `matters` says of a deed whether it is looked at: to order two takes a look at all calls.
+    """
     changed = {
         each.path for record in records.values() for each in record.changes if each.what in _CHANGES
     }
     order = None
     for rank, record in sorted(records.items()):
         for asked in record.changes:
-            if asked.what not in kinds or asked.path not in changed:
+            if asked.what not in kinds or asked.path not in changed or not matters(asked):
                 continue
             for other, theirs in sorted(records.items()):
                 for change in theirs.changes if other != rank else ():
@@ -143,13 +156,24 @@ def list_races(records: Mapping[int, RankRecord], folder: str) -> list[str]:
     """
     if any(each.what == "awaits" for record in records.values() for each in record.changes):
         return []  # keys of the store order what calls do not
+    decides = cache(partial(_decides_calls, records))
     found: dict[tuple[str, int], str] = {}
-    for rank, asked, other, change in _races(records, _QUESTIONS):
-        file, line, _ = asked.place.frames[0] if asked.place.frames else ("", 0, "")
-        if (file, line) not in found and _decides_calls(records, file, line):
-            words = _tell(rank, asked, other, change, folder)
-            found[file, line] = f"{words}, and another run may go another way"
-    return list(found.values())[:MOST_SHOWN]
+
+    def matters(asked: FileChange) -> bool:
+        place = _line(asked)
+        return place not in found and decides(*place)
+
+    for rank, asked, other, change in _races(records, _QUESTIONS, matters):
+        words = _tell(rank, asked, other, change, folder)
+        found.setdefault(_line(asked), f"{words}, and another run may go another way")
+        if len(found) == MOST_SHOWN:
+            break
+    return list(found.values())
+
+
+def _line(asked: FileChange) -> tuple[str, int]:
+    file, line, _ = asked.place.frames[0] if asked.place.frames else ("", 0, "")
+    return file, line
 
 
 def _decides_calls(records: Mapping[int, RankRecord], file: str, line: int) -> bool:
