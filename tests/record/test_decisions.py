@@ -49,11 +49,82 @@ def noted(
     return found, counted
 
 
+def test_an_error_that_goes_through_a_with_is_not_kept_alive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = """
+import gc, weakref
+from contextlib import suppress
+class Tensor: pass
+def fail():
+  global seen
+  tensor = Tensor()
+  seen = weakref.ref(tensor)
+  raise ValueError
+gc.disable()
+try:
+  with suppress(KeyError): fail()
+except ValueError: pass
+is_gone = seen() is None
+gc.enable()
+"""
+    monkeypatch.setattr("builtins.__scenario_catch__", lambda _: None, raising=False)
+    assert ran(source, None, monkeypatch)["is_gone"]
+
+
+def test_a_script_with_as_many_blocks_as_python_takes_runs_without_notes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    head = "from contextlib import suppress\n"
+    withs = "".join(" " * depth + "with suppress():\n" for depth in range(19))
+    assert ran(f"{head}{withs}{' ' * 19}done = True\n", None, monkeypatch)["done"]
+
+
+def test_what_asks_for_a_file_is_pickled_and_called_as_before(tmp_path: Path) -> None:
+    script = tmp_path / "asks.py"
+    script.write_text(ASKS, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["True", "True", "set() missing", "['sets', 'awaits']"]
+
+
+#: beside a recorder, what a script may do with functions that are watched
+ASKS = """
+import json, os, pathlib, pickle, types
+from torch_scenarios.record.evidence.decision import SideEffects
+class Store:
+    def set(self, key, value): return value
+    def get(self, key): return key
+put = []
+inner = types.SimpleNamespace(
+    PyTorchFileWriter=None, _distributed_c10d=types.SimpleNamespace(Store=Store)
+)
+recorder = types.SimpleNamespace(
+    torch=types.SimpleNamespace(_C=inner), folder="/nowhere",
+    sink=types.SimpleNamespace(put=put.append),
+)
+SideEffects(recorder, lambda file: False, lambda frame: 0).install(lambda error: ("", []))
+asks = [os.path.exists, os.path.isfile, os.path.isdir, pathlib.Path.exists, pathlib.Path.is_file]
+print(all(pickle.loads(pickle.dumps(each)) is each for each in asks))
+print(os.path.isdir(s="/"))
+try:
+    Store().set()
+except TypeError as error:
+    print("set() missing" if "2 required positional arguments" in str(error) else error)
+Store().set(key="a", value=1), Store().set("a", 1), Store().get("a")
+print([each[1] for each in map(json.loads, put) if each[1] in {"sets", "awaits"}])
+"""
+
+
 @pytest.mark.parametrize(
     ("body", "counted"),
     [
         ("with suppress(KeyError): {}['x']", 1),
         ("with suppress(KeyError): 1", 0),
+        ("with Keeps(): {}['x']", 1),
+        ("with kept(KeyError): {}['x']", 1),
         # the error goes on, and is caught further out
         (
             "for i in (0, 1):\n  try:\n    with Lets(): i and {}['x']\n  except KeyError: pass",
@@ -75,6 +146,9 @@ def test_an_error_that_a_with_keeps_to_itself_is_counted(
     head = (
         "from contextlib import suppress, nullcontext as lock\nimport types\nlock = lock()\n"
         "class Lets:\n  def __enter__(self): pass\n  def __exit__(self, *args): pass\n"
+        "class Keeps(Lets):\n  def __exit__(self, *args): return True\n"
+        "from contextlib import contextmanager\n"
+        "@contextmanager\ndef kept(kind):\n  try: yield\n  except kind: pass\n"
         "torch = types.SimpleNamespace(no_grad=Lets)\n"
     )
     monkeypatch.setattr("builtins.__scenario_catch__", lambda _: None, raising=False)

@@ -81,11 +81,9 @@ _PLAIN = frozenset(
         *("size", "split", "startswith", "strip", "to", "tolist", "upper", "values", "view"),
     }
 )
-#: contexts that let every error through
-_OPEN = re.compile(
-    r"\b(?:open|no_grad|enable_grad|inference_mode|autocast|no_sync|profile|record_function|lock|"
-    r"set_grad_enabled|nullcontext|Pool|\w*Executor|TemporaryDirectory|device|stream|progress)\b",
-    re.IGNORECASE,
+#: contexts that keep errors to themselves by their name
+_KEEPERS = re.compile(
+    r"\w*(?:suppress|ignor|swallow|toler|catch|safe|skip|guard|retr)\w*", re.IGNORECASE
 )
 #: cases of a `match` that are counted
 MOST_CASES = 8
@@ -115,8 +113,9 @@ class Decisions:
         self.caught: list[tuple[int, str, list[list[Any]]]] = []
         #: what makes the order of sets this process's own, where it was forked; None leaves it
         self.salt: int | None = None
-        #: errors that go through the body of a `with`, until it is known whether they leave it
-        self._held: dict[tuple[int, int], BaseException] = {}
+        #: what errors say that go through the body of a `with`, until it is known whether they
+        #: leave it; not the errors, whose frames would keep a script's tensors alive
+        self._held: dict[tuple[int, int], tuple[str, list[list[Any]]]] = {}
         self._describe = describe
         self._written: set[int] = set()
 
@@ -140,25 +139,25 @@ class Decisions:
         """Keep the error that a place catches."""
         error = sys.exc_info()[1]
         if error is not None:
-            self._note(number, error)
+            self._note(number, *self._describe(error))
 
-    def _note(self, number: int, error: BaseException) -> None:
+    def _note(self, number: int, words: str, frames: list[list[Any]]) -> None:
         self.decide(number, number >= 0)
         del self.caught[: 1 - MOST_CAUGHT]
-        self.caught.append((number, *self._describe(error)))
+        self.caught.append((number, words, frames))
 
     def enter(self, number: int, fails: int) -> None:
-        """Keep the error that goes through the body of a `with`; forget it where that begins."""
+        """Keep what goes wrong in the body of a `with`; forget it where that begins."""
         key, error = (number, threading.get_ident()), sys.exc_info()[1]
         self._held.pop(key, None)
         if fails and isinstance(error, Exception):
-            self._held[key] = error
+            self._held[key] = self._describe(error)
 
     def leave(self, number: int) -> None:
         """Note the error that a `with` has kept to itself: the rank goes on behind it."""
-        error = self._held.pop((number, threading.get_ident()), None)
-        if error is not None:
-            self._note(number, error)
+        held = self._held.pop((number, threading.get_ident()), None)
+        if held is not None:
+            self._note(number, *held)
 
     def order(self, number: int, value: Any) -> Any:
         """Note a set of strings that the script goes through; returns it in the order it has here.
@@ -212,11 +211,11 @@ class Decisions:
         try:
             tree = ast.parse(source, file)
             lines = source.decode("utf-8", "replace").splitlines()
-            tree = _Notes(self.places, file, lines).visit(tree)
+            tree = _Notes(self.places, file, lines, _list_keepers(tree)).visit(tree)
             if is_main:
                 _unset_spec(tree)
             return compile(ast.fix_missing_locations(tree), file, "exec", dont_inherit=True)
-        except (RecursionError, MemoryError, TypeError, ValueError):
+        except (RecursionError, MemoryError, SyntaxError, TypeError, ValueError):
             del self.places[before:]
         return compile(source, file, "exec", dont_inherit=True)
 
@@ -257,6 +256,31 @@ of_script: Decisions | None = None
 def follow_tracing(is_tracing: Callable[[], bool]) -> None:
     """Let notes that were installed before torch know whether it compiles."""
     setattr(builtins, _TRACED, is_tracing)
+
+
+def _list_keepers(tree: ast.Module) -> frozenset[str]:
+    """Return what a file defines that may keep an error of a `with` to itself."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.decorator_list:
+            if any(isinstance(each, ast.ExceptHandler) for each in ast.walk(node)):
+                found.add(node.name)
+        elif isinstance(node, ast.ClassDef):
+            leaves = [
+                each
+                for each in node.body
+                if isinstance(each, ast.FunctionDef) and each.name == "__exit__"
+            ]
+            if any(isinstance(each, ast.Return) for leave in leaves for each in ast.walk(leave)):
+                found.add(node.name)
+    return frozenset(found)
+
+
+def _keeps_errors(context: ast.expr, own: frozenset[str]) -> bool:
+    """Whether a context may keep errors: by its name, or by what its file defines."""
+    made = context.func if isinstance(context, ast.Call) else context
+    name = made.attr if isinstance(made, ast.Attribute) else getattr(made, "id", "")
+    return isinstance(context, ast.Call) and bool(name in own or _KEEPERS.fullmatch(name))
 
 
 def _unset_spec(tree: ast.Module) -> None:
@@ -311,8 +335,11 @@ _OF_MANY_TURNS = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.Gener
 class _Notes(ast.NodeTransformer):
     """Puts a note at each decision of a file."""
 
-    def __init__(self, places: list[DecisionPlace], file: str, lines: list[str]) -> None:
+    def __init__(
+        self, places: list[DecisionPlace], file: str, lines: list[str], keepers: frozenset[str]
+    ) -> None:
         self._places, self._file, self._lines = places, file, lines
+        self._keepers = keepers
         #: generators that a function asks no further than it has to -> its call, by their ids
         self._asked: dict[int, str] = {}
 
@@ -394,11 +421,10 @@ class _Notes(ast.NodeTransformer):
         return node
 
     def visit_With(self, node: ast.With) -> ast.With | list[ast.stmt]:
-        heads = ", ".join(ast.unparse(each.context_expr) for each in node.items)
+        is_kept = any(_keeps_errors(each.context_expr, self._keepers) for each in node.items)
+        heads = ", ".join(ast.unparse(each.context_expr) for each in node.items) if is_kept else ""
         self.generic_visit(node)
-        if _OPEN.search(heads) or not any(
-            isinstance(each.context_expr, ast.Call) for each in node.items
-        ):
+        if not is_kept:
             return node
         number = self._number("except", node.lineno, f"with {heads}"[:MOST_TEXT], ())
         enter, hold, leave = (
@@ -658,16 +684,22 @@ class SideEffects:
     def _watch_questions(self) -> None:
         for holder, names in _ASKING:
             for name in names:
-                setattr(holder, name, self._watch_question(getattr(holder, name)))
+                ask = getattr(holder, name)
+                watched = self._watch_question(ask)
+                setattr(holder, name, watched)
+                home: Any = sys.modules[ask.__module__]  # where a pickle looks for it
+                for part in ask.__qualname__.split(".")[:-1]:
+                    home = getattr(home, part)
+                setattr(home, name, watched)
 
     def _watch_question(self, ask: Callable[..., bool]) -> Callable[..., bool]:
         """Return a question for a file that is written down with its answer."""
 
         @functools.wraps(ask)
-        def ask_and_note(path: Any, *args: Any, **kwargs: Any) -> bool:
-            found = ask(path, *args, **kwargs)
-            if not self._is_foreign(sys._getframe(1).f_code.co_filename):
-                self._note("finds" if found else "misses", path)
+        def ask_and_note(*args: Any, **kwargs: Any) -> bool:
+            found = ask(*args, **kwargs)
+            if args and not self._is_foreign(sys._getframe(1).f_code.co_filename):
+                self._note("finds" if found else "misses", args[0])
             return found
 
         return ask_and_note
@@ -676,14 +708,15 @@ class SideEffects:
         """Return a method of a store whose key is written down where the script itself calls it."""
 
         @functools.wraps(method)
-        def use_key(store: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
+        def use_key(*args: Any, **kwargs: Any) -> Any:
             frame = sys._getframe(1)
             while frame.f_code.co_filename.endswith(_BETWEEN) and frame.f_back is not None:
                 frame = frame.f_back
             if not self._is_foreign(frame.f_code.co_filename):
+                keys = args[1] if len(args) > 1 else ()
                 for key in keys if isinstance(keys, list | tuple) else (keys,):
                     self._put(what, str(key), frame)
-            return method(store, keys, *args, **kwargs)
+            return method(*args, **kwargs)
 
         return use_key
 
