@@ -87,7 +87,7 @@ def test_what_asks_for_a_file_is_pickled_and_called_as_before(tmp_path: Path) ->
         [sys.executable, str(script)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["True", "True", "set() missing", "['sets', 'awaits']"]
+    assert done.stdout.splitlines() == ["True", "True", "set() missing", "['sets', 'awaits']", "10"]
 
 
 #: beside a recorder, what a script may do with functions that are watched
@@ -115,6 +115,11 @@ except TypeError as error:
     print("set() missing" if "2 required positional arguments" in str(error) else error)
 Store().set(key="a", value=1), Store().set("a", 1), Store().get("a")
 print([each[1] for each in map(json.loads, put) if each[1] in {"sets", "awaits"}])
+looked, whole = [], os.path.abspath
+os.path.abspath = lambda path: looked.append(path) or whole(path)
+for number in range(30_000):
+    os.path.exists(f"/data/{number % 10}")
+print(len(looked))  # once for each, by its line
 """
 
 

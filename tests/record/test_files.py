@@ -102,14 +102,14 @@ def test_a_race_among_many_files_and_calls_is_looked_for_in_moments(
     script = tmp_path / "train.py"
     script.write_text(SCRIPT, encoding="utf-8")
     file, reached = str(script), 0
-    reach = CallOrder._reach  # noqa: SLF001 -- what takes a look at all calls
+    reach = CallOrder.reach  # takes a look at all calls
 
     def count(order: CallOrder, first: tuple[int, int]) -> dict[int, int]:
         nonlocal reached
         reached += 1
         return reach(order, first)
 
-    monkeypatch.setattr(CallOrder, "_reach", count)
+    monkeypatch.setattr(CallOrder, "reach", count)
     calls = [
         replace(call(number, "barrier"), place=ScriptPlace(frames=((file, 2, ""),)))
         for number in range(1, 101)

@@ -10,9 +10,9 @@ import pytest
 from torch_scenarios.errors import LaunchError, UnsupportedError
 from torch_scenarios.execution import backends as gpus
 from torch_scenarios.execution import backends as nccl
-from torch_scenarios.execution.backends import Sharing, decode_version, find_sharing, names, resolve
+from torch_scenarios.execution.backends import Sharing, decode_version, find_sharing, resolve
 from torch_scenarios.language import load
-from torch_scenarios.model.traits import carrier, device_type
+from torch_scenarios.model.traits import carrier, device_type, names_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -281,7 +281,7 @@ def test_a_machine_without_cuda_is_told_one_paragraph(
 
 def test_torchs_long_spelling_is_taken_apart() -> None:
     mixed = "cpu:gloo,cuda:nccl"
-    assert names(mixed) == ("gloo", "nccl")
+    assert names_in(mixed) == ("gloo", "nccl")
     assert (device_type(mixed), carrier(mixed)) == ("cuda", "nccl")
     assert (device_type("cpu:gloo"), carrier("cpu:gloo")) == ("cpu", "gloo")
     assert (device_type("nccl"), carrier("nccl")) == ("cuda", "nccl")

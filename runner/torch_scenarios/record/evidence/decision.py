@@ -605,9 +605,13 @@ _CHANGES = {
     "os.rename": "renames",
     "os.mkdir": "makes",
 }
+_CHANGED = frozenset(_CHANGES.values())
+_PATHS = (str, bytes, pathlib.PurePath)
 _WRITING = os.O_WRONLY | os.O_RDWR
 #: changes that a process writes down, what else it writes down, and characters of a path
 MOST_CHANGES, MOST_ASKED, MOST_PATH = 256, 512, 400
+#: deeds that are known again without a look at their path; more questions than these are not seen
+MOST_SEEN = 4096
 #: files that are opened to be run, and our own between a script and its store
 _CODE, _BETWEEN = (".py", ".pyc", ".so"), ("record/fake.py", "record/evidence/decision.py")
 #: functions that ask for a file, by the module or class that has them
@@ -629,13 +633,16 @@ class SideEffects:
         self, recorder: Any, is_foreign: Callable[[str], bool], site: Callable[[Any], int]
     ) -> None:
         """Know the recorder; `site` gives the number of a place that a frame is in."""
-        self._recorder, self._is_foreign, self._site = recorder, is_foreign, site
+        self._recorder, self._site = recorder, site
+        self._is_foreign = functools.lru_cache(MOST_SEEN)(is_foreign)
         self._pid = os.getpid()
         folder = os.path.abspath(recorder.folder)
         #: where the record is, and the copies of a fake rank's files: what they are of is below it
         self._record, self._copies = f"{folder}/", f"{folder}/scratch/copies"
         #: what is written down: of changes, and of everything else
         self._known: dict[bool, set[tuple[str, str, int]]] = {True: set(), False: set()}
+        #: deeds as they were asked for: what, the path, and the line
+        self._seen: set[tuple[str, Any, str, int]] = set()
 
     def install(self, describe: Callable[[BaseException], tuple[str, list[list[Any]]]]) -> None:
         """See changes, questions and threads from now on."""
@@ -731,24 +738,31 @@ class SideEffects:
                 self._note("writes", args[1])
 
     def _note(self, what: str, path: Any) -> None:
-        if self._is_full(what) or not isinstance(path, str | bytes | os.PathLike):
+        if self._is_full(what) or not isinstance(path, _PATHS):
             return
-        frame = sys._getframe(1)
+        frame: Any = sys._getframe(1)
         while frame is not None and self._is_foreign(frame.f_code.co_filename):
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
+        if frame is None:
+            return
+        deed = (what, path, frame.f_code.co_filename, frame.f_lineno)
+        if deed in self._seen or (len(self._seen) >= MOST_SEEN and what not in _CHANGED):
+            return
+        if len(self._seen) < MOST_SEEN:
+            self._seen.add(deed)
         whole = os.path.abspath(os.fsdecode(path))
         whole = whole.removeprefix(self._copies)
-        if frame is None or whole.startswith((self._record, "/dev/", "/proc/", "/sys/")):
+        if whole.startswith((self._record, "/dev/", "/proc/", "/sys/")):
             return
         self._put(what, whole[-MOST_PATH:], frame)
 
     def _is_full(self, what: str) -> bool:
-        is_change = what in _CHANGES.values()
+        is_change = what in _CHANGED
         return len(self._known[is_change]) >= (MOST_CHANGES if is_change else MOST_ASKED)
 
     def _put(self, what: str, name: str, frame: Any) -> None:
         """Write down what is done to a file or a key, once for each line."""
-        key, known = (what, name, frame.f_lineno), self._known[what in _CHANGES.values()]
+        key, known = (what, name, frame.f_lineno), self._known[what in _CHANGED]
         if key in known or self._is_full(what) or os.getpid() != self._pid:
             return
         known.add(key)

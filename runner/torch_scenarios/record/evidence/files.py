@@ -60,10 +60,11 @@ class CallOrder:
     def is_before(self, first: tuple[int, int], second: tuple[int, int]) -> bool:
         """Whether a rank is at an item, with all before it, surely before another is at one."""
         if first not in self._reached:
-            self._reached[first] = self._reach(first)
+            self._reached[first] = self.reach(first)
         return self._reached[first].get(second[0], second[1] + 1) <= second[1]
 
-    def _reach(self, first: tuple[int, int]) -> dict[int, int]:
+    def reach(self, first: tuple[int, int]) -> dict[int, int]:
+        """Return the first item of each rank that is surely behind one: a look at all calls."""
         reached = dict([first])
         moves = True
         while moves:
