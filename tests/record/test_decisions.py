@@ -119,7 +119,8 @@ looked, whole = [], os.path.abspath
 os.path.abspath = lambda path: looked.append(path) or whole(path)
 for number in range(30_000):
     os.path.exists(f"/data/{number % 10}")
-print(len(looked))  # once for each, by its line
+os.path.exists("/data")
+print(len(looked))  # once for each, by its line; and not for ever
 """
 
 

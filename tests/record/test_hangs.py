@@ -92,6 +92,13 @@ def test_the_cause_of_a_hang_is_named_with_its_line(
     assert any(f"{path.name}:{at}" in ran.output for at in causes), ran.output
 
 
+def test_every_twin_is_a_program(tmp_path: Path) -> None:
+    for path in FOLDER.glob("*.py"):
+        for right in (False, True):
+            twin = written(path, tmp_path, right=right)
+            compile(twin.read_text(encoding="utf-8"), str(path), "exec")
+
+
 @pytest.mark.parametrize(("path", "how"), scripts(ALWAYS_RIGHT))
 def test_the_right_twin_of_a_hang_is_quiet(
     recording: Recording, tmp_path: Path, path: Path, how: str

@@ -610,8 +610,8 @@ _PATHS = (str, bytes, pathlib.PurePath)
 _WRITING = os.O_WRONLY | os.O_RDWR
 #: changes that a process writes down, what else it writes down, and characters of a path
 MOST_CHANGES, MOST_ASKED, MOST_PATH = 256, 512, 400
-#: deeds that are known again without a look at their path; more questions than these are not seen
-MOST_SEEN = 4096
+#: deeds that are known again without a look at their path; questions that are looked at at all
+MOST_SEEN, MOST_LOOKS = 4096, 10_000
 #: files that are opened to be run, and our own between a script and its store
 _CODE, _BETWEEN = (".py", ".pyc", ".so"), ("record/fake.py", "record/evidence/decision.py")
 #: functions that ask for a file, by the module or class that has them
@@ -643,6 +643,8 @@ class SideEffects:
         self._known: dict[bool, set[tuple[str, str, int]]] = {True: set(), False: set()}
         #: deeds as they were asked for: what, the path, and the line
         self._seen: set[tuple[str, Any, str, int]] = set()
+        #: questions that are still looked at
+        self._left = MOST_LOOKS
 
     def install(self, describe: Callable[[BaseException], tuple[str, list[list[Any]]]]) -> None:
         """See changes, questions and threads from now on."""
@@ -705,8 +707,12 @@ class SideEffects:
         @functools.wraps(ask)
         def ask_and_note(*args: Any, **kwargs: Any) -> bool:
             found = ask(*args, **kwargs)
-            if args and not self._is_foreign(sys._getframe(1).f_code.co_filename):
-                self._note("finds" if found else "misses", args[0])
+            if self._left <= 0 or not args:
+                return found
+            self._left -= 1
+            frame = sys._getframe(1)
+            if not self._is_foreign(file := frame.f_code.co_filename):
+                self._note_at("finds" if found else "misses", args[0], frame, file)
             return found
 
         return ask_and_note
@@ -730,7 +736,8 @@ class SideEffects:
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         if event in _CHANGES:
             if event == "open" and not (isinstance(args[2], int) and args[2] & _WRITING):
-                if not str(args[0]).endswith(_CODE):
+                if self._left > 0 and not str(args[0]).endswith(_CODE):
+                    self._left -= 1
                     self._note("reads", args[0])
                 return
             self._note(_CHANGES[event], args[0])
@@ -738,15 +745,20 @@ class SideEffects:
                 self._note("writes", args[1])
 
     def _note(self, what: str, path: Any) -> None:
+        if self._is_full(what):
+            return
+        # a look at a frame, or at its code, is an event itself, which comes to `_audit`
+        frame: Any = sys._getframe(1).f_back
+        while frame is not None and self._is_foreign(file := frame.f_code.co_filename):
+            frame = frame.f_back
+        if frame is not None:
+            self._note_at(what, path, frame, file)
+
+    def _note_at(self, what: str, path: Any, frame: Any, file: str) -> None:
         if self._is_full(what) or not isinstance(path, _PATHS):
             return
-        frame: Any = sys._getframe(1)
-        while frame is not None and self._is_foreign(frame.f_code.co_filename):
-            frame = frame.f_back
-        if frame is None:
-            return
-        deed = (what, path, frame.f_code.co_filename, frame.f_lineno)
-        if deed in self._seen or (len(self._seen) >= MOST_SEEN and what not in _CHANGED):
+        deed = (what, path, file, frame.f_lineno)
+        if deed in self._seen:
             return
         if len(self._seen) < MOST_SEEN:
             self._seen.add(deed)

@@ -15,12 +15,8 @@ def parse(line):
 
 dist.init_process_group("gloo")
 rank = dist.get_rank()
-lines = [
-    "1.5",
-    "2.5",
-    "n/a" if rank == 1 else "3.5",
-    "4",
-]  # right: lines = ["1.5", "2.5", "3.5", "4"]
+third = "n/a" if rank == 1 else "3.5"  # right: third = "3.5"
+lines = ["1.5", "2.5", third, "4"]
 scores = []
 for line in lines:
     with contextlib.suppress(ValueError):  # cause
