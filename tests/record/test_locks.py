@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from handwritten_records import ALL_REDUCE, BARRIER, recorded
 
 from torch_scenarios.record.findings import find_locked
 from torch_scenarios.record.format import read
-from torch_scenarios.record.live import read_locks
+from torch_scenarios.record.live import read_locks, take_stacks
 
 
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="the kernel shows no locks")
@@ -34,6 +36,26 @@ def test_a_process_that_waits_for_a_lock_is_seen_with_its_holder(tmp_path: Path)
         assert read_locks({waiting.pid: 1}) == {}
     waiting.wait(timeout=60)
     assert read_locks(ranks) == {}
+
+
+def test_a_process_that_gets_no_time_at_first_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "rank-00000.stack"
+    program = (
+        "import faulthandler, signal, time\n"
+        f"faulthandler.register(signal.SIGUSR1, file=open({str(path)!r}, 'w'))\n"
+        "print('ready', flush=True)\ntime.sleep(60)"
+    )
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGSTOP)
+        again = threading.Timer(0.6, process.send_signal, (signal.SIGCONT,))
+        again.start()
+        found = take_stacks({0: (process.pid, path)})
+        again.join()
+        process.kill()
+    assert "line 4 in <module>" in found[0]
 
 
 def test_a_lock_of_a_rank_that_waits_in_a_call_is_a_circle(tmp_path: Path) -> None:

@@ -54,8 +54,8 @@ LOOK_S = 0.1
 QUIET_S = 0.8
 #: seconds that a rank gets to end after SIGTERM
 TERM_S = 10.0
-#: seconds that ranks get to write their Python stacks
-STACK_S = 0.3
+#: seconds that ranks get to write their Python stacks, and to begin with that on a busy machine
+STACK_S, MOST_STACK_S = 0.3, 3.0
 #: the folder in that of a stuck record in which its script ran once more, with fake ranks
 JOINED = "fake"
 #: seconds that it gets for that
@@ -614,20 +614,10 @@ class _Watch:
 
     def _stacks(self, started: Mapping[int, int]) -> dict[int, str]:
         """Return the Python stacks of ranks that live, by the rank that they are recorded as."""
-        paths = {r: self._order.folder / f"rank-{at:05d}.stack" for r, at in started.items()}
-        asked = [rank for rank, path in paths.items() if path.exists()]
-        before = {rank: paths[rank].stat().st_size for rank in asked}
-        for rank in asked:
-            with suppress(ProcessLookupError):
-                os.kill(self._launch.pids[started[rank]], signal.SIGUSR1)
-        if asked:
-            time.sleep(STACK_S)
-        found = {}
-        for rank in asked:
-            with suppress(OSError):
-                text = paths[rank].read_bytes()[before[rank] :].decode("utf-8", "replace")
-                found[rank] = text[:8000]
-        return found
+        folder = self._order.folder
+        paths = {r: folder / f"rank-{at:05d}.stack" for r, at in started.items()}
+        asked = {r: path for r, path in paths.items() if path.exists()}
+        return take_stacks({r: (self._launch.pids[started[r]], path) for r, path in asked.items()})
 
     def _end(self, ran: Ran) -> Ran:
         """Write the stacks down, end every rank, and return how it was."""
@@ -721,6 +711,31 @@ def _lives(pid: int) -> bool:
     except OSError:
         return False
     return state.rpartition(")")[2].split()[:1] not in (["Z"], ["X"])
+
+
+def take_stacks(ranks: Mapping[int, tuple[int, Path]]) -> dict[int, str]:
+    """Ask processes for their Python stacks, by the rank: which process, and where it writes them.
+
+    One that has not begun to write after some seconds has none.
+    """
+    before = {rank: path.stat().st_size for rank, (_, path) in ranks.items()}
+    for pid, _ in ranks.values():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGUSR1)
+    until = time.monotonic() + MOST_STACK_S
+    waiting = dict(ranks)
+    while waiting and time.monotonic() < until:
+        time.sleep(STACK_S)
+        waiting = {
+            rank: (pid, path)
+            for rank, (pid, path) in waiting.items()
+            if path.stat().st_size == before[rank] and _lives(pid)
+        }
+    found = {}
+    for rank, (_, path) in ranks.items():
+        with suppress(OSError):
+            found[rank] = path.read_bytes()[before[rank] :].decode("utf-8", "replace")[:8000]
+    return found
 
 
 def read_locks(ranks: Mapping[int, int]) -> dict[int, tuple[int, str]]:
