@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from torch_scenarios.cli import cli
-from torch_scenarios.cost.profiled_step import read_profile, read_steps
+from torch_scenarios.cost.profiled_step import read_steps
 from torch_scenarios.errors import ScenarioError
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "cost.schema.json"
@@ -50,7 +50,7 @@ EVENTS = [
 
 
 def test_the_last_step_is_divided_by_what_runs() -> None:
-    step = read_profile({"traceEvents": EVENTS})
+    (step,) = read_steps([{"traceEvents": EVENTS}])
     assert step.name == "ProfilerStep#2"
     assert (step.time, step.computing, step.exposed, step.idle) == (5000, 2000, 500, 2500)
     assert step.times == {"all_reduce": (1500,)}
@@ -58,21 +58,21 @@ def test_the_last_step_is_divided_by_what_runs() -> None:
 
 def test_without_steps_all_of_it_counts_and_names_of_torch_are_known() -> None:
     kernels = [nccl(0, 10, "_allgather_base"), nccl(20, 10, "_reduce_scatter_base")]
-    step = read_profile({"traceEvents": kernels})
+    (step,) = read_steps([{"traceEvents": kernels}])
     assert (step.name, step.time, step.exposed) == ("all of it", 30, 20)
     assert set(step.times) == {"all_gather", "reduce_scatter"}
 
 
 def test_older_kernels_say_by_their_name_what_they_do() -> None:
     names = ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", "ncclDevKernel_Generic(x)")
-    step = read_profile({"traceEvents": [event(name, 0, 10) for name in names]})
+    (step,) = read_steps([{"traceEvents": [event(name, 0, 10) for name in names]}])
     assert step.times == {"all_reduce": (10,), "a collective without a name": (10,)}
 
 
 @pytest.mark.parametrize("trace", [{}, [], {"traceEvents": 3}, {"traceEvents": [{"ph": "X"}, 4]}])
 def test_a_trace_without_kernels_is_refused(trace: Any) -> None:
     with pytest.raises(ScenarioError, match="no kernel of a GPU"):
-        read_profile(trace)
+        read_steps([trace])
 
 
 def test_cost_shows_the_measured_step_next_to_its_forecast(tmp_path: Path) -> None:

@@ -155,11 +155,6 @@ def read_steps(traces: Sequence[Any]) -> list[ProfiledStep]:
     return sorted(found, key=lambda each: each.rank or 0)
 
 
-def read_profile(trace: Any) -> ProfiledStep:
-    """Return the last whole step of a decoded trace. Raises ScenarioError where it has none."""
-    return read_steps([trace])[0]
-
-
 def _refuse(message: str, hint: str | None = None) -> Any:
     raise ScenarioError([Problem(code="bad_topology", message=message, hint=hint)])
 
