@@ -34,7 +34,7 @@ NIGHTLY = {
     *("sampler_of_local_zero", "iterable_not_sharded", "shuffles_before_sharding"),
     *("sampler_seed_of_rank", "head_outside_of_ddp", "unfrozen_after_ddp", "reduced_after_step"),
     *("init_of_each_rank_flat", "optimizer_state_on_rank_zero", "schedule_on_rank_zero"),
-    *("teacher_of_local_ema", "zero_shard_not_sent", "skips_bad_batch_alone", "no_sync_on_last"),
+    *("teacher_of_local_ema", "skips_bad_batch_alone", "no_sync_on_last"),
     *("fsdp_root_not_wrapped", "sparse_gradient_left_out", "fsdp_last_microbatch_unsynced"),
     *("weights_in_forward", "sequence_parallel_norm", "one_seed_of_dropout", "stale_params_fsdp"),
     *("strided", "skips_a_step_alone", "noise_of_each_rank", "gradient_dropped_on_one_rank"),

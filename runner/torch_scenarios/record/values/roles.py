@@ -8,7 +8,7 @@ exchange no activations; a group that exchanges activations holds parts of one *
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -223,9 +223,9 @@ def _index(mesh: Any, rank: int) -> list[int] | None:
 
 def _of_calls(records: Mapping[int, ValueRecord], model: set[Ranks]) -> Iterator[ReplicaGroup]:
     """Yield the replicas that collectives of gradients and weights show."""
-    names: dict[tuple[Ranks, bool], set[str]] = defaultdict(set)
+    names: dict[tuple[Ranks, bool], dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     averages: set[Ranks] = set()
-    for record in records.values():
+    for rank, record in records.items():
         first = record.steps[0].at if record.steps else None
         for call in record.calls:
             if len(call.ranks) < 2 or call.operation not in EQUALIZING | SCATTERING | {"reduce_"}:
@@ -234,15 +234,18 @@ def _of_calls(records: Mapping[int, ValueRecord], model: set[Ranks]) -> Iterator
                 if tensor.carries not in {"gradient", "weight"}:
                     continue
                 exact = call.operation in EQUALIZING
-                own = {
-                    record.parameters[n].name for n in tensor.parameters if n in record.parameters
-                }
-                names[call.ranks, exact] |= own
+                known = [n for n in tensor.parameters if n in record.parameters]
+                for name in (record.parameters[n].name for n in known):
+                    names[call.ranks, exact][name].add(rank)
                 if tensor.carries == "weight" and first is not None and call.at > first:
                     averages.add(call.ranks)
     for (ranks, exact), found in names.items():
-        own = {name for name in found if _equal_at_start(records, ranks, name)}
-        own = {name for name in own if _is_stepped_by_all(records, ranks, name)}
+        own = {
+            name
+            for name, carrying in found.items()
+            if _equal_at_start(records, ranks, name)
+            and _is_kept_by_all(records, ranks, name, carrying)
+        }
         if own and exact:
             yield ReplicaGroup(
                 ranks=ranks,
@@ -253,12 +256,17 @@ def _of_calls(records: Mapping[int, ValueRecord], model: set[Ranks]) -> Iterator
             )
 
 
-def _is_stepped_by_all(records: Mapping[int, ValueRecord], ranks: Ranks, name: str) -> bool:
-    """Whether a parameter is in the optimizers of all of some ranks, or of none of them.
+def _is_kept_by_all(
+    records: Mapping[int, ValueRecord], ranks: Ranks, name: str, carrying: Collection[int]
+) -> bool:
+    """Whether all of some ranks reduce a parameter by its name, or step it, or none steps it.
 
     A stage of a pipeline may have built the whole model, and train a part of it alone: what it
-    shares with another stage has another name there.
+    shares with another stage has another name there, and goes into the collective by that. (An
+    owner of ZeRO steps alone, but all ranks hand in the gradient by one name.)
     """
+    if all(rank in carrying for rank in ranks if rank in records):
+        return True
     own = [records[rank] for rank in ranks if rank in records]
     stepped = {any(each.names.get(name) in s.gradients for s in each.steps[:3]) for each in own}
     return len(stepped) == 1
