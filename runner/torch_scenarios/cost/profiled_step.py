@@ -33,7 +33,7 @@ from torch_scenarios.operations import kind_of
 
 #: bytes that a trace may have
 MOST_BYTES = 1 << 29
-#: what a GPU does that is no kernel of NCCL
+#: what a GPU does that is not a kernel of NCCL
 _ON_GPU = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 #: what NCCL's collectives are called by torch, where it is not the operation's own name
 _NAMES = {
@@ -135,7 +135,7 @@ def decompress(content: bytes) -> bytes:
 def read_steps(traces: Sequence[Any]) -> list[ProfiledStep]:
     """Return the last step that all decoded traces have. Raises ScenarioError where one has none.
 
-    Traces of several ranks are of one program, each of a rank of its own.
+    Traces of several ranks are of one program, each of another rank.
     """
     read = [_TraceReader(trace) for trace in traces]
     common = set.intersection(*(set(each.steps) for each in read))
@@ -316,15 +316,15 @@ def compare_calls(
     """Return the calls that both have, those of the forecast alone, and of the trace alone."""
     is_sized = any(call.key.size for call in traced)
 
-    def known(key: CallKey) -> CallKey:
+    def find_key(key: CallKey) -> CallKey:
         return key if is_sized else CallKey(key.kind, 0, 0)
 
     waiting: dict[CallKey, list[ProfiledCall]] = {}
     for call in reversed(traced):
-        waiting.setdefault(known(call.key), []).append(call)
+        waiting.setdefault(find_key(call.key), []).append(call)
     both, missing = [], []
     for each in made:
-        same = waiting.get(known(each.key))
+        same = waiting.get(find_key(each.key))
         if same:
             both.append(ComparedCall(made=each, traced=same.pop()))
         else:

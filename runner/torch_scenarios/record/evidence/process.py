@@ -222,7 +222,7 @@ JOINS = "it uses torch with the rank's own RANK"
 def read_program(pid: int) -> str:
     """Return the command of the last program that a process has started and that runs; or nothing.
 
-    A process that it forked, and that runs the same program, is none.
+    A process that it forked, and that runs the same program, does not count.
     """
     own, found = _command_of(pid), ""
     for path in sorted(Path(f"/proc/{pid}/task").glob("*/children")):

@@ -17,7 +17,7 @@ from torch_scenarios.record.values.roles import Ranks, Roles, first_use
 from torch_scenarios.record.values.source import scales_values
 from torch_scenarios.verdict.finding import ranks_text
 
-#: elements from which equal values are no chance, and sums at one line from which all are equal
+#: elements from which values are not equal by chance, and sums at one line that are enough
 MOST_FEW, MOST_ONCE = 8, 2
 
 
