@@ -12,7 +12,7 @@ from torch_scenarios.language import load
 from torch_scenarios.model.groups import plan
 from torch_scenarios.pipeline.attempts import analyse, execute
 from torch_scenarios.reference import simulate
-from torch_scenarios.strategies.base import TrainStep
+from torch_scenarios.strategies.model import TrainStep
 
 if TYPE_CHECKING:
     from pathlib import Path

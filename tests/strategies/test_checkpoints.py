@@ -15,7 +15,7 @@ from torch_scenarios.errors import ScenarioError
 from torch_scenarios.execution.pickles import CHECKPOINT, CheckpointUnpickler, ExactUnpickler
 from torch_scenarios.language import load
 from torch_scenarios.pipeline.attempts import analyse, execute
-from torch_scenarios.strategies.base import Checkpoint
+from torch_scenarios.strategies.checkpoint import Checkpoint
 from torch_scenarios.strategies.data_parallel import weights_only
 
 PROGRAM = """\

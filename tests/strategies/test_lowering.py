@@ -20,7 +20,7 @@ from torch_scenarios.modules.relu import ReLU
 from torch_scenarios.operations.train import listen
 from torch_scenarios.reference import simulate
 from torch_scenarios.report.lowered import lower
-from torch_scenarios.strategies import base, data_parallel, pipeline
+from torch_scenarios.strategies import data_parallel, fully_shard, pipeline, tensor_parallel
 from torch_scenarios.strategies.pipeline import (
     DUAL_V,
     GPIPE,
@@ -137,7 +137,7 @@ def doubled_sum(sum_over: Callable[..., Any]) -> Callable[..., Any]:
 #: one process and the ranks share the layers: a fault there is one of the run's to find
 FAULTS: dict[str, tuple[Any, str, Callable[[Any], Any], str]] = {
     "the mean of DDP is a sum": (
-        base,
+        data_parallel,
         "sum_over",
         doubled_sum,
         "ddp_accumulates",
@@ -155,13 +155,13 @@ FAULTS: dict[str, tuple[Any, str, Callable[[Any], Any], str]] = {
         "zero1_owns_parameters",
     ),
     "rows are dealt out from the last rank on": (
-        base,
+        fully_shard,
         "slice_part",
         lambda old: lambda value, sizes, at, axis=0: old(value, sizes, len(sizes) - 1 - at, axis),
         "fully_shard_calls",
     ),
     "features are cut in the wrong order": (
-        base,
+        tensor_parallel,
         "slice_part",
         lambda old: (
             lambda value, sizes, at, axis=0: (

@@ -49,12 +49,16 @@ from torch_scenarios.modules import base as modules_base
 from torch_scenarios.operations import placement
 from torch_scenarios.reference import simulate
 from torch_scenarios.strategies import (
-    base,
+    checkpoint,
     data_parallel,
     fully_shard,
+    model,
     model_averager,
+    one_process,
     pipeline,
     tensor_parallel,
+    tolerance,
+    trainee,
 )
 from torch_scenarios.strategies.comm_hooks import all_reduce, post_local_sgd, power_sgd
 from torch_scenarios.verdict import judge
@@ -69,6 +73,22 @@ CORPUS = Path(__file__).parents[2] / "scenarios"
 
 #: cases of a scenario that are held against a mutation
 MOST_CASES = 5
+
+#: scenarios that tell of what all strategies share
+OF_ALL = (
+    "ddp_equals_one_process",
+    "ddp_accumulates",
+    "ddp_clips_gradients",
+    "fully_shard_clips_gradients",
+    "what_each_stage_keeps",
+    "checkpoint_of_other_ranks",
+    "ddp_joins_uneven_inputs",
+    "sequence_parallel_adamw",
+    "ddp_broadcasts_buffers",
+    "clipping_leaves_small_gradients",
+    "wrong/not_equivalent/weights_differ_at_first_fixed",
+    "ddp_sends_gradients_near_a_lower_rank",
+)
 
 #: module -> the scenarios that tell of it, cheap ones first: of `strategies`, or with their folder
 TOLD_BY: dict[ModuleType, tuple[str, ...]] = {
@@ -131,20 +151,7 @@ TOLD_BY: dict[ModuleType, tuple[str, ...]] = {
         "pipeline_of_three_parts",
         "pipeline_in_a_v",
     ),
-    base: (
-        "ddp_equals_one_process",
-        "ddp_accumulates",
-        "ddp_clips_gradients",
-        "fully_shard_clips_gradients",
-        "what_each_stage_keeps",
-        "checkpoint_of_other_ranks",
-        "ddp_joins_uneven_inputs",
-        "sequence_parallel_adamw",
-        "ddp_broadcasts_buffers",
-        "clipping_leaves_small_gradients",
-        "wrong/not_equivalent/weights_differ_at_first_fixed",
-        "ddp_sends_gradients_near_a_lower_rank",
-    ),
+    **dict.fromkeys((model, one_process, tolerance, checkpoint, trainee), OF_ALL),
     placement: (
         "shards_count_from_the_end",
         "redistribute_2x2",
@@ -234,7 +241,7 @@ UNTOLD = {
     "_of_reached": "what cancels has tests of its own: test_cancellation",
     "_follow": "what cancels has tests of its own: test_cancellation",
     "_note": "what cancels has tests of its own: test_cancellation",
-    "_turns": "any signs tell what follows",
+    "choose_directions": "any signs tell what follows",
     "apart": "held to its numbers by test_tolerance",
     "bound_of_step": "held to its numbers by test_low_rank",
     "_inverse": "held to its numbers by test_low_rank",
@@ -277,18 +284,15 @@ UNSEEN: dict[ModuleType, dict[str, str]] = {
         " -> done[move.stage] -= move.kind in (BACKWARD, BY_WEIGHT)": "a turn that only rests is"
         " missing: test_lowering::test_orders_of_several_stages_are_those_that_torch_runs",
     },
-    base: {
+    one_process: {
         "load: saved.processes[0] -> saved.processes[1]": "processes have as many weights",
-        "_read_buffers: value.dtype.kind == 'f' -> value.dtype.kind != 'f'": "buffers of the"
-        " sample are as close as their dtype allows by itself",
-        "of: pieces[0] -> pieces[1]": "ranks of a model share one process:"
-        " test_checkpoints::test_parts_of_ranks_are_joined_where_they_lie",
         "after: len(self.processes) + len(self._ways) -> len(self.processes) - len(self._ways)": ""
         "what is charged to the account, not what is computed",
         "after: self.steps + 1 -> self.steps - 1": "the number in a note:"
         " test_cancellation::test_how_closely_a_value_is_known_is_noted",
-        "_step: errors[name] * reached.open * _turns(number, name, leans[name])"
-        " -> errors[name] * reached.open / _turns(number, name, leans[name])": "a turn is 1 or -1",
+        "_step: errors[name] * reached.open * choose_directions(number, name, leans[name])"
+        " -> errors[name] * reached.open / choose_directions(number, name, leans[name])": ""
+        "a direction is 1 or -1",
         "_step: errors[name] * reached.open -> errors[name] / reached.open": "how far a value may"
         " be off: test_cancellation::test_no_seed_makes_a_fault_of_a_bias",
         "_step: exact.sizes[name] == 0 -> exact.sizes[name] != 0": "how far a value may be off:"
@@ -299,13 +303,23 @@ UNSEEN: dict[ModuleType, dict[str, str]] = {
         " test_mixed_precision::test_a_factor_is_found",
         "computed: each.computed != 'float32' -> each.computed == 'float32'": "how far a value may"
         " be off: test_mixed_precision::test_roundings_of_a_coarse_dtype_are_no_fault",
-        "coarse_bit: each > EPSILON -> each <= EPSILON": "how far a value may be off:"
-        " test_cancellation::test_a_gradient_that_cancels_is_no_fault",
-        "pairs: self.rounding(name)[0] -> self.rounding(name)[1]": "the hook of the sample brings"
-        " both as far:"
+    },
+    trainee: {
+        "_read_buffers: value.dtype.kind == 'f' -> value.dtype.kind != 'f'": "buffers of the"
+        " sample are as close as their dtype allows by itself",
+        "pairs: self.bound_rounding(name)[0] -> self.bound_rounding(name)[1]": "the hook"
+        " of the sample brings both as far:"
         " test_training::test_rounding_widens_the_gradient_and_the_weight_that_it_is_told_of",
         "train: more[0] -> more[1]": "the sample has no hook that rounds:"
         " test_training::test_rounding_widens_the_gradient_and_the_weight_that_it_is_told_of",
+    },
+    checkpoint: {
+        "of: pieces[0] -> pieces[1]": "ranks of a model share one process:"
+        " test_checkpoints::test_parts_of_ranks_are_joined_where_they_lie",
+    },
+    tolerance: {
+        "coarse_bit: each > EPSILON -> each <= EPSILON": "how far a value may be off:"
+        " test_cancellation::test_a_gradient_that_cancels_is_no_fault",
     },
     power_sgd: {
         "bound: each.flat + error -> each.flat - error": "how far rounding may bring a value:"
@@ -506,8 +520,8 @@ def seen(act: Callable[[], bool], seconds: int = PATIENCE_S) -> bool:
 
 def _forget(scenario: Scenario) -> None:
     """Let one process be computed anew."""
-    for model in scenario.models.values():
-        model.moments.clear()
+    for each in scenario.models.values():
+        each.moments.clear()
 
 
 def survivors(

@@ -14,7 +14,14 @@ from torch_scenarios.modules.optimizer import SGD, Adam, AdamW, Optimizer, Reach
 from torch_scenarios.modules.relu import ReLU
 from torch_scenarios.modules.rms_norm import RMSNorm
 from torch_scenarios.modules.sequential import Residual, Sequential
-from torch_scenarios.strategies.base import EPSILON, apart, bound_of, factor, tolerance, unequal
+from torch_scenarios.strategies.tolerance import (
+    EPSILON,
+    apart,
+    bound_of,
+    factor,
+    tolerance,
+    unequal,
+)
 
 EXACT = np.array([1.0, -2.0, 4.0])
 #: the units in the last place that any value may be off by: four of its largest element

@@ -17,10 +17,10 @@ from torch_scenarios.model.groups import plan
 from torch_scenarios.modules.optimizer import SGD
 from torch_scenarios.pipeline.attempts import analyse
 from torch_scenarios.reference import simulate
-from torch_scenarios.strategies.base import factor, tolerance, unequal
 from torch_scenarios.strategies.comm_hooks.power_sgd import Normal, PowerSGD, orthogonal
 from torch_scenarios.strategies.data_parallel import MIB, DataParallel, buckets, owners
 from torch_scenarios.strategies.model_averager import PeriodicModelAverager
+from torch_scenarios.strategies.tolerance import factor, tolerance, unequal
 from torch_scenarios.verdict import judge
 
 if TYPE_CHECKING:

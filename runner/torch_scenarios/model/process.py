@@ -51,7 +51,7 @@ from torch_scenarios.operations.base import (
     dtype_name,
 )
 from torch_scenarios.strategies import Model, trainee_of
-from torch_scenarios.strategies.base import WeightError
+from torch_scenarios.strategies.model import WeightError
 from torch_scenarios.vocabulary import WORLD
 
 # -------------------------------------------------------------------------------------------------

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from torch_scenarios.operations.base import Caller
 from torch_scenarios.strategies.alone import Alone
-from torch_scenarios.strategies.base import LeftOutError, Model, Rows, Strategy, Trainee, TrainStep
 from torch_scenarios.strategies.data_parallel import (
     DataParallel,
     DistributedDataParallel,
     ZeroRedundancyOptimizer,
 )
 from torch_scenarios.strategies.fully_shard import FullyShard, FullySharded
+from torch_scenarios.strategies.model import LeftOutError, Model, Rows, Strategy, TrainStep
 from torch_scenarios.strategies.model_averager import (
     DataParallelAveraged,
     ModelAveraged,
@@ -26,6 +26,7 @@ from torch_scenarios.strategies.tensor_parallel import (
     ParallelizeModule,
     TensorParallel,
 )
+from torch_scenarios.strategies.trainee import Trainee
 
 #: every strategy of `parallel:`, by torch's name
 STRATEGIES: dict[str, type[Strategy]] = {

@@ -6,7 +6,8 @@ from collections.abc import Generator
 
 from torch_scenarios.modules.base import Array
 from torch_scenarios.operations.base import Part
-from torch_scenarios.strategies.base import Trainee, TrainStep
+from torch_scenarios.strategies.model import TrainStep
+from torch_scenarios.strategies.trainee import Trainee
 
 
 class Alone(Trainee):

@@ -25,9 +25,21 @@ from torch_scenarios.modules.optimizer import Reached
 from torch_scenarios.operations.base import Caller, Group, Part
 from torch_scenarios.operations.placement import call
 from torch_scenarios.operations.save import broadcast_value
-from torch_scenarios.strategies import base
 from torch_scenarios.strategies.alone import Alone
+from torch_scenarios.strategies.checkpoint import Checkpoint
 from torch_scenarios.strategies.comm_hooks import Bucket, Hook, hook_of
+from torch_scenarios.strategies.model import (
+    Arrays,
+    Calls,
+    LeftOutError,
+    Model,
+    Strategy,
+    TrainStep,
+    weights,
+)
+from torch_scenarios.strategies.one_process import charge
+from torch_scenarios.strategies.tolerance import Off, apart, shake
+from torch_scenarios.strategies.trainee import sum_over, widen_floats
 from torch_scenarios.vocabulary import WORLD
 
 MIB = 1024 * 1024
@@ -43,7 +55,7 @@ class JoinContext(Struct, frozen=True, kw_only=True):
     throw_on_early_termination: bool = False
 
 
-class DistributedDataParallel(base.Strategy, frozen=True, kw_only=True):
+class DistributedDataParallel(Strategy, frozen=True, kw_only=True):
     """`torch.nn.parallel.DistributedDataParallel`."""
 
     name = "DistributedDataParallel"
@@ -108,7 +120,7 @@ class DistributedDataParallel(base.Strategy, frozen=True, kw_only=True):
             counts = self.find_unused_parameters and not self.static_graph
             why = self.comm_hook.misfit(len(buckets(sizes[::-1], self.limits)), counts=counts)
             if why is not None:
-                raise base.LeftOutError(why)
+                raise LeftOutError(why)
         return None
 
     @property
@@ -177,7 +189,7 @@ class RealJoin:
         self._context, self._broken_off = None, True
 
 
-class ZeroRedundancyOptimizer(base.Strategy, frozen=True, kw_only=True):
+class ZeroRedundancyOptimizer(Strategy, frozen=True, kw_only=True):
     """`torch.distributed.optim.ZeroRedundancyOptimizer`: each rank steps on its own parameters."""
 
     name = "ZeroRedundancyOptimizer"
@@ -302,7 +314,7 @@ class NoInputError(Exception):
 class DataParallel(Alone):
     """One rank of a model under `DistributedDataParallel`, with or without ZeRO."""
 
-    def __init__(self, model: base.Model, caller: Caller) -> None:
+    def __init__(self, model: Model, caller: Caller) -> None:
         """Begin with rank 0's weights, unless it does not send them."""
         self._said: DistributedDataParallel = model.strategy(DistributedDataParallel)
         super().__init__(model, caller)
@@ -323,8 +335,8 @@ class DataParallel(Alone):
         self._hook = None if hook is None else hook.side(self._group, caller, self._shared)
         #: where a hook makes more of what rounding leaves: the rank's own gradients in float64, how
         #: far off those are that the hook returns, and what the optimizer makes of that
-        self._exact: base.Arrays = {}
-        self._off_grads: base.Arrays = {}
+        self._exact: Arrays = {}
+        self._off_grads: Arrays = {}
         self._reached: dict[str, Reached] = {}
         if self._said.find_unused_parameters and not self._said.static_graph:
             # filled in the order of the parameters, and reduced from the last bucket to the first
@@ -342,16 +354,16 @@ class DataParallel(Alone):
             [(name, value.size) for name, value in self.params.items()], self._group.size
         )
 
-    def begin(self) -> base.Arrays:
+    def begin(self) -> Arrays:
         """Return rank 0's weights, where it sends them."""
         if not self._said.init_sync:
             return self.whole
         group = self.caller.group(self._said.process_group)
-        return base.weights(self.model, self.caller, group.ranks[0])
+        return weights(self.model, self.caller, group.ranks[0])
 
     # ------------------------------------------------------------------ one step
 
-    def plan_step(self, order: base.TrainStep) -> base.TrainStep:
+    def plan_step(self, order: TrainStep) -> TrainStep:
         """Return the step with the part of the ranks that have rows, where gradients count it.
 
         Divided by the initial world size, a rank without input is one whose gradients are zero.
@@ -370,16 +382,14 @@ class DataParallel(Alone):
             self._broken_off = True
             return {"raises": str(end)}
 
-    def learn(
-        self, order: base.TrainStep, x: Array, y: Array
-    ) -> Generator[Part, None, Array | None]:
+    def learn(self, order: TrainStep, x: Array, y: Array) -> Generator[Part, None, Array | None]:
         """Forward and backward by itself, then the mean of the gradients."""
         if self._context is not None:
-            active = yield from base.sum_over(self._group, np.ones(1, np.float32))
+            active = yield from sum_over(self._group, np.ones(1, np.float32))
             if not self._context.divide_by_initial_world_size:
                 self._divisor = int(active[0])
             if self._context.throw_on_early_termination:
-                ended = yield from base.sum_over(self._group, np.zeros(1, np.float32))
+                ended = yield from sum_over(self._group, np.zeros(1, np.float32))
                 if ended[0]:
                     message = (
                         "Detected at least one rank that exhausted inputs. Throwing across all"
@@ -394,7 +404,7 @@ class DataParallel(Alone):
             yield from self._take(src, self.buffers)
         self._synced_before = order.sync
         if self._context is not None:
-            yield from base.sum_over(self._group, np.full(1, order.sync, np.float32))
+            yield from sum_over(self._group, np.full(1, order.sync, np.float32))
         loss = yield from super().learn(order, x, y)
         if self._rounds:
             self._know_rounding(order, x, y, loss)
@@ -403,7 +413,7 @@ class DataParallel(Alone):
             self._used.clear()
         return loss
 
-    def add_gradients(self, found: base.Arrays) -> None:
+    def add_gradients(self, found: Arrays) -> None:
         """Remember which parameters were used since gradients were last reduced."""
         super().add_gradients(found)
         self._used.update(found)
@@ -413,7 +423,7 @@ class DataParallel(Alone):
         """Whether a forward begins with the buffers of one rank."""
         return self._said.broadcast_buffers and bool(self.buffers) and self._synced_before
 
-    def _take(self, src: int, *held: base.Arrays) -> base.Calls:
+    def _take(self, src: int, *held: Arrays) -> Calls:
         """Take what one rank holds, a call a dtype."""
         for dtype in dict.fromkeys(value.dtype for each in held for value in each.values()):
             parts = [
@@ -433,10 +443,10 @@ class DataParallel(Alone):
     def _last_of(self, *, candidate: bool) -> Generator[Part, None, int]:
         """Return the last of the ranks that are candidates, by its number in the group."""
         here = self._group.group_rank(self.rank) if candidate else -1
-        found = yield from base.sum_over(self._group, np.full(1, here, np.int64), "max")
+        found = yield from sum_over(self._group, np.full(1, here, np.int64), "max")
         return max(0, int(found[0]))
 
-    def _rebuild(self) -> base.Calls:
+    def _rebuild(self) -> Calls:
         """Make the buckets anew, once, in the order that the first rank has seen."""
         if self._rebuilt or self._synced <= (1 if self._said.static_graph else 0):
             return
@@ -455,7 +465,7 @@ class DataParallel(Alone):
             for end, length in zip(ends, lengths, strict=True)
         ]
 
-    def _reduce(self) -> base.Calls:
+    def _reduce(self) -> Calls:
         used = np.asarray([name in self._used for name in self.params], np.int32)
         kept = dict(self.grads)
         if self._said.static_graph and not self._synced:
@@ -472,7 +482,7 @@ class DataParallel(Alone):
                 self.grads[name] = mean[at : at + each.size].reshape(each.shape)
                 at += each.size
         if self._counts_used:
-            counted = yield from base.sum_over(self._group, used)
+            counted = yield from sum_over(self._group, used)
             for name in (
                 each for each, count in zip(self.params, counted, strict=True) if not count
             ):
@@ -486,7 +496,7 @@ class DataParallel(Alone):
         """Whether each backward ends with the number of ranks that used each parameter."""
         return self._said.find_unused_parameters and not self._said.static_graph
 
-    def _stop(self, lacking: Sequence[str]) -> base.Calls:
+    def _stop(self, lacking: Sequence[str]) -> Calls:
         """Reduce up to the first bucket that is never full; gradients stay those of the rank.
 
         Nothing is said of it before the next forward, which raises.
@@ -513,7 +523,7 @@ class DataParallel(Alone):
         """Divide and sum up the gradients of a bucket, or let the hook do it."""
         flat = np.concatenate([each.reshape(-1) for each in held])
         if self._hook is None:
-            return (yield from base.sum_over(self._group, flat / flat.dtype.type(self._divisor)))
+            return (yield from sum_over(self._group, flat / flat.dtype.type(self._divisor)))
         names, shapes = self._buckets[number], tuple(each.shape for each in held)
         exact = None
         if self._rounds:
@@ -536,7 +546,7 @@ class DataParallel(Alone):
         """Whether the hook makes more of what rounding leaves than a mean does."""
         return self._hook is not None and self._hook.rounds
 
-    def _know_rounding(self, order: base.TrainStep, x: Array, y: Array, loss: Array | None) -> None:
+    def _know_rounding(self, order: TrainStep, x: Array, y: Array, loss: Array | None) -> None:
         """Compute the rank's gradients once more, in float64, and how far its loss may be off.
 
         That is from weights that are off by what they may be: the last bits, and what the hook has
@@ -544,16 +554,16 @@ class DataParallel(Alone):
         """
         network = self.model.network.without(order.skip)
         params = {
-            name: base.shake(value.astype(np.float64), self._off_weight(name))
+            name: shake(value.astype(np.float64), self._off_weight(name))
             for name, value in self.params.items()
         }
-        base.charge(sum(value.size for value in params.values()), x)
-        given, saved = network.forward(params, base.widen_floats(x))
-        shaken, dy = self.model.loss.value(given, base.widen_floats(y))
+        charge(sum(value.size for value in params.values()), x)
+        given, saved = network.forward(params, widen_floats(x))
+        shaken, dy = self.model.loss.value(given, widen_floats(y))
         for name, value in network.backward(params, saved, dy)[1].items():
             self._exact[name] = self._exact.get(name, 0.0) + value
         if self._reached and loss is not None:
-            more = base.apart(loss, shaken)
+            more = apart(loss, shaken)
             known = self.loss_before, self.loss_own
             self.loss_before, self.loss_own = ((value, off + more) for value, off in known)
 
@@ -578,7 +588,7 @@ class DataParallel(Alone):
             reached = self.model.optimizer.reach(before, grad, off, states, known)
             self._reached[name] = self._shared["reached", name] = reached
 
-    def bound_rounding(self, name: str) -> tuple[base.Off, base.Off]:
+    def bound_rounding(self, name: str) -> tuple[Off, Off]:
         """Return how far the hook may bring the gradient by rounding, and the weight behind it."""
         return self._off_grads.get(name, 0.0), self._off_weight(name)
 
@@ -593,7 +603,7 @@ class DataParallel(Alone):
         """Why the hook does not return the mean."""
         return None if self._hook is None else self._hook.departure
 
-    def update(self) -> base.Calls:
+    def update(self) -> Calls:
         """Step on everything, or with ZeRO on one's own, which is then broadcast."""
         if not self._zero:
             yield from super().update()
@@ -612,13 +622,13 @@ class DataParallel(Alone):
 
     # ------------------------------------------------------------------ checkpoints
 
-    def consolidate(self) -> base.Calls:
+    def consolidate(self) -> Calls:
         """With ZeRO each rank but the first sends its state to all; the first keeps it."""
         if self._zero:
             for rank in self._group.ranks[1:]:
                 yield from broadcast_value(self._group, self.rank, "state", root=rank)
 
-    def read(self, saved: base.Checkpoint) -> dict[str, Any]:
+    def read(self, saved: Checkpoint) -> dict[str, Any]:
         """Take a checkpoint; with ZeRO keep the state of the rank's own parameters."""
         found = super().read(saved)
         self._reached.clear()
@@ -638,9 +648,9 @@ class DataParallel(Alone):
             self._broken_off = False
             return {"values": {}, "slack": {}}
         last = True
-        while (yield from base.sum_over(self._group, np.zeros(1, np.float32)))[0]:
+        while (yield from sum_over(self._group, np.zeros(1, np.float32)))[0]:
             if self._context.throw_on_early_termination:
-                yield from base.sum_over(self._group, np.ones(1, np.float32))
+                yield from sum_over(self._group, np.ones(1, np.float32))
                 return {"raises": f"Rank {self.rank} exhausted all inputs."}
             yield from self._shadow()
             last = False
@@ -657,18 +667,18 @@ class DataParallel(Alone):
         self._joins += 1
         return self.read_weights()
 
-    def _shadow(self) -> base.Calls:
+    def _shadow(self) -> Calls:
         """Make the calls of a step that other ranks take."""
         yield from self._rebuild()
         if self._sends_buffers:
             yield from self._take((yield from self._last_of(candidate=False)), self.buffers)
-        synced = yield from base.sum_over(self._group, np.zeros(1, np.float32))
+        synced = yield from sum_over(self._group, np.zeros(1, np.float32))
         self._synced_before = bool(synced[0])
         if synced[0]:
             for number, names in enumerate(self._buckets):
                 yield from self._mean(number, [np.zeros_like(self.params[name]) for name in names])
             if self._said.find_unused_parameters:
-                yield from base.sum_over(self._group, np.zeros(len(self.params), np.int32))
+                yield from sum_over(self._group, np.zeros(len(self.params), np.int32))
             # torch takes the order of the parameters where it has seen none
             self._order = self._order or tuple(self.params)
             self._synced += 1

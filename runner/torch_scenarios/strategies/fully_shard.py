@@ -29,8 +29,10 @@ from torch_scenarios.operations.placement import (
     pad,
     shard,
 )
-from torch_scenarios.strategies import base
 from torch_scenarios.strategies.alone import Alone
+from torch_scenarios.strategies.model import Arrays, Calls, Strategy, TrainStep, unknown_label
+from torch_scenarios.strategies.one_process import clip_by_norm, squares
+from torch_scenarios.strategies.trainee import slice_part, sum_over, sum_partial
 
 #: dtypes of parameters and gradients on their way
 DTYPES = ("bfloat16", "float16", "float32")
@@ -44,7 +46,7 @@ class Precision(Struct, frozen=True, kw_only=True):
     output_dtype: str | None = None
 
 
-class FullyShard(base.Strategy, frozen=True, kw_only=True):
+class FullyShard(Strategy, frozen=True, kw_only=True):
     """`torch.distributed.fsdp.fully_shard`, of each of `modules` and then of the whole."""
 
     name = "fully_shard"
@@ -101,7 +103,7 @@ class FullyShard(base.Strategy, frozen=True, kw_only=True):
 
     def misfit(self, network: Sequential) -> str | None:
         """Units are layers."""
-        return base.unknown_label(network, self.modules)
+        return unknown_label(network, self.modules)
 
     def apply(self, real: Any) -> None:
         """Wrap the layers, and the whole."""
@@ -153,15 +155,15 @@ class FullySharded(Alone):
         self._group: Group = groups[-1]
         self._replicas: Group | None = groups[0] if len(groups) > 1 else None
         self._said_dtype = dtype_named(self._said.compute_dtype)
-        self._padded_whole: base.Arrays = {}
+        self._padded_whole: Arrays = {}
         #: gradients of whole parameters that were not synchronised yet
-        self._kept: base.Arrays = {}
+        self._kept: Arrays = {}
 
     def share(self, name: str, whole: Array) -> Array:
         """Return the rank's rows."""
         part = super().share(name, whole)
         sizes = chunks(part.shape[0], self._group.size)
-        return base.slice_part(part, sizes, self._group.group_rank(self.rank))
+        return slice_part(part, sizes, self._group.group_rank(self.rank))
 
     def placements(self, name: str) -> tuple[Placement, ...]:
         """Cut by rows over the last dimension of its mesh, and the same on an outer one."""
@@ -214,7 +216,7 @@ class FullySharded(Alone):
             return f"reshard_after_forward is {stated}, which does not divide {self._group.size}"
         return super().explain_refusal(given)
 
-    def _gather(self, names: tuple[str, ...], into: base.Arrays) -> base.Calls:
+    def _gather(self, names: tuple[str, ...], into: Arrays) -> Calls:
         """Gather the parameters of a unit, all in one call."""
         size = self._group.size
         parts = [self._pad(name, self.params[name]) for name in names]
@@ -233,7 +235,7 @@ class FullySharded(Alone):
             into[name] = whole.astype(part.dtype)
             at += part.size
 
-    def _gather_again(self, unit: Unit) -> base.Calls:
+    def _gather_again(self, unit: Unit) -> Calls:
         """Gather backwards: from all ranks, or from those over which the unit is kept."""
         if not unit.over:
             yield from self._gather(unit.names, {})
@@ -251,14 +253,14 @@ class FullySharded(Alone):
         most = max(chunks(self._rows(name), self._group.size))
         return pad(part, 0, most)
 
-    def _scatter(self, names: tuple[str, ...], grads: base.Arrays) -> base.Calls:
+    def _scatter(self, names: tuple[str, ...], grads: Arrays) -> Calls:
         """Reduce the gradients of a unit, of which the rank keeps its part, all in one call."""
         size, at = self._group.size, self._group.group_rank(self.rank)
         pieces: list[list[Array]] = [[] for _ in range(size)]
         for name in names:
             sizes = chunks(self._rows(name), size)
             for member in range(size):
-                piece = self._pad(name, base.slice_part(grads[name], sizes, member))
+                piece = self._pad(name, slice_part(grads[name], sizes, member))
                 pieces[member].append(piece.reshape(-1))
         reduced = dtype_named(self._said.reduce_dtype)
         given = np.concatenate([each for listed in pieces for each in listed]).astype(reduced)
@@ -269,7 +271,7 @@ class FullySharded(Alone):
             yield call("reduce_scatter_single", self._group, output=output, input=given, op="sum")
         mean = output / output.dtype.type(size)
         if self._replicas is not None:
-            mean = yield from base.sum_over(self._replicas, mean)
+            mean = yield from sum_over(self._replicas, mean)
             mean = mean / mean.dtype.type(self._replicas.size)
         mean = mean.astype(np.float32)
         start, found = 0, {}
@@ -281,12 +283,10 @@ class FullySharded(Alone):
             start += count
         self.add_gradients(found)
 
-    def learn(
-        self, order: base.TrainStep, x: Array, y: Array
-    ) -> Generator[Part, None, Array | None]:
+    def learn(self, order: TrainStep, x: Array, y: Array) -> Generator[Part, None, Array | None]:
         """Gather unit by unit, compute, gather again, and reduce unit by unit."""
         self.know_loss(order, x, y)
-        whole: base.Arrays = {}
+        whole: Arrays = {}
         units = self._units(order.skip)
         for unit in units:
             yield from self._gather(unit.names, whole)
@@ -298,7 +298,7 @@ class FullySharded(Alone):
         yield from self._backward(reached, order)
         return loss
 
-    def _backward(self, units: list[Unit], order: base.TrainStep) -> base.Calls:
+    def _backward(self, units: list[Unit], order: TrainStep) -> Calls:
         """Gather backwards what was given away, one unit ahead, and reduce.
 
         The root's forward ends last, and so its backward begins first.
@@ -340,11 +340,11 @@ class FullySharded(Alone):
     def _is_root(self, unit: Unit) -> bool:
         return unit.names[0].partition(".")[0] not in self._said.modules
 
-    def _reduce(self, unit: Unit, order: base.TrainStep) -> base.Calls:
+    def _reduce(self, unit: Unit, order: TrainStep) -> Calls:
         if order.sync:
             yield from self._scatter(unit.names, {name: self._kept[name] for name in unit.names})
 
-    def clip(self, most: float) -> base.Calls:
+    def clip(self, most: float) -> Calls:
         """Clip by the norm over all ranks: one sum of a number for each parameter."""
-        total = yield from base.sum_partial(self._group, base.squares(self.grads.values()))
-        self.grads = base.clip_by_norm(self.grads, most, float(np.sqrt(total.sum())))
+        total = yield from sum_partial(self._group, squares(self.grads.values()))
+        self.grads = clip_by_norm(self.grads, most, float(np.sqrt(total.sum())))

@@ -15,8 +15,9 @@ import numpy as np
 from torch_scenarios.modules.base import Array
 from torch_scenarios.operations.base import Caller
 from torch_scenarios.strategies.alone import Alone
-from torch_scenarios.strategies.base import Arrays, Calls, Model, Strategy, sum_over
 from torch_scenarios.strategies.data_parallel import DataParallel
+from torch_scenarios.strategies.model import Arrays, Calls, Model, Strategy
+from torch_scenarios.strategies.trainee import sum_over
 
 AVERAGERS = "torch.distributed.algorithms.model_averaging.averagers"
 

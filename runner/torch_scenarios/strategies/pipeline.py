@@ -26,7 +26,8 @@ from torch_scenarios.modules import Sequential
 from torch_scenarios.modules.base import Array
 from torch_scenarios.operations.base import Group, Part, operation_named
 from torch_scenarios.operations.placement import call
-from torch_scenarios.strategies.base import Arrays, Calls, Strategy, Trainee, TrainStep
+from torch_scenarios.strategies.model import Arrays, Calls, Strategy, TrainStep
+from torch_scenarios.strategies.trainee import Trainee
 
 GPIPE, ONE_EACH = "ScheduleGPipe", "Schedule1F1B"
 INTERLEAVED, BREADTH_FIRST = "ScheduleInterleaved1F1B", "ScheduleLoopedBFS"

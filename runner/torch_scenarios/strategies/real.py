@@ -15,7 +15,7 @@ from typing import Any
 
 from torch_scenarios.operations.base import Caller, Group, Issued
 from torch_scenarios.operations.placement import encode, layout_name, of_torch
-from torch_scenarios.strategies.base import Clip, Model, TrainStep, weights
+from torch_scenarios.strategies.model import Clip, Model, TrainStep, weights
 from torch_scenarios.vocabulary import WORLD
 
 

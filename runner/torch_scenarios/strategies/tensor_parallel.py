@@ -37,9 +37,11 @@ from torch_scenarios.operations.placement import (
     placement_of,
     shard,
 )
-from torch_scenarios.strategies import base
 from torch_scenarios.strategies.alone import Alone
 from torch_scenarios.strategies.fully_shard import FullySharded
+from torch_scenarios.strategies.model import Arrays, Calls, LeftOutError, Strategy, TrainStep
+from torch_scenarios.strategies.one_process import clip_by_norm, squares
+from torch_scenarios.strategies.trainee import narrow_floats, slice_part, sum_partial
 
 COLUMN, ROW, SEQUENCE = "ColwiseParallel", "RowwiseParallel", "SequenceParallel"
 ENTRY, LEAVING = "PrepareModuleInput", "PrepareModuleOutput"
@@ -70,7 +72,7 @@ class Style(Struct, frozen=True, kw_only=True):
     local: bool
 
 
-class ParallelizeModule(base.Strategy, frozen=True, kw_only=True):
+class ParallelizeModule(Strategy, frozen=True, kw_only=True):
     """`torch.distributed.tensor.parallel.parallelize_module`."""
 
     name = "parallelize_module"
@@ -99,7 +101,7 @@ class ParallelizeModule(base.Strategy, frozen=True, kw_only=True):
                 return f"no layer is called `{label}`: {', '.join(layers)} are"
             if style.kind in (COLUMN, ROW) and isinstance(layers[label], Embedding):
                 message = f"{style.kind} of the Embedding `{label}`: tables are not cut here"
-                raise base.LeftOutError(message)
+                raise LeftOutError(message)
             if style.kind in (COLUMN, ROW) and not isinstance(layers[label], Linear):
                 return f"`{label}` is not a Linear: {style.kind} cuts only these here"
             if style.kind == SEQUENCE and not isinstance(layers[label], LayerNorm | RMSNorm):
@@ -231,7 +233,7 @@ class TensorParallel(Alone):
             for name in self.model.parameters
             if (style := self._plan.get(name.rpartition(".")[0])) and style.kind == SEQUENCE
         )
-        self._whole_grads: base.Arrays = {}
+        self._whole_grads: Arrays = {}
 
     def share(self, name: str, whole: Array) -> Array:
         """Return the rank's features: of the output, or of the input."""
@@ -241,7 +243,7 @@ class TensorParallel(Alone):
         if style is None or not cut:
             return whole
         axis = 0 if style.kind == COLUMN else 1
-        return base.slice_part(whole, chunks(whole.shape[axis], self._tp.size), self._at, axis)
+        return slice_part(whole, chunks(whole.shape[axis], self._tp.size), self._at, axis)
 
     def placements(self, name: str) -> tuple[Placement, ...]:
         """Cut by features where the style cuts; a layer without a style has plain parameters."""
@@ -348,8 +350,8 @@ class TensorParallel(Alone):
         return Flowing(local=x.local, placement=lies, shape=tuple(shape))
 
     def compute(
-        self, params: base.Arrays, order: base.TrainStep, x: Array, y: Array
-    ) -> Generator[Part, None, tuple[Array, base.Arrays]]:
+        self, params: Arrays, order: TrainStep, x: Array, y: Array
+    ) -> Generator[Part, None, tuple[Array, Arrays]]:
         """Go forward and backward, layer by layer."""
         layers = self.model.network.without(order.skip).layers
         made, saved, _ = yield from self._layers(layers, "", params, Flowing(local=x), learns=False)
@@ -369,13 +371,13 @@ class TensorParallel(Alone):
             laid = Flowing(local=terms, placement=made.placement, shape=made.shape)
             whole = yield from self._move(laid, REPLICATE)
             loss = np.asarray(whole.local.mean(), terms.dtype)
-        grads: base.Arrays = {}
+        grads: Arrays = {}
         yield from self._layers_back(saved, given, grads)
         if made.placement is not None and made.placement.is_shard and not uneven:
-            loss = yield from base.sum_partial(self._tp, loss.reshape(()))
+            loss = yield from sum_partial(self._tp, loss.reshape(()))
         return loss, {name: grads[name] for name in params if name in grads}
 
-    def know_loss(self, order: base.TrainStep, x: Array, y: Array) -> None:
+    def know_loss(self, order: TrainStep, x: Array, y: Array) -> None:
         """A distributed loss is that of all ranks' parts together."""
         batch = order.batch
         if (
@@ -383,7 +385,7 @@ class TensorParallel(Alone):
             and self.caller.group(batch.group).ranks == self._tp.ranks
             and self._is_distributed(self.model.network, "", given=False)
         ):
-            x, y = base.narrow_floats(order.input), base.narrow_floats(order.target)
+            x, y = narrow_floats(order.input), narrow_floats(order.target)
         super().know_loss(order, x, y)
 
     def _gathers_its_terms(self, made: Flowing) -> bool:
@@ -403,7 +405,7 @@ class TensorParallel(Alone):
         if not placement.is_shard or y.shape == made.local.shape:
             return y
         sizes = chunks(y.shape[placement.dim], self._tp.size)
-        return base.slice_part(y, sizes, self._at, placement.dim)
+        return slice_part(y, sizes, self._at, placement.dim)
 
     def _loss_of_a_part(self, made: Flowing, y: Array) -> tuple[Array, Flowing]:
         """Return what this rank adds to the loss, and the gradient of what it has."""
@@ -498,24 +500,24 @@ class TensorParallel(Alone):
         bias = own["bias"]
         assert y.placement is not None
         if y.placement.is_shard and y.placement.dim == len(y.shape) - 1:
-            bias = base.slice_part(bias, chunks(len(bias), self._tp.size), self._at, 0)
+            bias = slice_part(bias, chunks(len(bias), self._tp.size), self._at, 0)
         local = np.asarray(y.local + bias, y.local.dtype)
         return Flowing(local=local, placement=y.placement, shape=y.shape)
 
     # ------------------------------------------------------------------ back
 
-    def _layers_back(self, saved: list[Any], dy: Flowing, grads: base.Arrays) -> Way:
+    def _layers_back(self, saved: list[Any], dy: Flowing, grads: Arrays) -> Way:
         for name, layer, own, kept in reversed(saved):
             dy = yield from self._layer_back(name, layer, own, kept, dy, grads)
             yield from self.went_back(name, grads)
         return dy
 
-    def went_back(self, name: str, grads: base.Arrays) -> base.Calls:
+    def went_back(self, name: str, grads: Arrays) -> Calls:
         """Do what follows the backward of a layer."""
         yield from ()
 
     def _layer_back(
-        self, name: str, layer: Any, own: Params, kept: Any, dy: Flowing, grads: base.Arrays
+        self, name: str, layer: Any, own: Params, kept: Any, dy: Flowing, grads: Arrays
     ) -> Way:
         """Go back through one layer; the gradient lies as the tensor lay."""
         entered, before, inside, learns = kept
@@ -550,7 +552,7 @@ class TensorParallel(Alone):
         own: Params,
         kept: Any,
         dy: Flowing,
-        grads: base.Arrays,
+        grads: Arrays,
         *,
         learns: bool,
     ) -> Way:
@@ -581,7 +583,7 @@ class TensorParallel(Alone):
         own: Params,
         saved: Any,
         dy: Flowing,
-        grads: base.Arrays,
+        grads: Arrays,
     ) -> Way:
         kept, attended, first = saved
         layers = dict(layer.layers)
@@ -602,19 +604,19 @@ class TensorParallel(Alone):
 
     # ------------------------------------------------------------------ clip, step and compare
 
-    def clip(self, most: float) -> base.Calls:
+    def clip(self, most: float) -> Calls:
         """Clip by the norm over the ranks: what each has of all is counted once."""
-        known: base.Arrays = {}
+        known: Arrays = {}
         for name, value in self.grads.items():
             # a partial sum is reduced for its norm, and stays one
             left = name in self._partial and not self._summed
-            known[name] = (yield from base.sum_partial(self._tp, value)) if left else value
-        total = yield from self._norms(base.squares(known.values()))
-        self.grads = base.clip_by_norm(self.grads, most, float(np.sqrt(total.sum())))
+            known[name] = (yield from sum_partial(self._tp, value)) if left else value
+        total = yield from self._norms(squares(known.values()))
+        self.grads = clip_by_norm(self.grads, most, float(np.sqrt(total.sum())))
 
     def _norms(self, found: Array) -> Way:
         parts = [1 if self._is_cut(name) else self._tp.size for name in self.grads]
-        return (yield from base.sum_partial(self._tp, found / np.asarray(parts, np.float32)))
+        return (yield from sum_partial(self._tp, found / np.asarray(parts, np.float32)))
 
     def _is_cut(self, name: str) -> bool:
         whole = self.whole[name]
@@ -628,7 +630,7 @@ class TensorParallel(Alone):
         super().forget_gradients()
         self._whole_grads = {}
 
-    def update(self) -> base.Calls:
+    def update(self) -> Calls:
         """Step; a partial sum is reduced as often as the optimizer's formula has it."""
         partial = [name for name in self._partial if name in self.grads]
         kept = {name: self.grads[name] for name in partial}
@@ -636,7 +638,7 @@ class TensorParallel(Alone):
         if not self._summed:
             for name in partial:
                 for _ in range(times):
-                    self._whole_grads[name] = yield from base.sum_partial(self._tp, kept[name])
+                    self._whole_grads[name] = yield from sum_partial(self._tp, kept[name])
                 self.grads[name] = self._whole_grads[name]
         yield from super().update()
         self.grads |= kept
@@ -662,15 +664,15 @@ class FullyShardedTensorParallel(FullySharded, TensorParallel):
         """Refuse what the cutting of layers refuses."""
         return TensorParallel.explain_refusal(self, given)
 
-    def clip(self, most: float) -> base.Calls:
+    def clip(self, most: float) -> Calls:
         """Clip by the norm over both dimensions."""
-        total = yield from base.sum_partial(self._group, base.squares(self.grads.values()))
+        total = yield from sum_partial(self._group, squares(self.grads.values()))
         total = yield from self._norms(total)
-        self.grads = base.clip_by_norm(self.grads, most, float(np.sqrt(total.sum())))
+        self.grads = clip_by_norm(self.grads, most, float(np.sqrt(total.sum())))
 
     def compute(
-        self, params: base.Arrays, order: base.TrainStep, x: Array, y: Array
-    ) -> Generator[Part, None, tuple[Array, base.Arrays]]:
+        self, params: Arrays, order: TrainStep, x: Array, y: Array
+    ) -> Generator[Part, None, tuple[Array, Arrays]]:
         """Go forward and backward, and know what is reduced on the way."""
         self._left = {
             name
@@ -682,26 +684,26 @@ class FullyShardedTensorParallel(FullySharded, TensorParallel):
         self._late = {each.names[0] for each in self._units(order.skip) if each.late}
         return (yield from TensorParallel.compute(self, params, order, x, y))
 
-    def went_back(self, name: str, grads: base.Arrays) -> base.Calls:
+    def went_back(self, name: str, grads: Arrays) -> Calls:
         """A unit whose gradients are whole has its partial ones summed up before the next layer."""
         if name in self._said.modules:
             own = [each for each in self.model.parameters if each.startswith(f"{name}.")]
             if own and own[0] not in self._late:
                 yield from self._sum_up(own, grads)
 
-    def _sum_up(self, names: Any, grads: base.Arrays) -> base.Calls:
+    def _sum_up(self, names: Any, grads: Arrays) -> Calls:
         for name in (each for each in names if each in self._left):
             self._left.discard(name)
             before = self._kept.pop(name, None)
             value = grads[name] if before is None else grads[name] + before
-            grads[name] = yield from base.sum_partial(self._tp, value)
+            grads[name] = yield from sum_partial(self._tp, value)
 
-    def _scatter(self, names: tuple[str, ...], grads: base.Arrays) -> base.Calls:
+    def _scatter(self, names: tuple[str, ...], grads: Arrays) -> Calls:
         """Sum partial gradients up over the positions first."""
         self._kept = {name: value for name, value in self._kept.items() if name not in names}
         yield from self._sum_up(names, grads)
         yield from super()._scatter(names, grads)
 
-    def update(self) -> base.Calls:
+    def update(self) -> Calls:
         """Step on what the rank holds."""
         yield from Alone.update(self)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torch_scenarios.strategies.base import LeftOutError
 from torch_scenarios.strategies.comm_hooks.all_reduce import AllReduceHook, Fp16Compress
 from torch_scenarios.strategies.comm_hooks.base import Bucket, Hook, HookSide
 from torch_scenarios.strategies.comm_hooks.post_local_sgd import PostLocalSGD
 from torch_scenarios.strategies.comm_hooks.power_sgd import PowerSGD
+from torch_scenarios.strategies.model import LeftOutError
 
 #: every hook, by torch's name
 HOOKS: dict[str, type[Hook]] = {

@@ -11,8 +11,8 @@ from typing import Any
 
 from torch_scenarios.modules.base import Array
 from torch_scenarios.operations.base import Caller, Group, Part
-from torch_scenarios.strategies.base import sum_over
 from torch_scenarios.strategies.comm_hooks.base import AT, Bucket, Hook, HookSide
+from torch_scenarios.strategies.trainee import sum_over
 
 
 class AllReduceHook(Hook, frozen=True, kw_only=True):

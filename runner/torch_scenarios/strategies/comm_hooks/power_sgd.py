@@ -32,9 +32,11 @@ from msgspec.structs import asdict, replace
 
 from torch_scenarios.modules.base import Array
 from torch_scenarios.operations.base import Caller, Group, Part
-from torch_scenarios.strategies.base import EPSILON, apart, charge, sum_over
 from torch_scenarios.strategies.comm_hooks.all_reduce import average
 from torch_scenarios.strategies.comm_hooks.base import AT, Bucket, Hook, HookSide
+from torch_scenarios.strategies.one_process import charge
+from torch_scenarios.strategies.tolerance import EPSILON, apart
+from torch_scenarios.strategies.trainee import sum_over
 
 #: the first step at which buckets stay what they are
 SETTLED = 2
