@@ -28,8 +28,18 @@ def setup(app: Any) -> None:
 
     app.add_lexer("console", Session)
     app.connect("builder-inited", lambda _: write())
+    app.connect("doctree-read", _keep_out_of_navigation)
     app.connect("html-collect-pages", pages_of_codes)
     app.connect("html-page-context", _reach_code_by_keys)
+
+
+def _keep_out_of_navigation(app: Any, _: Any) -> None:
+    """Let decisions be reached from their index alone.
+
+    The theme draws its navigation anew on each page, and theirs would be two thirds of it.
+    """
+    if app.env.docname.startswith("decisions/"):
+        app.env.metadata[app.env.docname]["orphan"] = True
 
 
 def _reach_code_by_keys(
