@@ -396,9 +396,11 @@ def pause_collector() -> Iterator[None]:
 def freeze_objects() -> Iterator[None]:
     """Let the collector leave alone whatever there is by now, and look at what comes after.
 
-    It looks again where it was kept away: a walk over what stays would come between the two.
+    It looks again where it was kept away: a walk over what stays would come between the two. What
+    the process that runs this has frozen before, as a session of tests does, stays so.
     """
     enabled = gc.isenabled()
+    frozen = gc.get_freeze_count()
     gc.freeze()
     gc.enable()
     try:
@@ -406,4 +408,5 @@ def freeze_objects() -> Iterator[None]:
     finally:
         if not enabled:
             gc.disable()
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()

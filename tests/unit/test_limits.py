@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+
 import click
 import pytest
 from msgspec.structs import replace
 
 from torch_scenarios.cli import cli
-from torch_scenarios.limits import COUNTS, FLAGS, RAISING, Limits, beyond
+from torch_scenarios.limits import COUNTS, FLAGS, RAISING, Limits, beyond, freeze_objects
 
 
 def test_every_bound_has_a_flag_of_its_own() -> None:
@@ -31,3 +33,12 @@ def test_a_complaint_names_the_option_that_raises_the_bound(name: str) -> None:
 def test_ten_thousand_ranks_are_possible_when_asked_for() -> None:
     assert Limits().max_ranks == 64
     assert Limits(max_ranks=16_384).max_ranks == 16_384
+
+
+def test_what_is_frozen_before_stays_so() -> None:
+    """Such a process has a large heap, which the collector would walk again and again."""
+    gc.freeze()
+    before = gc.get_freeze_count()
+    with freeze_objects():
+        pass
+    assert gc.get_freeze_count() >= before > 0
