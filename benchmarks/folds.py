@@ -21,11 +21,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from benchmarks.residuals import MOST_PEERS, project_of
+from benchmarks.residuals import MOST_PEERS, call_of, members_of, project_of
 from torch_scenarios.cost.collectives import CollectiveTimes
-from torch_scenarios.cost.intervals import COMPARED, TABLE, ComparedRow, among, residuals
+from torch_scenarios.cost.intervals import (
+    COMPARED,
+    PART_OF_NODES,
+    TABLE,
+    ComparedRow,
+    among,
+    residuals,
+)
 from torch_scenarios.cost.topology import topology
-from torch_scenarios.model.traffic import Enter
 
 #: microseconds that a hop, and a peer, may take
 HOPS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 100.0)
@@ -90,17 +96,23 @@ def _rows() -> Iterator[MeasuredRow]:
                 continue
             machine = topology(about["preset"])
             plain = replace(machine, factor=1.0, factors={}, hop=0.0, peer=0.0)
-            called = {"all_to_all": "all_to_all_single"}.get(collective, collective)
-            entry = Enter(0, None, 0.0, called, "", size, tuple(range(ranks)))
+            members = members_of(about, machine, ranks, int(row["nodes"]))
+            entry = call_of(collective, size, members)
+            world_size = members[-1] + 1
             base, hop, peer = (
-                CollectiveTimes(each, ranks).of(entry)
+                CollectiveTimes(each, world_size).of(entry)
                 for each in (plain, replace(plain, hop=1.0), replace(plain, peer=1.0))
             )
-            launch = CollectiveTimes(machine, ranks).launch
+            launch = CollectiveTimes(machine, world_size).launch
             time = float(row["us"])
             yield MeasuredRow(
                 compared=ComparedRow(
-                    machine.kind, collective, int(row["nodes"]), size, 0.0, project_of(about)
+                    PART_OF_NODES if "of_each_node" in about else machine.kind,
+                    collective,
+                    int(row["nodes"]),
+                    size,
+                    0.0,
+                    project_of(about),
                 ),
                 algorithm=base.algorithm.partition(", ")[0],
                 measured=time,
@@ -112,9 +124,10 @@ def _rows() -> Iterator[MeasuredRow]:
 
 
 def fitted(rows: Sequence[MeasuredRow]) -> Constants:
-    """Return the constants that fit rows of one kind of machine best, by their logarithms.
+    """Return the constants that rows of one kind of machine are nearest to, by their logarithms.
 
-    Each project counts alike. No call takes less than `least`, which is what its host takes.
+    Each project counts alike, and one whose network is broken moves them little. No call takes
+    less than `least`, which is what its host takes.
     """
     counts: dict[str, int] = {}
     for row in rows:
@@ -151,7 +164,7 @@ def _errors(
 ) -> NDArray[np.float64]:
     """Return how wrong each factor is on some rows."""
     times = np.maximum(FACTORS[:, None] * base + added, least)
-    found: NDArray[np.float64] = (weights * np.log(wanted / times) ** 2).sum(axis=1)
+    found: NDArray[np.float64] = (weights * np.abs(np.log(wanted / times))).sum(axis=1)
     return found
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import yaml
 from msgspec import Struct
 
+from benchmarks.residuals import call_of, members_of
 from torch_scenarios.cost.collectives import CollectiveTimes
 from torch_scenarios.cost.topology import topology
-from torch_scenarios.model.traffic import Enter
 
 ROWS = Path(__file__).parent / "held_out.yaml"
 UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
@@ -25,10 +25,6 @@ class HeldOutRow(Struct, frozen=True, kw_only=True):
     """A row: what was measured, what is forecast, and its interval where it has one."""
 
     log: str
-    name: str
-    collective: str
-    ranks: int
-    nodes: int
     size: int
     measured: float
     forecast: float
@@ -50,23 +46,19 @@ def rows() -> Iterator[HeldOutRow]:
     for name, about in yaml.safe_load(ROWS.read_text(encoding="utf-8")).items():
         machine = topology(about["preset"])
         for each in about["logs"]:
-            ranks, every = each["ranks"], about.get("every", 1)
-            times = CollectiveTimes(machine, ranks * every)
-            called = {"all_to_all": "all_to_all_single"}.get(each["collective"], each["collective"])
+            ranks = each["ranks"]
+            members = members_of(about, machine, ranks, each["nodes"])
+            times = CollectiveTimes(machine, members[-1] + 1)
             for size, measured in each["us"].items():
                 count = int(size[:-1]) * UNITS[size[-1]]
-                members = tuple(range(0, ranks * every, every))
-                timing = times.of(Enter(0, None, 0.0, called, "", float(count), members))
+                timing = times.of(call_of(each["collective"], count, members))
+                found = timing.interval
                 yield HeldOutRow(
                     log=f"{name}, {each['collective']} x {ranks}",
-                    name=name,
-                    collective=each["collective"],
-                    ranks=ranks,
-                    nodes=each["nodes"],
                     size=count,
                     measured=measured,
                     forecast=max(timing.time, times.launch),
-                    between=timing.interval and (timing.interval.low, timing.interval.high),
+                    between=None if found is None else (found.low, found.high),
                 )
 
 
@@ -82,7 +74,9 @@ def main() -> None:
         ratios = [row.ratio for row in own]
         mean = exp(sum(abs(log(ratio)) for ratio in ratios) / len(ratios))
         worst = max(ratios, key=lambda ratio: abs(log(ratio)))
-        told = f"{sum(row.is_inside for row in own)} of {len(own)}" if compared else "never compared"
+        told = (
+            f"{sum(row.is_inside for row in own)} of {len(own)}" if compared else "never compared"
+        )
         print(f"| {name} | {len(own)} | {mean:.2f} | {worst:.2f} | {told} |")
     asked = [row for own in logs.values() for row in own if row.between]
     print(f"{sum(row.is_inside for row in asked)} of {len(asked)} rows are in their interval")

@@ -10,14 +10,15 @@ import csv
 import io
 from collections.abc import Iterator
 from math import log
+from typing import Any
 
 import numpy as np
 import yaml
 
 from torch_scenarios.cost.collectives import CollectiveTimes
-from torch_scenarios.cost.intervals import COMPARED
+from torch_scenarios.cost.intervals import COMPARED, PART_OF_NODES
 from torch_scenarios.cost.measurements import Table
-from torch_scenarios.cost.topology import topology
+from torch_scenarios.cost.topology import Topology, topology
 from torch_scenarios.model.traffic import Enter
 
 #: rows of a set from which on a table of every other one is asked for the rest
@@ -52,14 +53,14 @@ def _rows() -> Iterator[tuple[str, str, int, int, str, str]]:
             if collective == "all_to_all" and ranks > MOST_PEERS:
                 continue
             machine = topology(sets[name]["preset"])
-            times = CollectiveTimes(machine, ranks)
-            called = {"all_to_all": "all_to_all_single"}.get(collective, collective)
-            entry = Enter(0, None, 0.0, called, "", float(size), tuple(range(ranks)))
-            found = times.of(entry).time
+            members = members_of(sets[name], machine, ranks, nodes)
+            times = CollectiveTimes(machine, members[-1] + 1)
+            found = times.of(call_of(collective, size, members)).time
             if not sets[name].get("waited"):
                 found = max(found, times.launch)  # calls in a row
             text = f"{log(time / found):.4f}"
-            yield machine.kind, collective, nodes, size, text, project_of(sets[name])
+            kind = PART_OF_NODES if "of_each_node" in sets[name] else machine.kind
+            yield kind, collective, nodes, size, text, project_of(sets[name])
     for (name, collective, nodes), rows in tables.items():
         if len(rows) < LONG:
             continue
@@ -67,6 +68,20 @@ def _rows() -> Iterator[tuple[str, str, int, int, str, str]]:
         for wide, time in rows[1:-1:2]:
             ratio = f"{log(time / float(np.asarray(table.at(wide)))):.4f}"
             yield "table", collective, nodes, int(wide), ratio, project_of(sets[name])
+
+
+def members_of(about: dict[str, Any], machine: Topology, ranks: int, nodes: int) -> tuple[int, ...]:
+    """Return the members of a set's group: all ranks, or as many of each node as it says."""
+    every = machine.node_ranks if "of_each_node" in about else None
+    if every is None:
+        return tuple(range(ranks))
+    return tuple(node * every + at for node in range(nodes) for at in range(about["of_each_node"]))
+
+
+def call_of(collective: str, size: float, members: tuple[int, ...]) -> Enter:
+    """Return a call of a collective, by nccl-tests' name of it."""
+    called = {"all_to_all": "all_to_all_single"}.get(collective, collective)
+    return Enter(0, None, 0.0, called, "", float(size), members)
 
 
 def project_of(text: dict[str, str]) -> str:

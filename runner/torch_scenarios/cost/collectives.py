@@ -24,11 +24,13 @@ from torch_scenarios.cost.nccl import (
     COLLECTIVES,
     NVLS_TREE,
     REDUCE_SCATTER,
+    RING,
     TREE,
     Tuner,
     TunerChoice,
+    ring_steps,
 )
-from torch_scenarios.cost.topology import NcclNetwork, Network, Topology
+from torch_scenarios.cost.topology import NIC, NcclNetwork, Network, Topology
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.model.traffic import Enter, EnterGroups, Traffic
 from torch_scenarios.operations import kind_of
@@ -418,15 +420,36 @@ class CollectiveTimes:
         fitted = self.topology.launch != 0 or self.topology.factor != 1 or self.topology.factors
         nodes = self.topology.node_count(ranks, self.world_size)
         time = self.topology.factor_of(best.algorithm) * best.time
+        if best.algorithm == RING and nodes > 1:
+            time = max(time, self._time_on_nics(name, size, ranks))
         time += self.topology.hop * hops(name, best.algorithm, nodes)
         taken = f"{best.algorithm}, {best.protocol}"
         return Timing(time, "nccl fitted" if fitted else "nccl", taken)
 
+    def _time_on_nics(self, name: str, size: float, ranks: Ranks) -> float:
+        """Return what a ring's bytes take on the NICs of a node at the least.
+
+        NCCL's tuner takes two nodes for one in which all GPUs reach each other as NVLink lets them.
+        """
+        nic, count = self.topology.links.get(NIC), self.topology.node_ranks
+        if nic is None or count is None:
+            return 0.0
+        part = self._part_of_nodes(name, size, ranks)
+        return (
+            size
+            * ring_steps(name, len(ranks))
+            / len(ranks)
+            / (part * nic.bandwidth * (nic.count or count))
+        )
+
+    def _part_of_nodes(self, name: str, size: float, ranks: Ranks) -> float:
+        senders = self._senders.get(_kind_of_call(name, size / self.scale))
+        return self.topology.part_of_nodes(ranks, self.world_size, senders)
+
     def _choices(self, tuner: Tuner, name: str, size: float, ranks: Ranks) -> list[TunerChoice]:
         """Return what NCCL weighs."""
         nodes = self.topology.node_count(ranks, self.world_size)
-        senders = self._senders.get(_kind_of_call(name, size / self.scale))
-        part = self.topology.part_of_nodes(ranks, self.world_size, senders)
+        part = self._part_of_nodes(name, size, ranks)
         return list(tuner.on_part(part).choices(name, size, len(ranks), nodes))
 
     def algorithms_of(self, entry: Enter) -> tuple[str, ...]:

@@ -579,7 +579,8 @@ def _find_compared(topology: Topology) -> tuple[_ComparedSteps | None, _Compared
         known = None if stated is None else stated.compared
         words = "" if known is None else f"{known.steps} such step{'s'[: known.steps > 1]}"
         found.append(None if known is None else _ComparedSteps(known.low, known.high, words))
-    table = step_interval(topology.kind, topology.tuner.gpu if topology.tuner else "")
+    gpu = topology.tuner.gpu if topology.tuner else ""
+    table = step_interval(topology.name, topology.kind, gpu)
     if found[0] is None and topology.gpu is not None and table is not None:
         whose = f"{table.rows} steps{'' if table.alike else ' on other GPUs'}"
         found[0] = _ComparedSteps(table.low, table.high, f"{whose}, measured by {table.sets}")

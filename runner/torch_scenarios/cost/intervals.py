@@ -4,8 +4,9 @@
 (what one project published; `compared/sets.yaml` has the logs, and where they are from). Of a case
 those rows count that are of the same kind of machine, the nearer the more: in bytes, in nodes, by
 the collective. Rows of one set err together, so that sets are compared and not rows: their means
-have a mean and a spread, and a next set is expected within both. About 80 % of the rows of a
-project that took part in no constant fall into it (benchmarks/folds.py).
+have a mean and a spread, and a next set is expected within both; a set far off counts no more than
+one at some distance. About 80 % of the rows of a project that took part in no constant fall into it
+(benchmarks/folds.py, benchmarks/held_out.py).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from functools import cache
 from math import exp, log, log2, sqrt
 from pathlib import Path
 
+import numpy as np
 from msgspec import Struct
 
 COMPARED = Path(__file__).parent / "compared"
@@ -26,6 +28,11 @@ OCTAVES, DOUBLINGS = 3.0, 1.5
 OTHER, FARTHEST = 0.8, 2.2
 #: distance of a row of another kind of machine, which is asked where no row is of the kind itself
 OTHER_KIND = 1.0
+#: distance of a row of several nodes from a case in one node, where no NIC is on the way
+OTHER_LEVEL = 0.4
+#: how far off a set counts at the most, in deviations that are expected of sets: a broken network
+#: is ten times too slow, and says little of the next one
+FAR_SET = 3.0
 LARGE = 2.0**26
 #: the kind of rows that a table of the same log is asked for
 TABLE = "table"
@@ -123,9 +130,13 @@ def steps() -> tuple[ComparedStep, ...]:
         )
 
 
-def step_interval(kind: str, gpu: str) -> Interval | None:
-    """Return the interval of a step whose kernels are reckoned; None where none is like it."""
-    return among_steps(steps(), kind, gpu)
+def step_interval(machine: str, kind: str, gpu: str) -> Interval | None:
+    """Return the interval of a step whose kernels are reckoned; None where none is like it.
+
+    A machine whose own steps were measured is compared with these, and not with those of its kind.
+    """
+    own = {row.kind for row in steps()}
+    return among_steps(steps(), machine if machine in own else kind, gpu)
 
 
 def among_steps(rows: Iterable[ComparedStep], kind: str, gpu: str) -> Interval | None:
@@ -176,6 +187,7 @@ def _of(
             + abs(log2(max(size, 8.0) / row.size)) / OCTAVES
             + abs(log2(nodes / row.nodes)) / DOUBLINGS
             + (0.0 if row.collective == collective else OTHER)
+            + (0.0 if (row.nodes == 1) == (nodes == 1) else OTHER_LEVEL)
         )
         if far <= FARTHEST:
             sets.setdefault(row.group, []).append((exp(-far * far), row.log_ratio))
@@ -188,15 +200,17 @@ def _expect(
     """Return within what a next set is expected; sets have the weights and logarithms of rows."""
     if not sets:
         return None
-    means = [_mean(each) for each in sets.values()]
+    own = [_mean(each) for each in sets.values()]
     weights = [max(weight for weight, _ in each) for each in sets.values()]
     nearest, total = max(weights), sum(weights)
+    centre, most = _median(own, weights), FAR_SET * expected.sets
+    means = [min(max(mean, centre - most), centre + most) for mean in own]
     middle = sum(w * mean for w, mean in zip(weights, means, strict=True)) / total
     apart = sum(w * (mean - middle) ** 2 for w, mean in zip(weights, means, strict=True))
     of_sets = (EXPECTED * expected.sets**2 + apart) / (EXPECTED + total - nearest)
     inside = [
         weight * (value - mean) ** 2
-        for mean, each in zip(means, sets.values(), strict=True)
+        for mean, each in zip(own, sets.values(), strict=True)
         for weight, value in each
     ]
     weighed = sum(weight for each in sets.values() for weight, _ in each)
@@ -206,6 +220,14 @@ def _expect(
     half = expected.width * sqrt(of_sets * (1 + 1 / effective) + of_rows + unseen**2)
     count = sum(map(len, sets.values()))
     return Interval(exp(middle - half), exp(middle + half), count, len(sets), is_alike)
+
+
+def _median(values: Sequence[float], weights: Sequence[float]) -> float:
+    """Return the value that half of the weight is below; between two of them a straight line."""
+    order = np.argsort(values)
+    sizes = np.array(weights)[order]
+    middles = np.cumsum(sizes) - sizes / 2
+    return float(np.interp(sizes.sum() / 2, middles, np.array(values)[order]))
 
 
 def _mean(weighed: Sequence[tuple[float, float]]) -> float:

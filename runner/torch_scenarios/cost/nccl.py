@@ -326,7 +326,7 @@ class Tuner(Struct, frozen=True):
         gpu = GPUS.index(self.gpu)
         at = min(nodes, 3) - 1
         per_node = ranks / nodes
-        steps = _steps(collective, ranks)
+        steps = ring_steps(collective, ranks)
         if algorithm in {NVLS, NVLS_TREE}:
             bus = found.count * self._multicast(collective, algorithm, found, per_node, nodes)
             return bus * self._multicast_share(collective, algorithm, ranks, nodes)
@@ -364,7 +364,7 @@ class Tuner(Struct, frozen=True):
             return 0.70 * nodes / (2 * (nodes - 1))
         if not all_reduce and form >= 223:
             return 1.0
-        return ranks / _steps(collective, ranks) if form >= 228 else 5 / 6
+        return ranks / ring_steps(collective, ranks) if form >= 228 else 5 / 6
 
     def _multicast(
         self, collective: str, algorithm: str, found: Channels, per_node: float, nodes: int
@@ -411,7 +411,7 @@ class Tuner(Struct, frozen=True):
             return base + 2 * (nodes - 1) * between
         if algorithm == NVLS_TREE:
             return base + inside + 2 * depth * between
-        steps = _steps(collective, ranks)
+        steps = ring_steps(collective, ranks)
         if collective in _ROOTED:
             where = in_a_node if nodes == 1 else constants.net
             return base + steps * where[TREE if protocol == SIMPLE else RING][protocol]
@@ -452,7 +452,8 @@ class Tuner(Struct, frozen=True):
         return late + size / (1000 * speed)
 
 
-def _steps(collective: str, ranks: int) -> int:
+def ring_steps(collective: str, ranks: int) -> int:
+    """Return how many steps a ring of so many ranks takes."""
     if collective == ALL_REDUCE:
         return 2 * (ranks - 1)
     return ranks - 1 if collective in _HALVES else ranks
