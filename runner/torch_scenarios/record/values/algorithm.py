@@ -17,7 +17,7 @@ from torch_scenarios.record.values.format import (
     ValueRecord,
 )
 from torch_scenarios.record.values.invariants.finding import Records, tell_line
-from torch_scenarios.record.values.invariants.weights import join_timelines
+from torch_scenarios.record.values.invariants.weights import is_put_back_roundly, join_timelines
 
 #: the code of a verdict that is not known because of it
 CODE = "another_algorithm"
@@ -112,18 +112,21 @@ def _tell_perturbed(records: Records, turn: int) -> Iterator[str]:
                 "which are equal again at the step: a perturbation by a rank's own gradient is "
                 "another one on each rank"
             )
-        elif kind == 1 and apart and not unlike:
-            yield apart
-            return
+        elif kind == 1 and apart:
+            events = {rank: event for rank, (event, _) in found.items()}
+            if not unlike or is_put_back_roundly(records, _unlike_names(states), events):
+                yield apart
+                return
 
 
 def _first_unlike(states: Sequence[Mapping[str, str]]) -> str:
     """Return the first weight of all ranks that some of them hold otherwise; or nothing."""
+    return next(iter(_unlike_names(states)), "")
+
+
+def _unlike_names(states: Sequence[Mapping[str, str]]) -> list[str]:
     common = set.intersection(*({*each} for each in states))
-    for name in states[0]:
-        if name in common and len({each[name] for each in states}) > 1:
-            return name
-    return ""
+    return [n for n in states[0] if n in common and len({each[n] for each in states}) > 1]
 
 
 def _tell_compressed(records: Records, turn: int, name: str) -> Iterator[str]:

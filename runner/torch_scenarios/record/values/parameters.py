@@ -12,6 +12,8 @@ from torch_scenarios.record.values.store import read_tensors
 WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 #: frames that are searched for the variable that holds a module
 MOST_FRAMES = 60
+#: about how many elements of a parameter are written down
+MOST_ELEMENTS = 16
 
 
 class KnownParameter:
@@ -118,6 +120,14 @@ class Parameters:
         known.version = version
         before, known.hash = known.hash, self._hash(tensor)
         return known.hash != before
+
+    def sample(self, known: KnownParameter) -> list[float]:
+        """Return some elements of a parameter, of places all over it."""
+        tensor = known.tensor
+        if tensor is None:
+            return []
+        plain = local_part(tensor).flatten()
+        return [float(each) for each in plain[:: max(1, plain.numel() // MOST_ELEMENTS)]]
 
     def in_training(self) -> list[int]:
         """Return what a step of training may write: all but frozen parameters."""

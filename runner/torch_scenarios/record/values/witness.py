@@ -319,6 +319,7 @@ class ValueWitness:
         if module.training and grad and (self._keeps_rows or not self._loaded):
             tensor = self.torch.Tensor
             own = [each for each in inputs if isinstance(each, tensor) and each.grad_fn is None]
+        self._measure(changed)
             if own or not inputs:  # what a graph has computed is no data
                 rows = row_digests(own, tensor)[:MOST_ROWS]
                 shapes = [list(each.shape[1:]) for each in own]
@@ -462,6 +463,19 @@ class ValueWitness:
             each.leave(module, output, depth)
 
     def _disturb(self, module: Any, output: Any) -> Any:
+    def _measure(self, changed: list[list[Any]]) -> None:
+        """Write down elements of weights that no optimizer has written, after a backward pass.
+
+        They tell weights that are put back up to rounding from others.
+        """
+        if not self._passed or not self._optimizers or self.turn >= MOST_DRAWN_TURNS:
+            return
+        numbers = {number for number, _ in changed}
+        known = [each for each in self.parameters.known.values() if each.number in numbers]
+        elements = [[each.number, *self.parameters.sample(each)] for each in known]
+        if elements:
+            self.put(["elements", self.turn, elements])
+
         """Return a module's output as another rounding would leave it, where that is measured."""
         seed = self.settings.get("disturb")
         is_one = isinstance(output, self.torch.Tensor) and not module._modules
@@ -562,6 +576,7 @@ class ValueWitness:
                     assert known is not None
                     gradient = tensor.grad
                     details = None
+            self._measure(changed)
                     if gradient is not None:
                         plain = local_part(gradient)
                         details = digest_text("meta") if plain.is_meta else digest(gradient)

@@ -19,7 +19,12 @@ from torch_scenarios.record.values.invariants.gradients import find_gradients_ap
 from torch_scenarios.record.values.invariants.optimizers import tell_unlike_steps
 from torch_scenarios.record.values.invariants.scales import find_scales_apart
 from torch_scenarios.record.values.invariants.start import find_lone_load, tell_beginning
-from torch_scenarios.record.values.invariants.weights import Point, join_timelines, order_of_point
+from torch_scenarios.record.values.invariants.weights import (
+    Point,
+    is_put_back_roundly,
+    join_timelines,
+    order_of_point,
+)
 from torch_scenarios.record.values.roles import EQUALIZING, ReplicaGroup, Roles
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -46,6 +51,9 @@ def _first_difference(records: Records, group: ReplicaGroup) -> Iterator[ValueFi
         )
         if kind == 0 and apart and _are_put_back(records, group, apart, point):
             continue
+        if kind == 1 and apart and is_put_back_roundly(records, apart, events):
+            yield _tell_rounding(group, apart, events, point)
+            return
         gradients = kind == 1 and group.gradients and not apart
         found_apart = find_gradients_apart(records, group, states, events) if gradients else None
         if apart:
@@ -100,8 +108,29 @@ def _are_put_back(records: Records, group: ReplicaGroup, names: list[str], point
     """
     for at, found in join_timelines(records, group.ranks):
         if at[1] == 1 and at[0] == point[0]:
-            return not _apart_names({r: state for r, (_, state) in found.items()}, set(names))
+            apart = _apart_names({r: state for r, (_, state) in found.items()}, set(names))
+            events = {r: event for r, (event, _) in found.items()}
+            return not apart or is_put_back_roundly(records, apart, events)
     return False
+
+
+def _tell_rounding(
+    group: ReplicaGroup, apart: list[str], events: Mapping[int, Any], point: Point
+) -> ValueFinding:
+    rank, event = next(iter(events.items()))
+    return ValueFinding(
+        code="replicas_differ",
+        message=f"{list_names(apart)} {'differ' if len(apart) > 1 else 'differs'} by rounding at "
+        f"step {point[0]}: each rank writes a perturbation of its own and takes it off again, and "
+        "nothing makes the last bits equal again",
+        ranks=group.ranks,
+        rank=rank,
+        place=event.place,
+        hint="keep the weights and copy them back in place of a subtraction",
+        turn=point[0],
+        error=False,
+        name=apart[0],
+    )
 
 
 def _meet_again(records: Records, group: ReplicaGroup, names: list[str], point: Point) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch_scenarios.record.values.format import OptimizerStep, ValueRecord
 from torch_scenarios.record.values.invariants.finding import Records
 from torch_scenarios.record.values.roles import Ranks
+
+#: times the unit roundoff of single precision by which elements that are put back may differ
+ROUNDED = 64 * 2.0**-24
 
 #: where weights are compared: the turn; 0 at a module's call, 1 before a step, 2 after it; which
 Point = tuple[int, int, int]
@@ -65,3 +68,37 @@ def order_of_point(point: Point) -> tuple[int, int, int]:
     """Return what points are sorted by: uses of a turn before its steps."""
     turn, kind, count = point
     return turn, (0 if kind == 0 else 1), 2 * count + (kind == 2)
+
+
+def is_put_back_roundly(
+    records: Records, names: Collection[str], events: Mapping[int, Any]
+) -> bool:
+    """Whether weights that differ on ranks at a step are the same there, but for rounding.
+
+    As where each rank adds a perturbation of its own and takes it off again.
+    """
+    return bool(names) and all(
+        _are_alike([_last_elements(records[rank], name, e.at) for rank, e in events.items()])
+        for name in names
+    )
+
+
+def _are_alike(elements: Sequence[Sequence[float]]) -> bool:
+    """Whether some elements are those of other ranks, but for rounding."""
+    size = max((abs(each) for own in elements for each in own), default=0.0)
+    return (
+        len({len(own) for own in elements}) == 1
+        and all(max(own) - min(own) <= ROUNDED * size for own in zip(*elements, strict=True))
+        and bool(elements[0])
+    )
+
+
+def _last_elements(record: ValueRecord, name: str, at: int) -> Sequence[float]:
+    """Return elements of a weight that was written since the last step before an event."""
+    number = record.names.get(name, -1)
+    began = max((step.at for step in record.steps if step.at < at), default=-1)
+    found: Sequence[float] = ()
+    for each in record.of_kind("elements"):
+        if began < each.at < at:
+            found = next((own for n, *own in each.details[1] if n == number), found)
+    return found
