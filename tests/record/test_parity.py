@@ -150,6 +150,15 @@ def test_what_is_shown_drawn_and_loaded_is_compared_or_named(
     assert severe == {"sum": {"warning"}}.get(mistake, {"error"} if code == 1 else set())
 
 
+@pytest.mark.nightly
+def test_rows_that_a_loader_draws_at_random_are_not_compared(
+    warm: WarmLaunch, tmp_path: Path
+) -> None:
+    code, output, _ = parity_of(warm, tmp_path, "padded_tokens.py", "masks")
+    assert code == 3, output
+    assert "where a batch is loaded (random_in_forward), so that rows" in " ".join(output.split())
+
+
 @pytest.mark.parametrize(
     ("mode", "code", "words"),
     sampled(

@@ -43,6 +43,7 @@ NIGHTLY = {
     *("experts_reduced_with_all", "reduce_to_zero_alone", "scaler_of_each_rank"),
     *("fsdp1_clips_own_shards", "zero_clips_own_shard", "no_backward_reduce"),
     *("half_of_a_copy", "same_rng_batches", "term_of_gathered_parts"),
+    *("one_seed_of_noise", "epoch_anew_after_resume"),
 }
 #: findings that are warnings: the script is not wrong for sure
 WARNINGS = {
@@ -51,8 +52,8 @@ WARNINGS = {
 }
 
 
-#: scripts of such a finding that are wrong for sure: nothing at all is trained, parts are one part
-SURE = {"stale_params_fsdp", "parts_of_one_seed"}
+#: scripts of such a finding that are wrong for sure: nothing is trained, parts are one part, noise
+SURE = {"stale_params_fsdp", "parts_of_one_seed", "one_seed_of_noise"}
 
 
 def scripts(folder: str) -> list[object]:

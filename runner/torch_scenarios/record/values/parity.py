@@ -230,6 +230,13 @@ def _find_draws(first: ValueRecord, together: Records) -> str:
     )
     if any(True for each in (*together.values(), first) for _ in each.of_kind("rand")):
         return reason + "turn dropout off in both by `--no-dropout`"
+    if augmented := _find_augmented(first, together):
+        record, place = augmented
+        return (
+            "random numbers are drawn where a batch is loaded (random_in_forward), so that rows of "
+            f"one number differ{tell_line(record, place)}; draw them by the number of the row, or "
+            "turn the augmentation off in both"
+        )
     own = [each.details[3:] for each in first.of_kind("drawn")]
     for rank, record in together.items():
         drawn = [*record.of_kind("drawn")]
@@ -240,6 +247,24 @@ def _find_draws(first: ValueRecord, together: Records) -> str:
                 "all ranks from one seed, and take each rank's part"
             )
     return ""
+
+
+def _find_augmented(first: ValueRecord, together: Records) -> tuple[ValueRecord, int] | None:
+    """Return where a loader draws random numbers for rows that one process has otherwise."""
+    alone = _rows_by_number(first)
+    for record in together.values():
+        own = _rows_by_number(record)
+        drawn = next((each.details[1] for each in record.of_kind("augmented")), None)
+        if drawn is not None and any(alone.get(n, row) != row for n, row in own.items()):
+            return record, drawn
+    return None
+
+
+def _rows_by_number(record: ValueRecord) -> dict[int, str]:
+    """Return the content of each row before the first step, by its number in the dataset."""
+    batches = [each for each in _batches_before_step(record) if each.indices is not None]
+    pairs = [pair for e in batches for pair in zip(e.indices or (), e.rows, strict=False)]
+    return dict(pairs)
 
 
 def _tell_later_load(reference: Values, together: Records) -> Iterator[str]:
@@ -329,9 +354,14 @@ def _another_batch(first: ValueRecord, together: Records) -> str:
         )
     if union < own and len(_rows_before_step(first)) == sum(map(len, rows.values())):
         return ""
+    computed = (
+        ": where they are computed from the data (a normalisation), is it from the rows of all "
+        "ranks?"
+    )
     return (
         f"the global batch is another one: one process trains on {len(own)} rows before its first "
         f"step, {len(together)} ranks on {len(union)}, of which {len(own & union)} are the same"
+        f"{computed if len(own) == len(union) and own.isdisjoint(union) else ''}"
     )
 
 

@@ -45,6 +45,10 @@ MOST_ROWS = 1 << 14
 MOST_FRAMES = 24
 #: what drops elements, by `p`
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
+#: what draws noise from a normal distribution, of `torch` and of its tensors
+NOISES = ("randn", "randn_like", "normal"), ("normal_",)
+#: elements from which drawn noise is not equal by chance, and turns in which it is seen
+FEW_DRAWN, MOST_DRAWN_TURNS = 8, 8
 #: seconds that a rank waits for the others before it ends a run that is only compared
 STOP_S = 10.0
 #: parameters of which it is known where they are made
@@ -268,6 +272,7 @@ class ValueWitness:
             self._watch_ddp,
             self._watch_clipping,
             self._watch_dropout,
+            self._watch_noise,
             self._watch_scaler,
             self._watch_fsdp,
             self._watch_flat_fsdp,
@@ -314,12 +319,12 @@ class ValueWitness:
         self._late_parameters(module, place)
         self.parameters.distrust(self.parameters.at_rest(module))
         changed = self._rehash()
+        self._measure(changed)
         if module.training and grad:
             self._see_written_step(place, changed)
         if module.training and grad and (self._keeps_rows or not self._loaded):
             tensor = self.torch.Tensor
             own = [each for each in inputs if isinstance(each, tensor) and each.grad_fn is None]
-        self._measure(changed)
             if own or not inputs:  # what a graph has computed is no data
                 rows = row_digests(own, tensor)[:MOST_ROWS]
                 shapes = [list(each.shape[1:]) for each in own]
@@ -340,8 +345,7 @@ class ValueWitness:
 
     def _find_own_generators(self, frame: Any) -> list[Any]:
         """Return the generators that variables of the script's frames hold, or fields of `self`."""
-        numpy = sys.modules.get("numpy")
-        kinds = (self.torch.Generator, *([numpy.random.Generator] if numpy is not None else ()))
+        kinds = self._kinds_of_generators()
         found: dict[int, Any] = {}
         for _ in range(MOST_FRAMES):
             if frame is None:
@@ -353,6 +357,10 @@ class ValueWitness:
                 found.update({id(each): each for each in own if isinstance(each, kinds)})
             frame = frame.f_back
         return [*found.values()]
+
+    def _kinds_of_generators(self) -> tuple[Any, ...]:
+        numpy = sys.modules.get("numpy")
+        return (self.torch.Generator, *([numpy.random.Generator] if numpy is not None else ()))
 
     def _state_of(self, generator: Any) -> str:
         if isinstance(generator, self.torch.Generator):
@@ -455,14 +463,6 @@ class ValueWitness:
         known = [*self.parameters.known.values()]
         return [[each.number, each.hash] for each in known if self.parameters.rehash(each)]
 
-    def _leave(self, module: Any, inputs: Any, output: Any) -> None:
-        self.depth.module = depth = max(self.depth.module - 1, 0)
-        if not self._nan and not self.in_backward and not module._modules:
-            self._look_for_nan(module, output)
-        for each in self.listeners:
-            each.leave(module, output, depth)
-
-    def _disturb(self, module: Any, output: Any) -> Any:
     def _measure(self, changed: list[list[Any]]) -> None:
         """Write down elements of weights that no optimizer has written, after a backward pass.
 
@@ -476,6 +476,14 @@ class ValueWitness:
         if elements:
             self.put(["elements", self.turn, elements])
 
+    def _leave(self, module: Any, inputs: Any, output: Any) -> None:
+        self.depth.module = depth = max(self.depth.module - 1, 0)
+        if not self._nan and not self.in_backward and not module._modules:
+            self._look_for_nan(module, output)
+        for each in self.listeners:
+            each.leave(module, output, depth)
+
+    def _disturb(self, module: Any, output: Any) -> Any:
         """Return a module's output as another rounding would leave it, where that is measured."""
         seed = self.settings.get("disturb")
         is_one = isinstance(output, self.torch.Tensor) and not module._modules
@@ -568,6 +576,7 @@ class ValueWitness:
         self.know_modules(frame, place)
         with torch.no_grad():
             changed = self._rehash()
+            self._measure(changed)
             gradients = []
             self._know_strays(optimizer, frame, place)
             for group in optimizer.param_groups:
@@ -576,7 +585,6 @@ class ValueWitness:
                     assert known is not None
                     gradient = tensor.grad
                     details = None
-            self._measure(changed)
                     if gradient is not None:
                         plain = local_part(gradient)
                         details = digest_text("meta") if plain.is_meta else digest(gradient)
@@ -681,6 +689,9 @@ class ValueWitness:
                 if seen is not None:
                     seen["drawn"] += 1
                     seen["indices"].append(found)
+                    held = [*seen["own"], *self._find_own_generators(frame_of(2))]
+                    seen["held"] = held
+                    seen["states"] = self._states_of(held)
             return found
 
         def take_batch(iterator: Any) -> Any:
@@ -710,7 +721,22 @@ class ValueWitness:
             self.put(["l", _number_of(line, at), place, about])
         alike[at][1] += 1
         number, epoch = _number_of(line, at), alike[at][1]
-        return {"number": number, "epoch": epoch, "batch": 0, "drawn": 0, "indices": []}
+        seen = {"number": number, "epoch": epoch, "batch": 0, "drawn": 0, "indices": []}
+        return {**seen, "own": self._generators_of(loader), "held": [], "states": None}
+
+    def _generators_of(self, loader: Any) -> list[Any]:
+        """Return the generators that a loader's dataset, its transform and its collation hold."""
+        holders = [loader.collate_fn, loader.dataset, getattr(loader.dataset, "transform", None)]
+        kinds = self._kinds_of_generators()
+        values = [value for each in holders for value in getattr(each, "__dict__", {}).values()]
+        return [each for each in values if isinstance(each, kinds)]
+
+    def _states_of(self, own: list[Any]) -> dict[str, str] | None:
+        """Return the states of all generators that a batch may draw from, in the first steps."""
+        if self.turn >= MOST_DRAWN_TURNS:
+            return None
+        found = self._states_of_generators()
+        return found | {f"own {at}": self._state_of(each) for at, each in enumerate(own)}
 
     def _line_of_user(self) -> str:
         """Return the file and the line of the user's that is running."""
@@ -725,6 +751,11 @@ class ValueWitness:
     def _batch(self, seen: dict[str, Any], batch: Any) -> Any:
         self._loaded = True
         indices = seen["indices"].pop(0) if seen["indices"] else None
+        before, seen["states"] = seen["states"], None
+        now = self._states_of(seen["held"]) if before is not None else None
+        if now is not None and before != now:
+            drawn = [state for name, state in before.items() if now.get(name) != state]
+            self.put(["augmented", self.turn, self._place_of_user(), drawn])
         details = [*map(int, indices or ())] if _are_numbers(indices) else None
         if self.dealing is not None:
             at = seen["number"], seen["epoch"], seen["batch"]
@@ -874,7 +905,8 @@ class ValueWitness:
         kind.__init__ = beginning
 
     def _watch_loading(self) -> None:
-        """See where a state is loaded into a module: on which ranks, and when."""
+        """See where a state is loaded into a module or an optimizer: on which ranks, and when."""
+        self._watch_reloading(self.torch.optim.Optimizer)
         kind = self.torch.nn.Module
         load = kind.load_state_dict
 
@@ -886,6 +918,18 @@ class ValueWitness:
             return found
 
         kind.load_state_dict = loading
+
+    def _watch_reloading(self, kind: Any) -> None:
+        load = kind.load_state_dict
+
+        @functools.wraps(load)
+        def reloading(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            found = load(optimizer, *args, **kwargs)
+            with self.guard:
+                self.put(["reload", self.turn, self.place(frame_of(1))])
+            return found
+
+        kind.load_state_dict = reloading
 
     def _watch_saving(self) -> None:
         """See after which steps a checkpoint is written."""
@@ -1015,6 +1059,34 @@ class ValueWitness:
 
         self._replace(drop, drop_out, functional)
         self._replace(attend, attend_and_note, functional)
+
+    def _watch_noise(self) -> None:
+        """See what is drawn for the rows of a batch: noise that a script adds itself."""
+
+        def see(draw: Any) -> Any:
+            @functools.wraps(draw)
+            def draw_noise(*args: Any, **kwargs: Any) -> Any:
+                found = draw(*args, **kwargs)
+                if self.turn < MOST_DRAWN_TURNS and not self.rests:
+                    with self.guard:
+                        self._see_noise(found, frame_of(1))
+                return found
+
+            return draw_noise
+
+        for holder, names in zip((self.torch, self.torch.Tensor), NOISES, strict=True):
+            for name in names:
+                setattr(holder, name, see(getattr(holder, name)))
+
+    def _see_noise(self, noise: Any, frame: Any) -> None:
+        """Write down the noise of a training step: its hash and its shape."""
+        if self.in_backward or self.depth.optimizer or not self.torch.is_grad_enabled():
+            return
+        is_plain = plain_tensor(noise) is noise and type(noise) is self.torch.Tensor
+        if is_plain and not noise.is_meta and noise.ndim and noise.numel() >= FEW_DRAWN:
+            with self.torch.no_grad():
+                details = digest(noise), list(noise.shape)
+            self.put(["noise", self.turn, self.place(frame), *details])
 
     def _leave_dropout_out(self, functional: Any) -> None:
         """Let every dropout keep all elements, so that runs can be compared."""

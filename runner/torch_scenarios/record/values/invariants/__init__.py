@@ -16,7 +16,11 @@ from torch_scenarios.record.values.invariants.finding import (
     find_groups_of_calls,
 )
 from torch_scenarios.record.values.invariants.gradients import find_unreduced
-from torch_scenarios.record.values.invariants.masks import find_masks
+from torch_scenarios.record.values.invariants.masks import (
+    find_augmentations,
+    find_masks,
+    find_noise,
+)
 from torch_scenarios.record.values.invariants.metrics import (
     find_means_of_means,
     find_padded_metrics,
@@ -26,6 +30,7 @@ from torch_scenarios.record.values.invariants.numbers import find_first_nan
 from torch_scenarios.record.values.invariants.optimizers import find_late_parameters
 from torch_scenarios.record.values.invariants.proofs import find_proved
 from torch_scenarios.record.values.invariants.replicas import find_replicas_apart
+from torch_scenarios.record.values.invariants.resumption import find_epochs_begun_anew
 from torch_scenarios.record.values.invariants.samples import find_same_order, find_same_samples
 from torch_scenarios.record.values.invariants.start import find_early_copies
 from torch_scenarios.record.values.invariants.sums import find_sums_of_replicas
@@ -166,7 +171,10 @@ INVARIANTS: tuple[tuple[str, Applies, Search], ...] = (
         find_proved,
     ),
     ("norm_is_local", _has("clip"), find_local_norms),
+    ("resumes_otherwise", _has("reload"), find_epochs_begun_anew),
     ("masks_differ", _has("rand"), find_masks),
+    ("same_mask", _has("noise"), find_noise),
+    ("same_mask", _has("augmented"), find_augmentations),
     ("first_nan", lambda records, _: any(r.forwards for r in records.values()), find_first_nan),
     (
         "parameter_not_wrapped",

@@ -1,11 +1,18 @@
-"""Random masks: alike in a tensor-parallel group, apart on data-parallel ranks."""
+"""Random masks and noise: alike in a tensor-parallel group, apart on data-parallel ranks."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
+from typing import Any
 
+from torch_scenarios.record.values.format import LoadedBatch, ValueRecord
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding
 from torch_scenarios.record.values.roles import Ranks, Roles
+from torch_scenarios.verdict.finding import ranks_text
+
+#: steps in all of which noise must be equal on ranks with other rows
+MOST_FEW = 3
 
 
 def find_masks(records: Records, roles: Roles) -> Iterator[ValueFinding]:
@@ -52,3 +59,101 @@ def _masks(records: Records, ranks: Ranks, *, differ: bool) -> ValueFinding | No
                 error=False,
             )
     return None
+
+
+def find_noise(records: Records, roles: Roles) -> Iterator[ValueFinding]:
+    """Yield noise that is one and the same for other rows on data-parallel ranks.
+
+    It has a row for each row of a loader's batch, and is drawn after that and before the backward
+    pass. Noise for all rows of a step, of which each rank takes its own, has more; a sketch of
+    gradients, a perturbation of weights and samples to look at are drawn elsewhere.
+    """
+    for ranks in roles.data:
+        present = [rank for rank in ranks if rank in records]
+        if len(present) < 2:
+            continue
+        drawn = [_noise_of_batches(records[rank]) for rank in present]
+        for line in drawn[0]:
+            own = [each.get(line, {}) for each in drawn]
+            steps = set.intersection(*({*each} for each in own))
+            if len(steps) < MOST_FEW or any(len(each) > len(steps) for each in own):
+                continue
+            if all(_is_one_noise([each[step] for each in own]) for step in steps):
+                yield ValueFinding(
+                    code="same_mask",
+                    message=f"{ranks_text(present)} draw one and the same noise for other rows, in "
+                    f"all of the first {len(steps)} steps",
+                    ranks=tuple(present),
+                    rank=present[0],
+                    place=drawn[0][line][min(steps)][0],
+                    hint="seed each data-parallel rank by itself once the weights are equal: "
+                    "`torch.manual_seed(seed + rank)`",
+                    turn=min(steps),
+                )
+                return
+
+
+def find_augmentations(records: Records, roles: Roles) -> Iterator[ValueFinding]:
+    """Yield loaders that draw the same random numbers for other rows on data-parallel ranks."""
+    for ranks in roles.data:
+        present = [rank for rank in ranks if rank in records]
+        drawn = [_draws_of_loaders(records[rank]) for rank in present]
+        if len(present) < 2 or len(drawn[0]) < MOST_FEW or len({*map(len, drawn)}) > 1:
+            continue
+        if all(_is_one_noise([*own]) for own in zip(*drawn, strict=True)):
+            yield ValueFinding(
+                code="same_mask",
+                message=f"{ranks_text(present)} draw the same random numbers for other rows where "
+                f"a batch is loaded, in all of the first {len(drawn[0])} batches",
+                ranks=tuple(present),
+                rank=present[0],
+                place=drawn[0][0][0],
+                hint="seed the generators of the dataset and of its transforms by the rank, and "
+                "by the worker: `worker_init_fn`",
+                error=False,
+            )
+            return
+
+
+def _draws_of_loaders(record: ValueRecord) -> list[Drawn]:
+    """Return the states from which a loader drew, and the rows of the batch, for each batch."""
+    found = []
+    for each in record.of_kind("augmented"):
+        batch = next((own for own in record.batches if own.at > each.at), None)
+        if batch is not None and batch.trained:
+            _, place, states = each.details
+            found.append((place, " ".join(states), frozenset(batch.rows)))
+    return found
+
+
+#: where noise was drawn, its hash, and the rows that it is for
+Drawn = tuple[int, str, frozenset[str]]
+
+
+def _noise_of_batches(record: ValueRecord) -> dict[Any, dict[int, Drawn]]:
+    """Return the first noise of each step that has a row for each row of a batch, by its line."""
+    found: dict[Any, dict[int, Drawn]] = defaultdict(dict)
+    for each in record.of_kind("noise"):
+        turn, place, noise, shape = each.details
+        batch = _batch_of(record, each.at)
+        if batch is not None and shape[0] == len(batch.rows):
+            line = record.places.get(place, ())[:1]
+            found[line].setdefault(turn, (place, noise, frozenset(batch.rows)))
+    return found
+
+
+def _batch_of(record: ValueRecord, at: int) -> LoadedBatch | None:
+    """Return the batch that noise is drawn for: the last one, before its backward pass."""
+    before = [each for each in record.batches if each.at < at]
+    if not before or not before[-1].trained:
+        return None
+    passed = any(before[-1].at < each.at < at for each in record.of_kind("bw"))
+    return None if passed else before[-1]
+
+
+def _is_one_noise(drawn: list[Drawn]) -> bool:
+    """Whether ranks draw the same noise, and none of their rows is on two of them."""
+    rows = [own for _, _, own in drawn]
+    return len({noise for _, noise, _ in drawn}) == 1 and sum(map(len, rows)) == len(
+        frozenset.union(*rows)
+    )

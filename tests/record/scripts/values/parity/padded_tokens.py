@@ -17,8 +17,14 @@ torch.manual_seed(4)
 rows = [torch.randint(1, 20, (3 + n * 5 % 9,)) for n in range(24)]
 
 
+own = torch.Generator().manual_seed(dist.get_rank())
+
+
 def pad(batch):
-    return nn.utils.rnn.pad_sequence(batch, batch_first=True)
+    ids = nn.utils.rnn.pad_sequence(batch, batch_first=True)
+    if how == "masks":  # no mistake: each rank has masks of its own
+        ids[(torch.rand(ids.shape, generator=own) < 0.2) & (ids > 0)] = 19
+    return ids
 
 
 sampler = DistributedSampler(rows, shuffle=False)

@@ -1,0 +1,93 @@
+"""A training that goes on from a checkpoint within one process: where its data goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+from torch_scenarios.record.values.format import (
+    LoadedBatch,
+    OptimizerStep,
+    ValueEvent,
+    ValueRecord,
+)
+from torch_scenarios.record.values.invariants.finding import Records, ValueFinding, tell_line
+from torch_scenarios.record.values.roles import Roles
+
+#: batches that are the same again from which an epoch begins anew
+MOST_FEW = 2
+
+
+def find_epochs_begun_anew(records: Records, roles: Roles) -> Iterator[ValueFinding]:
+    """Yield an epoch that begins anew where its training goes on from the middle of it.
+
+    A state is loaded into an optimizer, and the weights of the next step are those after an earlier
+    one: the rows before that are dealt again in the same order, and the epoch is longer than that.
+    """
+    del roles
+    for rank, record in records.items():
+        for each in record.of_kind("reload"):
+            _, place = each.details
+            following = next((step for step in record.steps if step.at > each.at), None)
+            left = _find_left_step(record, each.at, following)
+            if following is None or left is None:
+                continue
+            epochs = [e for e in _epochs(record) if e[0].at < left.at or e[-1].at > each.at]
+            before = [e for e in epochs if e[0].at < left.at]
+            after = [e for e in epochs if e[0].at > each.at]
+            if not before or not after:
+                continue
+            old = [batch.rows for batch in before[-1] if batch.at < left.at]
+            new = [batch.rows for batch in after[0]]
+            is_anew = len(old) >= MOST_FEW and len(new) > len(old) and new[: len(old)] == old
+            if is_anew and not _skips(record, each.at, following.at):
+                count = sum(map(len, old))
+                yield ValueFinding(
+                    code="resumes_otherwise",
+                    message=f"the training goes on from the weights after step {left.turn}"
+                    f"{tell_line(record, place)}, in the middle of an epoch, and the epoch begins "
+                    f"anew: the {count} rows of its first {len(old)} batches are trained on twice",
+                    ranks=tuple(sorted(records)),
+                    rank=rank,
+                    place=after[0][0].place,
+                    hint="save the place in the epoch with the weights, and skip what was read: "
+                    "the sampler's state, or the first batches of the loader",
+                    turn=following.turn,
+                )
+                return
+
+
+def _skips(record: ValueRecord, loaded: int, until: int) -> bool:
+    """Whether a loader gives more batches after a load than the next step trains on."""
+    read = sum(loaded < each.at < until for each in record.batches)
+    return read > sum(loaded < each.at < until for each in record.of_kind("bw"))
+
+
+def _epochs(record: ValueRecord) -> list[list[LoadedBatch]]:
+    """Return the batches of training, those of one epoch of one loader together."""
+    trained = [each for each in record.batches if each.trained]
+    return [[*own] for _, own in groupby(trained, key=lambda each: (each.loader, each.epoch))]
+
+
+def _find_left_step(
+    record: ValueRecord, loaded: int, following: OptimizerStep | None
+) -> OptimizerStep | None:
+    """Return the last step before a load whose weights are those that the next step begins with."""
+    if following is None:
+        return None
+    random = {n for n, each in record.parameters.items() if not each.constant}
+    now = {n: each.first for n, each in record.parameters.items()}
+    states: list[tuple[OptimizerStep, frozenset[str]]] = []
+    events: list[Any] = [*record.forwards, *record.steps, *record.of_kind("ddp")]
+    for event in sorted(events, key=lambda each: int(each.at)):
+        now.update(event.details[-1] if isinstance(event, ValueEvent) else event.changed)
+        if event is following:
+            begin = {now[n] for n in following.gradients if n in random}
+            left = [step for step, state in states if begin and begin <= state]
+            return left[-1] if left else None
+        if isinstance(event, OptimizerStep):
+            now.update(event.after)
+            if event.at < loaded:
+                states.append((event, frozenset(now[n] for n in event.gradients if n in now)))
+    return None

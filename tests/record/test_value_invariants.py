@@ -1,0 +1,150 @@
+"""Invariants of values, on records that are written by hand."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from torch_scenarios.record.values.format import read_values
+from torch_scenarios.record.values.invariants import judge_values
+from torch_scenarios.record.values.roles import find_roles
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch_scenarios.record.values.invariants.finding import ValueFinding
+
+ABOUT = {"kind": "parameter", "shape": [4], "local": [4], "dtype": "float32", "root": 0}
+LOADER = ["l", 9, 0, {"replacement": False, "rows": 64, "num_replicas": 2, "shuffle": True}]
+DDP = ["ddp", 0, [0, 1], 0, True, [0], [], []]
+
+
+def weight(number: int, value: str) -> list[Any]:
+    return ["p", number, "w", 0, value, {**ABOUT, "constant": False, "frozen": False}]
+
+
+def step(turn: int, number: int, after: str, place: int = 0) -> list[list[Any]]:
+    """Return a backward pass and a step that leaves a weight so."""
+    return [
+        ["bw", turn, place],
+        ["o", turn, 0, place, [0.1], [[number, f"g{turn}"]], [], [[number, after]]],
+    ]
+
+
+def judge(folder: Path, lines: dict[int, list[list[Any]]]) -> list[ValueFinding]:
+    """Return the errors and warnings on what ranks wrote."""
+    for rank, own in lines.items():
+        text = [json.dumps({"scenario_values": 1, "rank": rank}), *map(json.dumps, own)]
+        (folder / f"values-{rank:05d}.jsonl").write_text("\n".join(text) + "\n", encoding="utf-8")
+    records = read_values(folder)
+    return [*judge_values(records, find_roles(records)).findings]
+
+
+def noise(rank: int, drawn: str, rows: int = 2, steps: int = 3) -> list[list[Any]]:
+    """Return steps of a rank with a batch of its own, and what is drawn before each backward."""
+    lines = [weight(0, "w"), DDP, LOADER]
+    for turn in range(steps):
+        lines.append(["b", 9, 0, turn, 0, [f"{rank}-{turn}-{n}" for n in range(2)], None])
+        lines.append(["noise", turn, 0, f"{drawn}{turn}", [rows, 8]])
+        lines += step(turn, 0, f"w{turn}")
+    return lines
+
+
+def test_ranks_that_draw_one_noise_for_other_rows_are_told(tmp_path: Path) -> None:
+    (found,) = judge(tmp_path, {rank: noise(rank, "n") for rank in (0, 1)})
+    assert found.code == "same_mask"
+    assert found.error
+    assert "draw one and the same noise for other rows, in all of the first 3" in found.message
+
+
+def test_noise_of_each_rank_is_right(tmp_path: Path) -> None:
+    assert judge(tmp_path, {rank: noise(rank, f"n{rank}-") for rank in (0, 1)}) == []
+
+
+def test_noise_for_the_rows_of_all_ranks_is_right(tmp_path: Path) -> None:
+    assert judge(tmp_path, {rank: noise(rank, "n", rows=4) for rank in (0, 1)}) == []
+
+
+def test_one_noise_in_two_steps_says_nothing(tmp_path: Path) -> None:
+    assert judge(tmp_path, {rank: noise(rank, "n", steps=2) for rank in (0, 1)}) == []
+
+
+def augmented(rank: int, state: str) -> list[list[Any]]:
+    """Return steps of a rank whose loader draws random numbers for each batch."""
+    lines = noise(rank, f"n{rank}-")
+    for turn in range(3):
+        at = next(n for n, each in enumerate(lines) if each[:4] == ["b", 9, 0, turn])
+        lines.insert(at, ["augmented", turn, 0, [f"{state}{turn}"]])
+    return lines
+
+
+def test_loaders_that_draw_the_same_for_other_rows_are_a_warning(tmp_path: Path) -> None:
+    (found,) = judge(tmp_path, {rank: augmented(rank, "s") for rank in (0, 1)})
+    assert found.code == "same_mask"
+    assert not found.error
+    assert "where a batch is loaded, in all of the first 3 batches" in found.message
+
+
+def test_loaders_that_draw_for_themselves_are_right(tmp_path: Path) -> None:
+    assert judge(tmp_path, {rank: augmented(rank, f"s{rank}-") for rank in (0, 1)}) == []
+
+
+def resumed(*, skip: int, reload: bool = True, state: str = "w1") -> list[list[Any]]:
+    """Return an epoch of four batches that is left after two, and gone on with."""
+    lines = [weight(0, "w"), LOADER]
+    for turn in range(2):
+        lines += [["b", 9, 0, turn, 0, [f"r{turn}"], None], *step(turn, 0, f"w{turn}")]
+    lines += [["load", 1, 0], *([["reload", 1, 0]] if reload else [])]
+    lines.append(weight(1, state))
+    for at, turn in enumerate(range(skip, 4)):
+        lines += [["b", 9, 1, at, 0, [f"r{turn}"], None], *step(2 + at, 1, f"v{turn}")]
+    return lines
+
+
+def test_an_epoch_that_begins_anew_after_a_resume_is_told(tmp_path: Path) -> None:
+    (found,) = judge(tmp_path, {0: resumed(skip=0)})
+    assert found.code == "resumes_otherwise"
+    assert found.error
+    assert "the epoch begins anew: the 2 rows of its first 2 batches" in found.message
+
+
+def test_a_resume_that_skips_what_was_read_is_right(tmp_path: Path) -> None:
+    assert judge(tmp_path, {0: resumed(skip=2)}) == []
+
+
+def test_a_resume_that_reads_and_leaves_what_was_read_is_right(tmp_path: Path) -> None:
+    lines = resumed(skip=0)
+    at = lines.index(["bw", 2, 0])
+    left = [["b", 9, 1, number, 0, [f"r{number}"], None] for number in range(2)]
+    again = [["b", 9, 1, 2, 0, ["r2"], None], ["bw", 2, 0]]
+    assert judge(tmp_path, {0: [*lines[: at - 1], *left, *again, *lines[at + 1 :]]}) == []
+
+
+def test_a_second_phase_with_an_optimizer_of_its_own_is_right(tmp_path: Path) -> None:
+    assert judge(tmp_path, {0: resumed(skip=0, reload=False)}) == []
+
+
+def test_a_run_from_other_weights_is_right(tmp_path: Path) -> None:
+    assert judge(tmp_path, {0: resumed(skip=0, state="other")}) == []
+
+
+def perturbed(rank: int, off: float) -> list[list[Any]]:
+    """Return a step in which a rank moves a weight by its own gradient, and back, `off` apart."""
+    lines = [weight(0, "w"), DDP, ["f", 0, 0, 0, 1, 1, []], ["bw", 0, 0]]
+    lines += [["f", 0, 0, 0, 1, 1, [[0, f"moved{rank}"]]], ["bw", 0, 0]]
+    lines.append(["elements", 0, [[0, 0.5 + off * rank, -2.0]]])
+    changed, after = [[0, f"back{rank}"]], [[0, f"after{rank}"]]
+    return [*lines, ["o", 0, 0, 0, [0.1], [[0, "g"]], changed, after]]
+
+
+def test_weights_that_are_put_back_up_to_rounding_are_a_warning(tmp_path: Path) -> None:
+    (found,) = judge(tmp_path, {rank: perturbed(rank, 1e-7) for rank in (0, 1)})
+    assert found.code == "replicas_differ"
+    assert not found.error
+    assert "differs by rounding at step 0" in found.message
+
+
+def test_weights_that_are_not_put_back_are_an_error(tmp_path: Path) -> None:
+    (found,) = judge(tmp_path, {rank: perturbed(rank, 1e-3) for rank in (0, 1)})
+    assert found.code == "replicas_differ"
+    assert found.error
