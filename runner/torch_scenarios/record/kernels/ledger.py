@@ -6,7 +6,12 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-PARAMETERS, GRADIENTS, OPTIMIZER, REST = "parameters", "gradients", "optimizer", "activations"
+PARAMETERS, GRADIENTS, OPTIMIZER, ACTIVATIONS = (
+    "parameters",
+    "gradients",
+    "optimizer",
+    "activations",
+)
 
 #: what an allocator of GPU memory rounds each tensor up to (torch's caching allocator)
 ROUNDED = 512
@@ -22,7 +27,9 @@ class HeldMemory:
 
     def __init__(self) -> None:
         """Hold nothing."""
-        self.held: dict[str, int] = dict.fromkeys((PARAMETERS, GRADIENTS, OPTIMIZER, REST), 0)
+        self.held: dict[str, int] = dict.fromkeys(
+            (PARAMETERS, GRADIENTS, OPTIMIZER, ACTIVATIONS), 0
+        )
         self.most: dict[str, int] = dict(self.held)
         self._total = self._most = 0
         #: the address of a storage -> its kind, its bytes, and what says that it is dropped
@@ -35,8 +42,8 @@ class HeldMemory:
             at = storage._cdata
             if at not in self._known:
                 size = _rounded(storage.nbytes())
-                self._known[at] = (REST, size, weakref.ref(storage, self._dropping(at)))
-                self._change(REST, size)
+                self._known[at] = (ACTIVATIONS, size, weakref.ref(storage, self._dropping(at)))
+                self._change(ACTIVATIONS, size)
 
     def become(self, kind: str, tensors: Iterable[Any]) -> None:
         """Count the memory of tensors among a kind."""
