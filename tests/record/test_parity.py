@@ -151,6 +151,15 @@ def test_what_is_shown_drawn_and_loaded_is_compared_or_named(
 
 
 @pytest.mark.nightly
+def test_a_deviation_names_a_call_with_strides_before_it(warm: WarmLaunch, tmp_path: Path) -> None:
+    code, output, _ = parity_of(warm, tmp_path, "../wrong/strided_gradient.py")
+    assert code == 1, output
+    shown = " ".join(output.split())
+    assert "a call before it (line 25) hands Gloo a tensor with strides" in shown
+    assert "fix: pass a contiguous copy" in shown
+
+
+@pytest.mark.nightly
 def test_rows_that_a_loader_draws_at_random_are_not_compared(
     warm: WarmLaunch, tmp_path: Path
 ) -> None:

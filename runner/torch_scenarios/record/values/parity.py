@@ -45,6 +45,7 @@ from torch_scenarios.record.values.deviation import (
 from torch_scenarios.record.values.format import LoadedBatch, ValueRecord, read_values
 from torch_scenarios.record.values.invariants import Judgement
 from torch_scenarios.record.values.invariants.finding import ValueFinding, tell_line
+from torch_scenarios.record.values.invariants.proofs import PROVED
 from torch_scenarios.record.values.source import is_shown
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -103,7 +104,8 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
         output = find_first_output(first, reference, held, layout, together, sure[0].step)
         output = output or find_loss(first, together, sure[0])
         telling = choose_deviation(sure, reference, layout)
-        found.append(output or make_finding(telling, reference, held, layout, together))
+        deviation = output or make_finding(telling, reference, held, layout, together)
+        found.append(_blame_strides(deviation, together))
     found = [*rates, *found]
     if found:
         excuse = _excuse(sure, found[0], (first, together), reference, held, layout)
@@ -116,6 +118,22 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
         "and by less than a mistake does"
     )
     return replace(_open(reason), is_close=True)
+
+
+def _blame_strides(found: ValueFinding, together: Records) -> ValueFinding:
+    """Return a deviation with the call before it that hands Gloo a tensor with strides."""
+    for record in together.values():
+        until = max((step.at for step in record.steps if step.turn <= found.turn), default=0)
+        for each in record.of_kind("x"):
+            code, place, _ = each.details
+            if code == "in_place_of_strided" and each.at < until:
+                line = tell_line(record, place)
+                message = (
+                    f"{found.message}; a call before it{line} hands Gloo a tensor with strides, "
+                    "whose elements it takes as they lie in memory"
+                )
+                return replace(found, message=message, hint=PROVED[code][1])
+    return found
 
 
 def _pass(first: ValueRecord, reference: Values, together: Records, compared: int) -> Parity:
