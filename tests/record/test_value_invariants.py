@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from torch_scenarios.record.values.invariants.finding import ValueFinding
 
 ABOUT = {"kind": "parameter", "shape": [4], "local": [4], "dtype": "float32", "root": 0}
-LOADER = ["l", 9, 0, {"replacement": False, "rows": 64, "num_replicas": 2, "shuffle": True}]
+LOADER: list[Any] = [
+    "l",
+    9,
+    0,
+    {"replacement": False, "rows": 64, "num_replicas": 2, "shuffle": True},
+]
 DDP = ["ddp", 0, [0, 1], 0, True, [0], [], []]
 
 
@@ -106,6 +111,21 @@ def test_an_epoch_that_begins_anew_after_a_resume_is_told(tmp_path: Path) -> Non
     assert found.code == "resumes_otherwise"
     assert found.error
     assert "the epoch begins anew: the 2 rows of its first 2 batches" in found.message
+
+
+def test_an_epoch_that_begins_anew_and_ends_early_is_told(tmp_path: Path) -> None:
+    lines = resumed(skip=0)
+    longer = ["l", 9, 0, {**LOADER[3], "batches": 4}]
+    until = lines.index(["b", 9, 1, 2, 0, ["r2"], None])
+    (found,) = judge(tmp_path, {0: [longer if each is LOADER else each for each in lines[:until]]})
+    assert found.code == "resumes_otherwise"
+
+
+def test_a_second_epoch_in_the_order_of_the_first_is_right(tmp_path: Path) -> None:
+    lines = resumed(skip=0)
+    whole = ["l", 9, 0, {**LOADER[3], "batches": 2, "shuffle": False}]
+    until = lines.index(["b", 9, 1, 2, 0, ["r2"], None])
+    assert judge(tmp_path, {0: [whole if each is LOADER else each for each in lines[:until]]}) == []
 
 
 def test_a_resume_that_skips_what_was_read_is_right(tmp_path: Path) -> None:

@@ -1158,6 +1158,7 @@ def describe_loader(loader: Any) -> dict[str, Any]:
         "sampler": type(sampler).__name__,
         "dataset": type(dataset).__name__,
         "rows": _length(dataset),
+        "batches": _length(loader),
         "batch_size": getattr(loader, "batch_size", None),
         "replacement": bool(
             getattr(sampler, "replacement", False)

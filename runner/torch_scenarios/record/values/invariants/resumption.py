@@ -23,7 +23,7 @@ def find_epochs_begun_anew(records: Records, roles: Roles) -> Iterator[ValueFind
     """Yield an epoch that begins anew where its training goes on from the middle of it.
 
     A state is loaded into an optimizer, and the weights of the next step are those after an earlier
-    one: the rows before that are dealt again in the same order, and the epoch is longer than that.
+    one: the rows before that are dealt again in the same order, and the epoch has more.
     """
     del roles
     for rank, record in records.items():
@@ -33,21 +33,22 @@ def find_epochs_begun_anew(records: Records, roles: Roles) -> Iterator[ValueFind
             left = _find_left_step(record, each.at, following)
             if following is None or left is None:
                 continue
-            epochs = [e for e in _epochs(record) if e[0].at < left.at or e[-1].at > each.at]
-            before = [e for e in epochs if e[0].at < left.at]
-            after = [e for e in epochs if e[0].at > each.at]
+            before = [own for own in _epochs(record) if own[0].at < left.at]
+            after = [own for own in _epochs(record) if own[0].at > each.at]
             if not before or not after:
                 continue
             old = [batch.rows for batch in before[-1] if batch.at < left.at]
             new = [batch.rows for batch in after[0]]
-            is_anew = len(old) >= MOST_FEW and len(new) > len(old) and new[: len(old)] == old
+            read = min(len(old), len(new))
+            is_anew = read >= MOST_FEW and new[:read] == old[:read]
+            is_anew = is_anew and _is_broken_off(record, before[-1][0], each.at, len(new))
             if is_anew and not _skips(record, each.at, following.at):
-                count = sum(map(len, old))
+                count = sum(map(len, old[:read]))
                 yield ValueFinding(
                     code="resumes_otherwise",
                     message=f"the training goes on from the weights after step {left.turn}"
                     f"{tell_line(record, place)}, in the middle of an epoch, and the epoch begins "
-                    f"anew: the {count} rows of its first {len(old)} batches are trained on twice",
+                    f"anew: the {count} rows of its first {read} batches are trained on twice",
                     ranks=tuple(sorted(records)),
                     rank=rank,
                     place=after[0][0].place,
@@ -56,6 +57,16 @@ def find_epochs_begun_anew(records: Records, roles: Roles) -> Iterator[ValueFind
                     turn=following.turn,
                 )
                 return
+
+
+def _is_broken_off(record: ValueRecord, first: LoadedBatch, until: int, later: int) -> bool:
+    """Whether the epoch of a batch has more batches than are read of it before a load.
+
+    Its loader says so, or the next epoch is longer.
+    """
+    epoch = (first.loader, first.epoch)
+    read = sum((e.loader, e.epoch) == epoch and e.at < until for e in record.batches)
+    return read < max(later, int(record.loaders.get(first.loader, {}).get("batches", -1)))
 
 
 def _skips(record: ValueRecord, loaded: int, until: int) -> bool:
