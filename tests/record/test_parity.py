@@ -178,6 +178,7 @@ def test_rows_that_a_loader_draws_at_random_are_not_compared(
             ("averages", 3, "weights are averaged over the ranks now and then (line 30)"),
             ("half", 0, "its ranks compute what one process computes"),
             ("counts", 1, "is 2 times what one process has"),
+            ("perturbs,sums", 1, "is not what one process has"),
         ],
         3,
     ),

@@ -62,6 +62,8 @@ LOSSES_APART = 1e-4
 LATER = 4.0
 
 
+#: part of a gradient by which another may differ, and be about the same
+ABOUT = 0.25
 EPS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
@@ -584,6 +586,27 @@ def leaves_right(
     mean = np.mean(left, axis=0)
     factors = (1.0, 1 / len(held)) if len(left) > 1 else (1.0, 1 / len(held), float(len(held)))
     return any(_is_near(mean, factor * wanted) for factor in factors)
+
+
+def is_about_a_multiple(
+    first: Deviation, reference: Values, held: Mapping[int, Values], layout: Layout
+) -> bool:
+    """Whether a gradient is n or 1/n times what one process has on n ranks, more or less.
+
+    No perturbation of weights and no average of them makes it so large or so small.
+    """
+    if first.kind != "gradient":
+        return False
+    at = layout[first.rank][first.name]
+    whole = arrays_by_name(reference, first.step, "gradient").get(at.name)
+    got = arrays_by_name(held[first.rank], first.step, "gradient").get(first.name)
+    if whole is None or got is None or len(held) < 2:
+        return False
+    wanted, found = at.part_of(whole).astype(float), got.astype(float)
+    return found.shape == wanted.shape and any(
+        np.linalg.norm(found - times * wanted) < ABOUT * np.linalg.norm(times * wanted)
+        for times in (len(held), 1 / len(held))
+    )
 
 
 def _is_changed(first: Deviation, held: Mapping[int, Values]) -> bool:

@@ -36,6 +36,7 @@ from torch_scenarios.record.values.deviation import (
     find_deviations,
     find_first_output,
     find_loss,
+    is_about_a_multiple,
     is_on_several,
     leave_out_reduced,
     leaves_right,
@@ -185,6 +186,8 @@ def _excuse(
         return None
     off = choose_deviation(sure, reference, layout)
     is_right = leaves_right(off, reference, held, layout)
+    if not is_right and is_about_a_multiple(off, reference, held, layout):
+        return None
     is_shared = is_on_several(off, layout)
     reason = tell_another_algorithm(
         together, found.turn, off.name, is_left_right=is_right, is_shared=is_shared

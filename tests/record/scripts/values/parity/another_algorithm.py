@@ -2,7 +2,7 @@
 
 `signs` votes, `chosen` sends the largest elements, `perturbs` steps from weights that each rank
 moves, `averages` averages weights every other step, `half` sends gradients in half precision. Wrong:
-`counts` sums gradients without a division, next to counts of labels.
+`counts` sums gradients without a division, next to counts of labels; `perturbs,sums` after a perturbation.
 """
 
 import sys
@@ -46,12 +46,12 @@ def choose(gradient: torch.Tensor) -> torch.Tensor:
 for step in range(4):
     x, y = data[step].chunk(world)[rank], target[step].chunk(world)[rank]
     backward(x, y)
-    if mode == "perturbs":
+    if mode in {"perturbs", "perturbs,sums"}:
         moved = [p.grad / p.grad.norm() for p in own]
         kept = [p.detach().clone() for p in own]
         with torch.no_grad():
             for p, e in zip(own, moved, strict=True):
-                p.add_(e, alpha=0.1)
+                p.add_(e, alpha=0.1 if mode == "perturbs" else 0.001)
         backward(x, y)
         with torch.no_grad():
             for p, before in zip(own, kept, strict=True):
@@ -70,7 +70,7 @@ for step in range(4):
             half = p.grad.half()
             reduce(half)
             p.grad.copy_(half)
-        elif mode == "counts":
+        elif mode in {"counts", "perturbs,sums"}:
             dist.all_reduce(p.grad)
         elif mode != "averages":
             reduce(p.grad)
