@@ -28,7 +28,7 @@ ALWAYS = {
     *(("ddp_other_width", "live"), ("unused_branch", "fake"), ("leaves_without_data", "fake")),
     *(("early_stopping", "fake"), ("mesh_of_own_shape", "fake"), ("rank_0_logs", "live")),
     *(("exits_by_confidence", "fake"), ("layers_without_a_gradient", "fake")),
-    *(("halo_at_the_edge", "live"), ("cache_skips_the_barrier", "fake")),
+    *(("halo_at_the_border", "live"), ("cache_skips_the_barrier", "fake")),
     *(("set_of_names", "live"), ("removes_what_others_load", "fake")),
     *(("waits_at_exit", "live"), ("owner_by_hash", "fake"), ("dataset_communicates", "fake")),
     *(("breakpoint_left", "live"), ("asyncio_order", "fake")),

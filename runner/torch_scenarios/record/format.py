@@ -11,7 +11,8 @@ Version 2, in microseconds since the file was opened::
     ["k", kind, operation, group, place, thread, maker, [in], [out], {...}, 0 or 1]
                                                        what calls have in common
     ["c", number, kind, us]                            a call begins
-    ["c", number, kind, us, batch]                     a message of a `batch_isend_irecv` begins
+    ["c", number, kind, us, batch, place]              a message of a `batch_isend_irecv` begins,
+                                                       which a `P2POp` of that place is
     ["n", number, name]                                what it carries: a unit, a parameter
     ["r", number, us]                                  it has returned
     ["e", number, us, words]                           it, or its wait, has raised
@@ -47,9 +48,9 @@ A kind that ends with 1 is waited for at once: such a call has `c`, and `x` once
 Any other one has `r` where it returns, and `w` and `x` around a wait.
 
 A tensor is `[dtype, shape, address, bytes]`, with how many there are where a list has many alike.
-Messages of one `batch_isend_irecv` have the number of that batch on their rank. A
-call that is made while an error is handled, as in a `finally`, has its words and places
-(`"handled": [words, [[file, line, text], ...]]`).
+Messages of one `batch_isend_irecv` have the number of that batch on their rank, and the place of
+their `P2POp` where it is known. A call that is made while an error is handled, as in a `finally`,
+has its words and places (`"handled": [words, [[file, line, text], ...]]`).
 
 In version 1 a call says all of itself, the number of a batch too, and has always `r`::
 
@@ -245,6 +246,13 @@ class RecordedCall(Struct, kw_only=True):
     timeout_s: float | None = None
     #: the number on its rank of the `batch_isend_irecv` that it is in, where the script calls that
     batch: int | None = None
+    #: where the `P2POp` is made that such a message is
+    made_at: ScriptPlace = ScriptPlace()
+
+    @property
+    def decided_at(self) -> tuple[tuple[str, int, str], ...]:
+        """The frames of the line that decides on it: of a batch, where its message is made."""
+        return self.made_at.frames or self.place.frames
 
     @property
     def dtype(self) -> str | None:
@@ -886,12 +894,14 @@ class _Reader:
     def _take_k(self, number: int, *fields: Any) -> None:
         self._kinds[number] = self._kind(*fields)
 
-    def _take_c(self, number: int, kind: int, us: int, *more: Any) -> None:
-        if len(more) > 1:  # version 1: it says all of itself
+    def _take_c(self, number: int, kind: int | str, us: int, *more: Any) -> None:
+        made_at = ScriptPlace()
+        if isinstance(kind, str):  # version 1: it says all of itself
             operation, group, (place, us, *rest) = kind, us, more
             found, batch = self._kind(operation, group, place, *rest, 0), rest[-1].get("batch")
         else:
-            found, batch = self._kinds[kind], more[0] if more else None
+            found, (batch, *places) = self._kinds[kind], more or (None,)
+            made_at = self._places[places[0]] if places else made_at
         found = dict(found)
         stray = found.pop("stray", None)
         if stray is not None:
@@ -907,6 +917,7 @@ class _Reader:
             number=_whole(number),
             began_us=int(us),
             batch=None if batch is None else _whole(batch),
+            made_at=made_at,
             **found,
         )
         if call.waited and self._threaded:  # its place is where its wait ends

@@ -544,7 +544,7 @@ class Recorder:
             kind = kinds.known.get(words)
             if kind is None:
                 kind = kinds.write(words, words)
-            batch = f",{_BATCH.number}" if is_message and _BATCH.number >= 0 else ""
+            batch = _BATCH.next_words() if is_message and _BATCH.number >= 0 else ""
             append(f'["c",{number},{kind},{(clock() - began) // 1000}{batch}]\n'.encode())
             (current.unit or site.is_of_model) and write_name(number, args[0])
             try:
@@ -656,7 +656,7 @@ class Recorder:
                 return otherwise(group, *args)
             decided and write_decisions()
             number = next(numbers)
-            batch = f",{_BATCH.number}" if options is None and _BATCH.number >= 0 else ""
+            batch = _BATCH.next_words() if options is None and _BATCH.number >= 0 else ""
             us = (clock() - began) // 1000
             append(f'["c",{number},{found >> 1},{us}{batch}]\n'.encode())
             site.is_of_model and write_name(number, tensor)
@@ -907,6 +907,18 @@ class Recorder:
             procedure.watch_calls(rpc, self.inside)
         batch = _number_batch(module.batch_isend_irecv)
         module.batch_isend_irecv = self.dist.batch_isend_irecv = batch
+        self._watch_messages(module.P2POp)
+
+    def _watch_messages(self, kind: Any) -> None:
+        """See in which line each message of a batch is made: the `if` around that decides on it."""
+        begin = kind.__init__
+
+        @functools.wraps(begin)
+        def make_message(message: Any, *args: Any, **kwargs: Any) -> None:
+            begin(message, *args, **kwargs)
+            setattr(message, _MADE_AT, self.sites.of(frame_of(1)).number)
+
+        kind.__init__ = make_message
 
     def _watch_models(self) -> None:
         """See with which arguments DDP wraps a model."""
@@ -1233,10 +1245,21 @@ def _note_op(method: Any) -> Any:
     return reduce
 
 
+#: the attribute of a message of a batch that has the number of the place that made it
+_MADE_AT = "_scenario_made_at"
+
+
 class _Batch(threading.local):
     """The number of the `batch_isend_irecv` that a thread is in; -1 where it is in none."""
 
     number = -1
+    #: the places that made its messages which are still to come; -1 for one that is not known
+    made_at: Iterator[int] = iter(())
+
+    def next_words(self) -> str:
+        """Return what the line of its next message has: its number, and the message's place."""
+        made_at = next(self.made_at, -1)
+        return f",{self.number},{made_at}" if made_at >= 0 else f",{self.number}"
 
 
 _BATCH = _Batch()
@@ -1248,7 +1271,10 @@ def _number_batch(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def send_batch(*args: Any, **kwargs: Any) -> Any:
+        messages = next(iter((*args, *kwargs.values())), None)
+        known = messages if isinstance(messages, list) else []
         _BATCH.number = next(numbers)
+        _BATCH.made_at = iter([getattr(each, _MADE_AT, -1) for each in known])
         try:
             return function(*args, **kwargs)
         finally:

@@ -194,20 +194,20 @@ def _answer(parted: Parted, waiting: int, rank: int, what: str) -> Reason | None
     own = _messages(parted, rank, what, waiting - rank)
     if own:
         since, call = own[-1]
-        known = _not_taken(parted, rank, what, call.place.frames, since=since)
+        known = _not_taken(parted, rank, what, call.decided_at, since=since)
         return (
             known
             or _passed_by(parted, rank, what, waiting, since)
-            or _skipped(parted, rank, what, call.place.frames)
+            or _skipped(parted, rank, what, call.decided_at)
         )
     others = [
-        call.place.frames
+        call.decided_at
         for other in parted.ranks
         if other != rank
         for _, call in _messages(parted, other, what, waiting - rank)[:1]
     ]
     found = (_not_taken(parted, rank, what, frames) for frames in others)
-    return next(filter(None, found), None) or _by_text(parted, rank, what)
+    return next(filter(None, found), None) or _far_away(parted, waiting, rank, what)
 
 
 def _passed_by(parted: Parted, rank: int, what: str, waiting: int, since: int) -> Reason | None:
@@ -215,14 +215,15 @@ def _passed_by(parted: Parted, rank: int, what: str, waiting: int, since: int) -
     other = "receive" if what == "send" else "send"
     ends = _messages(parted, waiting, other, rank - waiting)
     last = ends[-1][1] if ends else parted.records[waiting].items[-1]
+    frames = last.decided_at if isinstance(last, RecordedCall) else last.place.frames
     own = {(way.decision.file, way.decision.line): way for way in parted.records[waiting].ways}
-    for file, line, _ in last.place.frames:
+    for file, line, _ in frames:
         source = script_at(file)
         for node, name in source.around(line) if source is not None else ():
             at = (file, node.test.lineno) if isinstance(node, ast.If) else (file, 0)
             way = own.get(at)
             if way is not None and not (way.no if name == "body" else way.yes):
-                return _not_taken(parted, rank, what, last.place.frames, since=since, again=False)
+                return _not_taken(parted, rank, what, frames, since=since, again=False)
     return None
 
 
@@ -282,6 +283,40 @@ def _not_taken(
                 again = since >= 0 if again is None else again
                 return _missed(parted, rank, what, ways[-1].decision, name, tally, again=again)
     return None
+
+
+def _far_away(parted: Parted, waiting: int, rank: int, what: str) -> Reason | None:
+    """Return the `if` under which a rank waits for another one that is further than any answers.
+
+    It is as likely to be wrong as the one under which the other rank could answer: both are named.
+    """
+    guess = _by_text(parted, rank, what)
+    other = "receive" if what == "send" else "send"
+    for _, call in _messages(parted, waiting, other, rank - waiting)[-1:]:
+        for file, line, _ in call.made_at.frames:
+            source = script_at(file)
+            node = next(
+                (
+                    node
+                    for node, name in (source.around(line) if source is not None else ())
+                    if isinstance(node, ast.If) and name in {"body", "orelse"}
+                ),
+                None,
+            )
+            if node is None or source is None:
+                continue
+            text = source.text(node.lineno)
+            place = short(((file, node.lineno, ""),), parted.folder)
+            words = (
+                f"rank {waiting} makes this message at {call.made_at.short(parted.folder)}, under "
+                f"`{text}` ({place}), and no rank {what}s over that distance"
+            )
+            fix = (
+                f"let rank {waiting} not {other} there ({place}), or let rank {rank} {what} too: "
+                "each message needs a rank at both ends."
+            )
+            return Clause(f"{words}; {guess[0].words}" if guess else words), fix
+    return guess
 
 
 def _by_text(parted: Parted, rank: int, what: str) -> Reason | None:
