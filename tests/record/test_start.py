@@ -13,7 +13,15 @@ from recordings import SCRIPTS
 from torch_scenarios.cli import cli
 from torch_scenarios.record.evidence.claim import claim_of, is_own
 from torch_scenarios.record.evidence.initialization import Claim, JobStart, find_in_start
-from torch_scenarios.record.format import ScriptPlace
+from torch_scenarios.record.evidence.reasons import explain_absence
+from torch_scenarios.record.format import (
+    RENDEZVOUS,
+    Blocking,
+    Decision,
+    RankRecord,
+    ScriptPlace,
+    Way,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -115,6 +123,35 @@ def test_a_rank_that_ended_is_told_with_its_end() -> None:
     found = words(claim(0), absent={1: "it raised ImportError: x (train.py:2)"})
     assert found.startswith("rank 1 never comes to `init_process_group`")
     assert "it raised ImportError: x (train.py:2)" in found
+
+
+SPARE = """\
+if job.is_spare:
+    serve_logs()
+    sys.exit(0)
+dist.init_process_group("gloo")
+"""
+
+
+def test_a_rank_that_ended_is_told_with_the_way_that_it_alone_went(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SPARE)
+    spare = Decision(kind="if", file=str(script), line=1, text="if job.is_spare")
+    entered = Blocking(number=0, what=RENDEZVOUS, place=ScriptPlace(frames=((str(script), 4, ""),)))
+    records = {
+        rank: RankRecord(
+            rank=rank,
+            world_size=2,
+            items=[entered] if rank == 0 else [],
+            ways=[Way(before=0, decision=spare, yes=rank, no=1 - rank)],
+        )
+        for rank in (0, 1)
+    }
+    clause = explain_absence(records, [1], str(tmp_path))
+    assert clause is not None
+    assert "rank 1 alone takes the `sys.exit(0)`:3 under `if job.is_spare` (train.py:1)" in (
+        clause.words
+    )
 
 
 def test_a_rank_whose_record_is_not_there_is_not_missing_where_the_others_met() -> None:

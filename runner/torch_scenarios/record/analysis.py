@@ -30,6 +30,7 @@ from torch_scenarios.record.evidence.initialization import (
 )
 from torch_scenarios.record.evidence.reasons import (
     add_reasons,
+    explain_absence,
     explain_anyone,
     explain_idle,
     explain_message,
@@ -302,7 +303,12 @@ def wrong_start(
     records = read_starts(folder)
     home = (script_of(order, records) if order is not None else find_script(records))[1]
     absent = absent_ranks(records, claims, launch.exits)
-    return find_in_start(JobStart(claims=claims, absent=absent, is_whole=is_whole, home=home))
+    found = find_in_start(JobStart(claims=claims, absent=absent, is_whole=is_whole, home=home))
+    gone = [rank for rank in absent if rank in records and records[rank].error is None]
+    why = explain_absence(records, gone, home) if gone and found else None
+    if why is None or not {*gone} <= {*found[0].ranks}:
+        return found
+    return [replace(found[0], notes=(*found[0].notes, why)), *found[1:]]
 
 
 def judge_start(

@@ -52,6 +52,7 @@ from torch_scenarios.verdict.finding import ranks_text
 
 __all__ = [
     "add_reasons",
+    "explain_absence",
     "explain_anyone",
     "explain_idle",
     "explain_message",
@@ -216,6 +217,28 @@ def explain_parting(
         return [*clauses, reason[0]], ""  # both ways communicate: their order is to be changed
     is_end = any(not records[rank].left_at.frames for rank in parting.missing)
     return [*clauses, reason[0]], reason[1] if is_end and reason[1] else (left or reason)[1]
+
+
+def explain_absence(
+    records: Mapping[int, RankRecord], absent: Sequence[int], folder: str
+) -> Clause | None:
+    """Return the way that ranks went alone which never come to `init_process_group`."""
+    calls = {
+        rank: item
+        for rank, record in records.items()
+        for item in record.items[:1]
+        if rank not in absent and isinstance(item, Blocking)
+    }
+    parting = Parting(group="", at=0, calls=calls, missing=tuple(absent))
+    parted = Parted(parting, records, folder)
+    always = parted.tallies(whole=True)
+    reason = (
+        find_caught(parted, whole=True)
+        or find_way_out(parted, always, None)
+        or find_condition(parted, always)
+        or find_last_decided(parted, whole=True)
+    )
+    return reason[0] if reason is not None and calls else None
 
 
 def _through(call: RecordedCall | Blocking) -> str:
