@@ -128,6 +128,7 @@ def _without_results(lines: Sequence[Finding], at: int, parting: Parting) -> Ite
     """
     apart = len(parting.sides) > 1 or len(parting.parts) > 1
     ranks = {*parting.calls, *parting.missing} if apart and parting.group else set()
+    ranks |= {*lines[at].ranks} if ranks else ranks  # groups alike part at the same line
     results = [
         each for each in lines[at + 1 :] if each.diagnosis in PARTED and ranks >= {*each.ranks}
     ]

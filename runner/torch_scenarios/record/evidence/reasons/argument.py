@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Reason, short
-from torch_scenarios.record.evidence.divergence import Parting
+from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.script import Script, script_at
 
 #: arguments that name one rank
@@ -45,6 +46,7 @@ def find_argument(parting: Parting, folder: str) -> Reason | None:
 _TENSORS = frozenset({"tensor", "input_tensor", "output_tensor", "input", "output"})
 _TENSOR_POSITIONS = {
     **dict.fromkeys(("all_reduce", "broadcast", "reduce", "gather", "scatter"), 0),
+    **dict.fromkeys(("distribute_tensor", "send", "isend", "recv", "irecv"), 0),
     **dict.fromkeys(("all_gather", "all_gather_into_tensor", "reduce_scatter_tensor"), 1),
 }
 
@@ -64,7 +66,7 @@ def find_tensor(parting: Parting, folder: str) -> Reason | None:
         if found:
             place = short(((file, found[0], ""),), folder)
             text = ast.unparse(value)
-            words = f"the tensor is `{text}`, which is set by `{source.text(found[0])}` ({place})"
+            words = f"the tensor is {_tell_origins(source, value, found, folder)}"
             fix = (
                 f"give `{text}` ({place}) the same shape on every rank: where that comes from the "
                 "rank's own data, agree on the largest first (an `all_reduce` of its size with "
@@ -72,6 +74,30 @@ def find_tensor(parting: Parting, folder: str) -> Reason | None:
             )
             return Clause(words), fix
     return None
+
+
+def _tell_origins(source: Script, value: ast.expr, lines: Sequence[int], folder: str) -> str:
+    """Return an expression with the lines that set what it reads."""
+    verb = "is set by" if isinstance(value, ast.Name | ast.Attribute) else "reads"
+    set_by = ", ".join(
+        f"`{source.text(at)}` ({short(((source.file, at, ''),), folder)})" for at in lines
+    )
+    return f"`{ast.unparse(value)}`, which {verb} {set_by}"
+
+
+def find_buffer(place: Frames, folder: str) -> tuple[str, str]:
+    """Return what a message's line passes as its tensor, and the line that sets it; or nothing."""
+    for file, line, _ in place[:1]:
+        source = script_at(file)
+        value = source.argument(line, _TENSORS, _TENSOR_POSITIONS) if source is not None else None
+        if source is None or value is None:
+            continue
+        found = source.origins(value, line)
+        if not found:
+            return f"`{ast.unparse(value)}`", short(place, folder)
+        where = short(((file, found[0], ""),), folder)
+        return _tell_origins(source, value, found, folder), where
+    return "", ""
 
 
 def _names_of(target: ast.expr) -> set[str]:

@@ -60,6 +60,8 @@ def find_branch(
 
 def branch_of(sides: Sequence[tuple[list[int], Frames]], folder: str) -> tuple[Clause, str] | None:
     """Return the `if` or `except` that leads some ranks to their place, by the script's text."""
+    if len(sides) < 2:
+        return None  # all are in one line: no branch leads some of them there
     for ranks, frames in sides:
         others = [each for who, each in sides if who is not ranks]
         for file, line, _ in frames:

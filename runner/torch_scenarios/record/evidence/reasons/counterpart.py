@@ -28,6 +28,7 @@ from torch_scenarios.record.evidence.choice import (
     times,
 )
 from torch_scenarios.record.evidence.divergence import Frames, Parting
+from torch_scenarios.record.evidence.reasons.argument import find_buffer
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught
 from torch_scenarios.record.evidence.reasons.loop import loop_of
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
@@ -110,8 +111,22 @@ def _out_of_turn(records: Mapping[int, RankRecord], folder: str) -> Reason | Non
                         reason = _not_taken(parted, rank, what, where, since=found[0])
                         if reason is not None:
                             return Clause(f"{clause.words}; {reason[0].words}"), reason[1]
-                return None
+                return _buffers_apart(send, take, source, target, folder)
     return None
+
+
+def _buffers_apart(
+    send: RecordedCall, take: RecordedCall, source: int, target: int, folder: str
+) -> Reason | None:
+    """Return what both ends of a message pass, where its place in the order is right."""
+    sent, _ = find_buffer(send.place.frames, folder)
+    taken, where = find_buffer(take.place.frames, folder)
+    if not taken:
+        return None
+    words = f"rank {target} receives into {taken}" + (f"; rank {source} sends {sent}" * bool(sent))
+    what = "the dtype and the shape" if send.dtype != take.dtype else "the shape"
+    fix = f"give the tensor that rank {target} receives into ({where}) {what} of what is sent."
+    return Clause(words), fix
 
 
 def _tags_apart(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> Reason | None:

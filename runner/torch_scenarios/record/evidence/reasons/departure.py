@@ -16,9 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Parted, Reason, short
-from torch_scenarios.record.evidence.divergence import Frames
+from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.files import explain_key
 from torch_scenarios.record.evidence.process import JOINS
+from torch_scenarios.record.evidence.reasons.way_out import find_way_out
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.evidence.stack import StackFrame, printed_place, read_stack
 from torch_scenarios.record.format import Blocking, RankRecord
@@ -268,12 +269,17 @@ def _explain_outside(
                 "for it waits for ever"
             )
     waiting = [r for r, each in records.items() if r not in places and each.inside]
-    return lines or [*_find_apart(places, waiting, records, folder), *_find_polls(places, folder)]
+    if lines:
+        return lines
+    return [*_find_apart(places, waiting, records, folder), *_find_polls(places, records, folder)]
 
 
-def _find_polls(places: Mapping[int, Frames], folder: str) -> list[str]:
+def _find_polls(
+    places: Mapping[int, Frames], records: Mapping[int, RankRecord], folder: str
+) -> list[str]:
     """Return the loop with a condition that ranks outside of any call are in."""
     found: dict[str, list[int]] = {}
+    counted: list[str] = []
     for rank, frames in places.items():
         for file, line, _ in frames:
             source = script_at(file)
@@ -282,12 +288,46 @@ def _find_polls(places: Mapping[int, Frames], folder: str) -> list[str]:
             if loop is not None and not isinstance(loop.test, ast.Constant):
                 place = short(((file, loop.lineno, ""),), folder)
                 found.setdefault(f"`while {ast.unparse(loop.test)}` ({place})", []).append(rank)
+                counted = counted or _find_uncounted(records, (file, loop.test.lineno), folder)
                 break
-    return [
+    return counted + [
         f"{ranks_text(ranks)} {'asks' if len(ranks) == 1 else 'ask'} again and again in {text}: "
         "look at what has to change for it to end, and at the rank that changes it"
         for text, ranks in found.items()
     ]
+
+
+def _find_uncounted(
+    records: Mapping[int, RankRecord], asks_at: tuple[str, int], folder: str
+) -> list[str]:
+    """Return which ranks have not set a key of the store that a loop asks for, and others have."""
+    asked = {
+        each.path
+        for record in records.values()
+        for each in record.changes
+        if each.what in {"sets", "awaits"} and each.place.frames[0][:2] == asks_at
+    }
+    for key in sorted(asked):
+        set_at: dict[str, list[int]] = {}
+        for rank, record in sorted(records.items()):
+            for each in record.changes:
+                is_set = each.what == "sets" and each.path == key
+                if is_set and each.place.frames[0][:2] != asks_at:
+                    set_at.setdefault(short(each.place.frames, folder), []).append(rank)
+        for where, ranks in set_at.items():
+            left = [rank for rank in records if rank not in ranks]
+            if not left:
+                continue
+            parted = Parted(Parting(group="", at=0, calls={}, missing=(*records,)), records, folder)
+            way = find_way_out(parted, parted.tallies(whole=True), None)
+            have = "has" if len(left) == 1 else "have"
+            words = (
+                f"{ranks_text(left)} {have} not set the key `{key}` of the store, which "
+                f"{ranks_text(ranks)} {'sets' if len(ranks) == 1 else 'set'} at {where}"
+            )
+            fix = f"fix: let every rank that is counted come to {where}, or count those that do."
+            return [words + (f": {way[0].words}" if way is not None else ""), fix]
+    return []
 
 
 def _find_apart(

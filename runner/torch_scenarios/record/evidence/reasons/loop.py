@@ -215,12 +215,16 @@ def tell_progress(parted: Parted) -> list[Clause]:
         return []
     places = dict.fromkeys((each.place.frames, each.maker, each.operation) for each in calls)
     found: dict[tuple[Frames, str], dict[int, int]] = {}
-    for frames, maker, operation in places:
-        counts = {
-            rank: count_passes(parted.records[rank], frames, maker, None) for rank in parted.ranks
-        }
-        if len(set(counts.values())) > 1 and max(counts.values()) >= FEWEST:
-            found.setdefault((frames, "backward" if maker == "bw" else operation), counts)
+    for frames, maker, operation in places:  # a line that other lines come to is one line
+        own = found.setdefault((frames[:1], "backward" if maker == "bw" else operation), {})
+        for rank in parted.ranks:
+            passes = count_passes(parted.records[rank], frames, maker, None)
+            own[rank] = own.get(rank, 0) + passes
+    found = {
+        line: counts
+        for line, counts in found.items()
+        if len(set(counts.values())) > 1 and max(counts.values()) >= FEWEST
+    }
     ordered = sorted(found.items(), key=lambda each: -max(each[1].values()))[:MOST_LINES]
     words = [
         f"{what} at {short(frames, parted.folder)}: {list_times(counts)}"
