@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torch_scenarios.errors import Clause
+import pytest
+from msgspec.structs import replace
+
+from torch_scenarios.errors import Clause, Mark, Source
 from torch_scenarios.record.evidence.choice import Parted
 from torch_scenarios.record.evidence.divergence import Parting, find_difference
 from torch_scenarios.record.evidence.reasons import (
     add_reasons,
     explain_idle,
     explain_message,
+    find_late_rank,
 )
+from torch_scenarios.record.evidence.reasons.caller import find_caller
 from torch_scenarios.record.evidence.reasons.loop import tell_progress
 from torch_scenarios.record.format import (
+    CREATION,
+    RENDEZVOUS,
+    Blocking,
     Decision,
     FileChange,
     RankRecord,
@@ -43,6 +51,47 @@ def run(self, x):
         return dist.send(self.layer(x), dst=1)
     x = torch.empty(4, self.hidden)
     dist.recv(x, src=0)
+"""
+BACKWARDS = """\
+for tag, x in enumerate(rows):
+    dist.send(x, dst=1, tag=tag)
+while kept:
+    tag, x = kept.pop()
+    dist.recv(x, src=0, tag=tag)
+"""
+METRIC = """\
+if not scores:
+    return 0
+value = torch.tensor([recall])
+dist.all_reduce(value)
+"""
+GROUPS = """\
+def in_order(self):
+    return sorted(self.members, key=self.is_other)
+for i in layout.in_order():
+    groups[i] = dist.new_group(layout.members[i])
+"""
+EPOCHS = """\
+for epoch in range(9):
+    fit([draw() for _ in range(2)])
+    if stopping.update(loss):
+        break
+dist.all_reduce(total)
+"""
+LOGS = """\
+def __str__(self):
+    dist.all_reduce(self.total)
+def train():
+    dist.all_reduce(gradient)
+    log.debug("%s", meter)
+def main():
+    train()
+main()
+"""
+PREPARES = """\
+if rank == 0:
+    tokenize()
+dist.init_process_group("gloo", timeout=timedelta(seconds=4))
 """
 EXCHANGE = """\
 def exchange():
@@ -129,6 +178,136 @@ def test_a_message_of_another_shape_is_told_with_the_buffer_at_both_ends(tmp_pat
     )
     assert "rank 0 sends `self.layer(x)`" in reason[0].words
     assert "(train.py:4) the shape of what is sent" in reason[1]
+
+
+def test_messages_that_are_taken_in_another_order_are_told_by_their_tags(tmp_path: Path) -> None:
+    file = script(tmp_path, BACKWARDS)
+    sends = [call("send", place(file, 2), peer=1, tag=tag) for tag in (0, 1)]
+    takes = [call("recv", place(file, 5), peer=0, tag=tag) for tag in (1, 0)]
+    found = finding("circular_wait", 0, 1)
+    text = Source(path="scenario.yaml", text="")
+    places = [f"train.py:{line}" for line in (2, 5)]
+    marks = [Clause("", Mark(source=text, line=1, column=1, at=each)) for each in places]
+    found = replace(found, notes=tuple(marks))
+    reason = explain_message(found, {0: record(0, *sends), 1: record(1, *takes)}, str(tmp_path))
+    assert reason is not None
+    assert "rank 1 receives tag 1 from rank 0 (train.py:5), which sends tag 0 before it" in (
+        reason[0].words
+    )
+    assert "`tag` is set by `tag, x = kept.pop()` (:4)" in reason[0].words
+
+
+def test_dtypes_apart_are_told_with_the_line_that_makes_the_tensor(tmp_path: Path) -> None:
+    file = script(tmp_path, METRIC)
+    whole = call("all_reduce", place(file, 4))
+    whole.inputs = (Tensor(dtype="int64", shape=(4,)),)
+    records = {0: record(0, call("all_reduce", place(file, 4))), 1: record(1, whole)}
+    (found,) = add_reasons([finding("dtype_mismatch", 0, 1)], records, str(tmp_path))
+    assert "`value`, which is set by `value = torch.tensor([recall])` (train.py:3)" in (
+        found.notes[0].words
+    )
+    assert "(`dtype=`)" in str(found.fix)
+
+
+def test_groups_in_another_order_are_told_with_the_loop_and_what_orders_it(tmp_path: Path) -> None:
+    at = place(script(tmp_path, GROUPS), 4)
+    records = {
+        rank: RankRecord(
+            rank=rank,
+            world_size=2,
+            items=[
+                Blocking(number=each, what=CREATION, place=at, ranks=(each ^ rank,))
+                for each in (0, 1)
+            ],
+        )
+        for rank in (0, 1)
+    }
+    (found,) = add_reasons([finding("group_creation", 0, 1)], records, str(tmp_path))
+    assert found.notes[0].words == (
+        "`for i in layout.in_order()` (train.py:3) makes another group on some ranks: "
+        "`return sorted(self.members, key=self.is_other)` (train.py:2)"
+    )
+
+
+def test_a_way_out_comes_before_the_turns_of_a_comprehension(tmp_path: Path) -> None:
+    file = script(tmp_path, EPOCHS)
+    drawn = Decision(kind="each", file=file, line=2, text="[draw() for _ in range(2)]")
+    fit, total = call("all_reduce", place(file, 2)), call("all_reduce", place(file, 5), rows=1)
+    records = {
+        rank: record(
+            rank,
+            fit,
+            fit if rank == 0 else total,
+            ways=[
+                Way(before=0, decision=drawn, yes=2, no=0),
+                Way(
+                    before=1, decision=_if(file, 3, "stopping.update(loss)"), yes=rank, no=1 - rank
+                ),
+                *[Way(before=1, decision=drawn, yes=2, no=0)] * (rank == 0),
+            ],
+        )
+        for rank in (0, 1)
+    }
+    (found,) = add_reasons([finding("shape_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert "rank 1 alone takes the `break`:4 under `if stopping.update(loss)`" in words
+    assert "more turns" not in words
+
+
+def test_what_one_rank_communicates_under_is_its_own_line_below_those_of_both(
+    tmp_path: Path,
+) -> None:
+    file = script(tmp_path, LOGS)
+    texts = ["", *LOGS.splitlines()]
+    frames = [
+        tuple((file, line, texts[line]) for line in lines) for lines in ((4, 7, 8), (2, 5, 7, 8))
+    ]
+    records = {
+        rank: record(
+            rank,
+            call("all_reduce", ScriptPlace(frames=frames[rank]), rows=4 - rank),
+            ways=[Way(before=0, decision=_if(file, 9, "x"), yes=1, no=0)],
+        )
+        for rank in (0, 1)
+    }
+    parting = Parting(
+        group="0", at=0, calls={rank: each.calls[0] for rank, each in records.items()}
+    )
+    reason = find_caller(Parted(parting, records, str(tmp_path)))
+    assert reason is not None
+    assert (
+        'rank 1 alone communicates under `log.debug("%s", meter)` (train.py:5)' in reason[0].words
+    )
+
+
+@pytest.mark.parametrize("mode", ["live", "fake"])
+def test_a_rank_that_comes_to_init_after_the_timeout_of_another_is_late(
+    tmp_path: Path, mode: str
+) -> None:
+    at = place(script(tmp_path, PREPARES), 3)
+    records = {
+        rank: RankRecord(
+            rank=rank,
+            world_size=2,
+            about={"mode": mode, "time": 100.0 + rank * (mode == "live")},
+            items=[
+                Blocking(
+                    number=0,
+                    what=RENDEZVOUS,
+                    place=at,
+                    began_us=9_000_000 * (rank == 0),
+                    failed="DistStoreError: wait timeout after 4000ms" if rank else None,
+                )
+            ],
+            timeout_s=4.0,
+        )
+        for rank in (0, 1)
+    }
+    found = find_late_rank(records, str(tmp_path))
+    assert found is not None
+    assert found.prose == "rank 0 comes too late, and rank 1 gives up before"
+    records[0].items[0].began_us = 4_000_000  # type: ignore[union-attr]
+    assert find_late_rank(records, str(tmp_path)) is None
 
 
 def test_a_message_that_no_rank_answers_has_the_if_around_the_line_that_makes_it(

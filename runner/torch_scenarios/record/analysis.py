@@ -361,6 +361,8 @@ def add_why(result: Judged, records: Mapping[int, RankRecord], home: str) -> Jud
     verdict = result.result.verdict
     late = find_late_rank(records, home)
     if late is not None and not any(each.diagnosis for each in verdict.findings):
+        why = explain_absence(records, late.ranks[-1:], home)  # what took the late one so long
+        late = late if why is None else replace(late, notes=(*late.notes, why))
         verdict = replace(verdict, status="FAILED", reason=None, findings=(late,))
     told = [explain_anyone(each, records, home) for each in verdict.findings]
     findings = [*add_reasons(told, records, home)]

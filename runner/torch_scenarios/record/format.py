@@ -105,6 +105,8 @@ MOST_LANES = 4_000_000
 MOST_CHARACTERS = 512
 #: characters of an error, whose end may say which parameters it is about
 MOST_OF_AN_ERROR = 5000
+#: callers that a place is shown with; more of them are known
+MOST_CALLERS = 2
 #: dimensions of a tensor, elements of one
 MOST_DIMENSIONS, MOST_ELEMENTS = 64, 1 << 62
 
@@ -195,7 +197,8 @@ class ScriptPlace(Struct, frozen=True, kw_only=True):
             for each, at, _ in self.frames[1:]
             if (each, at) != (file, line)
         ]
-        return f"{words} called from {', '.join(dict.fromkeys(callers))}" if callers else words
+        shown = [*dict.fromkeys(callers)][:MOST_CALLERS]
+        return f"{words} called from {', '.join(shown)}" if shown else words
 
 
 def _relative(file: str, folder: str) -> str:

@@ -49,7 +49,7 @@ from torch_scenarios.record.mapped_file import MappedFile, is_written
 VERSION = 2
 
 #: frames of the user's own that name a call, the innermost first
-FRAMES = 3
+FRAMES = 6
 #: frames that are looked through for them
 DEEPEST = 200
 #: tensors of a list that are recorded one by one

@@ -103,7 +103,7 @@ class Script:
             for node in ast.walk(where)
             if isinstance(node, ast.Assign)
             and (node.lineno < line or where is self.tree)
-            and any(ast.unparse(each) == text for each in node.targets)
+            and any(ast.unparse(each) == text for each in _single(node.targets))
         ]
         return max(found, default=0)
 
@@ -124,6 +124,23 @@ class Script:
                         if isinstance(each, ast.Assign) and each.lineno == at
                     ]
         return found[:MOST_ORIGINS]
+
+    def returns(self, value: ast.expr) -> int:
+        """Return the line of the one `return` of the script's function that is called; 0 for none.
+
+        The function is known by its name alone, that of a method too.
+        """
+        if not isinstance(value, ast.Call):
+            return 0
+        name = getattr(value.func, "attr", getattr(value.func, "id", ""))
+        found = [
+            each.lineno
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.FunctionDef) and node.name == name
+            for each in ast.walk(node)
+            if isinstance(each, ast.Return) and each.value is not None
+        ]
+        return found[0] if len(found) == 1 else 0
 
     def environment(self, names: Collection[str]) -> int:
         """Return the last line that sets one of some variables of the environment; 0 for none."""
@@ -281,6 +298,15 @@ def _parse(file: str) -> Script | None:
         return Script(file, text, ast.parse(text))
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return None
+
+
+def _single(targets: Sequence[ast.expr]) -> Iterator[ast.expr]:
+    """Yield what an assignment sets, one by one: of `a, b = c` both `a` and `b`."""
+    for each in targets:
+        if isinstance(each, ast.Tuple | ast.List):
+            yield from _single(each.elts)
+        else:
+            yield each
 
 
 def _jump_word(node: ast.stmt) -> str:

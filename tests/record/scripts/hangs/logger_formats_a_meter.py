@@ -33,16 +33,24 @@ def setup_for_distributed(rank):
     log.setLevel(level)
 
 
+def train_step(meter, step):
+    g = torch.ones(5)
+    dist.all_reduce(g)
+    meter.update(float(step))
+    if step % 2 == 1:
+        log.info("step %d loss %s", step, meter)  # cause
+
+
+def train(steps):
+    meter = SmoothedValue()
+    for step in range(steps):
+        train_step(meter, step)
+
+
 def main():
     dist.init_process_group("gloo")
     setup_for_distributed(dist.get_rank())
-    meter = SmoothedValue()
-    for step in range(4):
-        g = torch.ones(5)
-        dist.all_reduce(g)
-        meter.update(float(step))
-        if step % 2 == 1:
-            log.info("step %d loss %s", step, meter)  # cause
+    train(4)
     dist.barrier()
     dist.destroy_process_group()
 

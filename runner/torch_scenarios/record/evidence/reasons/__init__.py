@@ -20,7 +20,7 @@ from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Parted, Reason, short
 from torch_scenarios.record.evidence.divergence import Parting, find_difference, parting_of
 from torch_scenarios.record.evidence.files import explain_file, tell_race
-from torch_scenarios.record.evidence.reasons.argument import find_argument, find_tensor
+from torch_scenarios.record.evidence.reasons.argument import find_argument, find_order, find_tensor
 from torch_scenarios.record.evidence.reasons.branch import explain_places, find_branch
 from torch_scenarios.record.evidence.reasons.caller import find_caller, find_compiled, find_handler
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught, find_lost
@@ -104,13 +104,15 @@ def add_reasons(
 
 
 def _explain_argument(finding: Finding, parting: Parting, folder: str) -> Reason | None:
-    """Return where what ranks of one line pass comes from: a root, or a tensor."""
+    """Return where what ranks of one line pass comes from: a root, a tensor, a group's members."""
     if len(parting.sides) > 1 or len(parting.parts) > 1:
         return None
+    if finding.diagnosis == "group_creation" and not parting.missing:
+        return find_order(parting, folder)
     if finding.diagnosis == "root_mismatch":
         return find_argument(parting, folder)
-    if finding.diagnosis == "shape_mismatch" and not finding.fix:
-        return find_tensor(parting, folder)
+    if finding.diagnosis in {"shape_mismatch", "dtype_mismatch"} and not finding.fix:
+        return find_tensor(parting, folder, finding.diagnosis.partition("_")[0])
     return None
 
 
@@ -187,8 +189,9 @@ def explain_parting(
             find_set(parted),
             find_part(parted),
             find_condition(parted, now, by_all=True),
-            find_shortcut(parted, by_all=True),
+            find_shortcut(parted, by_all=True, is_first=True),
             find_way_out(parted, now, None),
+            find_shortcut(parted, by_all=True),
             conditions[0],
             find_caught(parted, whole=True),
             find_way_out(parted, always, loop),

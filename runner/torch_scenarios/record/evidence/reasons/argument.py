@@ -51,8 +51,18 @@ _TENSOR_POSITIONS = {
 }
 
 
-def find_tensor(parting: Parting, folder: str) -> Reason | None:
-    """Return what gives the tensor its shape that ranks pass in one line: a loop, or a line."""
+#: what makes tensors alike that ranks pass, by what differs
+_ALIKE = {
+    "shape": (
+        "where that comes from the rank's own data, agree on the largest first (an `all_reduce` of "
+        "its size with `op=max`) and pad to it."
+    ),
+    "dtype": "name it where the tensor is made (`dtype=`), also where there is nothing to put in.",
+}
+
+
+def find_tensor(parting: Parting, folder: str, what: str) -> Reason | None:
+    """Return what gives a tensor its shape or dtype that ranks pass in one line: a loop, a line."""
     for file, line, _ in next((at for _, at in parting.sides), ())[:1]:
         source = script_at(file)
         value = source.argument(line, _TENSORS, _TENSOR_POSITIONS) if source is not None else None
@@ -67,12 +77,18 @@ def find_tensor(parting: Parting, folder: str) -> Reason | None:
             place = short(((file, found[0], ""),), folder)
             text = ast.unparse(value)
             words = f"the tensor is {_tell_origins(source, value, found, folder)}"
-            fix = (
-                f"give `{text}` ({place}) the same shape on every rank: where that comes from the "
-                "rank's own data, agree on the largest first (an `all_reduce` of its size with "
-                "`op=max`) and pad to it."
-            )
+            fix = f"give `{text}` ({place}) the same {what} on every rank: {_ALIKE[what]}"
             return Clause(words), fix
+    return None
+
+
+def find_order(parting: Parting, folder: str) -> Reason | None:
+    """Return the loop in which ranks pass other members to `new_group` in the same turn."""
+    for file, line, _ in next((at for _, at in parting.sides), ())[:1]:
+        source = script_at(file)
+        for node, _ in source.around(line) if source is not None else ():
+            if source is not None and isinstance(node, ast.For):
+                return _explain_order(source, node, folder, "makes another group")
     return None
 
 
@@ -104,11 +120,14 @@ def _names_of(target: ast.expr) -> set[str]:
     return {each.id for each in ast.walk(target) if isinstance(each, ast.Name)}
 
 
-def _explain_order(source: Script, node: ast.For, folder: str) -> Reason:
-    """Return that a loop reaches another tensor on some ranks in the same turn."""
+def _explain_order(
+    source: Script, node: ast.For, folder: str, what: str = "reaches another tensor"
+) -> Reason:
+    """Return that a loop comes to something else on some ranks in the same turn."""
     place = short(((source.file, node.lineno, ""),), folder)
-    words = f"`{source.text(node.lineno)}` ({place}) reaches another tensor on some ranks"
-    for at in source.origins(node.iter, node.lineno)[:1]:
+    words = f"`{source.text(node.lineno)}` ({place}) {what} on some ranks"
+    made_at = source.returns(node.iter)
+    for at in [made_at] if made_at else source.origins(node.iter, node.lineno)[:1]:
         words += f": `{source.text(at)}` ({short(((source.file, at, ''),), folder)})"
     fix = (
         f"let the loop at {place} go through the same in the same order on every rank: by names "

@@ -12,6 +12,7 @@ Messages are in other lines on each side, so ranks do not *part* as those of a c
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -59,6 +60,10 @@ def explain_message(
         return _tags_apart(finding, records, folder)
     if finding.diagnosis not in UNANSWERED:
         return None
+    if finding.diagnosis == "circular_wait" and (
+        crossed := _tags_crossed(finding, records, folder)
+    ):
+        return crossed
     answers = [
         (int(waiting), int(rank), what)
         for each in finding.notes
@@ -141,7 +146,9 @@ def _tags_apart(finding: Finding, records: Mapping[int, RankRecord], folder: str
         tag = source.argument(line, {"tag"}, {}) if source is not None else None
         if source is None or tag is None or isinstance(tag, ast.Constant):
             continue
+        set_at = source.assignment(tag, line)
         words = f"the tag is `{ast.unparse(tag)}`, which each rank counts for itself"
+        words += f": `{source.text(set_at)}` (:{set_at})" if set_at else ""
         jump = find_way_out(parted, parted.tallies(whole=True), None)
         if jump is not None:
             return Clause(f"{words}; {jump[0].words}"), jump[1]
@@ -149,6 +156,39 @@ def _tags_apart(finding: Finding, records: Mapping[int, RankRecord], folder: str
             "count the tag alike at both ends, or leave it out at both: messages keep their order."
         )
         return Clause(words), fix
+    return None
+
+
+def _tags_crossed(
+    finding: Finding, records: Mapping[int, RankRecord], folder: str
+) -> Reason | None:
+    """Return where two ranks that wait for each other take the messages in another order."""
+    marks = {each.mark.at for each in finding.notes if each.mark is not None}
+    parted = Parted(Parting(group="", at=0, calls={}, missing=finding.ranks), records, folder)
+    for source, target in itertools.permutations(finding.ranks, 2):
+        sent = _messages(parted, source, "send", target - source)
+        taken = _messages(parted, target, "receive", source - target)
+        for (_, send), (_, take) in zip(sent, taken, strict=False):
+            if send.tag == take.tag:
+                continue
+            where, at = send.place.short(folder), take.place.short(folder)
+            if not {where, at} <= marks:
+                return None
+            words = (
+                f"rank {target} receives tag {take.tag} from rank {source} ({at}), which sends tag "
+                f"{send.tag} before it ({where})"
+            )
+            file, line, _ = take.place.frames[0]
+            script = script_at(file)
+            tag = script.argument(line, {"tag"}, {}) if script is not None else None
+            set_at = script.assignment(tag, line) if script is not None and tag is not None else 0
+            if script is not None and tag is not None and set_at:
+                words += f": `{ast.unparse(tag)}` is set by `{script.text(set_at)}` (:{set_at})"
+            fix = (
+                "let both ranks go through the messages in one order, or begin the receives by "
+                "`irecv` and wait for them afterwards."
+            )
+            return Clause(words), fix
     return None
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.divergence import calls_by_group
 from torch_scenarios.record.format import (
+    RENDEZVOUS,
     Blocking,
     RankRecord,
     RecordedCall,
@@ -16,6 +17,8 @@ from torch_scenarios.verdict import Finding
 
 #: what backends raise where a timeout strikes, with its milliseconds
 _TIMED_OUT = re.compile(r"[Tt]imed out (?:after )?(?:waiting )?(\d+) ?ms")
+#: what they raise in `init_process_group`
+_GIVEN_UP = re.compile(r"[Tt]ime(?:d )?-?out")
 
 
 #: times its timeout by which a fake rank has to be later: its clock is that of a busy machine
@@ -29,6 +32,9 @@ def find_late_rank(records: Mapping[int, RankRecord], folder: str = "") -> Findi
     much longer one takes from the operation before, against the timeout of the group, or of the
     job's start.
     """
+    starting = _find_late_start(records, folder)
+    if starting is not None:
+        return starting
     for _, _, calls in calls_by_group(records):
         for at in range(min(map(len, calls.values()))):
             entered = {rank: own[at] for rank, own in calls.items()}
@@ -45,12 +51,45 @@ def find_late_rank(records: Mapping[int, RankRecord], folder: str = "") -> Findi
     return None
 
 
+def _find_late_start(records: Mapping[int, RankRecord], folder: str) -> Finding | None:
+    """Return that a rank came to `init_process_group` after the timeout of one that waited there.
+
+    Fake ranks start one after the other: what counts is how long each takes from its own start.
+    """
+    entered = {
+        rank: item
+        for rank, record in records.items()
+        for item in record.items[:1]
+        if isinstance(item, Blocking) and item.what == RENDEZVOUS
+    }
+    fake = any(each.about.get("mode") == "fake" for each in records.values())
+    times = {
+        rank: each.began_us / 1e6 + (0.0 if fake else _started_s(records[rank]))
+        for rank, each in entered.items()
+    }
+    if len(times) < 2:
+        return None
+    late = max(times, key=times.__getitem__)
+    for early in sorted(times, key=times.__getitem__):
+        timeout_s, after_s = records[early].timeout_s, times[late] - times[early]
+        gave_up = fake or _GIVEN_UP.search(entered[early].failed or "") is not None
+        if timeout_s is None or not gave_up:
+            continue
+        if after_s > timeout_s * (_FAKE_MARGIN if fake else 1):
+            return _late_finding(entered, early, late, after_s, timeout_s, folder)
+    return None
+
+
+def _started_s(record: RankRecord) -> float:
+    started = record.about.get("time", 0.0)
+    return float(started) if isinstance(started, int | float) else 0.0
+
+
 def _arrival(record: RankRecord, calls: list[RecordedCall], at: int) -> float:
     """Return when a rank comes to an operation, in seconds, by a clock that all ranks have."""
     began = calls[at].began_us / 1e6
     if record.about.get("mode") != "fake":
-        started = record.about.get("time", 0.0)
-        return began + (float(started) if isinstance(started, int | float) else 0.0)
+        return began + _started_s(record)
     if at:
         return began - calls[at - 1].began_us / 1e6
     starts = [each.began_us for each in record.items if isinstance(each, Blocking)]
@@ -74,8 +113,12 @@ def _timeout_s(
     return record.timeout_s if "imed out" in words or "imeout" in words else None
 
 
+def _name(call: RecordedCall | Blocking) -> str:
+    return call.operation if isinstance(call, RecordedCall) else call.what
+
+
 def _late_finding(
-    entered: Mapping[int, RecordedCall],
+    entered: Mapping[int, RecordedCall | Blocking],
     early: int,
     late: int,
     after_s: float,
@@ -84,9 +127,9 @@ def _late_finding(
 ) -> Finding:
     first, last = entered[early], entered[late]
     clauses = [
-        Clause(f"rank {early} waits in {first.operation} ({first.place.short(folder)})"),
+        Clause(f"rank {early} waits in {_name(first)} ({first.place.short(folder)})"),
         Clause(
-            f"rank {late} enters {last.operation} ({last.place.short(folder)}) {after_s:.1f} s "
+            f"rank {late} enters {_name(last)} ({last.place.short(folder)}) {after_s:.1f} s "
             f"after rank {early}, whose timeout is {timeout_s:.4g} s"
         ),
     ]

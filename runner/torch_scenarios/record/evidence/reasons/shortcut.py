@@ -11,10 +11,11 @@ from torch_scenarios.record.format import Decision
 from torch_scenarios.verdict.finding import ranks_text
 
 
-def find_shortcut(parted: Parted, *, by_all: bool) -> Reason | None:
+def find_shortcut(parted: Parted, *, by_all: bool, is_first: bool = False) -> Reason | None:
     """Return the expression in which ranks call unequally often; `by_all` where each comes to it.
 
-    It is in a line that leads to the call of some ranks.
+    It is in a line that leads to the call of some ranks. `is_first` asks for those alone that stop
+    where something decides: a comprehension has more turns too where a loop around it has.
     """
     lines = {(file, line) for _, frames in parted.sides for file, line, _ in frames}
     for decision, own in reversed(parted.tallies(whole=True).items()):
@@ -22,12 +23,16 @@ def find_shortcut(parted: Parted, *, by_all: bool) -> Reason | None:
             continue
         if by_all and not all(each.yes or each.no for each in own.values()):
             continue
+        if is_first and decision.kind == "each" and decision.text.partition("(")[0] not in _STOPS:
+            continue
         if decision.kind != "each":
             return _explain_part(parted, decision, own)
         return _explain_turns(parted, decision, own)
     return None
 
 
+#: functions that stop at the first element that decides
+_STOPS = frozenset({"any", "all"})
 #: decisions within an expression
 _KINDS = frozenset({"and", "or", "each"})
 
@@ -56,7 +61,7 @@ def _explain_turns(parted: Parted, decision: Decision, own: Mapping[int, Tally])
     place, text = parted.place(decision), decision.text
     counts = list_times({rank: each.yes for rank, each in own.items()})
     name = text.partition("(")[0]
-    if name in {"any", "all"}:
+    if name in _STOPS:
         which = "true" if name == "any" else "false"
         words = f"`{text}` ({place}) stops at the first that is {which}; turns: {counts}"
         fix = (
