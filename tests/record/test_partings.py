@@ -306,7 +306,7 @@ def test_a_rank_that_comes_to_init_after_the_timeout_of_another_is_late(
     found = find_late_rank(records, str(tmp_path))
     assert found is not None
     assert found.prose == "rank 0 comes too late, and rank 1 gives up before"
-    records[0].items[0].began_us = 4_000_000  # type: ignore[union-attr]
+    records[0].items[0] = replace(records[0].items[0], began_us=4_000_000)
     assert find_late_rank(records, str(tmp_path)) is None
 
 

@@ -43,7 +43,11 @@ from typing import Any, NoReturn
 
 from torch_scenarios.record.evidence import decision, procedure, tensor_names
 from torch_scenarios.record.evidence.claim import claim_of, watch_claims
-from torch_scenarios.record.evidence.frame import frame_of
+from torch_scenarios.record.evidence.frame import (
+    frame_of,
+    handed_over_at,
+    watch_handing_over,
+)
 from torch_scenarios.record.mapped_file import MappedFile, is_written
 
 VERSION = 2
@@ -138,7 +142,7 @@ class Sites:
         #: and of a framework?
         self._codes: dict[int, tuple[types.CodeType, bool, bool]] = {}
         #: what was found for frames: their code objects, and where the user's own stand in theirs
-        self._found: dict[tuple[int, ...], CallSite] = {}
+        self._found: dict[tuple[Any, ...], CallSite] = {}
         #: the place of the backward pass that runs now, by its number; -1 for none
         self.backward = -1
         self._of_backward: dict[tuple[CallSite, int], CallSite] = {}
@@ -165,7 +169,7 @@ class Sites:
                 is_through = True
                 passed.append(frame.f_lasti)
             frame = frame.f_back
-        key = tuple(passed)
+        key = (*passed, handed_over_at())
         site = self._found.get(key)
         if site is None:
             site = self._found[key] = self._look(inner)
@@ -207,6 +211,7 @@ class Sites:
                 if name != "wrapper":
                     api = name
             frame = frame.f_back
+        found = [*found, *handed_over_at()][:FRAMES]
         key = (api, via, *found)
         number = self._known.get(key)
         if number is None:
@@ -479,6 +484,7 @@ class Recorder:
         self._watch_backward()
         self._watch_groups()
         self._watch_models()
+        watch_handing_over(is_foreign)
         os.register_at_fork(after_in_child=self._note_fork)
 
     def _note_fork(self) -> None:

@@ -1,9 +1,29 @@
-"""The frame that makes a call, as far as its thread has one."""
+"""The frame that makes a call, and the line that handed it over to a thread, a pool or an exit.
+
+What such a function calls has no frame of the line that decided on it::
+
+    if rank == 0:
+        pool.submit(evaluate)        the metric in `evaluate` communicates on rank 0 alone
+
+So the frames of that line are kept, and follow those of the call. This runs in the user's own
+process: it imports the standard library alone.
+"""
 
 from __future__ import annotations
 
+import atexit
+import functools
 import sys
-from typing import Any
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias
+
+#: frames of the user's own, the innermost first: their file and line
+Places: TypeAlias = tuple[tuple[str, int], ...]
+
+#: frames that are looked through, and those that are kept
+DEEPEST, MOST_PLACES = 60, 4
 
 
 def frame_of(calls: int) -> Any:
@@ -19,3 +39,84 @@ def frame_of(calls: int) -> Any:
         while frame.f_back is not None:
             frame = frame.f_back
         return frame
+
+
+class _Here(threading.local):
+    """Where the script handed over what this thread runs now; nothing where it did not."""
+
+    places: Places = ()
+
+
+_HERE = _Here()
+
+
+def handed_over_at() -> Places:
+    """Return where the script handed over what this thread runs now."""
+    return _HERE.places
+
+
+class HandedOver:
+    """A function that is run later, with the places that handed it over; equal to the function."""
+
+    def __init__(self, function: Callable[..., Any], places: Places) -> None:
+        """Keep the function and the places."""
+        self._function, self._places = function, places
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the function; its calls have the places behind their own frames."""
+        before, _HERE.places = _HERE.places, self._places
+        try:
+            return self._function(*args, **kwargs)
+        finally:
+            _HERE.places = before
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same function, as `atexit.unregister` asks."""
+        return self._function == getattr(other, "_function", other)
+
+    def __hash__(self) -> int:
+        """Return the hash of the function."""
+        return hash(self._function)
+
+
+def watch_handing_over(is_foreign: Callable[[str], bool]) -> None:
+    """Keep from now on where the script starts threads, submits tasks and registers exits."""
+
+    def find_places() -> Places:
+        found: list[tuple[str, int]] = []
+        frame: Any = sys._getframe(2)
+        deep = 0
+        while frame is not None and len(found) < MOST_PLACES and deep < DEEPEST:
+            if not is_foreign(frame.f_code.co_filename):
+                found.append((frame.f_code.co_filename, frame.f_lineno))
+            frame, deep = frame.f_back, deep + 1
+        return (*found, *_HERE.places)[:MOST_PLACES]
+
+    start, submit, register = threading.Thread.start, ThreadPoolExecutor.submit, atexit.register
+
+    @functools.wraps(start)
+    def start_thread(thread: threading.Thread) -> None:
+        places = find_places()
+
+        def run() -> None:
+            del thread.run  # that of its class again: no thread refers to itself once it runs
+            HandedOver(thread.run, places)()
+
+        if places:
+            thread.run = run  # type: ignore[method-assign]
+        start(thread)
+
+    @functools.wraps(submit)
+    def submit_task(pool: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        places = find_places()
+        return submit(pool, HandedOver(function, places) if places else function, *args, **kwargs)
+
+    @functools.wraps(register)
+    def register_exit(function: Any, *args: Any, **kwargs: Any) -> Any:
+        places = find_places()
+        register(HandedOver(function, places) if places else function, *args, **kwargs)
+        return function
+
+    threading.Thread.start = start_thread  # type: ignore[method-assign]
+    ThreadPoolExecutor.submit = submit_task  # type: ignore[method-assign]
+    atexit.register = register_exit

@@ -80,10 +80,17 @@ def add_reasons(
         about = explain_file(lines[0], records, folder)
         lines[0] = about if about != lines[0] else explain_error(lines[0], records, folder)
     at = next((at for at, each in enumerate(lines) if each.diagnosis in PARTED), None)
-    if at is None or (lines[at].fix or "").startswith("two threads"):
+    if at is None:
         return tuple(lines)
     finding = lines[at]
     parting = parting_of(finding, records)
+    if (finding.fix or "").startswith("two threads"):
+        always = Parted(parting, records, folder) if parting is not None else None
+        reason = find_condition(always, always.tallies(whole=True)) if always is not None else None
+        if reason is None or parting is None:
+            return tuple(lines)
+        lines[at] = with_reason(finding, [reason[0]], reason[1])
+        return tuple(_without_results(lines, at, parting))
     options = find_options(records, folder) if _is_of_model(parting, records) else None
     if options is not None:
         lines[at] = with_reason(finding, [options[0]], options[1])

@@ -1,0 +1,72 @@
+"""What a thread, a task of a pool or an exit calls has the line that handed it over."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from torch_scenarios.record.evidence import frame
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """See what is handed over in this file."""
+    for holder, name in ((threading.Thread, "start"), (ThreadPoolExecutor, "submit")):
+        monkeypatch.setattr(holder, name, getattr(holder, name))
+    monkeypatch.setattr(atexit, "register", atexit.register)
+    frame.watch_handing_over(lambda file: file != __file__)
+
+
+def line_of(function: object) -> int:
+    return int(function.__code__.co_firstlineno)  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("watched")
+def test_a_task_knows_the_line_that_submits_it() -> None:
+    def submit() -> frame.Places:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(int).result()
+            return pool.submit(frame.handed_over_at).result()
+
+    assert submit()[0] == (__file__, line_of(submit) + 3)
+    assert frame.handed_over_at() == ()
+
+
+@pytest.mark.usefixtures("watched")
+def test_a_thread_knows_the_line_that_starts_it_also_from_another_thread() -> None:
+    seen: list[frame.Places] = []
+
+    class Own(threading.Thread):
+        def run(self) -> None:
+            seen.append(frame.handed_over_at())
+            inner = threading.Timer(0, lambda: seen.append(frame.handed_over_at()))
+            inner.start()
+            inner.join()
+
+    thread = Own()
+    thread.start()
+    thread.join()
+    outer, inner = seen
+    assert outer[0][0] == __file__
+    assert inner[1:] == outer[: len(inner) - 1]
+    assert "run" not in vars(thread)
+    alive = weakref.ref(thread)
+    del thread
+    assert alive() is None
+
+
+def test_an_exit_knows_the_line_that_registers_it_and_can_be_taken_back(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    registered: list[object] = []
+    monkeypatch.setattr(atexit, "register", registered.append)
+    request.getfixturevalue("watched")
+    assert atexit.register(frame.handed_over_at) is frame.handed_over_at
+    (kept,) = registered
+    assert kept == frame.handed_over_at  # which `atexit.unregister` asks
+    assert isinstance(kept, frame.HandedOver)
+    assert kept()[0][0] == __file__
