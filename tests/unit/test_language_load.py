@@ -319,6 +319,14 @@ def test_an_expect_beside_a_loop_holds_after_its_last_round(file: Path) -> None:
     assert after.ranks.text == "[0]"
 
 
+def test_a_loop_may_have_as_many_turns_as_the_place_in_a_group_says(file: Path) -> None:
+    (loop,) = steps(
+        file,
+        "  - for: {i: range(group_rank(world) + 1)}\n    steps: [{barrier: {}}]\n",
+    )
+    assert isinstance(loop.over, Expression)
+
+
 def test_what_torch_refuses_when_called_loads(file: Path) -> None:
     assert len(
         steps(

@@ -259,7 +259,8 @@ _NUMBER_CALLS = _LAUNCH_CALLS | {
     *("len", "numel", "int", "float", "bool"),
     *("bit_length", "bit_count", "group_rank", "group_size"),
 }
-_GROUP_CALLS = frozenset({"group_rank", "group_size", "group_ranks"})
+#: calls of a group, another on each rank
+GROUP_CALLS = frozenset({"group_rank", "group_size", "group_ranks"})
 _VIEWS = frozenset({"reshape", "permute_dims", "matrix_transpose"})
 #: the placement whose argument is a reduce op
 PARTIAL = "Partial"
@@ -600,7 +601,7 @@ class Guarding:
         if not self._arguments_fit(node, name):
             return Guarded(constant_node(None))
         self.calls.add(name)
-        if name in _GROUP_CALLS:
+        if name in GROUP_CALLS:
             made = call_node(f"{name}()", self._guard_group(node))
             return Guarded(made, is_number=name in _NUMBER_CALLS)
         if name in _LAUNCH_CALLS:

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from torch_scenarios.expressions.compile import GROUP_CALLS
 from torch_scenarios.expressions.values import Constant, Expression, Form, PerRank
 from torch_scenarios.language import values
 from torch_scenarios.language.arguments import arguments_of, read_parts, waited_output
@@ -234,7 +235,12 @@ def _values(node: Node, context: Context) -> Form:
     count = 0
     if isinstance(form, Constant) and isinstance(form.value, list):
         count = len(form.value)
-    elif isinstance(form, Expression) and form.names <= known and isinstance(node, Scalar):
+    elif (
+        isinstance(form, Expression)
+        and form.names <= known
+        and not form.calls & GROUP_CALLS  # another on each rank
+        and isinstance(node, Scalar)
+    ):
         count = _count(node, context)
     if count > context.limits.max_loop:
         context.problems.add(

@@ -92,7 +92,9 @@ def watch_handing_over(is_foreign: Callable[[str], bool]) -> None:
             frame, deep = frame.f_back, deep + 1
         return (*found, *_HERE.places)[:MOST_PLACES]
 
-    start, submit, register = threading.Thread.start, ThreadPoolExecutor.submit, atexit.register
+    start: Any = threading.Thread.start
+    submit: Any = ThreadPoolExecutor.submit
+    register: Any = atexit.register
 
     @functools.wraps(start)
     def start_thread(thread: threading.Thread) -> None:
@@ -117,6 +119,9 @@ def watch_handing_over(is_foreign: Callable[[str], bool]) -> None:
         register(HandedOver(function, places) if places else function, *args, **kwargs)
         return function
 
-    threading.Thread.start = start_thread  # type: ignore[method-assign]
-    ThreadPoolExecutor.submit = submit_task  # type: ignore[method-assign]
-    atexit.register = register_exit
+    for holder, name, function in (
+        (threading.Thread, "start", start_thread),
+        (ThreadPoolExecutor, "submit", submit_task),
+        (atexit, "register", register_exit),
+    ):
+        setattr(holder, name, function)
