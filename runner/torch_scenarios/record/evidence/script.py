@@ -91,10 +91,11 @@ class Script:
         found = self.assignment(ast.Name(name), line)
         return f"{self.text(found)}, :{found}" if found else ""
 
-    def assignment(self, target: ast.expr, line: int) -> int:
+    def assignment(self, target: ast.expr, line: int, *, in_parts: bool = False) -> int:
         """Return the line that last sets a name or an attribute before a line; 0 for none.
 
-        A name is set in the same function, an attribute anywhere in the file.
+        A name is set in the same function, an attribute anywhere in the file; `in_parts` counts
+        what `a, b = c` sets too.
         """
         text = ast.unparse(target)
         where = self.scope(line) if isinstance(target, ast.Name) else self.tree
@@ -103,7 +104,10 @@ class Script:
             for node in ast.walk(where)
             if isinstance(node, ast.Assign)
             and (node.lineno < line or where is self.tree)
-            and any(ast.unparse(each) == text for each in _single(node.targets))
+            and any(
+                ast.unparse(each) == text
+                for each in (_single(node.targets) if in_parts else node.targets)
+            )
         ]
         return max(found, default=0)
 

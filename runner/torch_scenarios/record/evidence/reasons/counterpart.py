@@ -146,7 +146,7 @@ def _tags_apart(finding: Finding, records: Mapping[int, RankRecord], folder: str
         tag = source.argument(line, {"tag"}, {}) if source is not None else None
         if source is None or tag is None or isinstance(tag, ast.Constant):
             continue
-        set_at = source.assignment(tag, line)
+        set_at = source.assignment(tag, line, in_parts=True)
         words = f"the tag is `{ast.unparse(tag)}`, which each rank counts for itself"
         words += f": `{source.text(set_at)}` (:{set_at})" if set_at else ""
         jump = find_way_out(parted, parted.tallies(whole=True), None)
@@ -181,7 +181,11 @@ def _tags_crossed(
             file, line, _ = take.place.frames[0]
             script = script_at(file)
             tag = script.argument(line, {"tag"}, {}) if script is not None else None
-            set_at = script.assignment(tag, line) if script is not None and tag is not None else 0
+            set_at = (
+                script.assignment(tag, line, in_parts=True)
+                if script is not None and tag is not None
+                else 0
+            )
             if script is not None and tag is not None and set_at:
                 words += f": `{ast.unparse(tag)}` is set by `{script.text(set_at)}` (:{set_at})"
             fix = (
