@@ -689,9 +689,9 @@ class ValueWitness:
                 if seen is not None:
                     seen["drawn"] += 1
                     seen["indices"].append(found)
-                    held = [*seen["own"], *self._find_own_generators(frame_of(2))]
-                    seen["held"] = held
-                    seen["states"] = self._states_of(held)
+                    if self.turn < MOST_DRAWN_TURNS:
+                        seen["held"] = [*seen["own"], *self._find_own_generators(frame_of(2))]
+                        seen["states"] = self._states_of(seen["held"])
             return found
 
         def take_batch(iterator: Any) -> Any:
@@ -731,10 +731,8 @@ class ValueWitness:
         values = [value for each in holders for value in getattr(each, "__dict__", {}).values()]
         return [each for each in values if isinstance(each, kinds)]
 
-    def _states_of(self, own: list[Any]) -> dict[str, str] | None:
-        """Return the states of all generators that a batch may draw from, in the first steps."""
-        if self.turn >= MOST_DRAWN_TURNS:
-            return None
+    def _states_of(self, own: list[Any]) -> dict[str, str]:
+        """Return the states of all generators that a batch may draw from."""
         found = self._states_of_generators()
         return found | {f"own {at}": self._state_of(each) for at, each in enumerate(own)}
 
