@@ -73,6 +73,7 @@ def pytest_collection_finish() -> None:
     """Keep the collector away from what was collected: it took half of the time of tests."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
