@@ -9,6 +9,7 @@ process id and its exit code are written to that descriptor.
 from __future__ import annotations
 
 import builtins
+import gc
 import importlib
 import itertools
 import json
@@ -140,6 +141,8 @@ def _import(order: dict[str, Any]) -> None:
     for name in dict.fromkeys(names):
         with suppress(Exception):  # the script that needs it is shown why it cannot be imported
             importlib.import_module(name)
+    # ranks look for models among what is made after this, and their collector walks no more
+    gc.freeze()
 
 
 def _launch(order: dict[str, Any]) -> None:

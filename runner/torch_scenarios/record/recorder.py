@@ -460,10 +460,11 @@ class Recorder:
         library = torch.library.Library("c10d", "IMPL")
         key = torch._C.DispatchKey.BackendSelect
         after = torch._C._dispatch_keyset_full_after(key)
-        for schema in torch._C._jit_get_all_schemas():
-            name = schema.name
-            if not name.startswith("c10d::"):
+        for full_name in torch._C._dispatch_get_all_op_names():
+            if not full_name.startswith("c10d::"):
                 continue
+            name, _, overload = full_name.partition(".")
+            schema = torch._C._get_schema(name, overload)
             arguments = [each.name for each in schema.arguments]
             if "process_group" not in arguments:
                 continue
