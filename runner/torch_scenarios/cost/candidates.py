@@ -2,8 +2,9 @@
 
 A model is a decoder as Llama has it: attention with grouped keys, a gated network, an embedding and
 a matrix of logits. A candidate shards it by dimensions of a mesh: pipeline stages, replicas, shards
-of FSDP, and tensor parallelism within a node. Its step is written as a scenario with real sizes,
-which is weighed, and so proved, as any other file::
+of FSDP, and tensor parallelism within a node, whose ranks share the sequence between products
+(sequence parallelism, as torch's and Megatron's). Its step is written as a scenario with real
+sizes, which is weighed, and so proved, as any other file::
 
     one stage     the weights of a block are gathered one block ahead, its gradients are scattered
     several       1F1B; gradients are scattered and weights gathered once a step, as ZeRO-1 does
@@ -32,9 +33,8 @@ from torch_scenarios.source.tree import key_text, read_tree
 
 #: bytes of weights, gradients and the two averages of Adam, each in float32
 STATE = 16
-#: bytes of a token's feature that a block keeps for its backward pass: on each rank of a tensor
-#: group, and shared among them
-KEPT, KEPT_SHARED = 10, 24
+#: bytes of a token's feature that a block keeps for its backward pass, shared in a tensor group
+KEPT = 34
 #: bytes of a token's feature that kernels other than products move in a block, forwards: norms,
 #: positions, sums; and of a feature of the gated network
 MOVED, MOVED_INNER = 60, 12
@@ -42,6 +42,9 @@ MOVED, MOVED_INNER = 60, 12
 BACKWARD = 2.0
 #: bytes of a logit: in bfloat16, in float32, its gradient
 OF_LOGIT = 10
+#: microbatches of a pipeline, for each of its stages: more hide little more of its idle ends
+#: and take long to weigh
+MOST_TURNS = 8
 #: what is written of a shorter time
 SHORTEST_US = 0.001
 #: sizes of microbatches, ways to shard, that are looked at
@@ -90,7 +93,8 @@ class Decoder(Struct, frozen=True, kw_only=True):
                 if data % replicas:
                     continue
                 for micro in MICROBATCHES:
-                    if self.batch % (data * micro):
+                    long = stages > 1 and self.batch > MOST_TURNS * stages * data * micro
+                    if long or self.batch % (data * micro):
                         continue
                     turns = self.batch // (data * micro)
                     for together in TOGETHER if stages == 1 else (1,):
@@ -116,16 +120,18 @@ class Decoder(Struct, frozen=True, kw_only=True):
             # weights twice in bfloat16, and their gradient in float32; the ends once; own parts
             blocks, ends = (each / way.tensor for each in (way.together * self.block, self.ends))
             gathered = 8 * blocks + 6 * ends + 6 * (blocks + ends) / way.shards
-            rows = int(way.tensor > 1)
+            rows = 0.0
         else:
             weights = (8 * own / way.shards) + 8 * own  # ZeRO-1: weights and gradients are whole
             gathered = 2 * own + 6 * own / way.shards
-            rows = 4 + (way.tensor > 1)  # what goes from stage to stage, and in a tensor group
+            rows = 4.0  # what goes from stage to stage
+        if way.tensor > 1:
+            rows += 1 + 1 / way.tensor
         gathered += 2 * rows * tokens * self.hidden
-        kept = tokens * self.hidden * (KEPT + KEPT_SHARED / way.tensor)
+        kept = tokens * self.hidden * KEPT / way.tensor
         at_once = min(way.turns, way.stages)
         if way.recompute:
-            activations = at_once * layers * 2 * tokens * self.hidden + kept
+            activations = at_once * layers * 2 * tokens * self.hidden / way.tensor + kept
         else:
             activations = at_once * layers * kept
         logits = tokens * self.vocabulary / way.tensor * OF_LOGIT if way.stages == 1 else 0.0
@@ -162,7 +168,8 @@ class Decoder(Struct, frozen=True, kw_only=True):
             call = Enter(0, members[0], 0.0, name, group, size, members)
             return times.of(call).time
 
-        row = take(ALL_REDUCE, "tensor", 2.0 * way.micro * self.sequence * self.hidden)
+        rows = 2.0 * way.micro * self.sequence * self.hidden
+        row = take(ALL_GATHER, "tensor", rows) + take(REDUCE_SCATTER, "tensor", rows)
         forwards = found.block + 2 * row
         backwards = found.backwards + 2 * again * row
         if way.stages > 1:
@@ -224,7 +231,8 @@ class Decoder(Struct, frozen=True, kw_only=True):
             "ends_part": (4 * ends // way.shards, "float32"),
         }
         if way.tensor > 1:
-            tensors["rows"] = (2 * way.micro * self.sequence * self.hidden, "bfloat16")
+            rows = 2 * way.micro * self.sequence * self.hidden
+            tensors |= {"rows": (rows, "bfloat16"), "own_rows": (rows // way.tensor, "bfloat16")}
         if way.replicas > 1 and calls > 1:
             tensors["sums"] = (4 * (calls - 1) * whole // way.shards, "float32")
         steps = [
@@ -318,7 +326,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
             "grad_out": (rows, "bfloat16"),
         }
         if way.tensor > 1:
-            tensors["rows"] = (rows, "bfloat16")
+            tensors |= {"rows": (rows, "bfloat16"), "own_rows": (rows // way.tensor, "bfloat16")}
         first, last = stride, way.ranks - stride
         again = 2 if way.recompute else 1
 
@@ -500,12 +508,15 @@ def _even(count: float, parts: int) -> int:
 
 
 def _block_lines(us: float, way: Candidate, indent: str, also: int = 1) -> list[str]:
-    """Return a pass through one block: kernels, and the sums of its tensor group."""
+    """Return a pass through one block: kernels, and what its tensor group gathers and scatters."""
+    group = "group: mesh.tensor}"
+    gather = f"{indent}- all_gather_single: {{output: rows, input: own_rows, {group}"
+    scatter = f"{indent}- reduce_scatter_single: {{output: own_rows, input: rows, {group}"
     lines = []
     for _ in range(2):
+        lines += [gather] * (way.tensor > 1)
         lines.append(f"{indent}- compute: {{time: {_time(us / 2)}}}")
-        if way.tensor > 1:
-            lines += [f"{indent}- all_reduce: {{tensor: rows, group: mesh.tensor}}"] * also
+        lines += [scatter, *[gather, scatter] * (also - 1)] if way.tensor > 1 else []
     return lines
 
 

@@ -72,6 +72,8 @@ class Spread(Struct, frozen=True):
 SMALL, LARGE_ONES = Spread(0.30, 0.08), Spread(0.14, 0.08)
 SMALL_OF_OTHERS, LARGE_OF_OTHERS = Spread(0.60, 0.08), Spread(0.28, 0.08)
 OF_TABLES = Spread(0.05, 0.03, WIDTH_OF_TABLES)
+#: of what torch reserves for a step, of what its program holds
+OF_MEMORY = Spread(0.08, 0.05)
 #: of steps of training; how far those on other machines with the same kind of GPU are, and others
 OF_STEPS, SAME_GPU, OTHER_GPU = Spread(0.08, 0.05), 0.7, 1.2
 
@@ -128,6 +130,19 @@ def steps() -> tuple[ComparedStep, ...]:
             )
             for row in csv.DictReader(file)
         )
+
+
+@cache
+def memory_interval() -> Interval:
+    """Return what an allocator reserves for a step of training, of what its tensors are."""
+    sets: dict[str, list[tuple[float, float]]] = {}
+    with (COMPARED / "memory.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            ratio = float(row["measured"]) / float(row["forecast"])
+            sets.setdefault(row["set"], []).append((1.0, log(ratio)))
+    found = _expect(sets, OF_MEMORY, is_alike=True)
+    assert found is not None
+    return found
 
 
 def step_interval(machine: str, kind: str, gpu: str) -> Interval | None:

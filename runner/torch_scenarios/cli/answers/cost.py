@@ -22,6 +22,7 @@ from torch_scenarios.cli.options import refuse, refuse_usage
 from torch_scenarios.cost.collectives import NAMES, CollectiveTimes
 from torch_scenarios.cost.degradation import Degradation
 from torch_scenarios.cost.forecast import forecast, microseconds
+from torch_scenarios.cost.intervals import memory_interval
 from torch_scenarios.cost.logs import (
     Log,
     choose_logs,
@@ -262,10 +263,6 @@ def _cost_case(
     return entries, lines, 0, points
 
 
-#: what torch had reserved of two published steps, as parts of what was forecast to be held
-RESERVED = (1.15, 1.20)
-
-
 def _is_reckoned(footprint: Footprint | None) -> bool:
     """Return whether a program is a step that `record --times-on` wrote."""
     return footprint is not None and "held_parameters" in footprint.sizes
@@ -283,9 +280,11 @@ def _memory(footprint: Footprint, topology: Topology) -> tuple[str, dict[str, An
     words += f", of {amount(topology.memory)}: {'fits' if fits else 'does not fit'}"
     if not _is_reckoned(footprint):
         return f"{words} (never compared with a measurement)", found
-    low, high = (held * each for each in RESERVED)
+    reserved = memory_interval()
+    low, high = held * reserved.low, held * reserved.high
     found["reserved_bytes"] = [low, high]
-    words += f" (an allocator reserved {amount(low)} to {amount(high)} of two such steps)"
+    words += f" (for 80 % of such steps an allocator reserves {amount(low)} to {amount(high)}:"
+    words += f" {reserved.rows} steps, measured by {reserved.sets})"
     return words, found
 
 
