@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from recordings import SCRIPTS
+from safetensors.numpy import save_file
 from sampling import sampled
 
 import torch_scenarios
 from torch_scenarios.cli import cli
 from torch_scenarios.record.values.deal import with_batch
 from torch_scenarios.record.values.format import ValueRecord
+from torch_scenarios.record.values.redeal import compare_dealings
 from torch_scenarios.record.values.source import frames_of_loss
 
 if TYPE_CHECKING:
@@ -306,3 +310,48 @@ def test_the_line_of_a_loss_is_found(tmp_path: Path, text: str, line: int) -> No
     record = ValueRecord(rank=0, settings={}, places={4: ((str(script), last, ""),)})
     assert frames_of_loss(record, 4)[0][1] == line
     assert frames_of_loss(record, 5) == ()
+
+
+def write_dealing(folder: Path, calls: list[str], gradient: float) -> Path:
+    """Write a step of ranks that call a module each, of two that all of them have."""
+    folder.mkdir()
+    about = {"kind": "parameter", "shape": [2], "local": [2], "dtype": "float32", "root": 0}
+    for rank, call in enumerate(calls):
+        lines: list[Any] = [{"scenario_values": 1, "rank": rank, "steps": 1}]
+        for number, name in enumerate(("one", "two")):
+            more = {"constant": False, "frozen": False}
+            lines.append(["p", number, f"{name}.weight", 0, f"h{number}", {**about, **more}])
+        lines += [
+            ["b", 9, 0, 0, 0, [f"row {rank}"], None],
+            ["dealt", 0, 0, 0, "followed"],
+            ["out", 0, f"{call}#0", "Linear", 0],
+            ["bw", 0, 0],
+            ["o", 0, 0, 0, [0.1], [[0, "g"], [1, "g"]], [], []],
+        ]
+        text = "\n".join(map(json.dumps, lines)) + "\n"
+        (folder / f"values-{rank:05d}.jsonl").write_text(text, encoding="utf-8")
+        own = {
+            f"gradient/{name}.weight": np.array([gradient, 1], np.float32)
+            for name in ("one", "two")
+        }
+        save_file(own, folder / f"values-{rank:05d}-step-0.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("calls", "dealt", "told"),
+    [
+        (["one", "two"], ["one", "two"], True),
+        (["one", "one"], ["one", "one"], False),
+        (["one", "two"], ["two", "one"], False),
+    ],
+)
+def test_ranks_that_call_modules_of_their_own_are_not_dealt_to(
+    tmp_path: Path, calls: list[str], dealt: list[str], *, told: bool
+) -> None:
+    first = write_dealing(tmp_path / "first", calls, 1)
+    again = write_dealing(tmp_path / "dealt", dealt, 2)
+    found = compare_dealings(first, again, write_dealing(tmp_path / "order", calls, 1))
+    assert bool(found.findings) is not told
+    words = "the ranks call different modules with their rows (rank 0: `one`; rank 1: `two`)"
+    assert (words in found.reason) is told

@@ -37,8 +37,9 @@ from torch_scenarios.record.values.format import (
     read_values,
 )
 from torch_scenarios.record.values.further_run import Redeal, UnsuitedError, empty_folder, run_again
-from torch_scenarios.record.values.invariants.finding import ValueFinding, tell_line
+from torch_scenarios.record.values.invariants.finding import ValueFinding, list_names, tell_line
 from torch_scenarios.record.values.source import find_batch_line, frames_of_loss
+from torch_scenarios.verdict.finding import ranks_text
 
 Array = NDArray[Any]
 
@@ -441,6 +442,8 @@ def compare_dealings(
         records, step, most_change.name, is_left_right=is_left_right
     ):
         return Redeal(reason=reason)
+    if reason := _tell_own_modules(records, others, step):
+        return Redeal(reason=reason)
     cause = _cause(records, values, step)
     if cause is not None and {cause.name, cause.kind} & {*allow}:
         return Redeal(allowed=cause.name, compared=len(changes))
@@ -541,6 +544,47 @@ def _changes(
                 measured = _apart(own, third[name]) / size if name in third else 0.0
                 bound = max(TIMES * measured, bound_of(own, step), coarse)
                 yield _Change(step=step, rank=rank, name=name, off=off, bound=bound, order=measured)
+
+
+def _tell_own_modules(
+    records: Mapping[int, ValueRecord], others: Mapping[int, ValueRecord], step: int
+) -> str:
+    """Return that ranks call other modules whatever their rows are, or nothing.
+
+    As where each rank has a task, and a head for it. Ranks of one line, the stages of a pipeline
+    among them, call modules together. A module that no other line has is a part of the model, as
+    an expert is; and where the rows choose, those that are dealt anew choose otherwise.
+    """
+    lines = _lines({rank: _batches_before(record) for rank, record in records.items()})
+    called: list[list[set[str]]] = []
+    for side in (records, others):
+        names = {rank: _called(each, step) for rank, each in side.items()}
+        called.append([set[str]().union(*(names.get(rank, ()) for rank in own)) for own in lines])
+    if called[0] != called[1] or not all(called[0]):
+        return ""
+    held = [
+        {e.name.rpartition(".")[0] for rank in own for e in records[rank].parameters.values()}
+        for own in lines
+    ]
+    shared = set.intersection(*held)
+    common = set.intersection(*called[0])
+    own = [sorted((each - common) & shared) for each in called[0]]
+    if not any(own):
+        return ""
+    shown = "; ".join(
+        f"{ranks_text(tuple(ranks))}: " + (list_names(names) if names else "none of these")
+        for ranks, names in [*zip(lines, own, strict=True)][:4]
+    )
+    return (
+        f"the ranks call different modules with their rows ({shown}): rows that are dealt to "
+        "another rank are another task there, so that the gradient has to change"
+    )
+
+
+def _called(record: ValueRecord, step: int) -> set[str]:
+    """Return the modules that a rank calls in a step."""
+    calls = (e.details for e in record.of_kind("out"))
+    return {call.partition("#")[0] for turn, call, *_ in calls if turn == step}
 
 
 def _leaves_alike(
