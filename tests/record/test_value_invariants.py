@@ -74,6 +74,21 @@ def test_one_noise_in_two_steps_says_nothing(tmp_path: Path) -> None:
     assert judge(tmp_path, {rank: noise(rank, "n", steps=2) for rank in (0, 1)}) == []
 
 
+def test_noise_of_the_shape_of_weights_is_right(tmp_path: Path) -> None:
+    of_weights = ["p", 1, "v", 0, "v", {**ABOUT, "shape": [2, 8], "constant": 0, "frozen": 0}]
+    lines = {rank: [of_weights, *noise(rank, "n")] for rank in (0, 1)}
+    assert judge(tmp_path, lines) == []
+
+
+def test_one_noise_of_a_generator_that_is_named_is_a_warning(tmp_path: Path) -> None:
+    lines = {rank: noise(rank, "n") for rank in (0, 1)}
+    for each in (each for own in lines.values() for each in own if each[0] == "noise"):
+        each.append(True)
+    (found,) = judge(tmp_path, lines)
+    assert found.code == "same_mask"
+    assert not found.error
+
+
 def augmented(rank: int, state: str) -> list[list[Any]]:
     """Return steps of a rank whose loader draws random numbers for each batch."""
     lines = noise(rank, f"n{rank}-")
@@ -128,6 +143,23 @@ def test_a_second_epoch_in_the_order_of_the_first_is_right(tmp_path: Path) -> No
     assert judge(tmp_path, {0: [whole if each is LOADER else each for each in lines[:until]]}) == []
 
 
+def test_epochs_that_end_early_in_one_order_are_right(tmp_path: Path) -> None:
+    lines = resumed(skip=0)
+    longer = ["l", 9, 0, {**LOADER[3], "batches": 4, "shuffle": False}]
+    until = lines.index(["b", 9, 1, 2, 0, ["r2"], None])
+    own = [longer if each is LOADER else each for each in lines[:until]]
+    assert judge(tmp_path, {0: own}) == []
+
+
+def test_weights_that_are_put_back_into_one_model_are_right(tmp_path: Path) -> None:
+    lines = resumed(skip=0)
+    at = lines.index(weight(1, "w1"))
+    back, rest = ["f", 1, 0, 0, 1, 1, [[0, "w1"]]], lines[at + 1 :]
+    for each in (each for each in rest if each[0] == "o"):
+        each[5], each[7] = [[0, "g"]], [[0, each[7][0][1]]]
+    assert judge(tmp_path, {0: [*lines[:at], back, *rest]}) == []
+
+
 def test_a_resume_that_skips_what_was_read_is_right(tmp_path: Path) -> None:
     assert judge(tmp_path, {0: resumed(skip=2)}) == []
 
@@ -166,5 +198,11 @@ def test_weights_that_are_put_back_up_to_rounding_are_a_warning(tmp_path: Path) 
 
 def test_weights_that_are_not_put_back_are_an_error(tmp_path: Path) -> None:
     (found,) = judge(tmp_path, {rank: perturbed(rank, 1e-3) for rank in (0, 1)})
+    assert found.code == "replicas_differ"
+    assert found.error
+
+
+def test_weights_whose_elements_show_no_rounding_are_an_error(tmp_path: Path) -> None:
+    (found,) = judge(tmp_path, {rank: perturbed(rank, 0) for rank in (0, 1)})
     assert found.code == "replicas_differ"
     assert found.error

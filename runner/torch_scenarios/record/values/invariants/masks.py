@@ -66,7 +66,8 @@ def find_noise(records: Records, roles: Roles) -> Iterator[ValueFinding]:
 
     It has a row for each row of a loader's batch, and is drawn after that and before the backward
     pass. Noise for all rows of a step, of which each rank takes its own, has more; a sketch of
-    gradients, a perturbation of weights and samples to look at are drawn elsewhere.
+    gradients, a perturbation of weights and samples to look at are drawn elsewhere. A generator of
+    its own may be the same on all ranks on purpose: antithetic pairs.
     """
     for ranks in roles.data:
         present = [rank for rank in ranks if rank in records]
@@ -79,16 +80,18 @@ def find_noise(records: Records, roles: Roles) -> Iterator[ValueFinding]:
             if len(steps) < MOST_FEW or any(len(each) > len(steps) for each in own):
                 continue
             if all(_is_one_noise([each[step] for each in own]) for step in steps):
+                place = drawn[0][line][min(steps)][0]
                 yield ValueFinding(
                     code="same_mask",
                     message=f"{ranks_text(present)} draw one and the same noise for other rows, in "
                     f"all of the first {len(steps)} steps",
                     ranks=tuple(present),
                     rank=present[0],
-                    place=drawn[0][line][min(steps)][0],
+                    place=place,
                     hint="seed each data-parallel rank by itself once the weights are equal: "
                     "`torch.manual_seed(seed + rank)`",
                     turn=min(steps),
+                    error=not _has_generator(records[present[0]], place),
                 )
                 return
 
@@ -134,12 +137,25 @@ def _noise_of_batches(record: ValueRecord) -> dict[Any, dict[int, Drawn]]:
     """Return the first noise of each step that has a row for each row of a batch, by its line."""
     found: dict[Any, dict[int, Drawn]] = defaultdict(dict)
     for each in record.of_kind("noise"):
-        turn, place, noise, shape = each.details
+        turn, place, noise, shape, *_ = each.details
         batch = _batch_of(record, each.at)
-        if batch is not None and shape[0] == len(batch.rows):
+        is_of_rows = batch is not None and shape[0] == len(batch.rows)
+        if batch is not None and is_of_rows and not _is_of_weights(record, tuple(shape)):
             line = record.places.get(place, ())[:1]
             found[line].setdefault(turn, (place, noise, frozenset(batch.rows)))
     return found
+
+
+def _has_generator(record: ValueRecord, place: int) -> bool:
+    """Whether noise is drawn from a generator that the script names, not from the global one."""
+    drawn = (each.details for each in record.of_kind("noise"))
+    return any(own[1] == place and own[4:] == (True,) for own in drawn)
+
+
+def _is_of_weights(record: ValueRecord, shape: tuple[int, ...]) -> bool:
+    """Whether noise may be that of weights, by its shape: as many rows as a batch has by chance."""
+    own = {each for p in record.parameters.values() for each in (p.shape, p.local)}
+    return shape in own or (len(shape) == 1 and any(shape[0] in each for each in own))
 
 
 def _batch_of(record: ValueRecord, at: int) -> LoadedBatch | None:

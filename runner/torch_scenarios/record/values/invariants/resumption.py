@@ -22,8 +22,9 @@ MOST_FEW = 2
 def find_epochs_begun_anew(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     """Yield an epoch that begins anew where its training goes on from the middle of it.
 
-    A state is loaded into an optimizer, and the weights of the next step are those after an earlier
-    one: the rows before that are dealt again in the same order, and the epoch has more.
+    A state is loaded into an optimizer, and the weights of the next step are those that an earlier
+    one left in another model: what is put back into one and the same goes another way on purpose.
+    The rows before that are dealt again in the same order, and the epoch has more.
     """
     del roles
     for rank, record in records.items():
@@ -31,7 +32,7 @@ def find_epochs_begun_anew(records: Records, roles: Roles) -> Iterator[ValueFind
             _, place = each.details
             following = next((step for step in record.steps if step.at > each.at), None)
             left = _find_left_step(record, each.at, following)
-            if following is None or left is None:
+            if following is None or left is None or {*left.gradients} & {*following.gradients}:
                 continue
             before = [own for own in _epochs(record) if own[0].at < left.at]
             after = [own for own in _epochs(record) if own[0].at > each.at]
@@ -42,6 +43,7 @@ def find_epochs_begun_anew(records: Records, roles: Roles) -> Iterator[ValueFind
             read = min(len(old), len(new))
             is_anew = read >= MOST_FEW and new[:read] == old[:read]
             is_anew = is_anew and _is_broken_off(record, before[-1][0], each.at, len(new))
+            is_anew = is_anew and not _are_limited(record, before, after)
             if is_anew and not _skips(record, each.at, following.at):
                 count = sum(map(len, old[:read]))
                 yield ValueFinding(
@@ -67,6 +69,20 @@ def _is_broken_off(record: ValueRecord, first: LoadedBatch, until: int, later: i
     epoch = (first.loader, first.epoch)
     read = sum((e.loader, e.epoch) == epoch and e.at < until for e in record.batches)
     return read < max(later, int(record.loaders.get(first.loader, {}).get("batches", -1)))
+
+
+def _are_limited(
+    record: ValueRecord, before: list[list[LoadedBatch]], after: list[list[LoadedBatch]]
+) -> bool:
+    """Whether a script reads so many batches of each epoch, and no more.
+
+    Two epochs before a load and the one after it have them, or all epochs have one order.
+    """
+    is_shuffled = record.loaders.get(after[0][0].loader, {}).get("shuffle")
+    sizes = {len(own) for own in (*before[-2:], after[0])}
+    return len(before[-1]) == len(after[0]) and (
+        not is_shuffled or (len(before) > 1 and len(sizes) == 1)
+    )
 
 
 def _skips(record: ValueRecord, loaded: int, until: int) -> bool:

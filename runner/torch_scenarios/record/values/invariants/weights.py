@@ -75,12 +75,13 @@ def is_put_back_roundly(
 ) -> bool:
     """Whether weights that differ on ranks at a step are the same there, but for rounding.
 
-    As where each rank adds a perturbation of its own and takes it off again.
+    As where each rank adds a perturbation of its own and takes it off again: rounding is all over
+    them, so that elements show it.
     """
-    return bool(names) and all(
-        _are_alike([_last_elements(records[rank], name, e.at) for rank, e in events.items()])
-        for name in names
-    )
+    found = [
+        [_last_elements(records[rank], name, e.at) for rank, e in events.items()] for name in names
+    ]
+    return all(map(_are_alike, found)) and any(len({*map(tuple, own)}) > 1 for own in found)
 
 
 def _are_alike(elements: Sequence[Sequence[float]]) -> bool:
