@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from handwritten_records import ALL_REDUCE, BARRIER, recorded
 
+from torch_scenarios.cli.answers.record import report_lines
 from torch_scenarios.limits import DEFAULT
+from torch_scenarios.record import analysis
 from torch_scenarios.record.analysis import Questions
 from torch_scenarios.record.format import read
-from torch_scenarios.record.live import Order
+from torch_scenarios.record.live import Order, Ran
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,3 +46,18 @@ def test_a_standstill_is_a_hang_where_a_rank_is_surely_blocked(
     order = Order(command=("train.py",), folder=folder, world_size=3, ranks=(0, 1, 2))
     questions = Questions(order, folder / "scenario.yaml", DEFAULT)
     assert questions.blocks(read(folder)) == is_blocked
+
+
+@pytest.mark.parametrize(("timed_out", "status"), [(True, "INCONCLUSIVE"), (False, "PASSED")])
+def test_a_run_that_is_ended_at_its_limit_has_not_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, timed_out: bool, status: str
+) -> None:
+    folder = recorded(tmp_path / "a", (ALL_REDUCE,), (ALL_REDUCE,))
+    monkeypatch.setattr(analysis, "prepare", lambda _: None)
+    monkeypatch.setattr(analysis, "run", lambda *_: Ran(timed_out=timed_out))
+    order = Order(command=("train.py",), folder=folder, world_size=2, ranks=(0, 1))
+    found = analysis.record(order)
+    verdict = found.judged.result.verdict
+    assert verdict.status == status
+    assert ("the run was ended at --max-seconds" in (verdict.reason or "")) == timed_out
+    assert report_lines(found, 1.0)[0].startswith(status)

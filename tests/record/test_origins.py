@@ -59,6 +59,16 @@ def test_a_thread_knows_the_line_that_starts_it_also_from_another_thread() -> No
     assert alive() is None
 
 
+@pytest.mark.usefixtures("watched")
+def test_a_thread_runs_what_the_script_has_set_on_it() -> None:
+    seen: list[frame.Places] = []
+    thread = threading.Thread()
+    thread.run = lambda: seen.append(frame.handed_over_at())  # type: ignore[method-assign]
+    thread.start()
+    thread.join()
+    assert [places[0][0] for places in seen] == [__file__]
+
+
 def test_an_exit_knows_the_line_that_registers_it_and_can_be_taken_back(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:

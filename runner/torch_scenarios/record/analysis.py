@@ -168,6 +168,7 @@ def record(
             result = _because(result, outside)
         else:
             notes = (*notes, outside)
+    result = _cut_off(result, ran)
     if ran.stuck and not order.own_launcher and not order.fake:
         if order.join:
             result, lines = _complete(order, records, result, start, limits)
@@ -372,6 +373,19 @@ def add_why(result: Judged, records: Mapping[int, RankRecord], home: str) -> Jud
             findings[at] = with_reason(each, [reason[0]], reason[1])
             break
     verdict = replace(verdict, findings=tuple(findings))
+    return replace(result, result=replace(result.result, verdict=verdict))
+
+
+def _cut_off(result: Judged, ran: Ran) -> Judged:
+    """Return a result that is in doubt where nothing is wrong in a run that was ended before."""
+    verdict = result.result.verdict
+    if verdict.status != "PASSED" or not ran.timed_out:
+        return result
+    words = (
+        "the run was ended at --max-seconds, before each rank and what it started came to an end; "
+        "up to there the ranks communicate as they should"
+    )
+    verdict = replace(verdict, status="INCONCLUSIVE", reason=words)
     return replace(result, result=replace(result.result, verdict=verdict))
 
 

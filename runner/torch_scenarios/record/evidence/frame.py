@@ -79,6 +79,19 @@ class HandedOver:
         return hash(self._function)
 
 
+def _let_run_from(thread: threading.Thread, places: Places) -> None:
+    """Let a thread know the places that start it, once it runs."""
+    own = vars(thread).get("run")  # what the script has set on this thread alone
+
+    def run() -> None:
+        del thread.run  # that of its class again: no thread refers to itself once it runs
+        if own is not None:
+            thread.run = own  # type: ignore[method-assign]
+        HandedOver(thread.run, places)()
+
+    thread.run = run  # type: ignore[method-assign]
+
+
 def watch_handing_over(is_foreign: Callable[[str], bool]) -> None:
     """Keep from now on where the script starts threads, submits tasks and registers exits."""
 
@@ -98,14 +111,8 @@ def watch_handing_over(is_foreign: Callable[[str], bool]) -> None:
 
     @functools.wraps(start)
     def start_thread(thread: threading.Thread) -> None:
-        places = find_places()
-
-        def run() -> None:
-            del thread.run  # that of its class again: no thread refers to itself once it runs
-            HandedOver(thread.run, places)()
-
-        if places:
-            thread.run = run  # type: ignore[method-assign]
+        if places := find_places():
+            _let_run_from(thread, places)
         start(thread)
 
     @functools.wraps(submit)
