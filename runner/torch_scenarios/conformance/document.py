@@ -426,6 +426,7 @@ def _facts(columns: Mapping[str, Conformance]) -> Iterator[str]:
     facts = dict.fromkeys(name for column in columns.values() for name in column.machine)
     for fact in facts:
         yield f"| {fact} | {' | '.join(c.machine.get(fact, '') for c in columns.values())} |"
+    yield f"| cases that ran | {' | '.join(str(len(c.cases)) for c in columns.values())} |"
     verdicts = dict.fromkeys(name for column in columns.values() for name in column.counts)
     for verdict in verdicts:
         counts = (str(column.counts.get(verdict, 0)) for column in columns.values())
