@@ -269,7 +269,38 @@ def no_last_row(self: Passing, tensors: Any, peer: int, tag: int) -> Any:
     return self.gloo.send([copy], peer, tag)
 
 
+def whole_pieces_only(self: Passing, tensors: Any, peer: int, tag: int) -> Any:
+    """Send a copy that is zero behind its last whole piece of 64 KiB, if it has such a piece."""
+    (tensor,) = tensors
+    copy = tensor.contiguous().clone()
+    piece = PIECE // copy.element_size()
+    if copy.numel() > piece:
+        copy.view(-1)[copy.numel() // piece * piece :] = 0
+    _KEPT.append(copy)
+    return self.gloo.send([copy], peer, tag)
+
+
+def exchange_late_places(self: Passing, output: torch.Tensor, *_: Any) -> None:
+    """Exchange the last two parts of a result, of more than four ranks."""
+    if self.size() > FEW:
+        *_, one, other = output.view(-1).chunk(self.size())
+        kept = one.clone()
+        one.copy_(other)
+        other.copy_(kept)
+
+
+def cut_evenly(
+    self: Passing, output: Any, given: Any, outputs: Any, inputs: Any, options: Any
+) -> tuple[Any, ...]:
+    """Leave out split sizes where the rows can be cut into equal pieces."""
+    if len(output) % self.size() == len(given) % self.size() == 0:
+        outputs = inputs = []
+    return output, given, outputs, inputs, options
+
+
 LAST = slice(-1, None)
+#: bytes of a piece, and the ranks that are few
+PIECE, FEW = 1 << 16, 4
 #: a name -> what is wrong with it, and the methods that are
 MUTANTS: dict[str, tuple[str, dict[str, Method]]] = {
     "ignores_tags": (
@@ -281,6 +312,10 @@ MUTANTS: dict[str, tuple[str, dict[str, Method]]] = {
         {"recv_anysource": from_the_lowest},
     ),
     "send_loses_the_last": ("the last element of a message is zero", {"send": no_last_row}),
+    "send_loses_its_tail": (
+        "what is behind the last whole 64 KiB of a message is zero",
+        {"send": whole_pieces_only},
+    ),
     "recv_takes_the_first": ("one element of a message arrives", {"recv": first_element_only}),
     "send_is_early": ("the work of a send is done at once", {"send": early("send")}),
     "recv_is_early": ("the work of a receive is done at once", {"recv": early("recv")}),
@@ -387,6 +422,10 @@ MUTANTS: dict[str, tuple[str, dict[str, Method]]] = {
         "the parts come in the opposite order",
         {"_allgather_base": after("_allgather_base", flip)},
     ),
+    "all_gather_single_exchanges_late_places": (
+        "the last two parts are exchanged, of more than four ranks",
+        {"_allgather_base": after("_allgather_base", exchange_late_places)},
+    ),
     "reduce_scatter_is_max": (
         "SUM is MAX in reduce_scatter",
         {"reduce_scatter": with_op("reduce_scatter", {SUM: MAX})},
@@ -403,6 +442,10 @@ MUTANTS: dict[str, tuple[str, dict[str, Method]]] = {
     "all_to_all_single_is_reversed": (
         "the parts come in the opposite order",
         {"alltoall_base": after("alltoall_base", flip)},
+    ),
+    "all_to_all_single_cuts_evenly": (
+        "split sizes are ignored where rows can be cut evenly",
+        {"alltoall_base": before("alltoall_base", cut_evenly)},
     ),
     "barrier_does_nothing": ("a barrier waits for no rank", {"barrier": nothing}),
     "monitored_barrier_does_nothing": (
