@@ -197,3 +197,16 @@ def test_attention_takes_what_heads_of_its_size_reach() -> None:
 
     assert attended_us(64) == pytest.approx(4 * 8 * 1024 * 1024 * 64 / (1000e6 * 0.25))
     assert attended_us(128) == pytest.approx(attended_us(64))
+
+
+def test_a_product_in_float8_is_said_to_be_compared_with_nothing() -> None:
+    torch = pytest.importorskip("torch")
+    one = {"tflops": {"float32": 1, "float8": 8}, "bandwidth": 1e9, "matmul": 0.5, "memory": 1.0}
+    roofline = Roofline({**one, "attention": [], "attention_backward": [], "host": {}, "least": 0})
+    given = [torch.empty(64, 64, dtype=torch.float8_e4m3fn, device="meta") for _ in range(2)]
+    out = torch.empty(64, 64, dtype=torch.bfloat16, device="meta")
+    given += [torch.empty((), device="meta") for _ in range(2)]
+    func = torch.ops.aten._scaled_mm.default  # noqa: SLF001 -- what torch calls it
+    with pytest.warns(UserWarning, match="float8 take the part .* no measurement"):
+        us = roofline.us(func, given, {}, out, given, [out])
+    assert us == pytest.approx(2 * 64**3 / (8e6 * 0.5))

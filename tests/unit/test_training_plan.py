@@ -15,6 +15,7 @@ from torch_scenarios.cost.collectives import CollectiveTimes
 from torch_scenarios.cost.topology import Gpu, topology
 from torch_scenarios.language.document import load_content
 from torch_scenarios.pipeline.attempts import analyse, weigh
+from torch_scenarios.pipeline.plan import plan, plan_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,7 +113,7 @@ def test_the_quickest_way_is_among_the_first_by_estimate(gpus: int, quick: Candi
     ways = [
         each
         for each in model.candidates(machine, gpus)
-        if model.load(each, gpu()).held <= machine.memory
+        if not each.is_long and model.load(each, gpu()).held <= machine.memory
     ]
     first = sorted(ways, key=lambda each: model.estimate_us(each, gpu(), times))[:3]
     assert quick in first
@@ -144,6 +145,22 @@ def test_the_table_has_what_cost_says_of_each_file(tmp_path: Path) -> None:
         (weighed,) = json.loads(again.stdout)["cases"]
         assert weighed["time_us"] == pytest.approx(step["time_us"])
         assert weighed["held_bytes"] == step["held_bytes"]
+
+
+def test_pipelines_of_many_microbatches_are_told_with_the_quickest_by_estimate(
+    tmp_path: Path,
+) -> None:
+    model, machine = replace(TINY, batch=512), topology(MACHINE)
+    found = plan(model, machine, 8, tmp_path, 1)
+    times = CollectiveTimes(machine, 8)
+    long = [each for each in model.candidates(machine, 8) if each.is_long]
+    quickest = min(long, key=lambda each: model.estimate_us(each, gpu(), times))
+    (told,) = (line for line in plan_lines(model, found) if "not weighed" in line)
+    assert told.startswith(f"{len(long)} pipelines fit that were not weighed, of more than 8")
+    assert f"by estimate {quickest.name} takes" in told
+    assert f"and {found.steps[0].way.name} " in told
+    few = plan(TINY, machine, 8, tmp_path, 1)
+    assert not any("not weighed" in line for line in plan_lines(TINY, few))
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,8 @@ MOVED, MOVED_INNER = 60, 12
 BACKWARD = 2.0
 #: bytes of a logit: in bfloat16, in float32, its gradient
 OF_LOGIT = 10
-#: microbatches of a pipeline, for each of its stages: more hide little more of its idle ends
-#: and take long to weigh
+#: microbatches of a pipeline, for each of its stages: of m microbatches on p stages (p - 1) / m are
+#: idle, at most an eighth with these; programs of more have more steps to weigh. `plan` counts them
 MOST_TURNS = 8
 #: what is written of a shorter time
 SHORTEST_US = 0.001
@@ -93,8 +93,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
                 if data % replicas:
                     continue
                 for micro in MICROBATCHES:
-                    long = stages > 1 and self.batch > MOST_TURNS * stages * data * micro
-                    if long or self.batch % (data * micro):
+                    if self.batch % (data * micro):
                         continue
                     turns = self.batch // (data * micro)
                     for together in TOGETHER if stages == 1 else (1,):
@@ -411,6 +410,11 @@ class Candidate(Struct, frozen=True, kw_only=True):
     turns: int
     together: int
     recompute: bool
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is a pipeline of more microbatches than are weighed."""
+        return self.stages > 1 and self.turns > MOST_TURNS * self.stages
 
     @property
     def ranks(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from torch_scenarios.cost.candidates import Candidate, Decoder
+from torch_scenarios.cost.candidates import MOST_TURNS, Candidate, Decoder
 from torch_scenarios.cost.collectives import CollectiveTimes
 from torch_scenarios.cost.forecast import Forecast, forecast
 from torch_scenarios.cost.intervals import memory_interval
@@ -57,11 +57,17 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
 
 
 class TrainingPlan(Struct, frozen=True, kw_only=True):
-    """The candidates that were weighed, the quickest first, and how many there are of what sort."""
+    """The candidates that were weighed, the quickest first, and how many there are of what sort.
+
+    `long` are pipelines that fit and were not weighed, for they have many microbatches; `estimates`
+    names the quickest of them and of the others, with the microseconds that an estimate gives them.
+    """
 
     steps: tuple[PlannedStep, ...]
     looked_at: int
     too_large: int
+    long: int = 0
+    estimates: tuple[tuple[str, float], ...] = ()
 
 
 def plan(model: Decoder, machine: Topology, ranks: int, folder: Path, most: int) -> TrainingPlan:
@@ -82,7 +88,13 @@ def plan(model: Decoder, machine: Topology, ranks: int, folder: Path, most: int)
         raise ScenarioError([Problem(code="bad_model", message=message, hint=hint)])
     fitting = [way for way in ways if model.load(way, gpu).held <= machine.memory]
     times = CollectiveTimes(machine, ranks)
-    chosen = sorted(fitting, key=lambda way: model.estimate_us(way, gpu, times))[:most]
+    estimates = {way: model.estimate_us(way, gpu, times) for way in fitting}
+    ranked = sorted(fitting, key=estimates.__getitem__)
+    long = [way for way in ranked if way.is_long]
+    chosen = [way for way in ranked if not way.is_long][:most]
+    if not chosen and long:  # nothing else fits: the shortest of them is weighed
+        chosen = [min(long, key=lambda way: way.turns)]
+        long.remove(chosen[0])
     if not chosen:
         chosen = [min(ways, key=lambda way: model.load(way, gpu).held)]
     found = [_weigh(model, way, machine, gpu, folder) for way in chosen]
@@ -90,6 +102,10 @@ def plan(model: Decoder, machine: Topology, ranks: int, folder: Path, most: int)
         steps=tuple(sorted(found, key=lambda step: step.forecast.time)),
         looked_at=len(ways),
         too_large=len(ways) - len(fitting),
+        long=len(long),
+        estimates=tuple((way.name, estimates[way]) for way in (*long[:1], *chosen[:1]))
+        if long
+        else (),
     )
 
 
@@ -178,7 +194,21 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
     )
     reserved = memory_interval()
     stated = (
-        "kernels are formulas, with the interval of recorded steps; for 80 % of such steps "
-        f"an allocator reserves {reserved.low:.2f} to {reserved.high:.2f} times this memory"
+        "kernels are formulas, in bfloat16, with the interval of recorded steps; for 80 % of such "
+        f"steps an allocator reserves {reserved.low:.2f} to {reserved.high:.2f} times this memory"
     )
-    return [*lines, summary, stated]
+    return [*lines, summary, *_left_out(found), stated]
+
+
+def _left_out(found: TrainingPlan) -> list[str]:
+    """Return what is said of pipelines that fit and were not weighed."""
+    from torch_scenarios.cost.forecast import microseconds
+
+    if not found.long:
+        return []
+    (name, us), (other, other_us) = found.estimates
+    pipelines = "1 pipeline fits" if found.long == 1 else f"{found.long} pipelines fit"
+    return [
+        f"{pipelines} that were not weighed, of more than {MOST_TURNS} microbatches a stage:",
+        f"by estimate {name} takes {microseconds(us)}, and {other} {microseconds(other_us)}",
+    ]

@@ -37,6 +37,7 @@ def plan(options: Mapping[str, Any]) -> None:
             "gpus": options["gpus"],
             "ways": found.looked_at,
             "too_large": found.too_large,
+            "long_pipelines": found.long,
             "steps": [step.json(model) for step in found.steps],
         }
         write_text(options["json_file"], json.dumps(content, indent=2) + "\n")
