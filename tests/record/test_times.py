@@ -199,7 +199,7 @@ def test_attention_takes_what_heads_of_its_size_reach() -> None:
     assert attended_us(128) == pytest.approx(attended_us(64))
 
 
-def test_a_product_in_float8_is_said_to_be_compared_with_nothing() -> None:
+def test_a_product_in_float8_warns_that_nothing_confirms_it() -> None:
     torch = pytest.importorskip("torch")
     one = {"tflops": {"float32": 1, "float8": 8}, "bandwidth": 1e9, "matmul": 0.5, "memory": 1.0}
     roofline = Roofline({**one, "attention": [], "attention_backward": [], "host": {}, "least": 0})

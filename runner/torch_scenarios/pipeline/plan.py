@@ -201,7 +201,7 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
 
 
 def _left_out(found: TrainingPlan) -> list[str]:
-    """Return what is said of pipelines that fit and were not weighed."""
+    """Return the lines on pipelines that fit and were not weighed."""
     from torch_scenarios.cost.forecast import microseconds
 
     if not found.long:

@@ -25,7 +25,7 @@ FREE = frozenset(
 )
 #: operators that read of their table only what they give out
 GATHERING = frozenset({"embedding", "index_select", "index", "gather", "nll_loss_forward"})
-#: what is said of a product in float8
+#: the warning of a product in float8
 OF_FLOAT8 = (
     "scenario: products in float8 take the part of their peak that products in bfloat16 reach, "
     "which was held against no measurement"
