@@ -52,8 +52,8 @@ WARNINGS = {
 }
 
 
-#: scripts of such a finding that are wrong for sure: nothing is trained, parts are one part, noise
-SURE = {"stale_params_fsdp", "parts_of_one_seed", "one_seed_of_noise"}
+#: scripts of such a finding that are wrong for sure: nothing is trained, parts are one part
+SURE = {"stale_params_fsdp", "parts_of_one_seed"}
 
 
 def scripts(folder: str) -> list[object]:

@@ -1067,7 +1067,7 @@ class ValueWitness:
                 found = draw(*args, **kwargs)
                 if self.turn < MOST_DRAWN_TURNS and not self.rests:
                     with self.guard:
-                        self._see_noise(found, frame_of(1), kwargs.get("generator"))
+                        self._see_noise(found, frame_of(1))
                 return found
 
             return draw_noise
@@ -1076,14 +1076,14 @@ class ValueWitness:
             for name in names:
                 setattr(holder, name, see(getattr(holder, name)))
 
-    def _see_noise(self, noise: Any, frame: Any, generator: Any) -> None:
-        """Write down the noise of a training step: hash, shape, whether a generator is named."""
+    def _see_noise(self, noise: Any, frame: Any) -> None:
+        """Write down the noise of a training step: its hash, and its shape."""
         if self.in_backward or self.depth.optimizer or not self.torch.is_grad_enabled():
             return
         is_plain = plain_tensor(noise) is noise and type(noise) is self.torch.Tensor
         if is_plain and not noise.is_meta and noise.ndim and noise.numel() >= FEW_DRAWN:
             with self.torch.no_grad():
-                details = digest(noise), list(noise.shape), generator is not None
+                details = digest(noise), list(noise.shape)
             self.put(["noise", self.turn, self.place(frame), *details])
 
     def _leave_dropout_out(self, functional: Any) -> None:

@@ -66,8 +66,8 @@ def find_noise(records: Records, roles: Roles) -> Iterator[ValueFinding]:
 
     It has a row for each row of a loader's batch, and is drawn after that and before the backward
     pass. Noise for all rows of a step, of which each rank takes its own, has more; a sketch of
-    gradients, a perturbation of weights and samples to look at are drawn elsewhere. A generator of
-    its own may be the same on all ranks on purpose: antithetic pairs.
+    gradients, a perturbation of weights and samples to look at are drawn elsewhere. A warning:
+    one noise may be on purpose, as in antithetic pairs, or cost nothing but variance.
     """
     for ranks in roles.data:
         present = [rank for rank in ranks if rank in records]
@@ -91,7 +91,7 @@ def find_noise(records: Records, roles: Roles) -> Iterator[ValueFinding]:
                     hint="seed each data-parallel rank by itself once the weights are equal: "
                     "`torch.manual_seed(seed + rank)`",
                     turn=min(steps),
-                    error=not _has_generator(records[present[0]], place),
+                    error=False,
                 )
                 return
 
@@ -137,19 +137,13 @@ def _noise_of_batches(record: ValueRecord) -> dict[Any, dict[int, Drawn]]:
     """Return the first noise of each step that has a row for each row of a batch, by its line."""
     found: dict[Any, dict[int, Drawn]] = defaultdict(dict)
     for each in record.of_kind("noise"):
-        turn, place, noise, shape, *_ = each.details
+        turn, place, noise, shape = each.details
         batch = _batch_of(record, each.at)
         is_of_rows = batch is not None and shape[0] == len(batch.rows)
         if batch is not None and is_of_rows and not _is_of_weights(record, tuple(shape)):
             line = record.places.get(place, ())[:1]
             found[line].setdefault(turn, (place, noise, frozenset(batch.rows)))
     return found
-
-
-def _has_generator(record: ValueRecord, place: int) -> bool:
-    """Whether noise is drawn from a generator that the script names, not from the global one."""
-    drawn = (each.details for each in record.of_kind("noise"))
-    return any(own[1] == place and own[4:] == (True,) for own in drawn)
 
 
 def _is_of_weights(record: ValueRecord, shape: tuple[int, ...]) -> bool:
