@@ -18,7 +18,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> None:
     for holder, name in ((threading.Thread, "start"), (ThreadPoolExecutor, "submit")):
         monkeypatch.setattr(holder, name, getattr(holder, name))
     monkeypatch.setattr(atexit, "register", atexit.register)
-    frame.watch_handing_over(lambda file: file != __file__)
+    frame.watch_handovers(lambda file: file != __file__)
 
 
 def line_of(function: object) -> int:
@@ -30,10 +30,10 @@ def test_a_task_knows_the_line_that_submits_it() -> None:
     def submit() -> frame.Places:
         with ThreadPoolExecutor(1) as pool:
             pool.submit(int).result()
-            return pool.submit(frame.handed_over_at).result()
+            return pool.submit(frame.handover_places).result()
 
     assert submit()[0] == (__file__, line_of(submit) + 3)
-    assert frame.handed_over_at() == ()
+    assert frame.handover_places() == ()
 
 
 @pytest.mark.usefixtures("watched")
@@ -42,8 +42,8 @@ def test_a_thread_knows_the_line_that_starts_it_also_from_another_thread() -> No
 
     class Own(threading.Thread):
         def run(self) -> None:
-            seen.append(frame.handed_over_at())
-            inner = threading.Timer(0, lambda: seen.append(frame.handed_over_at()))
+            seen.append(frame.handover_places())
+            inner = threading.Timer(0, lambda: seen.append(frame.handover_places()))
             inner.start()
             inner.join()
 
@@ -63,7 +63,7 @@ def test_a_thread_knows_the_line_that_starts_it_also_from_another_thread() -> No
 def test_a_thread_runs_what_the_script_has_set_on_it() -> None:
     seen: list[frame.Places] = []
     thread = threading.Thread()
-    thread.run = lambda: seen.append(frame.handed_over_at())  # type: ignore[method-assign]
+    thread.run = lambda: seen.append(frame.handover_places())  # type: ignore[method-assign]
     thread.start()
     thread.join()
     assert [places[0][0] for places in seen] == [__file__]
@@ -75,8 +75,8 @@ def test_an_exit_knows_the_line_that_registers_it_and_can_be_taken_back(
     registered: list[object] = []
     monkeypatch.setattr(atexit, "register", registered.append)
     request.getfixturevalue("watched")
-    assert atexit.register(frame.handed_over_at) is frame.handed_over_at
+    assert atexit.register(frame.handover_places) is frame.handover_places
     (kept,) = registered
-    assert kept == frame.handed_over_at  # which `atexit.unregister` asks
-    assert isinstance(kept, frame.HandedOver)
+    assert kept == frame.handover_places  # which `atexit.unregister` asks
+    assert isinstance(kept, frame.Handover)
     assert kept()[0][0] == __file__

@@ -253,7 +253,7 @@ class RecordedCall(Struct, kw_only=True):
     made_at: ScriptPlace = ScriptPlace()
 
     @property
-    def decided_at(self) -> tuple[tuple[str, int, str], ...]:
+    def choice_frames(self) -> tuple[tuple[str, int, str], ...]:
         """The frames of the line that decides on it: of a batch, where its message is made."""
         return self.made_at.frames or self.place.frames
 

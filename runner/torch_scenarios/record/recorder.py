@@ -45,8 +45,8 @@ from torch_scenarios.record.evidence import decision, procedure, tensor_names
 from torch_scenarios.record.evidence.claim import claim_of, watch_claims
 from torch_scenarios.record.evidence.frame import (
     frame_of,
-    handed_over_at,
-    watch_handing_over,
+    handover_places,
+    watch_handovers,
 )
 from torch_scenarios.record.mapped_file import MappedFile, is_written
 
@@ -169,7 +169,7 @@ class Sites:
                 is_through = True
                 passed.append(frame.f_lasti)
             frame = frame.f_back
-        key = (*passed, handed_over_at())
+        key = (*passed, handover_places())
         site = self._found.get(key)
         if site is None:
             site = self._found[key] = self._look(inner)
@@ -211,7 +211,7 @@ class Sites:
                 if name != "wrapper":
                     api = name
             frame = frame.f_back
-        found = [*found, *handed_over_at()][:FRAMES]
+        found = [*found, *handover_places()][:FRAMES]
         key = (api, via, *found)
         number = self._known.get(key)
         if number is None:
@@ -485,7 +485,7 @@ class Recorder:
         self._watch_backward()
         self._watch_groups()
         self._watch_models()
-        watch_handing_over(is_foreign)
+        watch_handovers(is_foreign)
         os.register_at_fork(after_in_child=self._note_fork)
 
     def _note_fork(self) -> None:

@@ -50,12 +50,12 @@ class _Here(threading.local):
 _HERE = _Here()
 
 
-def handed_over_at() -> Places:
+def handover_places() -> Places:
     """Return where the script handed over what this thread runs now."""
     return _HERE.places
 
 
-class HandedOver:
+class Handover:
     """A function that is run later, with the places that handed it over; equal to the function."""
 
     def __init__(self, function: Callable[..., Any], places: Places) -> None:
@@ -87,12 +87,12 @@ def _let_run_from(thread: threading.Thread, places: Places) -> None:
         del thread.run  # that of its class again: no thread refers to itself once it runs
         if own is not None:
             thread.run = own  # type: ignore[method-assign]
-        HandedOver(thread.run, places)()
+        Handover(thread.run, places)()
 
     thread.run = run  # type: ignore[method-assign]
 
 
-def watch_handing_over(is_foreign: Callable[[str], bool]) -> None:
+def watch_handovers(is_foreign: Callable[[str], bool]) -> None:
     """Keep from now on where the script starts threads, submits tasks and registers exits."""
 
     def find_places() -> Places:
@@ -118,12 +118,12 @@ def watch_handing_over(is_foreign: Callable[[str], bool]) -> None:
     @functools.wraps(submit)
     def submit_task(pool: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         places = find_places()
-        return submit(pool, HandedOver(function, places) if places else function, *args, **kwargs)
+        return submit(pool, Handover(function, places) if places else function, *args, **kwargs)
 
     @functools.wraps(register)
     def register_exit(function: Any, *args: Any, **kwargs: Any) -> Any:
         places = find_places()
-        register(HandedOver(function, places) if places else function, *args, **kwargs)
+        register(Handover(function, places) if places else function, *args, **kwargs)
         return function
 
     for holder, name, function in (

@@ -114,17 +114,17 @@ def _tell_perturbed(records: Records, turn: int) -> Iterator[str]:
             )
         elif kind == 1 and apart:
             events = {rank: event for rank, (event, _) in found.items()}
-            if not unlike or is_put_back_roundly(records, _unlike_names(states), events):
+            if not unlike or is_put_back_roundly(records, _find_unlike(states), events):
                 yield apart
                 return
 
 
 def _first_unlike(states: Sequence[Mapping[str, str]]) -> str:
     """Return the first weight of all ranks that some of them hold otherwise; or nothing."""
-    return next(iter(_unlike_names(states)), "")
+    return next(iter(_find_unlike(states)), "")
 
 
-def _unlike_names(states: Sequence[Mapping[str, str]]) -> list[str]:
+def _find_unlike(states: Sequence[Mapping[str, str]]) -> list[str]:
     common = set.intersection(*({*each} for each in states))
     return [n for n in states[0] if n in common and len({each[n] for each in states}) > 1]
 

@@ -558,7 +558,7 @@ def _tell_own_modules(
     lines = _lines({rank: _batches_before(record) for rank, record in records.items()})
     called: list[list[set[str]]] = []
     for side in (records, others):
-        names = {rank: _called(each, step) for rank, each in side.items()}
+        names = {rank: _list_modules(each, step) for rank, each in side.items()}
         called.append([set[str]().union(*(names.get(rank, ()) for rank in own)) for own in lines])
     if called[0] != called[1] or not all(called[0]):
         return ""
@@ -581,7 +581,7 @@ def _tell_own_modules(
     )
 
 
-def _called(record: ValueRecord, step: int) -> set[str]:
+def _list_modules(record: ValueRecord, step: int) -> set[str]:
     """Return the modules that a rank calls in a step."""
     calls = (e.details for e in record.of_kind("out"))
     return {call.partition("#")[0] for turn, call, *_ in calls if turn == step}

@@ -904,7 +904,7 @@ class ValueWitness:
 
     def _watch_loading(self) -> None:
         """See where a state is loaded into a module or an optimizer: on which ranks, and when."""
-        self._watch_reloading(self.torch.optim.Optimizer)
+        self._watch_load_of_state(self.torch.optim.Optimizer)
         kind = self.torch.nn.Module
         load = kind.load_state_dict
 
@@ -917,17 +917,17 @@ class ValueWitness:
 
         kind.load_state_dict = loading
 
-    def _watch_reloading(self, kind: Any) -> None:
+    def _watch_load_of_state(self, kind: Any) -> None:
         load = kind.load_state_dict
 
         @functools.wraps(load)
-        def reloading(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        def load_and_note(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             found = load(optimizer, *args, **kwargs)
             with self.guard:
                 self.put(["reload", self.turn, self.place(frame_of(1))])
             return found
 
-        kind.load_state_dict = reloading
+        kind.load_state_dict = load_and_note
 
     def _watch_saving(self) -> None:
         """See after which steps a checkpoint is written."""

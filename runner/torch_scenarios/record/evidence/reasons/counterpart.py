@@ -61,7 +61,7 @@ def explain_message(
     if finding.diagnosis not in UNANSWERED:
         return None
     if finding.diagnosis == "circular_wait" and (
-        crossed := _tags_crossed(finding, records, folder)
+        crossed := _explain_crossed_tags(finding, records, folder)
     ):
         return crossed
     answers = [
@@ -116,11 +116,11 @@ def _out_of_turn(records: Mapping[int, RankRecord], folder: str) -> Reason | Non
                         reason = _not_taken(parted, rank, what, where, since=found[0])
                         if reason is not None:
                             return Clause(f"{clause.words}; {reason[0].words}"), reason[1]
-                return _buffers_apart(send, take, source, target, folder)
+                return _explain_buffers(send, take, source, target, folder)
     return None
 
 
-def _buffers_apart(
+def _explain_buffers(
     send: RecordedCall, take: RecordedCall, source: int, target: int, folder: str
 ) -> Reason | None:
     """Return what both ends of a message pass, where its place in the order is right."""
@@ -159,7 +159,7 @@ def _tags_apart(finding: Finding, records: Mapping[int, RankRecord], folder: str
     return None
 
 
-def _tags_crossed(
+def _explain_crossed_tags(
     finding: Finding, records: Mapping[int, RankRecord], folder: str
 ) -> Reason | None:
     """Return where two ranks that wait for each other take the messages in another order."""
@@ -253,20 +253,20 @@ def _answer(parted: Parted, waiting: int, rank: int, what: str) -> Reason | None
     own = _messages(parted, rank, what, waiting - rank)
     if own:
         since, call = own[-1]
-        known = _not_taken(parted, rank, what, call.decided_at, since=since)
+        known = _not_taken(parted, rank, what, call.choice_frames, since=since)
         return (
             known
             or _passed_by(parted, rank, what, waiting, since)
-            or _skipped(parted, rank, what, call.decided_at)
+            or _skipped(parted, rank, what, call.choice_frames)
         )
     others = [
-        call.decided_at
+        call.choice_frames
         for other in parted.ranks
         if other != rank
         for _, call in _messages(parted, other, what, waiting - rank)[:1]
     ]
     found = (_not_taken(parted, rank, what, frames) for frames in others)
-    return next(filter(None, found), None) or _far_away(parted, waiting, rank, what)
+    return next(filter(None, found), None) or _explain_distance(parted, waiting, rank, what)
 
 
 def _passed_by(parted: Parted, rank: int, what: str, waiting: int, since: int) -> Reason | None:
@@ -274,7 +274,7 @@ def _passed_by(parted: Parted, rank: int, what: str, waiting: int, since: int) -
     other = "receive" if what == "send" else "send"
     ends = _messages(parted, waiting, other, rank - waiting)
     last = ends[-1][1] if ends else parted.records[waiting].items[-1]
-    frames = last.decided_at if isinstance(last, RecordedCall) else last.place.frames
+    frames = last.choice_frames if isinstance(last, RecordedCall) else last.place.frames
     own = {(way.decision.file, way.decision.line): way for way in parted.records[waiting].ways}
     for file, line, _ in frames:
         source = script_at(file)
@@ -344,7 +344,7 @@ def _not_taken(
     return None
 
 
-def _far_away(parted: Parted, waiting: int, rank: int, what: str) -> Reason | None:
+def _explain_distance(parted: Parted, waiting: int, rank: int, what: str) -> Reason | None:
     """Return the `if` under which a rank waits for another one that is further than any answers.
 
     It is as likely to be wrong as the one under which the other rank could answer: both are named.
