@@ -121,7 +121,7 @@ class Steps:
         )
 
     def program(self, record: RankRecord) -> tuple[Item, ...]:
-        """Return the program of a rank; of those that only do their part in collectives, once."""
+        """Return the program of a rank; ranks that only take part in collectives share one."""
         if record.about.get("mode") != "assumed":
             return tuple(self._items(record))
         names = self._groups.names(record)
@@ -283,7 +283,7 @@ class Steps:
         return found
 
     def _write_blocking(self, record: RankRecord, item: Blocking, at: str) -> Iterable[Item]:
-        """Yield the step of a call that is no operation, where it has one."""
+        """Yield the step of a call other than an operation, where it has one."""
         if item.what == CREATION and self._groups.is_created:
             ranks = list_ranks(item, self._world)
             name = self._groups.name_created(record, item)
@@ -429,7 +429,7 @@ class _WaitStep:
         self._names: list[str] = []
         self._at = ""
         self._links = links
-        #: the name of work in flight without one of its own -> its number, its operation and peer
+        #: work in flight that has no name: its key -> its number, its operation and peer
         self.unnamed: dict[str, tuple[int, str]] = {}
 
     def take(self, names: list[str], at: str) -> Iterable[Item]:

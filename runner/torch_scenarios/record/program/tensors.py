@@ -107,7 +107,7 @@ class Tensors:
             writes = slot.of.startswith("out") or BY_NAME[call.operation].in_place
             tensors = inputs if slot.of.startswith("in") else outputs
             if slot.of.endswith("s"):
-                # who is no root passes no list: its size is that of the group
+                # a rank that is not the root passes no list: there is one tensor for each member
                 other = outputs if tensors is inputs else inputs
                 listed = tensors or (_many(other[0], len(call.group)),)
                 found.append(self._name_list(call, listed, in_use, used, slot.mark, writes=writes))

@@ -258,7 +258,7 @@ class ScenarioText:
         return f"wait: {names[0] if len(names) == 1 else _flow(names)}"
 
     def _write_other(self, step: ProgramStep) -> str:
-        """Return what is no call of a collective or a message, as YAML."""
+        """Return a step that calls neither a collective nor a message, as YAML."""
         if step.kind == "kernels":
             return f"compute: {{{step.words}}}"
         if step.kind == "fail":

@@ -14,6 +14,11 @@ from torch_scenarios.verdict.finding import ranks_text
 #: steps in all of which noise must be equal on ranks with other rows
 MOST_FEW = 3
 
+SEED_EACH = (
+    "seed each data-parallel rank by itself once the weights are equal: "
+    "`torch.manual_seed(seed + rank)`"
+)
+
 
 def find_masks(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     """Yield random calls that must agree and do not, or agree and should not."""
@@ -53,8 +58,7 @@ def _masks(records: Records, ranks: Ranks, *, differ: bool) -> ValueFinding | No
                 ranks=ranks,
                 rank=ranks[0],
                 place=place,
-                hint="seed each data-parallel rank by itself once the weights are equal: "
-                "`torch.manual_seed(seed + rank)`",
+                hint=SEED_EACH,
                 turn=turn,
                 error=False,
             )
@@ -88,8 +92,7 @@ def find_noise(records: Records, roles: Roles) -> Iterator[ValueFinding]:
                     ranks=tuple(present),
                     rank=present[0],
                     place=place,
-                    hint="seed each data-parallel rank by itself once the weights are equal: "
-                    "`torch.manual_seed(seed + rank)`",
+                    hint=SEED_EACH,
                     turn=min(steps),
                     error=False,
                 )

@@ -28,14 +28,15 @@ def find_epochs_begun_anew(records: Records, roles: Roles) -> Iterator[ValueFind
     """
     del roles
     for rank, record in records.items():
+        epochs = _epochs(record)
         for each in record.of_kind("reload"):
             _, place = each.details
             following = next((step for step in record.steps if step.at > each.at), None)
             left = _find_left_step(record, each.at, following)
             if following is None or left is None or {*left.gradients} & {*following.gradients}:
                 continue
-            before = [own for own in _epochs(record) if own[0].at < left.at]
-            after = [own for own in _epochs(record) if own[0].at > each.at]
+            before = [own for own in epochs if own[0].at < left.at]
+            after = [own for own in epochs if own[0].at > each.at]
             if not before or not after:
                 continue
             old = [batch.rows for batch in before[-1] if batch.at < left.at]

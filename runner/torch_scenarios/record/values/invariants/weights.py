@@ -75,7 +75,7 @@ def is_put_back_roundly(
 ) -> bool:
     """Whether weights that differ on ranks at a step are the same there, but for rounding.
 
-    As where each rank adds a perturbation of its own and takes it off again: rounding is all over
+    As where each rank adds another perturbation and takes it off again: rounding is all over
     them, so that elements show it.
     """
     found = [
