@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import atexit
 import threading
+import traceback
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from torch_scenarios.record.evidence import frame
+from torch_scenarios.record.recorder import is_framework
 
 
 @pytest.fixture
@@ -80,3 +82,42 @@ def test_an_exit_knows_the_line_that_registers_it_and_can_be_taken_back(
     assert kept == frame.handover_places  # which `atexit.unregister` asks
     assert isinstance(kept, frame.Handover)
     assert kept()[0][0] == __file__
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("own", [False, True])
+def test_what_is_handed_over_raises_without_a_frame_of_ours(
+    *, own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise ValueError
+
+    raised: list[BaseException | None] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: raised.append(args.exc_value))
+    thread = threading.Thread(target=fail)
+    if own:
+        thread.run = fail  # type: ignore[method-assign]
+    thread.start()
+    thread.join()
+    with ThreadPoolExecutor(1) as pool:
+        raised.append(pool.submit(fail).exception())
+    assert len(raised) == 2
+    for error in raised:
+        assert error is not None
+        files = [each.f_code.co_filename for each, _ in traceback.walk_tb(error.__traceback__)]
+        assert files[-1] == __file__
+        assert frame.__file__ not in files
+
+
+@pytest.mark.parametrize(
+    ("file", "is_one"),
+    [
+        ("accelerate/accelerator.py", True),
+        ("torch/distributed/distributed_c10d.py", False),
+        ("typing_extensions.py", False),
+    ],
+)
+def test_a_framework_is_what_calls_torch_and_not_what_torch_is_wrapped_in(
+    file: str, *, is_one: bool
+) -> None:
+    assert is_framework(f"/env/lib/python3.11/site-packages/{file}") is is_one

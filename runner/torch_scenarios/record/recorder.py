@@ -253,8 +253,16 @@ def is_foreign(file: str) -> bool:
 
 
 def is_framework(file: str) -> bool:
-    """Whether a file is of an installed package that is not torch: accelerate, lightning."""
-    return "-packages/" in file and "/torch/" not in file and not file.startswith(_OWN)
+    """Whether a file is of an installed package that is not torch: accelerate, lightning.
+
+    torch wraps what it deprecates by `typing_extensions`, which makes no call.
+    """
+    return (
+        "-packages/" in file
+        and "/torch/" not in file
+        and not file.startswith(_OWN)
+        and not file.endswith(_ENTRIES)
+    )
 
 
 def _of_package(file: str) -> str:

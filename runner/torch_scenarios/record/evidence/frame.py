@@ -67,6 +67,9 @@ class Handover:
         before, _HERE.places = _HERE.places, self._places
         try:
             return self._function(*args, **kwargs)
+        except BaseException as error:
+            _leave_out(error)
+            raise
         finally:
             _HERE.places = before
 
@@ -79,6 +82,12 @@ class Handover:
         return hash(self._function)
 
 
+def _leave_out(error: BaseException) -> None:
+    """Take the frame that caught an error out of its traceback; to raise it again adds none."""
+    if error.__traceback__ is not None:
+        error.__traceback__ = error.__traceback__.tb_next
+
+
 def _let_run_from(thread: threading.Thread, places: Places) -> None:
     """Let a thread know the places that start it, once it runs."""
     own = vars(thread).get("run")  # what the script has set on this thread alone
@@ -87,7 +96,11 @@ def _let_run_from(thread: threading.Thread, places: Places) -> None:
         del thread.run  # that of its class again: no thread refers to itself once it runs
         if own is not None:
             thread.run = own  # type: ignore[method-assign]
-        Handover(thread.run, places)()
+        try:
+            Handover(thread.run, places)()
+        except BaseException as error:
+            _leave_out(error)
+            raise
 
     thread.run = run  # type: ignore[method-assign]
 
