@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from torch_scenarios.record.evidence.procedure import PREFIX, watch
-from torch_scenarios.record.recorder import _op, is_foreign, leave_untraced
+from torch_scenarios.record.recorder import _op, is_foreign, is_framework, leave_untraced
+from torch_scenarios.record.shim import on_gloo
 
 #: bytes of a tensor, or of all that one call passes in, that are exchanged
 MOST_BYTES = 4096
@@ -633,8 +634,10 @@ def install(recorder: Any, told: dict[str, Any], rank: int, board: States) -> No
     mailbox = FileMailbox(Path(told["folder"]) / "mailbox", rank, ranks, board)
     recorder.answer = Exchange(recorder, mailbox, told).answer
     begin, make = module.init_process_group, module._new_group_with_tag
+    asked = _Backends(module)
 
-    def init_process_group(*_: Any, **kwargs: Any) -> Any:
+    def init_process_group(backend: Any = None, *_: Any, **kwargs: Any) -> Any:
+        asked.keep("", backend or "undefined")
         kept = {key: kwargs[key] for key in ("timeout", "group_name") if key in kwargs}
         claim = recorder.claim or {}
         own, size = claim.get("rank", -1), claim.get("world_size", -1)
@@ -643,9 +646,12 @@ def install(recorder: Any, told: dict[str, Any], rank: int, board: States) -> No
         return begin("fake", rank=own, world_size=size, store=FakeStore(), **kept)
 
     def new_group(*args: Any, **kwargs: Any) -> Any:
+        backend = kwargs.pop("backend", None) or (args[2] if len(args) > 2 else None)
         args = (*args[:2], None, *args[3:]) if len(args) > 2 else args
-        kwargs.pop("backend", None)
-        return make(*args, **kwargs)
+        group = make(*args, **kwargs)
+        if backend and isinstance(group, dist.ProcessGroup):
+            asked.keep(group.group_name, backend)
+        return group
 
     def monitored_barrier(group: Any = None, timeout: Any = None, *_: Any, **__: Any) -> None:
         wanted = group or module._get_default_group()
@@ -656,6 +662,7 @@ def install(recorder: Any, told: dict[str, Any], rank: int, board: States) -> No
     module._new_group_with_tag = new_group
     for holder in (module, dist):
         holder.init_process_group = init_process_group
+        holder.get_backend = asked.get_backend
         holder.monitored_barrier = monitored_barrier
     rpc = sys.modules.get("torch.distributed.rpc")
     if rpc is not None and rpc.is_available():
@@ -665,6 +672,27 @@ def install(recorder: Any, told: dict[str, Any], rank: int, board: States) -> No
     for name in ("torch.distributed.device_mesh",):
         if name in sys.modules and hasattr(sys.modules[name], "init_process_group"):
             sys.modules[name].init_process_group = init_process_group  # type: ignore[attr-defined]
+
+
+class _Backends:
+    """The backends that a script wants, by group: what frameworks ask, and torch does not."""
+
+    def __init__(self, module: Any) -> None:
+        self._module, self._tell = module, module.get_backend
+        self._names: dict[str, str] = {}
+
+    def keep(self, group: str, backend: object) -> None:
+        """Keep what a group is wanted to be; that of all has no name."""
+        self._names[group] = str(on_gloo(backend)).lower()
+
+    def get_backend(self, group: Any = None) -> str:
+        """Return the backend of a group as the script wants it; to torch what it is."""
+        found = str(self._tell(group))
+        file = sys._getframe(1).f_code.co_filename
+        if found != "fake" or (is_foreign(file) and not is_framework(file)):
+            return found
+        name = (group or self._module._get_default_group()).group_name
+        return self._names.get(name, self._names[""])
 
 
 #: what a script may ask of the store of its job

@@ -42,4 +42,5 @@ with torch.inference_mode():
 pair = dist.new_group([0, 1])
 if rank < 2:
     dist.all_reduce(x, group=pair)
+    assert dist.get_backend() == dist.get_backend(pair) == "gloo"  # which frameworks ask for
 dist.destroy_process_group()
