@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause, Mark, Source
-from torch_scenarios.record.evidence.choice import Parted
+from torch_scenarios.record.evidence.choice import Parted, Tally, list_values
 from torch_scenarios.record.evidence.divergence import Parting, find_difference
 from torch_scenarios.record.evidence.reasons import (
     add_reasons,
@@ -111,6 +111,43 @@ def write(merge, rows):
 write(merge, rows)
 while store.add("rows", 0) < world:
     time.sleep(0.1)
+"""
+FIT = """\
+def training_step(self, batch, i):
+    if self.global_rank == 1 and i == 2:
+        self.trainer.should_stop = True
+for shard in shards[rank::2]:
+    yield shard
+trainer.fit(net)
+dist.barrier()
+"""
+BOTH_WAYS = """\
+if rank == 0:
+    for value, _ in zip(full, sharded):
+        dist.broadcast(value, src=0)
+else:
+    for value in sharded:
+        dist.broadcast(value, src=0)
+"""
+EXPERTS = """\
+def forward(self, x):
+    for name in sorted(counts, key=counts.get):
+        x = x + getattr(self, name)(x)
+for batch in loader:
+    model(batch)
+"""
+SAVES = """\
+for step in range(3):
+    engine.backward(loss)
+    if rank == 0:
+        engine.save_checkpoint(where)
+"""
+METHOD = """\
+@rank_zero_only
+def report(metric):
+    print(metric.compute())
+report(metric)
+step()
 """
 
 
@@ -365,3 +402,126 @@ def test_a_rank_that_is_not_counted_in_the_store_is_named_with_its_way(tmp_path:
         "rank 2 has not set the key `rows` of the store, which ranks 0 and 1 set at train.py:4: "
         "rank 2 alone takes the `return`:3 under `if not rows` (train.py:2)"
     )
+
+
+def ended_after(file: str, line: int, *ways: Way) -> dict[int, RankRecord]:
+    """Two ranks in one line of a framework, of which rank 1 ends a call earlier."""
+    fit = [call("all_reduce", place(file, line)) for _ in range(2)]
+    own = [[replace(each, yes=yes, no=2 - yes) for each in ways] for yes in (2, 1)]
+    return {0: record(0, *fit, ways=own[0]), 1: record(1, fit[0], ways=own[1])}
+
+
+def test_a_rank_that_ends_early_in_a_framework_has_the_loop_that_it_takes_less_often(
+    tmp_path: Path,
+) -> None:
+    file = script(tmp_path, FIT)
+    loop = Decision(kind="for", file=file, line=4, text="for shard in shards[rank::2]")
+    records = ended_after(file, 6, Way(before=1, decision=loop))
+    (found,) = add_reasons([finding("missing_participant", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert "`for shard in shards[rank::2]` (train.py:4) has more turns on some ranks" in words
+    assert "rank 0 twice, rank 1 once" in words
+    assert "as many turns of the loop at train.py:4" in str(found.fix)
+
+
+def test_a_rank_that_ends_early_in_a_framework_has_the_if_that_it_decided_otherwise(
+    tmp_path: Path,
+) -> None:
+    file = script(tmp_path, FIT)
+    records = ended_after(file, 6, Way(before=0, decision=_if(file, 2, "self.global_rank == 1")))
+    (found,) = add_reasons([finding("missing_participant", 0, 1)], records, str(tmp_path))
+    assert "`if self.global_rank == 1` (train.py:2)" in found.notes[0].words
+    assert found.fix == "decide `if self.global_rank == 1` (train.py:2) alike on all ranks."
+
+
+def test_a_shape_that_all_ranks_have_is_no_reason() -> None:
+    asks = replace(_if("train.py", 1, "torch.isfinite(loss)"), names=("loss",))
+    values = [("shape []",), ("shape []",), ("shape [2]",)]
+    own = {rank: Tally(values=each) for rank, each in enumerate(values)}
+    assert list_values(asks, {rank: own[rank] for rank in (0, 1)}) == ""
+    assert list_values(asks, own).startswith("loss has shape [] on ranks 0 and 1; ")
+
+
+def test_an_error_of_a_framework_has_the_if_since_the_last_call(tmp_path: Path) -> None:
+    file = script(tmp_path, FIT)
+    fit = call("all_reduce", place(file, 6))
+    early = Way(before=0, decision=_if(file, 9, "rank == 0"), no=1)
+    way = Way(before=1, decision=_if(file, 2, "self.global_rank == 1"), yes=1)
+    records = {
+        0: record(0, fit, ways=[replace(early, yes=1, no=0), replace(way, yes=0, no=1)]),
+        1: record(1, fit, ways=[early, way], error="RuntimeError: None", raised_at=place(file, 6)),
+    }
+    raised = replace(finding("outcome_differs", 1), diagnosis=None)
+    (found,) = add_reasons([raised], records, str(tmp_path))
+    (why,) = found.notes
+    assert why.words == (
+        "before that, `if self.global_rank == 1` (train.py:2) is true on rank 1 alone"
+    )
+
+
+def test_both_ways_of_an_if_that_make_one_call_are_no_call_under_a_condition(
+    tmp_path: Path,
+) -> None:
+    file = script(tmp_path, BOTH_WAYS)
+    asks = _if(file, 1, "rank == 0")
+    records = {
+        0: record(0, call("broadcast", place(file, 3)), ways=[Way(before=0, decision=asks, yes=1)]),
+        1: record(
+            1, call("broadcast", place(file, 6), rows=5), ways=[Way(before=0, decision=asks, no=1)]
+        ),
+    }
+    (found,) = add_reasons([finding("shape_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert "both ways of `if rank == 0` (train.py:1) make the call, with other tensors" in words
+    assert "train.py:3" in str(found.fix)
+    assert "train.py:6" in str(found.fix)
+
+
+@pytest.mark.parametrize(("lines", "loop"), [((3, 5), 2), ((5,), 0)])
+def test_parts_of_a_model_in_another_order_have_the_loop_that_goes_through_them(
+    lines: tuple[int, ...], loop: int, tmp_path: Path
+) -> None:
+    at = place(script(tmp_path, EXPERTS), *lines)
+    records = {
+        rank: record(
+            rank,
+            *[
+                call("all_gather_single", at, carries=f"the unit {each}", maker="to")
+                for each in own
+            ],
+            ways=[Way(before=0, decision=_if(at.frames[0][0], 9, "x"), yes=1)],
+        )
+        for rank, own in enumerate((["large", "small"], ["small", "large"]))
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert ("`for name in sorted(counts, key=counts.get)` (train.py:2)" in words) is bool(loop)
+    assert "gradients" not in words
+
+
+def test_ranks_of_two_groups_that_leave_out_a_condition_make_its_calls(tmp_path: Path) -> None:
+    file = script(tmp_path, SAVES)
+    asks = _if(file, 3, "rank == 0")
+    wait, reduce = call("barrier", place(file, 4)), call("all_reduce", place(file, 2))
+    reduce.group_name = "1"
+    records = {
+        0: record(0, reduce, wait, ways=[Way(before=1, decision=asks, yes=1)]),
+        1: record(1, reduce, reduce, ways=[Way(before=1, decision=asks, no=1)]),
+    }
+    for each in records.values():
+        each.groups[1] = ("1", (0, 1), "")
+    (found,) = add_reasons([finding("group_order", 0, 1)], records, str(tmp_path))
+    assert "let every rank of the group make the calls under `if rank == 0`" in str(found.fix)
+
+
+def test_a_function_for_one_rank_is_told_with_its_decorator(tmp_path: Path) -> None:
+    file = script(tmp_path, METHOD)
+    records = {
+        0: record(0, call("all_gather", place(file, 3, 4))),
+        1: record(1, call("all_reduce", place(file, 5))),
+    }
+    for each in records.values():
+        each.ways = [Way(before=9, decision=_if(file, 9, "x"), yes=1)]
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert "`@rank_zero_only` (train.py:1) runs it on some ranks alone" in words

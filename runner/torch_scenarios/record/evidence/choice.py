@@ -121,6 +121,9 @@ def list_values(decision: Decision, tallies: Mapping[int, Tally]) -> str:
             alike.setdefault(words, []).append(rank)
     if len(alike) > MOST_TOLD or not alike:
         return ""
+    is_same = len(alike) == 1 and len(next(iter(alike.values()))) > 1
+    if is_same and all("has shape" in words for words in alike):
+        return ""  # a shape that all have decides nothing
     source = script_at(decision.file)
     assigned = ""
     if source is not None and len(decision.names) == 1 and decision.text.split()[-1].isidentifier():

@@ -37,6 +37,7 @@ from torch_scenarios.record.evidence.reasons.loop import (
     find_longest,
     find_loop,
     find_set,
+    find_shorter,
     find_turns,
     tell_progress,
 )
@@ -183,10 +184,9 @@ def explain_parting(
         before = find_last_decided(parted, by_all=True)
         return [reason[0], *(before[:1] if before else ())], reason[1]
     reasons: list[Reason | None] = []
-    conditions: list[Reason | None] = []
+    far: list[Reason | None] = []
     if parted.has_ways:
         now, always = parted.tallies(whole=False), parted.tallies(whole=True)
-        conditions = [find_condition(parted, now), find_condition(parted, always)]
         loop = find_loop(parted, always)
         reasons += [
             find_coroutine(parted),
@@ -199,23 +199,24 @@ def explain_parting(
             find_shortcut(parted, by_all=True, is_first=True),
             find_way_out(parted, now, None),
             find_shortcut(parted, by_all=True),
-            conditions[0],
+            find_condition(parted, now),
             find_caught(parted, whole=True),
             find_way_out(parted, always, loop),
             find_turns(parting, records, folder) if loop is not None or not always else None,
-            conditions[1],
+            find_condition(parted, always),
             find_shortcut(parted, by_all=False),
             find_other_way(parted, always),
             find_last_decided(parted),
             find_longest(parted, always),
             find_caller(parted),
         ]
+        far = [find_shorter(parted, always), find_last_decided(parted, whole=True)]
     else:
         reasons += [
             find_turns(parting, records, folder),
             find_branch(parting, records, folder),
         ]
-    reasons += [find_compiled(parted), find_departure(parted)]
+    reasons += [find_compiled(parted), find_departure(parted), *far]
     reason = next(filter(None, reasons), None)
     left = find_departure(parted)
     if left is not None and left != reason:
@@ -224,8 +225,8 @@ def explain_parting(
         clauses += tell_race(parted)
     if reason is None:
         return clauses, ""
-    if not parting.group and (reason in conditions or not reason[1]):
-        return [*clauses, reason[0]], ""  # both ways communicate: their order is to be changed
+    if not parting.group and not reason[1]:
+        return [*clauses, reason[0]], ""
     is_end = any(not records[rank].left_at.frames for rank in parting.missing)
     return [*clauses, reason[0]], reason[1] if is_end and reason[1] else (left or reason)[1]
 

@@ -17,7 +17,7 @@ from torch_scenarios.record.format import (
 from torch_scenarios.verdict.finding import ranks_text
 
 #: a condition that asks which rank it is on
-_ASKS_RANK = re.compile(r"rank|main_process|master|leader|primary|(?:global|process)_zero")
+ASKS_RANK = re.compile(r"rank|main_process|master|leader|primary|(?:global|process)_zero")
 
 
 def explain_places(sides: Sequence[tuple[list[int], Frames]], folder: str) -> Reason | None:
@@ -82,7 +82,7 @@ def branch_of(sides: Sequence[tuple[list[int], Frames]], folder: str) -> tuple[C
             ]
             if apart:
                 tries = [each for each in apart if isinstance(each[0], ast.Try)]
-                asking = [e for e in apart if _ASKS_RANK.search(source.text(e[0].lineno))]
+                asking = [e for e in apart if ASKS_RANK.search(source.text(e[0].lineno))]
                 chosen = tries[0] if tries and not asking else (asking or apart)[-1]
                 return _decision(*chosen, source, ranks, folder, sum(len(who) for who, _ in sides))
     return _jump(sides, folder)

@@ -8,6 +8,7 @@ import re
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Parted, Reason, short
 from torch_scenarios.record.evidence.divergence import Frames
+from torch_scenarios.record.evidence.reasons.branch import ASKS_RANK
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
@@ -39,6 +40,10 @@ def find_caller(parted: Parted) -> Reason | None:
                 f"let the ranks agree on that before {place} (an `all_reduce` of `found_inf`, as "
                 "FSDP's ShardedGradScaler does), or communicate outside of the optimizer's step."
             )
+        elif (decorated := _find_decorated(frames)) is not None:
+            wrapped, where = decorated
+            words += f": {wrapped} ({short((where,), parted.folder)}) runs it on some ranks alone"
+            fix = f"let every rank of the group make the calls under {place}, or none."
         elif (cached := _find_cached(frames)) is not None:
             name, where = cached
             at = short((where,), parted.folder)
@@ -50,6 +55,17 @@ def find_caller(parted: Parted) -> Reason | None:
         else:
             fix = f"let every rank of the group make the calls under {place}, or none."
         return Clause(words), fix
+    return None
+
+
+def _find_decorated(frames: Frames) -> tuple[str, tuple[str, int, str]] | None:
+    """Return the decorator for some ranks of a function around a call, and its place."""
+    for file, line, _ in frames:
+        source = script_at(file)
+        scope = source.scope(line) if source is not None else None
+        for each in scope.decorator_list if isinstance(scope, ast.FunctionDef) else ():
+            if ASKS_RANK.search(text := ast.unparse(each)):
+                return f"`@{text}`", (file, each.lineno, "")
     return None
 
 

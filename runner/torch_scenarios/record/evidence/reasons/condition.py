@@ -8,11 +8,9 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Parted, Reason, Tally, list_values
+from torch_scenarios.record.evidence.choice import Parted, Reason, Tally, list_values, short
 from torch_scenarios.record.evidence.script import CASE, script_at
-from torch_scenarios.record.format import (
-    Decision,
-)
+from torch_scenarios.record.format import Decision, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
 
 
@@ -91,11 +89,65 @@ def _explain_decision(
         f"let every rank of the group make the calls under `{text}` ({place}), or none: move them "
         "out of the condition, or decide it alike on all ranks."
     )
+    if _is_other_way_taken(parted, decision, ranks):
+        if not parted.parting.group:  # both ways communicate: their order is to be changed
+            return Clause(words + (f", where {values}" if values else "")), ""
+        if _pass_other_tensors(parted):
+            return _explain_both(parted, f"`{text}` ({place})")
+    elif not parted.parting.group and not _are_left_out(parted, ranks):
+        fix = ""
     reduced = _find_reduced(parted, decision)
     if reduced:
         words += f", where {values}" if values else ""
         return Clause(f"{words}; {reduced[0]}"), reduced[1]
     return Clause(words + (f", where {values}" if values else "")), fix
+
+
+def _is_other_way_taken(parted: Parted, decision: Decision, ranks: Sequence[int]) -> bool:
+    """Whether other ranks make their call in the other part of the same `if`."""
+    source = script_at(decision.file)
+    if source is None:
+        return False
+    parts: dict[str, set[int]] = {}
+    for who, frames in parted.parting.sides:
+        for file, line, _ in frames:
+            for node, name in source.around(line) if file == decision.file else ():
+                if isinstance(node, ast.If) and node.test.lineno == decision.line:
+                    parts.setdefault(name, set()).update(who)
+    own = next((name for name, who in parts.items() if who & {*ranks}), "")
+    return any(who for name, who in parts.items() if name != own and own)
+
+
+def _are_left_out(parted: Parted, ranks: Sequence[int]) -> bool:
+    """Whether a call of some ranks is one of a group whose other members make fewer in it."""
+    call = parted.parting.calls.get(ranks[0])
+    if not isinstance(call, RecordedCall):
+        return False
+    members = {*call.group} - {*ranks}
+    counts = {
+        rank: sum(each.group_name == call.group_name for each in record.calls)
+        for rank, record in parted.records.items()
+        if rank in members or rank in ranks
+    }
+    rest = [count for rank, count in counts.items() if rank in members]
+    return bool(rest) and max(rest) < min(counts[rank] for rank in ranks)
+
+
+def _pass_other_tensors(parted: Parted) -> bool:
+    """Whether ranks make the same call, with tensors of another shape or dtype."""
+    calls = [each for each in parted.parting.calls.values() if isinstance(each, RecordedCall)]
+    passed = {tuple((x.dtype, x.shape) for x in each.inputs or each.outputs) for each in calls}
+    return len({(each.operation, each.root) for each in calls}) == 1 and len(passed) > 1
+
+
+def _explain_both(parted: Parted, condition: str) -> Reason:
+    """Return that both ways of an `if` make the call that ranks disagree in."""
+    where = " and ".join(short(frames, parted.folder) for _, frames in parted.parting.sides)
+    fix = (
+        f"let both ways ({where}) make the same calls in the same order, with tensors of the same "
+        "shape and dtype."
+    )
+    return Clause(f"both ways of {condition} make the call, with other tensors"), fix
 
 
 def _find_reduced(parted: Parted, decision: Decision) -> tuple[str, str] | None:

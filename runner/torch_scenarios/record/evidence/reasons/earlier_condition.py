@@ -71,7 +71,7 @@ def find_last_decided(
 
 def _advice(parted: Parted, decision: Decision) -> str:
     """Return what to change; nothing for ranks of one line, where what they pass is the mistake."""
-    if len(parted.sides) < 2:
+    if len(parted.sides) < 2 and not parted.parting.missing:
         return ""
     return f"decide `{decision.text}` ({parted.place(decision)}) alike on all ranks."
 

@@ -170,6 +170,19 @@ def _loops_of(frames: Frames, others: Sequence[Frames]) -> Iterator[tuple[str, i
                     yield source.text(node.lineno), node.lineno, file
 
 
+def passing_loop(file: str, line: int) -> ast.For | None:
+    """Return the innermost loop around a line that reads its variable; None for loops over data."""
+    source = script_at(file)
+    for node, _ in source.around(line) if source is not None else ():
+        if not isinstance(node, ast.For) or source is None:
+            continue
+        names = {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
+        read = set(re.findall(r"[A-Za-z_]\w*", source.text(line)))
+        if names & read:
+            return None if _BATCHES.search(source.text(node.lineno)) else node
+    return None
+
+
 def find_loop(
     parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]
 ) -> tuple[str, int, int] | None:
@@ -187,15 +200,37 @@ def find_loop(
     return None
 
 
+def find_shorter(parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]) -> Reason | None:
+    """Return the first loop that ranks which leave take less often than those that wait.
+
+    It may be far from the call, as the one of a dataset whose batches a framework asks for.
+    """
+    calls = parted.parting.calls
+    sides = [[*calls]] if parted.parting.missing else [who for who, _ in parted.parting.sides]
+    for decision, own in tallies.items():
+        counts = {rank: each.yes for rank, each in own.items()}
+        for waiting in sides if decision.kind in {"for", "while"} else ():
+            rest = [count for rank, count in counts.items() if rank not in waiting]
+            if rest and min(counts[rank] for rank in waiting) > max(rest):
+                return _explain_turns(parted, decision, counts)
+    return None
+
+
+def _explain_turns(parted: Parted, decision: Decision, counts: Mapping[int, int]) -> Reason:
+    place = parted.place(decision)
+    words = f"the loop `{decision.text}` ({place}) has more turns on some ranks: "
+    fix = (
+        f"give every rank as many turns of the loop at {place}, or let the ranks agree on a number "
+        "of steps that each of them has data for."
+    )
+    return Clause(words + list_times(counts)), fix
+
+
 def find_longest(parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]) -> Reason | None:
     """Return the first loop that ranks take unequally often, where its script is not read."""
     for decision, own in tallies.items():
         if decision.kind in {"for", "while"} and script_at(decision.file) is None:
-            counts = {rank: each.yes for rank, each in own.items()}
-            place = parted.place(decision)
-            words = f"the loop `{decision.text}` ({place}) has more turns on some ranks: "
-            fix = f"give every rank as many turns of the loop at {place}."
-            return Clause(words + list_times(counts)), fix
+            return _explain_turns(parted, decision, {rank: each.yes for rank, each in own.items()})
     return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -48,6 +48,8 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
         and not is_idle(decision)
         and (of_model or _is_near(decision, raised[0].raised_at.frames))
     ]
+    if not fitting and not of_model:
+        fitting = _list_latest(parted, raised)
     unused = [] if fitting or not of_model else _in_forward(parted)
     if not fitting and not unused:
         return finding
@@ -95,6 +97,29 @@ def _in_forward(parted: Parted) -> list[tuple[Decision, dict[int, Tally]]]:
         if decision.kind == "if" and is_forward and any(e.yes and e.no for e in own.values()):
             found[decision] = own
     return list(found.items())
+
+
+def _list_latest(
+    parted: Parted, raised: Sequence[RankRecord]
+) -> list[tuple[Decision, dict[int, Tally]]]:
+    """Return what ranks decided otherwise between their last call and their error.
+
+    A framework raises far from the line that it was given the wrong thing by.
+    """
+    latest = {
+        way.decision
+        for record in raised
+        for way in record.ways
+        if way.before >= len(record.items) > 0
+    }
+    return [
+        (decision, own)
+        for decision, own in parted.tallies(whole=True).items()
+        if decision in latest
+        and decision.kind == "if"
+        and len({each.yes for each in own.values()}) > 1
+        and not is_idle(decision)
+    ]
 
 
 def _is_near(decision: Decision, frames: Frames) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Parted, Reason
+from torch_scenarios.record.evidence.choice import Parted, Reason, short
 from torch_scenarios.record.evidence.reasons.earlier_condition import find_last_decided
+from torch_scenarios.record.evidence.reasons.loop import passing_loop
 from torch_scenarios.verdict.finding import ranks_text
 
 
@@ -28,4 +31,23 @@ def find_part(parted: Parted) -> Reason | None:
         "pass, and reduce zeros for a gradient that is None."
     )
     earlier = find_last_decided(parted, by_all=True, whole=True)
-    return (earlier[0] if earlier else Clause("their models have other gradients")), fix
+    if earlier is not None:
+        return earlier[0], fix
+    return _find_order(parted) or (Clause("they use other parts of the model"), fix)
+
+
+def _find_order(parted: Parted) -> Reason | None:
+    """Return the loop whose variable the line of the calls reads: it goes through the parts."""
+    for _, frames in parted.parting.sides:
+        for file, line, _ in frames:
+            loop = passing_loop(file, line)
+            if loop is None:
+                continue
+            place = short(((file, loop.lineno, ""),), parted.folder)
+            text = f"for {ast.unparse(loop.target)} in {ast.unparse(loop.iter)}"
+            words = f"`{text}` ({place}) goes through them, in an order that is not every rank's"
+            return Clause(words), (
+                f"let the loop at {place} go through the same parts in the same order on every "
+                "rank."
+            )
+    return None
