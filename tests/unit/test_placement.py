@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from torch_scenarios.errors import LaunchError
@@ -29,12 +31,20 @@ OPEN_MPI = {
     "OMPI_COMM_WORLD_LOCAL_SIZE": "8",
     "PMIX_NAMESPACE": "1234",
 }
+#: HYDI_CONTROL_FD is that of a socket, which is open here as well
+MPICH = {
+    "PMI_RANK": "3",
+    "PMI_SIZE": "8",
+    "MPI_LOCALRANKID": "1",
+    "MPI_LOCALNRANKS": "8",
+    "HYDI_CONTROL_FD": "0",
+}
 
 
 @pytest.mark.parametrize(
     ("environment", "address"),
-    [(TORCHRUN, "host0"), (SLURM, "n08"), (OPEN_MPI, "127.0.0.1")],
-    ids=["torchrun", "Slurm", "Open MPI"],
+    [(TORCHRUN, "host0"), (SLURM, "n08"), (OPEN_MPI, "127.0.0.1"), (MPICH, "127.0.0.1")],
+    ids=["torchrun", "Slurm", "Open MPI", "MPICH"],
 )
 def test_each_launcher_says_the_same(environment: dict[str, str], address: str) -> None:
     variables = placement(environment).variables()
@@ -81,6 +91,20 @@ def test_every_missing_variable_is_named() -> None:
 def test_open_mpi_on_several_hosts_needs_an_address() -> None:
     with pytest.raises(LaunchError, match="MASTER_ADDR is not"):
         placement({**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "4"})
+
+
+def test_a_step_of_slurm_by_the_protocol_of_mpich_is_one_of_slurm() -> None:
+    place = placement({**SLURM, "PMI_RANK": "3", "PMI_SIZE": "8"})
+    assert (place.address, place.local_rank) == ("n08", 1)
+
+
+def test_two_launches_of_mpich_use_different_ports() -> None:
+    with socket.socket() as one, socket.socket() as other:
+        files = [str(each.fileno()) for each in (one, other)]
+        ports = [placement({**MPICH, "HYDI_CONTROL_FD": each}).port for each in files]
+    assert ports[0] != ports[1]
+    with pytest.raises(LaunchError, match="MASTER_PORT is not"):
+        placement({**MPICH, "HYDI_CONTROL_FD": files[0]})
 
 
 def test_the_batch_script_of_a_job_is_no_rank() -> None:

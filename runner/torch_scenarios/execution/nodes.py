@@ -32,6 +32,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -89,7 +90,8 @@ class LauncherVariables(Struct, frozen=True, kw_only=True):
 
     `rank`, `world_size` and `local_rank` are names, `local_size` that of how many ranks this host
     has, `hosts` those of how many hosts there are; `job` are those that tell one launch from
-    another on the same host.
+    another on the same host, `line` that of the number of an open file that its ranks share. `sign`
+    shows that it is this launcher, where others set `rank` as well.
     """
 
     name: str
@@ -99,10 +101,12 @@ class LauncherVariables(Struct, frozen=True, kw_only=True):
     local_size: str = ""
     hosts: tuple[str, ...] = ()
     job: tuple[str, ...] = ()
+    line: str = ""
+    sign: str = ""
 
 
-#: the first whose `rank` is set counts. Slurm: srun(1), OUTPUT ENVIRONMENT VARIABLES; Open MPI:
-#: mpirun(1); torchrun: torch.distributed.run
+#: the first that is set counts. Slurm: srun(1), OUTPUT ENVIRONMENT VARIABLES; Open MPI:
+#: mpirun(1); torchrun: torch.distributed.run; MPICH: what its Hydra sets (`mpiexec -n 1 env`)
 LAUNCHERS = (
     LauncherVariables(
         name="torchrun",
@@ -118,6 +122,15 @@ LAUNCHERS = (
         local_rank="OMPI_COMM_WORLD_LOCAL_RANK",
         local_size="OMPI_COMM_WORLD_LOCAL_SIZE",
         job=("PMIX_NAMESPACE",),
+    ),
+    LauncherVariables(
+        name="MPICH",
+        rank="PMI_RANK",
+        world_size="PMI_SIZE",
+        local_rank="MPI_LOCALRANKID",
+        local_size="MPI_LOCALNRANKS",
+        line="HYDI_CONTROL_FD",
+        sign="MPI_LOCALRANKID",  # `srun --mpi=pmi2` sets PMI_RANK
     ),
     LauncherVariables(
         name="Slurm",
@@ -153,14 +166,14 @@ class ProcessPlace(Struct, frozen=True, kw_only=True):
 
 
 def placement(environment: Mapping[str, str]) -> ProcessPlace:
-    """Return the place of this process, by the variables of torchrun, Open MPI or Slurm.
+    """Return the place of this process, by the variables of torchrun, Open MPI, MPICH or Slurm.
 
     `MASTER_ADDR` and `MASTER_PORT` count whatever the launcher; where they are not set, the first
-    host of a Slurm step has the store, or this host where Open MPI started every rank on it, and
+    host of a Slurm step has the store, or this host where an MPI started every rank on it, and
     the port follows from the number of the job. Raises LaunchError where variables are missing or
     are no numbers; the message names them.
     """
-    launcher = next((each for each in LAUNCHERS if each.rank in environment), None)
+    launcher = next((each for each in LAUNCHERS if (each.sign or each.rank) in environment), None)
     if launcher is None:
         given = [name for name in TORCH_VARIABLES if name in environment]
         missing = [name for name in TORCH_VARIABLES if name not in environment]
@@ -235,7 +248,7 @@ def _first_host(launcher: LauncherVariables, environment: Mapping[str, str]) -> 
     if launcher.name == "Slurm":
         names = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")
         return first_host(names)
-    if launcher.name == "Open MPI":
+    if launcher.name in {"Open MPI", "MPICH"}:
         return THIS_HOST if _is_alone(launcher, environment) else ""
     return ""
 
@@ -249,6 +262,9 @@ def first_host(names: str) -> str:
 def _port(launcher: LauncherVariables, environment: Mapping[str, str]) -> str:
     """Return a port that the ranks of one launch agree on, and others of the host hardly share."""
     job = "/".join(environment.get(name, "") for name in launcher.job)
+    if launcher.line in environment:
+        with suppress(OSError):  # it names a socket by its number, which no other launch has
+            job = str(Path("/proc/self/fd", environment[launcher.line]).readlink())
     return str(FIRST_PORT + zlib.crc32(job.encode()) % PORTS) if job else ""
 
 
