@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+from importlib import metadata
 from pathlib import Path
 
 import jsonschema
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from torch_scenarios.cli import cli
 from torch_scenarios.conformance import document, table
 from torch_scenarios.conformance.document import CaseSeen, Conformance
+from torch_scenarios.conformance.run import complete
 from torch_scenarios.conformance.table import Cell, Seen
-from torch_scenarios.errors import ScenarioError
+from torch_scenarios.errors import LaunchError, ScenarioError
 from torch_scenarios.files import schema_file
 from torch_scenarios.language import load
 from torch_scenarios.model.groups import plan
@@ -236,28 +240,76 @@ def test_a_corpus_without_a_case_to_run_leaves_the_file_as_it_was(
     assert list(document.read(str(path))) == [OLD.name]
 
 
-@pytest.mark.torch
-def test_a_run_keeps_the_columns_of_others(tmp_path: Path) -> None:
-    scenario = tmp_path / "sum.yaml"
-    scenario.write_text(
-        "world_size: 2\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}}]\n", encoding="utf-8"
-    )
-    path = tmp_path / "seen.json"
-    path.write_text(document.text([OLD]), encoding="utf-8")
+def write_sums(folder: Path, *names: str) -> None:
+    for name in names:
+        text = "world_size: 2\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}}]\n"
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (NEW.name, "lacks no case of these and no call"),
+        ("", f"say which column `--missing` completes, by `--name`: '{OLD.name}', '{NEW.name}'"),
+    ],
+)
+def test_what_lacks_nothing_is_not_run(file: Path, name: str, words: str) -> None:
+    write_sums(file.parent, "a", "b")
+    arguments = ["--missing", "--name", name, "--corpus", str(file.parent), "-o", str(file)]
+    before = file.read_bytes()
     done = CliRunner().invoke(
         cli,
-        [
-            *("conformance", "--backend", "gloo"),
-            *("--corpus", str(tmp_path), "--dtypes", "int32", "-o", str(path), "--name", "here"),
-        ],
+        ["conformance", *arguments, "--launcher", "true", "--backend", "gloo" if name else "auto"],
     )
+    assert done.exit_code == (0 if name else 2), done.output
+    assert words in " ".join(done.output.split())
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "after"),
+    [
+        ("2.6.0+cpu", "2.6.0+cpu", "2.6.0+cpu"),
+        ("2.6.0", "2.6.0+cpu", "2.6.0+cpu"),
+        ("2.6.0+cpu", "2.6.0", "2.6.0+cpu"),
+        ("2.6.0+cpu", "2.6.0+cu124", None),
+        ("2.6.0", "2.14.1", None),
+    ],
+)
+def test_a_column_is_completed_on_the_same_torch(before: str, now: str, after: str | None) -> None:
+    cases = {"c.yaml::c": CaseSeen(verdict="PASSED")}
+    known = replace(OLD, torch=before, machine={"torch": before})
+    seen = replace(NEW, torch=now, machine={"torch": now}, cases=cases)
+    if after is None:
+        with pytest.raises(
+            LaunchError, match=re.escape(f"run on torch {before}, and this is {now}")
+        ):
+            complete(known, seen)
+    else:
+        column = complete(known, seen)
+        assert column.cases == {**OLD.cases, **cases}
+        assert column.torch == column.machine["torch"] == after
+
+
+@pytest.mark.torch
+def test_a_run_completes_its_column_and_keeps_those_of_others(tmp_path: Path) -> None:
+    write_sums(tmp_path, "kept", "new")
+    path = tmp_path / "seen.json"
+    torch = metadata.version("torch")
+    kept = {"kept.yaml::kept": CaseSeen(verdict="FAILED", outcome="error", words="that day")}
+    built = torch.partition("+")[0]  # as the package has it
+    here = replace(NEW, name="here", torch=built, machine={"torch": built}, cases=kept, cells={})
+    path.write_text(document.text([OLD, here]), encoding="utf-8")
+    arguments = ["--missing", "--corpus", str(tmp_path), "--dtypes", "int32", "-o", str(path)]
+    done = CliRunner().invoke(cli, ["conformance", "--backend", "gloo", *arguments])
     assert done.exit_code == 0, done.output
     found = json.loads(path.read_text(encoding="utf-8"))
     assert [column["name"] for column in found["columns"]] == [OLD.name, "here"]
-    here = document.one(f"{path}#here")
-    assert here.cases == {"sum.yaml::sum": CaseSeen(verdict="PASSED", outcome="completes")}
-    assert here.cells[SUM].outcome == "same"
-    assert here.cells[MEAN].outcome == "refuses"
+    after = document.one(f"{path}#here")
+    passed = CaseSeen(verdict="PASSED", outcome="completes")
+    assert after.cases == {**kept, "new.yaml::new": passed}
+    assert after.cells[SUM].outcome == "same"
+    assert after.cells[MEAN].outcome == "refuses"
 
 
 def of_version(torch: str, **verdicts: str) -> Conformance:

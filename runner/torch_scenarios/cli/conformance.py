@@ -50,6 +50,12 @@ def _dtypes(ctx: click.Context, param: click.Parameter, value: str | None) -> tu
     help="The dtypes of the table of calls, by commas; all of them if left out.",
 )
 @option(
+    WHICH,
+    "--missing",
+    is_flag=True,
+    help="Only what the column in FILE lacks, such as new scenarios; the rest of it is kept.",
+)
+@option(
     HOW,
     "--share-gpu",
     is_flag=True,

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from torch_scenarios.conformance.document import CaseSeen, Conformance, name_of
 from torch_scenarios.conformance.document import one as read_one
-from torch_scenarios.conformance.table import Cell, Seen, table
+from torch_scenarios.conformance.table import Cell, Seen, every_cell, table
 from torch_scenarios.errors import LaunchError
 from torch_scenarios.pipeline import run as pipeline
 from torch_scenarios.pipeline.results import (
@@ -45,15 +45,20 @@ def conduct(
     dtypes: Iterable[str],
     backend: str,
     name: str = "",
+    known: Conformance | None = None,
     say: Callable[[str], None],
 ) -> tuple[Outcome, Conformance]:
     """Run every call of the table for some dtypes, and the cases of a selection, on one launch.
 
     Returns the outcome of the cases, and both as a column; `name` is the column's, which else is
     called after the backend and the version of torch, or after MPI's; `backend` is what was asked
-    for. `say` hears of each dtype. No call is run where no case can be (:func:`is_runnable`).
+    for. `say` hears of each dtype. No call is run where no case can be (:func:`is_runnable`). Of a
+    column that is `known` only what it lacks is run, and the rest is kept.
     """
     cells: dict[Cell, Seen] = {}
+    roots = find_roots(selection)
+    if known is not None:
+        selection, dtypes = find_missing(known, selection, dtypes)
     if is_runnable(selection):
         with launch() as executor:
             cells = table(executor, dtypes, lambda dtype, seen: say(_tell_counts(dtype, seen)))
@@ -64,7 +69,6 @@ def conduct(
     torch = found.get("torch", "" if found else metadata.version("torch"))
     facts = {word: text for word, text in found.items() if word in _FRAMEWORKS}
     backend = found.get("backend") or backend
-    roots = [Path(path).resolve() for path in selection.paths]
     column = Conformance(
         name=name or (name_of(backend, torch) if torch else f"{facts['MPI']}, without torch"),
         backend=backend,
@@ -78,7 +82,55 @@ def conduct(
         cases={_name(each, roots): _case(each) for each in outcome.results},
         cells=cells,
     )
-    return outcome, column
+    return outcome, column if known is None else complete(known, column)
+
+
+def find_roots(selection: Selection) -> list[Path]:
+    """Return the files and folders that cases are named from."""
+    return [Path(path).resolve() for path in selection.paths]
+
+
+def find_missing(
+    known: Conformance, selection: Selection, dtypes: Iterable[str]
+) -> tuple[Selection, list[str]]:
+    """Return what a column lacks: the cases of a selection, and the dtypes with a call."""
+    roots = find_roots(selection)
+    places = [
+        place
+        for place in (f"{each.source.path}::{each.case}" for each in load_all(selection).scenarios)
+        if _place(place, roots) not in known.cases
+    ]
+    calls = every_cell(tuple(dtypes))
+    return (
+        replace(selection, paths=tuple(places), keyword=None),
+        [dtype for dtype, each in calls.items() if not known.cells.keys() >= set(each)],
+    )
+
+
+def complete(known: Conformance, seen: Conformance) -> Conformance:
+    """Return a column with what was seen since.
+
+    A version without its build (`2.13.0`) is that of the package, where no rank had more. Raises
+    LaunchError where that was another torch or another MPI.
+    """
+    machine = dict(known.machine)
+    for fact, now in seen.machine.items():
+        before = machine.get(fact, now)
+        if fact in _FRAMEWORKS and now != before.partition("+")[0]:
+            machine[fact] = now
+            if before not in {now, now.partition("+")[0]}:
+                message = (
+                    f"the column {known.name!r} was run on {fact} {before}, and this is {now}: "
+                    "leave out `--missing`, and all of it is run"
+                )
+                raise LaunchError(message)
+    return replace(
+        known,
+        torch=machine.get("torch", known.torch),
+        machine=machine,
+        cases={**known.cases, **seen.cases},
+        cells={**known.cells, **seen.cells},
+    )
 
 
 def is_runnable(selection: Selection) -> bool:
@@ -96,17 +148,21 @@ def launch_column(
     selection: Selection,
     *,
     name: str = "",
+    known: Conformance | None = None,
     say: Callable[[str], None],
 ) -> Conformance:
     """Return a column of ranks that `launcher` starts, launch after launch (`mpirun -n 8`).
 
     `arguments` are those of `python -m torch_scenarios.worker` that choose the backend. A case that
-    ends a launch before it is judged is INCONCLUSIVE, and what it left goes to the next one. Raises
-    LaunchError where no launch comes to a first result.
+    ends a launch before it is judged is INCONCLUSIVE, and what it left goes to the next one. Of a
+    column that is `known` only the cases that it lacks are run. Raises LaunchError where no launch
+    comes to a first result.
     """
+    roots = find_roots(selection)
+    if known is not None:
+        selection, _ = find_missing(known, selection, ())
     worker = [*launcher, sys.executable, "-m", "torch_scenarios.worker", *arguments]
     waiting = [f"{each.source.path}::{each.case}" for each in load_all(selection).scenarios]
-    roots = [Path(path).resolve() for path in selection.paths]
     cases: dict[str, CaseSeen] = {}
     with TemporaryDirectory() as folder:
         first, lines = Path(folder) / "first.json", Path(folder) / "results.jsonl"
@@ -115,6 +171,8 @@ def launch_column(
             message = f"no rank that `{' '.join(launcher)}` starts gives a result"
             raise LaunchError(message)
         column = read_one(str(first))
+        if known is not None:
+            column, cases = complete(known, column), dict(known.cases)
         while waiting:
             lines.unlink(missing_ok=True)
             _start([*worker, "--jsonl", str(lines), *waiting])

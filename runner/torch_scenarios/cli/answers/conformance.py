@@ -22,13 +22,14 @@ from torch_scenarios.conformance import certificate as paper
 from torch_scenarios.conformance import document
 from torch_scenarios.conformance.certificate import FIRST
 from torch_scenarios.conformance.document import Conformance
-from torch_scenarios.conformance.run import conduct, is_runnable, launch_column
+from torch_scenarios.conformance.run import conduct, find_missing, is_runnable, launch_column
 from torch_scenarios.display import clean
 from torch_scenarios.errors import LaunchError, ScenarioError
 from torch_scenarios.execution import Launcher
 from torch_scenarios.files import corpus_folder, replace_file
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.model.traits import carrier
+from torch_scenarios.model.versions import release_of
 from torch_scenarios.pipeline.results import Executor, Outcome
 from torch_scenarios.pipeline.run import run
 from torch_scenarios.pipeline.selection import load_all
@@ -49,12 +50,14 @@ def conformance(context: click.Context, /, options: Mapping[str, Any]) -> None:
 
     options = {**AS_EVER, **options}
     settle_framework(options)
-    if options["launcher"]:
+    if options["launcher"] or options["missing"]:
         try:
             runnable = is_runnable(selection_of(options))
+            if runnable and options["missing"]:
+                _leave_if_whole(options)
         except ScenarioError as error:
             refuse(error)
-        if runnable:  # else nothing is launched, and the reports say why
+        if runnable and options["launcher"]:  # else nothing is launched, and the reports say why
             _launch_column(options)
     chosen = launch_options(options)
     report(
@@ -72,12 +75,13 @@ def _launch_column(options: dict[str, Any]) -> NoReturn:
     for module in options["plugins"]:
         words += ["--plugin", module]
     try:
-        columns = document.read(path) if Path(path).exists() else {}
+        columns = _read_columns(path)
         column = launch_column(
             shlex.split(options["launcher"]),
             words,
             selection_of(options),
             name=options["name"],
+            known=_find_known(columns, options),
             say=lambda line: click.echo(clean(line), err=True),
         )
     except ScenarioError as error:
@@ -88,6 +92,42 @@ def _launch_column(options: dict[str, Any]) -> NoReturn:
     replace_file(Path(path), document.text({**columns, column.name: column}.values()).encode())
     click.echo(f"column {column.name!r} is in {path}: {column.counts}", err=True)
     sys.exit(CHANGED if column.counts.get("FAILED") else 0)
+
+
+def _read_columns(path: str) -> dict[str, Conformance]:
+    return document.read(path) if Path(path).exists() else {}
+
+
+def _find_known(
+    columns: Mapping[str, Conformance], options: Mapping[str, Any]
+) -> Conformance | None:
+    """Return the column that `--missing` completes; None runs all of it."""
+    if not options.get("missing"):
+        return None
+    if options["name"]:
+        return columns.get(options["name"])
+    backend = carrier(options["backend"])
+    torch = () if options["framework"] == "mpi" else release_of(metadata.version("torch"))
+    found = [
+        each
+        for each in columns.values()
+        if each.backend == backend and (release_of(each.torch) if each.torch else ()) == torch
+    ]
+    if backend == "auto" or len(found) > 1:
+        names = ", ".join(repr(each.name) for each in found or columns.values())
+        refuse_usage(f"say which column `--missing` completes, by `--name`: {names}")
+    return found[0] if found else None
+
+
+def _leave_if_whole(options: Mapping[str, Any]) -> None:
+    """End the command where the column lacks nothing."""
+    known = _find_known(_read_columns(options["output"]), options)
+    if known is None:
+        return
+    cases, dtypes = find_missing(known, selection_of(options), options["dtypes"])
+    if not cases.paths and (options["launcher"] or not dtypes):
+        click.echo(f"column {known.name!r} lacks no case of these and no call", err=True)
+        sys.exit(0)
 
 
 def keep_column(
@@ -101,7 +141,7 @@ def keep_column(
     A run that was interrupted, that had nothing to run or nothing to run on, leaves the file as it
     was.
     """
-    columns = document.read(path) if Path(path).exists() else {}
+    columns = _read_columns(path)
     outcome, column = conduct(
         selection_of(options),
         launch,
@@ -109,6 +149,7 @@ def keep_column(
         dtypes=options.get("dtypes") or DTYPES,
         backend=options["backend"],
         name=options.get("name", ""),
+        known=_find_known(columns, options),
         say=lambda line: click.echo(clean(line), err=True),
     )
     lack = _lack(outcome, column)
@@ -136,7 +177,7 @@ def _lack(outcome: Outcome, column: Conformance) -> str | None:
         return "the run was interrupted"
     if any(result.verdict.status == "INVALID" for result in outcome.results):
         return "a file is invalid"
-    if not outcome.results:
+    if not column.cases:
         return "no case is selected"
     if not {"same", "refuses"} & {seen.outcome for seen in column.cells.values()}:
         return "no call ran to its end"
