@@ -21,7 +21,7 @@ from torch_scenarios.operations import BY_NAME
 from torch_scenarios.report.formats import FORMATS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -117,6 +117,12 @@ MODULES = {module_of(path): path for path in FILES}
 def trees() -> Mapping[str, ast.Module]:
     """Return each module's tree, read once: no session that only collects tests waits for it."""
     return {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in MODULES.items()}
+
+
+@cache
+def nodes() -> Mapping[str, Sequence[ast.AST]]:
+    """Return all nodes of each module's tree: several tests look at each of them."""
+    return {module: tuple(ast.walk(tree)) for module, tree in trees().items()}
 
 
 def package_of(module: str) -> str:
@@ -314,12 +320,12 @@ def test_modules_with_one_importer_only_get_fewer() -> None:
     through = {
         module: {
             origins()[name]
-            for statement in ast.walk(tree)
+            for statement in found
             if isinstance(statement, ast.ImportFrom) and statement.module is not None
             for alias in statement.names
             if (name := f"{statement.module.removeprefix(f'{NAME}.')}.{alias.name}") in origins()
         }
-        for module, tree in trees().items()
+        for module, found in nodes().items()
     }
     importers = Counter(
         other for module, found in imports().items() for other in found | through[module]
@@ -383,9 +389,9 @@ def test_types_are_imported_as_all_else() -> None:
     """What only `TYPE_CHECKING` can import points up, or is imported in a ring."""
     hidden = [
         f"{module}: {alias.name}"
-        for module, tree in trees().items()
+        for module, found in nodes().items()
         if package_of(module) not in STARTING
-        for block in ast.walk(tree)
+        for block in found
         if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)
         for statement in block.body
         if isinstance(statement, ast.Import | ast.ImportFrom)
@@ -415,12 +421,12 @@ def test_suppressions_of_the_linter_are_few() -> None:
 def test_no_ladder_over_operation_names() -> None:
     """Outside the operations themselves, no code decides by an operation's name."""
     named = []
-    for module, tree in trees().items():
+    for module, found in nodes().items():
         if package_of(module) in {"operations", "explain"} or in_table(module):
             continue
         compared = [
             constant
-            for node in ast.walk(tree)
+            for node in found
             if isinstance(node, ast.Compare | ast.match_case)
             for constant in ast.walk(node if isinstance(node, ast.Compare) else node.pattern)
             if isinstance(constant, ast.Constant) and constant.value in BY_NAME
@@ -444,9 +450,9 @@ def test_an_operation_is_one_file() -> None:
 def test_cohorts_leave_no_more_to_the_engine_that_walks() -> None:
     calls = [
         node
-        for module, tree in trees().items()
+        for module, found in nodes().items()
         if module.startswith("reference.vector")
-        for node in ast.walk(tree)
+        for node in found
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     ]
     left = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "leave"]
