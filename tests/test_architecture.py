@@ -78,6 +78,7 @@ SINGLE_IMPORTER = 38
 ANSWERS = "cli.answers."
 #: seams: what runs in a process of its own, or is an entry of a table outside of a package of them
 SEAMS = {
+    "cost.chakra": "what other simulators read, and nothing here",
     "record.fake": "all ranks in one process of the user's",
     "record.launch": "the user's process before his script",
     "record.values.carriage": "what runs in the user's process",

@@ -115,6 +115,15 @@ WORSE = "What if the machine is worse"
     metavar="FILE",
     help="Write the messages of one case as a schedule in GOAL, which LogGOPSim reads.",
 )
+@option(
+    COSTS,
+    "--chakra",
+    "chakra_folder",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Write one case as Chakra's execution traces, which ASTRA-sim replays: a file for each "
+    "rank, and one of the groups.",
+)
 @option(TIMES, "--html", "html_file", type=click.Path(), metavar="FILE", help="Write a page.")
 @option(
     TIMES,

@@ -19,6 +19,7 @@ from msgspec.structs import asdict, replace
 from torch_scenarios.cli.answers.base import selection_of
 from torch_scenarios.cli.answers.run import launch_options
 from torch_scenarios.cli.options import refuse, refuse_usage
+from torch_scenarios.cost.chakra import traces
 from torch_scenarios.cost.collectives import NAMES, CollectiveTimes
 from torch_scenarios.cost.degradation import Degradation
 from torch_scenarios.cost.forecast import forecast, microseconds
@@ -61,7 +62,7 @@ from torch_scenarios.cost.topology import topology as known
 from torch_scenarios.display import clean
 from torch_scenarios.errors import LaunchError, ScenarioError, UnsupportedError, WorkerError
 from torch_scenarios.execution import Launcher
-from torch_scenarios.files import read_file
+from torch_scenarios.files import read_file, replace_file
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.model.scenario import Scenario, steps_of
 from torch_scenarios.model.traffic import Structure, Traffic
@@ -232,8 +233,9 @@ def _cost_case(
     if not analysis.predicted.ranks:
         lines.append(f"  proved    {BY_SHAPES}")
     entry |= {"ranks": scenario.world_size, **structure_json(structure)}
-    if options["goal_file"] is not None:
-        _write_goal(analysis, options)
+    for option, write in (("goal_file", _write_goal), ("chakra_folder", _write_chakra)):
+        if options[option] is not None:
+            write(_only_traffic(analysis, option), options[option])
     if topology is None:
         return [entry], lines, 0, []
     try:
@@ -297,22 +299,41 @@ def _scale(structure: Structure, scales: str | None) -> Structure:
     return replace(structure, sent=tuple(each * factor for each in structure.sent))
 
 
-def _write_goal(analysis: Analysis, options: Mapping[str, Any]) -> None:
-    """Write the schedule of a case; refuses what has none, and a second one."""
+def _only_traffic(analysis: Analysis, option: str) -> Traffic:
+    """Return what goes between the ranks of a case; refuses a second case."""
     context = click.get_current_context()
-    if (
-        context.meta.setdefault("torch_scenarios.goal", analysis.scenario.case)
-        != analysis.scenario.case
-    ):
-        message = "--goal writes one case: name it, as in ring.yaml::ring[n=4]"
+    case = analysis.scenario.case
+    if context.meta.setdefault(f"torch_scenarios.{option}", case) != case:
+        flag = f"--{option.partition('_')[0]}"
+        message = f"{flag} writes one case: name it, as in ring.yaml::ring[n=4]"
         raise click.UsageError(message)
     assert analysis.predicted is not None
     traffic = analysis.predicted.traffic
     assert isinstance(traffic, Traffic)
+    return traffic
+
+
+def _write_goal(traffic: Traffic, file: str) -> None:
+    """Write the schedule of a case; refuses what has none."""
     try:
-        write_text("--goal", options["goal_file"], goal(traffic))
+        write_text("--goal", file, goal(traffic))
     except ScenarioError as error:
         refuse(error)
+
+
+def _write_chakra(traffic: Traffic, folder: str) -> None:
+    """Write the traces of a case: `trace.RANK.et`, and `groups.json`."""
+    try:
+        found = traces(traffic)
+    except ScenarioError as error:
+        refuse(error)
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for rank, content in enumerate(found.ranks):
+            replace_file(Path(folder) / f"trace.{rank}.et", content)
+        replace_file(Path(folder) / "groups.json", found.groups.encode())
+    except OSError as error:
+        refuse_usage(f"{folder}: it cannot be written: {error.strerror or error}")
 
 
 def _without_time(scenario: Scenario) -> Scenario:
