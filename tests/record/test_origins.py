@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import threading
+import time
 import traceback
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -107,6 +108,33 @@ def test_what_is_handed_over_raises_without_a_frame_of_ours(
         files = [each.f_code.co_filename for each, _ in traceback.walk_tb(error.__traceback__)]
         assert files[-1] == __file__
         assert frame.__file__ not in files
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_thread_knows_since_when_it_has_its_work_and_whether_the_main_one_waits(
+    *, waits: bool
+) -> None:
+    seen: list[tuple[int, bool]] = []
+    begin = threading.Event()
+
+    def look() -> None:
+        begin.wait(30)
+        time.sleep(0.05 if waits else 0)
+        seen.append((frame.handover_ns(), frame.is_main_waiting()))
+
+    before = time.perf_counter_ns()
+    thread = threading.Thread(target=look)
+    thread.start()
+    after = time.perf_counter_ns()
+    begin.set()
+    while not waits and not seen:
+        pass
+    thread.join()
+    ((since, is_waiting),) = seen
+    assert before < since < after
+    assert is_waiting is waits
+    assert frame.handover_ns() == 0
 
 
 @pytest.mark.parametrize(

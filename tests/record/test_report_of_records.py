@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 from handwritten_records import ALL_REDUCE, BARRIER, LARGER, recorded
 
 from torch_scenarios.cli import cli
+from torch_scenarios.record.format import read
 
 
 def said_of(folder: Path) -> list[str]:
@@ -266,3 +268,26 @@ def test_where_no_rank_came_to_communicate_what_one_raised_is_told(tmp_path: Pat
     assert said.exit_code == 3, said.output
     assert "no rank communicated: nothing is recorded; rank 0 raised RuntimeError" in said.output
     assert "(train.py:3)" in said.output
+
+
+@pytest.mark.parametrize(
+    ("handed", "races"),
+    [([], False), ([["j", 2, 5, 0]], True), ([["j", 2, 5, 1]], False), ([["j", 2, 15, 0]], False)],
+    ids=["unknown", "goes on", "waits", "handed over after its own call"],
+)
+def test_threads_of_one_group_race_where_the_main_one_goes_on(
+    tmp_path: Path, handed: list[list[Any]], *, races: bool
+) -> None:
+    folder = recorded(tmp_path / "a", (BARRIER, ALL_REDUCE, BARRIER), (BARRIER,) * 3)
+    path = folder / "rank-00000.jsonl"
+    lines = [json.loads(each) for each in path.read_text(encoding="utf-8").splitlines()]
+    began = ["b", 0, "init_process_group", 0, 0, {"thread": 1}]
+    lines[3:3] = [began, ["be", 0, 1, {}, None]]
+    other = next(each for each in lines if isinstance(each, list) and each[:2] == ["c", 2])
+    other[6] = 2
+    at = lines.index(other)
+    lines[at:at] = handed
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in lines), encoding="utf-8")
+    record = read(folder)[0]
+    assert "several threads of a rank communicate in one group" in record.notes[0]
+    assert record.racing == ("train.py:12 and train.py:13" if races else "")

@@ -611,6 +611,12 @@ def _in_doubt(
         words = words or ("remote procedure calls are not judged" if tell_rpc(records) else "")
         words = words or "a script that finds no device, or no data, may leave early"
         return replace(verdict, status="INCONCLUSIVE", reason=f"{NOTHING}; {words}")
+    for rank, lines in ((rank, each.racing) for rank, each in records.items() if each.racing):
+        words = (
+            f"two threads of rank {rank} communicate in one group ({lines}), and the main one goes "
+            "on while the other does: their order is right in this run, and may not be in the next"
+        )
+        return replace(verdict, status="INCONCLUSIVE", reason=words)
     if not scenario.truncated:
         return verdict
     missing = sorted(set(range(scenario.world_size)) - records.keys())

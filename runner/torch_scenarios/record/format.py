@@ -30,6 +30,8 @@ Version 2, in microseconds since the file was opened::
                                                        finds, misses or reads one; or it sets, or
                                                        awaits, a key of the job's store
     ["l", name, words, [[file, line, text], ...]]      an error ended a thread, or a pool's task
+    ["j", thread, us, 0 or 1]                          when it was handed over what it runs, as it
+                                                       begins to call; 1: the main thread waits then
     ["i", place, {argument: value}]                    it wraps a model by DDP
     ["q", us]                                          kernels since the last line, on a GPU
     ["o", stream]                                      the stream that is current from here on
@@ -445,6 +447,8 @@ class RankRecord(Struct, kw_only=True):
     #: the timeouts of groups that it made with one, in seconds
     timeouts: dict[int, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    #: two lines of one group whose threads do not wait for each other, in words
+    racing: str = ""
     #: whether calls before the first one that is known are missing
     wrapped: bool = False
     #: whether several threads call, and whether the one that made the first group is inside of one
@@ -752,11 +756,17 @@ class ImpossibleError(ValueError):
 
 
 #: lines between which what is around them is next to each other
-_ASIDE = frozenset({"s", "g", "k", "n", "d", "p", "v", "t", "y", "i", "q", "o", "m", "u", "h", "z"})
+_ASIDE = frozenset(
+    {"s", "g", "k", "n", "d", "p", "v", "t", "y", "i", "j", "q", "o", "m", "u", "h", "z"}
+)
 
 
-def _tell_threads(record: RankRecord) -> str:
-    """Return that several threads of a rank communicate, with two of their lines in one group."""
+def _tell_threads(record: RankRecord, main: int, handed: Mapping[int, tuple[int, bool]]) -> str:
+    """Return that several threads of a rank communicate, with two of their lines in one group.
+
+    They race where the main thread makes a call there after the other one was handed over what it
+    runs and before its own call, and does not wait for it then.
+    """
     last: dict[str, RecordedCall] = {}
     for call in record.calls:
         before = last.setdefault(call.group_name, call)
@@ -767,12 +777,28 @@ def _tell_threads(record: RankRecord) -> str:
                 f"{Path(file).name}:{line}"
                 for file, line, _ in (before.place.frames[0], call.place.frames[0])
             )
+            if _is_race(record, call.group_name, main, handed):
+                record.racing = lines
             return (
                 f"several threads of a rank communicate in one group ({lines}): their order is the "
                 "one of this run, and a matter of time unless one waits for the other; give each "
                 "thread a group of its own"
             )
     return "several threads of a rank communicate: their order is the one of this run"
+
+
+def _is_race(
+    record: RankRecord, group: str, main: int, handed: Mapping[int, tuple[int, bool]]
+) -> bool:
+    calls = [each for each in record.calls if each.group_name == group and each.maker == "py"]
+    return any(
+        not waits and since_us < own.began_us < call.began_us
+        for call in calls
+        if call.thread != main
+        for since_us, waits in [handed.get(call.thread, (0, True))]
+        for own in calls
+        if own.thread == main
+    )
 
 
 class _Reader:
@@ -785,6 +811,8 @@ class _Reader:
         self._main = 0
         self._threaded = threaded
         self._waiting: dict[int, int] = {}
+        #: threads: when they were handed over what they run, and whether the main one waits
+        self._handed: dict[int, tuple[int, bool]] = {}
         if not 0 <= rank < world <= MOST_RANKS:
             message = f"rank {rank} of {world} is not a rank"
             raise ImpossibleError(message)
@@ -884,6 +912,10 @@ class _Reader:
             LostThread(name=_show(name), words=_show(words), raised_at=raised_at)
         )
         del self.record.lost[:-MOST_CAUGHT]
+
+    def _take_j(self, thread: int, us: int, waits: int) -> None:
+        if len(self._handed) < MOST_CAUGHT:
+            self._handed[int(thread)] = _whole(us), bool(waits)
 
     def _take_i(self, place: int, options: dict[str, Any]) -> None:
         self.record.wrapped_models.append(
@@ -1188,7 +1220,7 @@ class _Reader:
         for number, us in list(self._waiting.items()):
             self._end_overlap(self._calls[number], us)
         if record.threaded:
-            record.notes.append(_tell_threads(record))
+            record.notes.append(_tell_threads(record, self._main, self._handed))
         alone = record.threaded and record.about.get("mode") == "fake"
         loosened = set()
         for call in self._calls.values():

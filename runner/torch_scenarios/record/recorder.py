@@ -45,7 +45,9 @@ from torch_scenarios.record.evidence import decision, procedure, tensor_names
 from torch_scenarios.record.evidence.claim import claim_of, watch_claims
 from torch_scenarios.record.evidence.frame import (
     frame_of,
+    handover_ns,
     handover_places,
+    is_main_waiting,
     watch_handovers,
 )
 from torch_scenarios.record.mapped_file import MappedFile, is_written
@@ -366,8 +368,9 @@ class _Held(threading.local):
     The number is that of a call that waits for its work at once, or none (-1).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[int], None]) -> None:
         self.thread = threading.get_native_id()
+        note(self.thread)
         self.work: Any = None
         self.number = -1
 
@@ -426,7 +429,7 @@ class Recorder:
         self._straight: dict[str, int] = {}
         self._works: dict[int, _TrackedWork] = {}
         self._storages: dict[int, int] = {}
-        self._held = _Held()
+        self._held = _Held(self._note_thread)
         self._names = tensor_names.TensorNames()
         self._on_drop = self._note_drop
         self._backward: set[int] = set()
@@ -460,6 +463,13 @@ class Recorder:
             from torch_scenarios.record.values.witness import ValueWitness
 
             self.witness = ValueWitness(self, is_foreign, json.loads(settings))
+
+    def _note_thread(self, thread: int) -> None:
+        """Write down at the first call of a thread when it was handed over what it runs."""
+        since = handover_ns()
+        if since:
+            us = max(since - self.sink.began, 0) // 1000
+            self.sink.put(json.dumps(["j", thread, us, int(is_main_waiting())]))
 
     # ------------------------------------------------------------------ kernels
 

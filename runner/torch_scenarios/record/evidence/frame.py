@@ -15,6 +15,7 @@ import atexit
 import functools
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
@@ -45,14 +46,29 @@ class _Here(threading.local):
     """Where the script handed over what this thread runs now; nothing where it did not."""
 
     places: Places = ()
+    since_ns: int = 0
 
 
 _HERE = _Here()
+
+#: files in which a main thread is while it waits for another one
+_WAITING = ("/threading.py", "/queue.py", "/concurrent/futures/_base.py", "/selectors.py")
 
 
 def handover_places() -> Places:
     """Return where the script handed over what this thread runs now."""
     return _HERE.places
+
+
+def handover_ns() -> int:
+    """Return when the script handed over what this thread runs now, by the performance counter."""
+    return _HERE.since_ns
+
+
+def is_main_waiting() -> bool:
+    """Whether the main thread waits in a lock, a queue or a future, such as this thread's end."""
+    frame: Any = sys._current_frames().get(threading.main_thread().ident or 0)
+    return frame is not None and frame.f_code.co_filename.endswith(_WAITING)
 
 
 class Handover:
@@ -61,17 +77,19 @@ class Handover:
     def __init__(self, function: Callable[..., Any], places: Places) -> None:
         """Keep the function and the places."""
         self._function, self._places = function, places
+        self.since_ns = time.perf_counter_ns()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the function; its calls have the places behind their own frames."""
-        before, _HERE.places = _HERE.places, self._places
+        before, since_ns = _HERE.places, _HERE.since_ns
+        _HERE.places, _HERE.since_ns = self._places, self.since_ns
         try:
             return self._function(*args, **kwargs)
         except BaseException as error:
             _leave_out(error)
             raise
         finally:
-            _HERE.places = before
+            _HERE.places, _HERE.since_ns = before, since_ns
 
     def __eq__(self, other: object) -> bool:
         """Whether it is the same function, as `atexit.unregister` asks."""
@@ -92,12 +110,16 @@ def _let_run_from(thread: threading.Thread, places: Places) -> None:
     """Let a thread know the places that start it, once it runs."""
     own = vars(thread).get("run")  # what the script has set on this thread alone
 
+    since_ns = time.perf_counter_ns()
+
     def run() -> None:
         del thread.run  # that of its class again: no thread refers to itself once it runs
         if own is not None:
             thread.run = own  # type: ignore[method-assign]
+        handover = Handover(thread.run, places)
+        handover.since_ns = since_ns
         try:
-            Handover(thread.run, places)()
+            handover()
         except BaseException as error:
             _leave_out(error)
             raise
