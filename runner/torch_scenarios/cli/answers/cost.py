@@ -18,7 +18,7 @@ from msgspec.structs import asdict, replace
 
 from torch_scenarios.cli.answers.base import selection_of
 from torch_scenarios.cli.answers.run import launch_options
-from torch_scenarios.cli.options import refuse, refuse_usage
+from torch_scenarios.cli.options import refuse, refuse_usage, write_text
 from torch_scenarios.cost.chakra import traces
 from torch_scenarios.cost.collectives import NAMES, CollectiveTimes
 from torch_scenarios.cost.degradation import Degradation
@@ -316,7 +316,7 @@ def _only_traffic(analysis: Analysis, option: str) -> Traffic:
 def _write_goal(traffic: Traffic, file: str) -> None:
     """Write the schedule of a case; refuses what has none."""
     try:
-        write_text("--goal", file, goal(traffic))
+        write_text(file, goal(traffic))
     except ScenarioError as error:
         refuse(error)
 
@@ -674,25 +674,12 @@ def _write(
     """Write what is asked for: JSON, a page, a trace."""
     if options["json_file"] is not None:
         content = json.dumps({"version": 1, "cases": cases}, indent=2) + "\n"
-        write_text("--json", options["json_file"], content)
+        write_text(options["json_file"], content)
     if options["html_file"] is not None:
-        write_text("--html", options["html_file"], page(points))
+        write_text(options["html_file"], page(points))
     if options["trace_file"] is not None:
         content = json.dumps({"traceEvents": trace_events(points)}) + "\n"
-        write_text("--trace", options["trace_file"], content)
-
-
-def write_text(flag: str, path: str, content: str) -> None:
-    """Write a file, or standard output for `-`. Raises UsageError where it cannot be written."""
-    if path == "-":
-        click.echo(content, nl=False)
-        return
-    try:
-        with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123 -- as the user names it
-            file.write(content)
-    except OSError as error:
-        message = f"{flag} {path}: {error.strerror}"
-        raise click.UsageError(message) from None
+        write_text(options["trace_file"], content)
 
 
 def list_topologies() -> None:
@@ -740,7 +727,7 @@ def fit_topology(
         text = write_topology(name, source or ", ".join(logs), tables_of(found))
     except ScenarioError as error:
         refuse(error)
-    write_text("--output", output, text)
+    write_text(output, text)
 
 
 def bench(options: Mapping[str, Any]) -> None:
@@ -775,7 +762,7 @@ def bench(options: Mapping[str, Any]) -> None:
         for row, entry in zip(found.rows, content if options["raw"] else [], strict=False):
             entry["samples_us"] = [list(block) for block in row.blocks]
         whole = {"version": 1, "environment": where, "notes": notices, "rows": content}
-        write_text("--json", options["json_file"], json.dumps(whole, indent=2) + "\n")
+        write_text(options["json_file"], json.dumps(whole, indent=2) + "\n")
     sys.exit(_bench_code(options, found.rows, verdicts, found.code))
 
 
