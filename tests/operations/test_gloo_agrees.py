@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from torch_scenarios.expressions.values import Undefined
-from torch_scenarios.operations import BY_NAME
+from torch_scenarios.operations import BY_NAME, OPERATIONS
 from torch_scenarios.operations.base import Collective
 
 if TYPE_CHECKING:
@@ -94,37 +94,26 @@ def same(observed: Any, expected: Any) -> None:
     ("op", "dtype"), [(op, dtype) for op, dtypes in OPS.items() for dtype in dtypes], ids=name_of
 )
 def test_reductions_agree(gloo: Gloo, enter: Enter, op: str, dtype: Any) -> None:
-    def each(make: Callable[[int], dict[str, Any]]) -> Arguments:
-        return {rank: {**make(rank), "op": op} for rank in WORLD}
-
     def part(rank: int) -> NDArray[Any]:
         return values(rank, 3, dtype)
 
-    agree(gloo, enter, "all_reduce", each(lambda rank: {"tensor": part(rank)}))
-    agree(gloo, enter, "reduce", each(lambda rank: {"tensor": part(rank), "dst": 1}))
-    agree(
-        gloo,
-        enter,
-        "all_reduce_coalesced",
-        each(lambda rank: {"tensors": [part(rank), values(rank, 2, dtype)]}),
-    )
-    agree(
-        gloo,
-        enter,
-        "reduce_scatter",
-        each(
-            lambda rank: {
-                "output": values(rank, rank, dtype),
-                "input_list": [values(rank, count, dtype) for count in WORLD],
-            }
-        ),
-    )
-    agree(
-        gloo,
-        enter,
-        "reduce_scatter_single",
-        each(lambda rank: {"output": values(0, 2, dtype), "input": values(rank, 6, dtype)}),
-    )
+    cases: dict[str, Callable[[int], dict[str, Any]]] = {
+        "all_reduce": lambda rank: {"tensor": part(rank)},
+        "reduce": lambda rank: {"tensor": part(rank), "dst": 1},
+        "all_reduce_coalesced": lambda rank: {"tensors": [part(rank), values(rank, 2, dtype)]},
+        "reduce_scatter": lambda rank: {
+            "output": values(rank, rank, dtype),
+            "input_list": [values(rank, count, dtype) for count in WORLD],
+        },
+        "reduce_scatter_single": lambda rank: {
+            "output": values(0, 2, dtype),
+            "input": values(rank, 6, dtype),
+        },
+    }
+    untried = {each.name for each in OPERATIONS if each.reduces} - cases.keys()
+    assert untried == set(), "each operation with a reduce op is tried here with all of them"
+    for name, make in cases.items():
+        agree(gloo, enter, name, {rank: {**make(rank), "op": op} for rank in WORLD})
 
 
 @pytest.mark.parametrize("dtype", MOVED, ids=name_of)

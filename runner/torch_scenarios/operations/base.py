@@ -424,7 +424,7 @@ class Operation(metaclass=_Class):
 
     def __init_subclass__(cls) -> None:
         """Say where torch documents the operation, and what it is, unless it says so itself."""
-        if not cls.source and hasattr(cls, "name"):
+        if "name" in vars(cls) and "source" not in vars(cls):
             cls.source = f"torch.distributed.{cls.name}"
         if not hasattr(cls, "kind") and hasattr(cls, "name"):
             cls.kind = cls.name
