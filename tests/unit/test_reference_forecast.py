@@ -9,7 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 import torch_scenarios
-from torch_scenarios.model.traits import NCCL, OTHER, TRAITS
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.model.traits import NCCL, OTHER, TRAITS, Traits
+from torch_scenarios.reference import backends
+from torch_scenarios.reference.semantics import Semantics, find_semantics
+from torch_scenarios.reference.vector import Finished, take_together
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -517,3 +521,46 @@ def test_a_row_that_only_says_that_a_backend_buffers_is_enough(
         (scenario,) = torch_scenarios.load(path)
         outcomes.append(torch_scenarios.simulate(torch_scenarios.plan(scenario)).on("ucc").outcome)
     assert outcomes == ["completes", "deadlock"]
+
+
+class Joining(Traits, frozen=True, kw_only=True):
+    """A new fact: whether a rank leaves a collective only once all members have entered."""
+
+    joins: bool = False
+
+
+#: rank 0 sends once it has left the broadcast, and rank 1 receives before it enters that
+LEAVES_EARLY = """\
+world_size: RANKS
+tensors: {x: "full(2, rank)", y: [0, 0]}
+steps:
+  - {ranks: 0, broadcast: {tensor: x, src: 0}}
+  - {ranks: 0, send: {tensor: x, dst: 1}}
+  - {ranks: 1, recv: {tensor: y, src: 0}}
+  - {ranks: rank > 0, broadcast: {tensor: x, src: 0}}
+"""
+
+
+@pytest.mark.parametrize("ranks", [2, 32])
+def test_a_new_fact_of_a_backend_shows_before_it_is_known_where_it_may(
+    ranks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(backend: str, traits: Traits) -> Semantics:
+        strict = isinstance(traits, Joining) and traits.joins
+        return replace(find_semantics(backend, traits), strict=strict)
+
+    monkeypatch.setattr(backends, "find_semantics", find)
+    for joins, outcome in ((False, "completes"), (True, "deadlock")):
+        monkeypatch.setitem(TRAITS, "ucc", Joining(joins=joins))
+        trace = predicted(LEAVES_EARLY.replace("RANKS", str(ranks)), tmp_path)
+        assert trace.on("ucc").outcome == outcome
+
+
+def test_a_new_fact_may_touch_what_many_ranks_do_together(tmp_path: Path) -> None:
+    path = tmp_path / "sum.yaml"
+    path.write_text("world_size: 32\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}}]\n")
+    (scenario,) = torch_scenarios.load(path)
+    found = take_together(torch_scenarios.plan(scenario), DEFAULT)
+    assert isinstance(found, Finished)
+    assert found.is_untouched_by(Joining())
+    assert not found.is_untouched_by(Joining(joins=True))

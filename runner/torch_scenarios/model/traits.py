@@ -60,10 +60,28 @@ class Traits(Struct, frozen=True, kw_only=True):
     carriers: Mapping[str, frozenset[str]] = field(default_factory=dict)
     lacks: frozenset[str] = frozenset()
 
+    def may_show_anywhere(self) -> bool:
+        """Whether it states a fact that is not of :data:`CONFINED`."""
+        plain = type(self)()
+        facts = (name for name in self.__struct_fields__ if name not in CONFINED)
+        return any(getattr(self, name) != getattr(plain, name) for name in facts)
+
     def meet(self, one: str, other: str) -> bool:
         """Return whether what one operation sends can arrive in the other, by their names."""
         mine, yours = self.carriers.get(one), self.carriers.get(other)
         return mine is None or yours is None or not mine.isdisjoint(yours)
+
+
+#: facts of which it is known in which programs they may show
+#: (:mod:`torch_scenarios.reference.backends`, `Turns.is_untouched_by` of `reference.vector`). For
+#: the sake of any other fact each program is walked: correct, and slower
+CONFINED = frozenset(
+    {
+        *("device", "enqueues", "early_bytes", "early_messages", "held_bytes", "connects_late"),
+        *("by_messages", "join_hosts", "tags", "any_source", "splits_world", "counts"),
+        *("carriers", "lacks"),
+    }
+)
 
 
 #: what Gloo tells apart by the kind of a collective (`SlotPrefix`, gloo/types.h), and what torch

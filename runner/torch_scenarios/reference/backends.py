@@ -592,6 +592,8 @@ def _is_concerned(plan: Plan, traits: Traits) -> bool:
     Messages, new groups, and calls of several groups that run at once; collectives that ranks wait
     for one by one are the same everywhere.
     """
+    if traits.may_show_anywhere():
+        return True
     plain = not (traits.enqueues or traits.early_bytes or traits.held_bytes or not traits.tags)
     if plain and not traits.counts:
         return False

@@ -133,7 +133,8 @@ class Turns:
         """Whether a backend makes of a program that ends well just what the semantics say."""
         waits = traits.enqueues or traits.connects_late
         return (
-            (self.in_turn or not waits)
+            not traits.may_show_anywhere()
+            and (self.in_turn or not waits)
             and (traits.tags or (self.in_turn and not self.told_by_tags))
             and not (traits.connects_late and any(map(_Half.is_garbled, self._halves.values())))
         )
