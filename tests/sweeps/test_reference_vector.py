@@ -72,6 +72,13 @@ def walked_on(text: str, folder: Path) -> Trace:
     return trace
 
 
+#: what to do where the two are not the same
+ENGINES = (
+    "taken together (reference/vector) the ranks come to something else than walked: what one "
+    "engine finds the other must find, or cohorts leave that step (`leave`) to the walk"
+)
+
+
 def agrees(plan: Plan) -> bool:
     """Compare the engines; False where the ranks do not get to the end together.
 
@@ -82,7 +89,7 @@ def agrees(plan: Plan) -> bool:
     except Beyond:
         return False
     if isinstance(found, Finished):
-        assert departures(found.trace, walk(plan, DEFAULT)) == []
+        assert departures(found.trace, walk(plan, DEFAULT)) == [], ENGINES
         for backend, traits in TRAITS.items():
             walks = forecast(plan, found.trace, backend, DEFAULT)
             if found.is_untouched_by(traits):
@@ -102,7 +109,7 @@ def agrees(plan: Plan) -> bool:
         return False
     with contextlib.suppress(Beyond, Forgotten):
         trace = walk(plan, DEFAULT, found)
-        assert departures(trace, expected) == []
+        assert departures(trace, expected) == [], ENGINES
         if expected.outcome == "completes":
             assert trace.traffic is not None
             assert expected.traffic is not None

@@ -4,7 +4,9 @@ What the walk comes across on the way it notes itself, and no file here finds it
 disagree, refused calls, second waits (:mod:`torch_scenarios.reference.rules`), tensors that two
 operations touch and undefined values (:mod:`torch_scenarios.reference.buffers`), orders of arrival
 that end differently (:mod:`torch_scenarios.reference.schedules`), models that are not trained as
-one process would train them (:mod:`torch_scenarios.strategies`). What each of them means, with a
+one process would train them (:mod:`torch_scenarios.strategies`). Nor is any of them asked of a
+program that many ranks take together to its end (:mod:`torch_scenarios.reference.vector`): what is
+wrong with a program that completes, cohorts must leave to the walk. What each of them means, with a
 wrong program and its correction, is a page of `explain/pages/diagnosis`.
 """
 
