@@ -15,6 +15,7 @@ from torch_scenarios.cli import COMMANDS, cli
 from torch_scenarios.explain import EXPLANATIONS
 from torch_scenarios.explain import page as explained
 from torch_scenarios.operations import OPERATIONS
+from torch_scenarios.vocabulary import DIAGNOSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -121,6 +122,20 @@ def found_in_all(texts: Iterable[str]) -> list[str]:
 
 def test_messages_keep_to_the_list() -> None:
     assert faults(MODULES, lambda text: found_in_all(literals(text))) == {}
+
+
+def test_what_a_diagnosis_says_is_written_once() -> None:
+    """Elsewhere it is `DIAGNOSES[name]`; what pages show is held against the program."""
+    files = [*MODULES, *(ROOT / "tests").rglob("*.py")]
+    again = [
+        f"{path.relative_to(ROOT)} writes what DIAGNOSES[{name!r}] says"
+        for path in files
+        if path.name != "vocabulary.py"
+        for name, says in DIAGNOSES.items()
+        if says in path.read_text(encoding="utf-8")
+    ]
+    assert again == []
+    assert f"`{DIAGNOSES['circular_wait']}`" in STYLE.read_text(encoding="utf-8")
 
 
 def test_words_of_the_page_of_a_run_keep_to_the_list() -> None:

@@ -10,6 +10,7 @@ from judging import writing
 from msgspec.structs import replace
 
 from torch_scenarios.report.html.page import changes, compare_pages, content_of
+from torch_scenarios.vocabulary import DIAGNOSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,7 +146,7 @@ def test_a_deadlock_is_told_drawn_and_explained(open_page: Open, run: str) -> No
     assert told(page).splitlines()[1:] == [
         "stuck",
         "waits for rank 1 to receive",
-        "these ranks wait for each other, and none of them can go on",
+        DIAGNOSES["circular_wait"],
     ]
     box = place(page, 0, 1)
     (color,) = page.evaluate(COLORS, [[box["x"] + box["w"] / 2, box["y"] + 4]])

@@ -12,6 +12,7 @@ from handwritten_records import ALL_REDUCE, BARRIER, LARGER, recorded
 
 from torch_scenarios.cli import cli
 from torch_scenarios.record.format import read
+from torch_scenarios.vocabulary import DIAGNOSES
 
 
 def said_of(folder: Path) -> list[str]:
@@ -35,7 +36,7 @@ def test_of_a_hang_where_the_ranks_are_comes_first_each_place_once(tmp_path: Pat
     assert lines[1:4] == [
         "  rank 0: in barrier (train.py:13)",
         "  ranks 1, 2 and 3: in all_reduce (train.py:12)",
-        "  call_mismatch: the ranks of a group call different operations in the same place",
+        f"  call_mismatch: {DIAGNOSES['call_mismatch']}",
     ]
 
 

@@ -16,6 +16,7 @@ from sampling import sampled
 
 from torch_scenarios.report.formats import FORMATS
 from torch_scenarios.report.json import results_of
+from torch_scenarios.vocabulary import DIAGNOSES
 
 if TYPE_CHECKING:
     from warm_hosts import WarmHosts
@@ -54,7 +55,7 @@ steps:
     expect: {x: [2]}
 """,
 }
-CAUSES = ("these ranks wait for each other", "x differs in 1 of 2 elements", "outcome is crash")
+CAUSES = (DIAGNOSES["circular_wait"], "x differs in 1 of 2 elements", "outcome is crash")
 
 SLOW = """\
 world_size: 2

@@ -29,6 +29,7 @@ from torch_scenarios.report.html.page import page
 from torch_scenarios.report.output import forget
 from torch_scenarios.report.text import details
 from torch_scenarios.verdict import STATUSES
+from torch_scenarios.vocabulary import DIAGNOSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,10 +59,7 @@ def test_a_page_knows_every_case(tmp_path: Path) -> None:
     lines = lines_of(page_of(*results))
     heads, whole = lines[:-1:2], lines[-1]
     assert [head["verdict"] for head in heads] == ["FAILED", "FAILED", "PASSED", "INVALID"]
-    assert (
-        heads[0]["cause"]
-        == "circular_wait: these ranks wait for each other, and none of them can go on"
-    )
+    assert heads[0]["cause"] == f"circular_wait: {DIAGNOSES['circular_wait']}"
     assert heads[2]["tags"] == ["sums"]
     assert heads[3]["cause"] == "unknown argument `tensr` of all_reduce"
     assert whole["summary"] == "1 passed, 2 failed, 1 invalid in 1.50 s"

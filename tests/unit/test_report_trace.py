@@ -18,6 +18,7 @@ from torch_scenarios.model.trace import Event, RankTrace, Trace
 from torch_scenarios.pipeline.results import Outcome, Result
 from torch_scenarios.report.chrome_trace import TraceReport
 from torch_scenarios.verdict import Verdict
+from torch_scenarios.vocabulary import DIAGNOSES
 
 if TYPE_CHECKING:
     from torch_scenarios.model.scenario import Scenario
@@ -207,7 +208,7 @@ def test_what_was_found_stands_beside_the_ranks(tmp_path: Path) -> None:
     titles = [e["args"]["name"] for e in document["traceEvents"] if e["name"] == "process_name"]
     assert titles == [f"FAILED {path}::stuck (predicted, logical time): deadlock"]
     (finding, *_) = [e for e in document["traceEvents"] if e["ph"] == "i"]
-    assert finding["name"].startswith("error[circular_wait]: these ranks wait for each other")
+    assert finding["name"] == f"error[circular_wait]: {DIAGNOSES['circular_wait']}"
     assert "rank 0 waits in `send to 1` (stuck.yaml:4) for rank 1" in finding["args"]["text"]
 
 

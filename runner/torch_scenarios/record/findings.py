@@ -31,6 +31,7 @@ from torch_scenarios.record.format import (
 )
 from torch_scenarios.verdict import Finding, Verdict
 from torch_scenarios.verdict.finding import among_text, ranks_text
+from torch_scenarios.vocabulary import DIAGNOSES
 
 #: findings that say how the program ends: where a diagnosis says why, they say nothing more
 _ENDINGS = frozenset({"outcome_differs", "blocked_differs"})
@@ -517,7 +518,7 @@ def find_locked(
             witness="program",
             code="diagnosis_undeclared",
             diagnosis="circular_wait",
-            prose="these ranks wait for each other, and none of them can go on",
+            prose=DIAGNOSES["circular_wait"],
             notes=(
                 Clause(f"rank {rank} waits for the lock on {path}, which rank {holder} holds"),
                 Clause(f"rank {holder} waits in {last.operation} ({where}) for rank {rank}"),
