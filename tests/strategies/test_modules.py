@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from torch_scenarios.modules import LAYERS, Residual, Sequential
+from torch_scenarios.modules import LAYERS, Layer, Residual, Sequential
 from torch_scenarios.modules.attention import CausalSelfAttention
 from torch_scenarios.modules.batch_norm import BatchNorm1d
 from torch_scenarios.modules.embedding import Embedding
@@ -40,6 +40,18 @@ NETWORK = Sequential(
         ("relu", ReLU()),
         ("down", Linear(in_features=8, out_features=3)),
     )
+)
+#: each layer, and the shape of an input
+TRIALS: tuple[tuple[Layer, tuple[int, ...]], ...] = (
+    (Linear(in_features=4, out_features=3), (6, 4)),
+    (LayerNorm(normalized_shape=4), (6, 4)),
+    (RMSNorm(normalized_shape=4), (6, 4)),
+    (BatchNorm1d(num_features=3), (4, 3, 2)),
+    (ReLU(), (6, 4)),
+    (GELU(), (6, 4)),
+    (Tanh(), (6, 4)),
+    (CausalSelfAttention(embed_dim=6, num_heads=3), (2, 5, 6)),
+    (CausalSelfAttention(embed_dim=6, num_heads=3, bias=False), (2, 5, 6)),
 )
 STEPS: tuple[tuple[str, str, Any], ...] = (
     ("mse_loss", "mean", SGD(lr=0.1)),
@@ -109,25 +121,35 @@ def test_tensors_and_dtensors_of_one_optimizer_step_one_by_one(optimizer: Any) -
     assert optimizer.build(torch, params).defaults["foreach"] is False
 
 
-@pytest.mark.parametrize("bias", [True, False])
-def test_attention_by_heads_is_that_of_torch(bias: bool) -> None:  # noqa: FBT001
+def test_every_layer_is_tried() -> None:
+    apart = {"Embedding"} | {name for name, each in LAYERS.items() if each.lacking}
+    untried = LAYERS.keys() - apart - {layer.name for layer, _ in TRIALS}
+    assert untried == set(), "give each layer a row of TRIALS: it is held against torch's own"
+
+
+@pytest.mark.parametrize(("layer", "shape"), TRIALS, ids=str)
+def test_a_layer_is_that_of_torch(layer: Layer, shape: tuple[int, ...]) -> None:
+    """Its output and gradients are; what the terms of these amount to is no less than they are."""
     import torch
 
-    layer = CausalSelfAttention(embed_dim=6, num_heads=3, bias=bias)
     random = np.random.default_rng(5)
-    params: Any = {name: random.normal(size=shape) for name, shape in layer.shapes().items()}
-    x, dy = random.normal(size=(2, 5, 6)), random.normal(size=(2, 5, 6))
+    params: Any = {name: random.normal(size=size) for name, size in layer.shapes().items()}
+    x, dy = random.normal(size=shape), random.normal(size=layer.output_shape(shape))
     y, saved = layer.forward(params, x)
-    dx, grads = layer.backward(params, saved, dy)
+    dx, grads, sizes, terms = layer.weigh(params, saved, dy, np.abs(dy))
     module: Any = layer.build(torch.nn).double()
-    module.load_state_dict({name: torch.tensor(value) for name, value in params.items()})
+    module.load_state_dict(
+        {name: torch.tensor(value) for name, value in params.items()}, strict=False
+    )
     entered: Any = torch.tensor(x, requires_grad=True)
     wanted = module(entered)
     wanted.backward(torch.tensor(dy))
     np.testing.assert_allclose(y, wanted.detach().numpy(), atol=1e-12)
     np.testing.assert_allclose(dx, entered.grad.numpy(), atol=1e-12)
+    assert terms is None or np.all(terms >= np.abs(dx) * (1 - 1e-12))
     for name, param in module.named_parameters():
         np.testing.assert_allclose(grads[name], param.grad.numpy(), atol=1e-11, err_msg=name)
+        assert np.all(sizes[name] >= np.abs(grads[name]) * (1 - 1e-12)), name
 
 
 @pytest.mark.parametrize("shape", [(6, 3), (4, 3, 2)])

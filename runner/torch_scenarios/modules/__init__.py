@@ -1,6 +1,7 @@
 """The layers of models, one file each, in one explicit table; losses and optimizers beside them.
 
-To add one: read a neighbour, write its file, add it to `LAYERS`.
+To add one: read a neighbour, write its file, add it to `LAYERS`, to a model in `scenarios/` and to
+the trials against torch in `tests/strategies/test_modules.py`.
 """
 
 from __future__ import annotations

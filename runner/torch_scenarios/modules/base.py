@@ -85,7 +85,11 @@ class Layer(Declared, frozen=True):
 
     @abstractmethod
     def backward(self, params: Params, saved: Any, dy: Array) -> tuple[Array, dict[str, Array]]:
-        """Return the gradients of the input and of each parameter."""
+        """Return the gradients of the input and of each parameter.
+
+        :meth:`weigh` asks for them of absolute values as well, and then they are no less than they
+        are with any signs: where terms are subtracted :meth:`terms` is overridden.
+        """
 
     def weigh(self, params: Params, saved: Any, dy: Array, size: Array | None = None) -> Weighed:
         """Go backward; return as well what the terms of each gradient amount to.
