@@ -262,6 +262,12 @@ def test_the_sections_of_the_nightly_run_are_documented() -> None:
     assert rows == sections
 
 
+def test_every_folder_of_tests_is_documented() -> None:
+    page = (DOCS / "how-to" / "contribute.md").read_text(encoding="utf-8")
+    folders = {file.parent.name for file in (ROOT / "tests").glob("*/test_*.py")}
+    assert folders - set(re.findall(r"tests/(\w+)", page)) == set()
+
+
 def documents() -> list[Path]:
     """Return every page of this repository, those of its root and its decisions included."""
     return [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]

@@ -1,7 +1,8 @@
 """The operations, one file each, in one explicit table.
 
-To add one: read a neighbour, write its file, add it to `OPERATIONS`. The schema, the validation,
-the step reference, the simulator, the worker and the contract tests follow from it.
+To add one: read a neighbour, write its file, add it to `OPERATIONS`, and write a file of
+`scenarios/` that runs it. The schema, the validation, the step reference, the simulator, the worker
+and the contract tests follow from it (docs/how-to/operation.md).
 """
 
 from __future__ import annotations
