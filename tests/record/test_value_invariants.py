@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from torch_scenarios.record.values.format import read_values
 from torch_scenarios.record.values.invariants import judge_values
 from torch_scenarios.record.values.roles import find_roles
@@ -197,3 +199,142 @@ def test_weights_whose_elements_show_no_rounding_are_an_error(tmp_path: Path) ->
     (found,) = judge(tmp_path, {rank: perturbed(rank, 0) for rank in (0, 1)})
     assert found.code == "replicas_differ"
     assert found.error
+
+
+def call(operation: str, carries: str, number: int = 0, value: str = "w") -> list[Any]:
+    """Return a collective of both ranks on one tensor."""
+    about = {"size": 4, "shape": [4], "dtype": "float32", "graph": False, "hash": value}
+    about |= {"carries": carries, "parameters": [number] if carries == "weight" else []}
+    return ["c", 1, 0, operation, [0, 1], 0, "sum", [about], []]
+
+
+def parting(rank: int, meets: str) -> list[list[Any]]:
+    """Return weights that are broadcast once, and steps by a rank's own gradients."""
+    lines = [weight(0, "w"), call("broadcast_", "weight"), ["f", 0, 0, 0, 1, 1, []]]
+    for turn in range(3):
+        lines.append(["bw", turn, 0])
+        lines.append(["o", turn, 0, 0, [0.1], [[0, f"g{rank}{turn}"]], [], [[0, f"w{rank}{turn}"]]])
+        lines.append(["f", turn + 1, 0, 0, 1, 1, [[0, f"{meets}{turn}"]] if meets else []])
+    return lines
+
+
+def test_weights_that_are_sent_once_and_meet_again_are_right(tmp_path: Path) -> None:
+    assert judge(tmp_path, {rank: parting(rank, "met") for rank in (0, 1)}) == []
+
+
+def test_weights_that_are_sent_once_and_part_for_good_are_told(tmp_path: Path) -> None:
+    (found,) = judge(tmp_path, {rank: parting(rank, "") for rank in (0, 1)})
+    assert found.code == "gradients_differ"
+    assert found.error
+
+
+def named(number: int, name: str, value: str, **about: object) -> list[Any]:
+    return ["p", number, name, 0, value, {**ABOUT, "constant": False, "frozen": False, **about}]
+
+
+def ignored(rank: int, *, sharded: bool) -> list[list[Any]]:
+    """Return a scale next to weights that FSDP shards, and its gradient of each rank's own."""
+    shard = {"placements": ["S0"], "mesh": [0, 1], "local": [2]} if sharded else {}
+    return [
+        named(0, "scale", "s", constant=True),
+        named(1, "image.weight", f"i{rank}", **shard),
+        ["unit", 0, [0, 1], ["image.weight"], 0],
+        ["bw", 0, 0],
+        ["o", 0, 0, 0, [0.1], [[0, f"g{rank}"], [1, f"h{rank}"]], [], []],
+    ]
+
+
+def test_a_scale_that_fsdp_ignores_is_told(tmp_path: Path) -> None:
+    (found,) = judge(tmp_path, {rank: ignored(rank, sharded=True) for rank in (0, 1)})
+    assert found.code == "gradients_differ"
+    assert "`scale`" in found.message
+
+
+def test_a_scale_next_to_weights_of_each_rank_is_right(tmp_path: Path) -> None:
+    assert judge(tmp_path, {rank: ignored(rank, sharded=False) for rank in (0, 1)}) == []
+
+
+def scaled(rank: int, factors: list[float | None]) -> list[list[Any]]:
+    """Return steps before which a rank multiplies its shards of gradients."""
+    shard = {"placements": ["S0"], "mesh": [0, 1], "local": [2]}
+    lines = [named(0, "w", f"w{rank}", **shard), ["unit", 0, [0, 1], ["w"], 0]]
+    for turn, factor in enumerate(factors):
+        lines += [["bw", turn, 0], ["kept", 0, [[0, None]], None]]
+        lines += [["parts", 0, factor]] if factor is not None else []
+        lines.append(["o", turn, 0, 0, [0.1], [[0, f"g{rank}"]], [], []])
+    return lines
+
+
+def test_shards_that_each_rank_clips_by_its_own_norm_are_told(tmp_path: Path) -> None:
+    factors: list[list[float | None]] = [[0.5, 0.25], [0.5, 0.2]]
+    (found,) = judge(tmp_path, {rank: scaled(rank, factors[rank]) for rank in (0, 1)})
+    assert found.code == "norm_is_local"
+    assert "0.25 on rank 0, 0.2 on rank 1" in found.message
+    assert found.turn == 1
+
+
+@pytest.mark.parametrize(
+    "factors",
+    [
+        ([0.5, 0.25], [0.5, 0.25]),  # one norm
+        ([0.5, 0.5], [1.0, 1.0]),  # a design: layers of one rank learn more slowly
+        ([2.0, 3.0], [2.0, 4.0]),  # no clip makes larger
+        ([0.5, None], [0.5, 0.2]),
+    ],
+)
+def test_numbers_that_are_no_local_norms_are_right(
+    tmp_path: Path, factors: tuple[list[float | None], list[float | None]]
+) -> None:
+    assert judge(tmp_path, {rank: scaled(rank, factors[rank]) for rank in (0, 1)}) == []
+
+
+def split(rank: int, *, parts: bool, apart: bool, operation: str = "allreduce_") -> list[list[Any]]:
+    """Return ranks that exchange activations, and that have one of two weights whole."""
+    lines = [named(0, "a.q.weight", f"q{rank}" if parts else "q"), named(1, "a.kv.weight", "kv")]
+    lines.append(call(operation, "activation", value=f"x{rank}"))
+    for turn in range(2):
+        after = [[0, f"q{rank}{turn}"], [1, f"kv{turn}{rank if apart else ''}"]]
+        gradients = [[0, f"g{rank}"], [1, f"h{rank if apart else ''}"]]
+        lines += [["bw", turn, 0], ["o", turn, 0, 0, [0.1], gradients, [], after]]
+    return lines
+
+
+def test_a_head_that_tensor_parallel_ranks_share_must_stay_one(tmp_path: Path) -> None:
+    lines = {rank: split(rank, parts=True, apart=True) for rank in (0, 1)}
+    (found,) = judge(tmp_path, lines)
+    assert found.code == "replicas_differ"
+    assert "`a.kv.weight` is not equal any more after step 0" in found.message
+    assert "next to weights that the ranks split" in found.message
+
+
+@pytest.mark.parametrize(
+    ("parts", "apart", "operation"),
+    [
+        (True, False, "allreduce_"),
+        (False, True, "allreduce_"),  # parts of one seed: nothing says that one is whole
+        (True, True, "alltoall_base_"),  # experts
+        (True, True, "send"),  # stages have modules of their own
+    ],
+)
+def test_weights_of_one_value_may_be_parts(
+    tmp_path: Path, operation: str, *, parts: bool, apart: bool
+) -> None:
+    ranks = {r: split(r, parts=parts, apart=apart, operation=operation) for r in (0, 1)}
+    assert [each for each in judge(tmp_path, ranks) if each.code == "replicas_differ"] == []
+
+
+def test_a_step_that_one_part_of_a_model_leaves_out_is_told(tmp_path: Path) -> None:
+    lines = {rank: split(rank, parts=True, apart=False) for rank in (0, 1)}
+    assert judge(tmp_path, lines) == []
+    lines[1] = lines[1][:-1]
+    (found,) = judge(tmp_path, lines)
+    assert found.code == "replicas_differ"
+    assert "rank 1 leaves the step of the optimizer out" in found.message
+
+
+def test_a_reduction_that_nothing_waits_for_is_told(tmp_path: Path) -> None:
+    left = ["x", "touched_in_flight", 0, {"how": "left", "steps": 3}]
+    (found,) = judge(tmp_path, {0: [weight(0, "w"), call("allreduce_", "gradient"), left]})
+    assert found.code == "touched_in_flight"
+    assert found.error
+    assert "nothing waits for this call, which reduces gradients, in 3 steps" in found.message

@@ -43,7 +43,8 @@ NIGHTLY = {
     *("experts_reduced_with_all", "reduce_to_zero_alone", "scaler_of_each_rank"),
     *("fsdp1_clips_own_shards", "zero_clips_own_shard", "no_backward_reduce"),
     *("half_of_a_copy", "same_rng_batches", "term_of_gathered_parts"),
-    *("one_seed_of_noise", "epoch_anew_after_resume"),
+    *("one_seed_of_noise", "epoch_anew_after_resume", "fsdp2_scales_own_shards"),
+    *("never_awaited", "shared_head_not_reduced"),
 }
 #: findings that are warnings: the script is not wrong for sure
 WARNINGS = {

@@ -82,10 +82,11 @@ class _Suspect:
 class _Pending:
     """A tensor that an asynchronous call uses until its wait."""
 
-    __slots__ = ("name", "place", "storage", "tensor", "version")
+    __slots__ = ("carries", "name", "on_host", "place", "storage", "tensor", "turn", "version")
 
-    def __init__(self, name: str, place: int, tensor: Any) -> None:
-        self.name, self.place = name, place
+    def __init__(self, name: str, place: int, tensor: Any, carries: str, turn: int) -> None:
+        self.name, self.place, self.carries, self.turn = name, place, carries, turn
+        self.on_host = tensor.device.type == "cpu"
         self.tensor = weakref.ref(tensor)
         self.version = tensor._version
         self.storage = tensor.untyped_storage()._cdata
@@ -191,7 +192,7 @@ class Carriage:
                     elif what["size"] <= HEAD and not tensors[0].is_complex():
                         what["sums"] = [float(x) for x in tensors[0].reshape(-1).double()]
         elif not is_awaited and len(tensors) <= 4:
-            self._fly(number, name, tensors, entry[5])
+            self._fly(number, name, tensors, entry)
         self._put([*entry, results])
 
     def _maker(self, frame: Any) -> str:
@@ -481,11 +482,11 @@ class Carriage:
 
     # ------------------------------------------------------------------ in use
 
-    def _fly(self, number: int, name: str, tensors: list[Any], place: int) -> None:
-        uses = []
-        for tensor in tensors:
+    def _fly(self, number: int, name: str, tensors: list[Any], entry: list[Any]) -> None:
+        uses, place = [], entry[5]
+        for tensor, about in zip(tensors, entry[-1], strict=True):
             try:
-                uses.append(_Pending(name, place, tensor))
+                uses.append(_Pending(name, place, tensor, about["carries"], self._witness.turn))
             except RuntimeError:
                 return
         for at, use in enumerate(uses):
@@ -512,6 +513,20 @@ class Carriage:
                 del self.pending[key]
                 about = {"how": "read", "by": reader, "at": self._witness.place(frame_of(2))}
                 self._put(["x", "touched_in_flight", use.place, about])
+
+    def end(self) -> None:
+        """Write down calls for gradients, of several steps, that nothing has ever waited for.
+
+        A device's stream may order what the host does not wait for.
+        """
+        turns: dict[int, set[int]] = {}
+        for use in self.pending.values():
+            if use.carries == "gradient" and use.name not in SENDING and use.on_host:
+                turns.setdefault(use.place, set()).add(use.turn)
+        for place, own in turns.items():
+            if len(own) > 1:
+                about = {"how": "left", "steps": len(own), "turn": min(own)}
+                self._put(["x", "touched_in_flight", place, about])
 
     def before_step(self, optimizer: Any, place: int) -> None:
         """See whether an optimizer reads gradients that are still in use."""

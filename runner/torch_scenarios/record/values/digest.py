@@ -178,13 +178,15 @@ class LeftGradients:
         self._parameters, self._put = parameters, put
         self._left: dict[int, str] = {}
         self._heads: dict[int, Any] = {}
+        #: elements of gradients that are shards
+        self._parts: dict[int, Any] = {}
         self._place: int | None = None
 
     def see(self, turn: int, place: int) -> None:
         """Hash what a backward pass has left."""
-        self._left.clear()
-        self._heads.clear()
+        self.forget()
         self._place = place
+        self._parts = dict(self._find_parts())
         room = MOST_COPIED
         for number, gradient in self._gradients():
             plain = local_part(gradient)
@@ -194,9 +196,20 @@ class LeftGradients:
                     continue
             self._left[number] = digest(gradient)
             if len(self._heads) < MOST_HEADS and plain.layout.__repr__() == "torch.strided":
-                self._heads[number] = plain.reshape(-1)[:HEAD].double()
+                self._heads[number] = _head_of(gradient)
         whole = digest_text(" ".join(f"{n} {each}" for n, each in sorted(self._left.items())))
         self._put(["left", turn, place, whole])
+
+    def _find_parts(self) -> Iterator[tuple[int, Any]]:
+        """Yield the first elements of some gradients that are shards."""
+        found = 0
+        for known in self._parameters.known.values():
+            gradient = None if (tensor := known.tensor) is None else tensor.grad
+            if found == MOST_HEADS or not _is_shard(gradient):
+                continue
+            if local_part(gradient).numel() and not local_part(gradient).is_meta:
+                found += 1
+                yield known.number, _head_of(gradient)
 
     def _gradients(self) -> Iterator[tuple[int, Any]]:
         """Yield the gradients that may be those of replicas, by the number of their parameter."""
@@ -204,7 +217,7 @@ class LeftGradients:
             gradient = None if (tensor := known.tensor) is None else tensor.grad
             if gradient is None or local_part(gradient).is_meta:
                 continue
-            if not any(each.is_shard() for each in getattr(gradient, "placements", ())):
+            if not _is_shard(gradient):
                 yield known.number, gradient
 
     def meet(self, gradients: list[list[Any]]) -> None:
@@ -217,24 +230,43 @@ class LeftGradients:
             if self._left.get(number) != found
         ]
         self._put(["kept", self._place, changed, self._find_factor({n for n, _ in changed})])
+        if (factor := _find_common(self._parts, dict(self._find_parts()))) is not None:
+            self._put(["parts", self._place, factor])
 
     def _find_factor(self, changed: set[int]) -> float | None:
         """Return the one number by which all that changed was multiplied, where there is one."""
-        factors = [
-            _ratio(local_part(gradient).reshape(-1)[:HEAD].double(), self._heads[number])
+        now = {
+            number: _head_of(gradient)
             for number, gradient in self._gradients()
             if number in changed and number in self._heads
-        ]
-        known = [each for each in factors if each is not None]
-        if not known or len(known) < len(factors):
-            return None
-        return known[0] if max(known) - min(known) <= APART * abs(known[0]) else None
+        }
+        return _find_common(self._heads, now)
 
     def forget(self) -> None:
         """Forget them: another backward pass begins."""
         self._left.clear()
         self._heads.clear()
+        self._parts.clear()
         self._place = None
+
+
+def _head_of(gradient: Any) -> Any:
+    """Return a copy of the first elements of a gradient."""
+    return local_part(gradient).reshape(-1)[:HEAD].double().clone()
+
+
+def _is_shard(gradient: Any) -> bool:
+    """Whether a gradient is a DTensor of which a rank has a part."""
+    return any(each.is_shard() for each in getattr(gradient, "placements", ()))
+
+
+def _find_common(before: dict[int, Any], now: dict[int, Any]) -> float | None:
+    """Return the one number by which all elements were multiplied, where there is one."""
+    factors = [_ratio(each, before[number]) for number, each in now.items() if number in before]
+    known = [each for each in factors if each is not None]
+    if not known or len(known) < len(factors):
+        return None
+    return known[0] if max(known) - min(known) <= APART * abs(known[0]) else None
 
 
 def _ratio(head: Any, before: Any) -> float | None:

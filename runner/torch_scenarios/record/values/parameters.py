@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -12,6 +13,8 @@ from torch_scenarios.record.values.store import read_tensors
 WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 #: frames that are searched for the variable that holds a module
 MOST_FRAMES = 60
+#: bytes that are looked at, at each place of a parameter
+PEEKED = 8
 #: about how many elements of a parameter are written down
 MOST_ELEMENTS = 16
 
@@ -255,12 +258,25 @@ class Parameters:
 
 
 def version_of(tensor: Any) -> Any:
-    """Return what changes when a tensor is written: its place in memory and its version."""
+    """Return what changes when a tensor is written: its place in memory, its version, some bytes.
+
+    What writes through `p.data` leaves the version as it was.
+    """
     local = getattr(tensor, "_local_tensor", tensor)
     try:
-        return local.data_ptr(), local._version
+        return local.data_ptr(), local._version, _peek(local)
     except RuntimeError:
         return None
+
+
+def _peek(tensor: Any) -> bytes:
+    """Return the bytes at the beginning, in the middle and at the end of what the host holds."""
+    address, size = tensor.data_ptr(), tensor.numel() * tensor.element_size()
+    if tensor.device.type != "cpu" or not address or size < PEEKED or not tensor.is_contiguous():
+        return b""
+    middle = size // 2 // PEEKED * PEEKED
+    places = (address, address + middle, address + size - PEEKED)
+    return b"".join(ctypes.string_at(each, PEEKED) for each in places)
 
 
 def tensors_of(module: Any, prefix: str) -> Iterator[tuple[str, Any, str]]:

@@ -13,7 +13,12 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from torch_scenarios.record.values.format import CarriedTensor, CarryingCall, ValueRecord
+from torch_scenarios.record.values.format import (
+    CarriedTensor,
+    CarryingCall,
+    ParameterRecord,
+    ValueRecord,
+)
 
 #: collectives after which all members have one value
 EQUALIZING = frozenset({"allreduce_", "broadcast_", "allreduce_coalesced_"})
@@ -63,6 +68,7 @@ def find_roles(records: Mapping[int, ValueRecord]) -> Roles:
     replicas += _of_unsharded(records)
     replicas += _of_owners(records, replicas)
     replicas += _of_resting_modules(records, replicas)
+    replicas += _of_whole_parts(records, model, replicas)
     covered = {(each.ranks, name) for each in replicas for name in each.names}
     replicas += [
         each
@@ -223,37 +229,46 @@ def _index(mesh: Any, rank: int) -> list[int] | None:
 
 def _of_calls(records: Mapping[int, ValueRecord], model: set[Ranks]) -> Iterator[ReplicaGroup]:
     """Yield the replicas that collectives of gradients and weights show."""
-    names: dict[tuple[Ranks, bool], dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+    names: dict[Ranks, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     averages: set[Ranks] = set()
-    for rank, record in records.items():
-        first = record.steps[0].at if record.steps else None
-        for call in record.calls:
-            if len(call.ranks) < 2 or call.operation not in EQUALIZING | SCATTERING | {"reduce_"}:
-                continue
-            for tensor in call.tensors:
-                if tensor.carries not in {"gradient", "weight"}:
-                    continue
-                exact = call.operation in EQUALIZING
-                known = [n for n in tensor.parameters if n in record.parameters]
-                for name in (record.parameters[n].name for n in known):
-                    names[call.ranks, exact][name].add(rank)
-                if tensor.carries == "weight" and first is not None and call.at > first:
-                    averages.add(call.ranks)
-    for (ranks, exact), found in names.items():
+    reduced: set[tuple[Ranks, str]] = set()
+    for record, call, tensor in _equalized(records):
+        for name in _names_of(record, tensor):
+            names[call.ranks][name].add(record.rank)
+            if tensor.carries == "gradient":
+                reduced.add((call.ranks, name))
+        if tensor.carries == "weight" and record.steps and call.at > record.steps[0].at:
+            averages.add(call.ranks)
+    for ranks, found in names.items():
         own = {
             name
             for name, carrying in found.items()
             if _equal_at_start(records, ranks, name)
             and _is_kept_by_all(records, ranks, name, carrying)
         }
-        if own and exact:
+        kept = {name for name in own if (ranks, name) in reduced}
+        for each in filter(None, (kept, own - kept)):
             yield ReplicaGroup(
                 ranks=ranks,
-                names=own,
+                names=each,
                 because="a collective of its gradient or of its weights",
                 averages=ranks in averages,
                 gradients=ranks not in averages and _reduces_gradients(records, ranks, model),
+                # weights that are sent alone may part and meet again, as in DiLoCo
+                surely=each is kept,
             )
+
+
+def _equalized(
+    records: Mapping[int, ValueRecord],
+) -> Iterator[tuple[ValueRecord, CarryingCall, CarriedTensor]]:
+    """Yield the gradients and weights that a call leaves equal on several ranks."""
+    for record in records.values():
+        for call in record.calls:
+            if len(call.ranks) > 1 and call.operation in EQUALIZING:
+                for tensor in call.tensors:
+                    if tensor.carries in {"gradient", "weight"}:
+                        yield record, call, tensor
 
 
 def _is_kept_by_all(
@@ -393,7 +408,7 @@ def _find_stepped_with(record: ValueRecord, names: set[str]) -> set[str]:
 
 
 def _is_alike(records: Mapping[int, ValueRecord], ranks: Ranks, name: str) -> bool:
-    """Whether ranks begin with one value of a parameter; a constant follows its module."""
+    """Whether ranks begin with one value of a parameter; a constant follows what is around it."""
     if not _equal_at_start(records, ranks, name):
         return False
     record = records[ranks[0]]
@@ -402,13 +417,65 @@ def _is_alike(records: Mapping[int, ValueRecord], ranks: Ranks, name: str) -> bo
         return False
     if not own.constant:
         return True
+    others = _find_around(record, name)
+    whole = [each.name for each in others if "S" not in "".join(each.placements)]
+    return bool(others) and all(_equal_at_start(records, ranks, each) for each in whole)
+
+
+def _find_around(record: ValueRecord, name: str) -> list[ParameterRecord]:
+    """Return the random parameters of the innermost module around one that has some."""
+    module = name
+    while module:
+        module = module.rpartition(".")[0]
+        inside = f"{module}." if module else ""
+        own = [e for e in record.parameters.values() if e.name.startswith(inside)]
+        direct = [e for e in own if e.name.rpartition(".")[0] == module and not e.constant]
+        if found := direct or [e for e in own if not e.constant]:
+            return found
+    return []
+
+
+def _of_whole_parts(
+    records: Mapping[int, ValueRecord], model: set[Ranks], groups: Sequence[ReplicaGroup]
+) -> Iterator[ReplicaGroup]:
+    """Yield random weights that tensor-parallel ranks have whole, next to others that they split.
+
+    As the one head of keys and values that several ranks of queries share. A pipeline's stages
+    have modules of their own.
+    """
+    stages = {*find_stages(records)}
+    for ranks in sorted(model):
+        if stages & {*ranks} or any(rank not in records for rank in ranks):
+            continue
+        if _exchanges_experts(records):
+            continue
+        known = {n for each in groups if len({*each.ranks} & {*ranks}) > 1 for n in each.names}
+        names = {
+            name
+            for name in _random_names(records, ranks, records[ranks[0]].names)
+            if name not in known
+            and _equal_at_start(records, ranks, name)
+            and all(_is_trained(records[rank], records[rank].names[name]) for rank in ranks)
+            and _is_next_to_parts(records, ranks, name)
+        }
+        if names:
+            yield ReplicaGroup(
+                ranks=ranks,
+                names=names,
+                because="one random value at the start, next to weights that the ranks split,",
+                gradients=False,
+                surely=False,
+            )
+
+
+def _is_next_to_parts(records: Mapping[int, ValueRecord], ranks: Ranks, name: str) -> bool:
+    """Whether a module of a weight, or the module around that, has weights of other values."""
     module = name.rpartition(".")[0]
-    others = [
-        each.name
-        for each in record.parameters.values()
-        if each.name.rpartition(".")[0] == module and not each.constant
-    ]
-    return bool(others) and all(_equal_at_start(records, ranks, each) for each in others)
+    around = module.rpartition(".")[0] if "." in module else module
+    near = [each for each in records[ranks[0]].names if each.rpartition(".")[0] == module]
+    if len(near) == 1 and around:
+        near = [each for each in records[ranks[0]].names if each.startswith(f"{around}.")]
+    return any(_differs_at_start(records, ranks, each) for each in near)
 
 
 def _of_owners(

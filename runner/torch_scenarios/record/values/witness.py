@@ -224,6 +224,7 @@ class ValueWitness:
     def end(self) -> None:
         """Write nothing more."""
         with self.guard:
+            self.carriage.end()
             for each in self.listeners:
                 each.end()
         with contextlib.suppress(Exception):

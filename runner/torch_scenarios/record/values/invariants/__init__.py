@@ -122,7 +122,7 @@ INVARIANTS: tuple[tuple[str, Applies, Search], ...] = (
     (
         "replicas_differ",
         lambda records, roles: (
-            bool(roles.replicas or roles.unlike) or _has("scale")(records, roles)
+            bool(roles.replicas or roles.unlike or roles.model) or _has("scale")(records, roles)
         ),
         find_replicas_apart,
     ),
@@ -170,7 +170,13 @@ INVARIANTS: tuple[tuple[str, Applies, Search], ...] = (
         lambda records, _: any(r.calls for r in records.values()),
         find_proved,
     ),
-    ("norm_is_local", _has("clip"), find_local_norms),
+    (
+        "norm_is_local",
+        lambda records, roles: (
+            _has("clip")(records, roles) or _has("unit")(records, roles) or bool(roles.model)
+        ),
+        find_local_norms,
+    ),
     ("resumes_otherwise", _has("reload"), find_epochs_begun_anew),
     ("masks_differ", _has("rand"), find_masks),
     ("same_mask", _has("noise"), find_noise),

@@ -24,6 +24,12 @@ from torch_scenarios.record.values.roles import EQUALIZING, ReplicaGroup, Roles
 from torch_scenarios.record.values.source import find_gradient_writes
 from torch_scenarios.verdict.finding import ranks_text
 
+#: what to do about ranks of which some step
+DECIDE_ALIKE = (
+    "let all ranks decide alike whether they step: reduce the flag first, as by "
+    "`dist.all_reduce(finite, op=dist.ReduceOp.MIN)`"
+)
+
 
 def find_gradients_apart(
     records: Records,
@@ -389,8 +395,7 @@ def _find_left_step(
         ranks=group.ranks,
         rank=rank,
         place=events[rank].place,
-        hint="let all ranks decide alike whether they step: reduce the flag first, as by "
-        "`dist.all_reduce(finite, op=dist.ReduceOp.MIN)`",
+        hint=DECIDE_ALIKE,
         turn=turn,
     )
 

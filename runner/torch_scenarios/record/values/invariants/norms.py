@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from msgspec import Struct
+
+from torch_scenarios.record.values.format import ValueRecord
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding
 from torch_scenarios.record.values.roles import Ranks, Roles, find_scattering_groups
+from torch_scenarios.record.values.source import find_gradient_writes
 
 #: relative difference of two norms that rounding does not make
 NORMS_APART = 1e-5
+#: relative difference of two numbers that gradients are multiplied by
+SCALES_APART = 1e-3
+
+HINT = (
+    "take the norm of the whole model: sum the squares over its ranks and clip by the root of "
+    "that; reduce gradients before they are clipped"
+)
 
 
 def find_local_norms(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     """Yield clipping by norms that differ on ranks of one model, where it clips."""
+    found = [*_find_norms(records, roles)]
+    yield from found or _find_lone_scales(records, roles)
+
+
+def _find_norms(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     details = {rank: [*record.of_kind("clip")] for rank, record in records.items()}
     for ranks, what in _norm_groups(records, roles):
         lists = {rank: details[rank] for rank in ranks if details.get(rank)}
@@ -38,8 +54,7 @@ def find_local_norms(records: Records, roles: Roles) -> Iterator[ValueFinding]:
                 ranks=tuple(lists),
                 rank=rank,
                 place=together[0].details[1],
-                hint="take the norm of the whole model: sum the squares over its ranks and clip by "
-                "the root of that; reduce gradients before they are clipped",
+                hint=HINT,
                 turn=together[0].details[0],
             )
             return
@@ -52,3 +67,72 @@ def _norm_groups(records: Records, roles: Roles) -> Iterator[tuple[Ranks, str]]:
         yield ranks, "hold parts of one model"
     for ranks in roles.data:
         yield ranks, "hold replicas of one model"
+
+
+class _Scale(Struct, frozen=True):
+    """By what a rank multiplied its gradients between a backward pass and a step."""
+
+    factor: float
+    left: int
+    step: int
+    turn: int
+
+
+def _find_lone_scales(records: Records, roles: Roles) -> Iterator[ValueFinding]:
+    """Yield parts of one model whose gradients each rank makes smaller by a number of its own.
+
+    A script that clips by hand. Numbers that keep their proportion from step to step are no norms.
+    """
+    units = {tuple(e.details[1]) for r in records.values() for e in r.of_kind("unit")}
+    for ranks in sorted({each for each in units if len(each) > 1} | {*roles.model}):
+        scales = [dict(_list_scales(records[rank])) for rank in ranks if rank in records]
+        if len(scales) < len(ranks):
+            continue
+        common = sorted(set.intersection(*map(set, scales)))
+        steps = [[own[at].factor for own in scales] for at in common]
+        clips = [each for each in steps if all(0.0 < f <= 1.0 + SCALES_APART for f in each)]
+        apart = [at for at, each in zip(common, steps, strict=True) if _spread(each)]
+        ratios = [[own[at] / own[0] for own in steps] for at in range(len(ranks))]
+        if len(clips) < len(steps) or not apart or not any(map(_spread, ratios)):
+            continue
+        first = {rank: own[apart[0]] for rank, own in zip(ranks, scales, strict=True)}
+        yield _tell_scales(records, first)
+        return
+
+
+def _spread(numbers: list[float]) -> bool:
+    """Whether numbers are not one number."""
+    return max(numbers) - min(numbers) > SCALES_APART * max(numbers)
+
+
+def _list_scales(record: ValueRecord) -> Iterator[tuple[int, _Scale]]:
+    """Yield by what each step's gradients were multiplied, where that is one number."""
+    events = [e for e in record.seen if e.kind in {"kept", "parts"}]
+    for number, step in enumerate(record.steps):
+        began = record.steps[number - 1].at if number else -1
+        own = {e.kind: e for e in events if began < e.at < step.at}
+        if (parts := own.get("parts")) is not None:
+            factor = parts.details[1]
+        elif (kept := own.get("kept")) is not None:
+            factor = kept.details[2] if kept.details[1] else 1.0
+        else:
+            continue
+        if factor is not None:
+            left = own["kept"].details[0] if "kept" in own else step.place
+            yield number, _Scale(float(factor), left, step.place, step.turn)
+
+
+def _tell_scales(records: Records, scales: Mapping[int, _Scale]) -> ValueFinding:
+    rank, first = next(iter(scales.items()))
+    shown = ", ".join(f"{each.factor:.4g} on rank {r}" for r, each in [*scales.items()][:4])
+    return ValueFinding(
+        code="norm_is_local",
+        message=f"each rank multiplies its gradients by a number of its own: {shown}, and these "
+        "ranks hold parts of one model, which one norm of all of them clips alike",
+        ranks=tuple(scales),
+        rank=rank,
+        place=first.step,
+        frames=find_gradient_writes(records[rank], first.left, first.step),
+        hint=HINT,
+        turn=first.turn,
+    )

@@ -40,7 +40,10 @@ PROVED: dict[str, tuple[Callable[[Mapping[str, Any]], str], str, bool]] = {
     ),
     "touched_in_flight": (
         lambda about: (
-            "the tensor of this call is "
+            f"nothing waits for this call, which reduces gradients, in {about['steps']} steps: "
+            "what is read of its tensor may be what was there before"
+            if about["how"] == "left"
+            else "the tensor of this call is "
             + (f"read by {about.get('by')}" if about["how"] == "read" else "written")
             + " before its wait"
         ),
@@ -77,7 +80,7 @@ def find_proved(records: Records, roles: Roles) -> Iterator[ValueFinding]:
             if rank not in seen[key]:
                 seen[key].append(rank)
             turn = max((s.turn + 1 for s in record.steps if s.at < each.at), default=0)
-            firsts.setdefault(key, (rank, (place, about), turn))
+            firsts.setdefault(key, (rank, (place, about), about.get("turn", turn)))
     yield from _find_constant_terms(records)
     for (code, _), (rank, (place, about), turn) in firsts.items():
         words, hint, error = PROVED[code]

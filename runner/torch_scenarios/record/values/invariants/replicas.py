@@ -15,7 +15,10 @@ from torch_scenarios.record.values.invariants.finding import (
     tell_apart,
     tell_line,
 )
-from torch_scenarios.record.values.invariants.gradients import find_gradients_apart
+from torch_scenarios.record.values.invariants.gradients import (
+    DECIDE_ALIKE,
+    find_gradients_apart,
+)
 from torch_scenarios.record.values.invariants.optimizers import tell_unlike_steps
 from torch_scenarios.record.values.invariants.scales import find_scales_apart
 from torch_scenarios.record.values.invariants.start import find_lone_load, tell_beginning
@@ -25,7 +28,7 @@ from torch_scenarios.record.values.invariants.weights import (
     join_timelines,
     order_of_point,
 )
-from torch_scenarios.record.values.roles import EQUALIZING, ReplicaGroup, Roles
+from torch_scenarios.record.values.roles import EQUALIZING, ReplicaGroup, Roles, find_stages
 from torch_scenarios.verdict.finding import ranks_text
 
 
@@ -33,9 +36,51 @@ def find_replicas_apart(records: Records, roles: Roles) -> Iterator[ValueFinding
     """Yield replicas whose weights are not equal any more, or whose gradients are not."""
     for group in roles.unlike:
         yield tell_beginning(records, group)
+    skips = [*_find_lone_skips(records, roles)]
+    yield from skips
     for group in roles.replicas:
-        yield from _first_difference(records, group)
+        for found in _first_difference(records, group):
+            if not any({*found.ranks} <= {*e.ranks} and e.turn <= found.turn for e in skips):
+                yield found
     yield from find_scales_apart(records, roles)
+
+
+def _find_lone_skips(records: Records, roles: Roles) -> Iterator[ValueFinding]:
+    """Yield ranks that hold parts of one model, of which some leave a step of an optimizer out."""
+    stages = {*find_stages(records)}
+    for ranks in roles.model:
+        own = {rank: _list_stepped(records[rank]) for rank in ranks if rank in records}
+        if stages & {*ranks} or len({len(each) for each in own.values()}) != 1:
+            continue
+        for number, together in enumerate(zip(*own.values(), strict=True)):
+            idle = [rank for rank, step in zip(own, together, strict=True) if step is None]
+            done = [(r, step) for r, step in zip(own, together, strict=True) if step is not None]
+            if not idle or not done:
+                continue
+            rank, step = done[0]
+            verb = "leave" if len(idle) > 1 else "leaves"
+            yield ValueFinding(
+                code="replicas_differ",
+                message=f"{ranks_text(idle)} {verb} the step of the optimizer out that the other "
+                f"ranks do behind backward pass {number} (step {step.turn}), and these ranks hold "
+                "parts of one model",
+                ranks=ranks,
+                rank=rank,
+                place=step.place,
+                hint=DECIDE_ALIKE,
+                turn=step.turn,
+            )
+            return
+
+
+def _list_stepped(record: ValueRecord) -> list[OptimizerStep | None]:
+    """Return the step that follows each backward pass before the next one, if one does."""
+    passes = [each.at for each in record.of_kind("bw")]
+    ends = [*passes[1:], float("inf")]
+    return [
+        next((step for step in record.steps if began < step.at < end), None)
+        for began, end in zip(passes, ends, strict=True)
+    ]
 
 
 def _first_difference(records: Records, group: ReplicaGroup) -> Iterator[ValueFinding]:
