@@ -312,15 +312,19 @@ def test_the_line_of_a_loss_is_found(tmp_path: Path, text: str, line: int) -> No
     assert frames_of_loss(record, 5) == ()
 
 
-def write_dealing(folder: Path, calls: list[str], gradient: float) -> Path:
-    """Write a step of ranks that call a module each, of two that all of them have."""
+def write_dealing(folder: Path, calls: list[str], gradient: float, *, own: str = "") -> Path:
+    """Write a step of ranks that call a module each, of two that all of them have.
+
+    Each rank begins with a weight of its own in module `own`.
+    """
     folder.mkdir()
     about = {"kind": "parameter", "shape": [2], "local": [2], "dtype": "float32", "root": 0}
     for rank, call in enumerate(calls):
         lines: list[Any] = [{"scenario_values": 1, "rank": rank, "steps": 1}]
         for number, name in enumerate(("one", "two")):
             more = {"constant": False, "frozen": False}
-            lines.append(["p", number, f"{name}.weight", 0, f"h{number}", {**about, **more}])
+            value = f"h{number}{rank if name == own else ''}"
+            lines.append(["p", number, f"{name}.weight", 0, value, {**about, **more}])
         lines += [
             ["b", 9, 0, 0, 0, [f"row {rank}"], None],
             ["dealt", 0, 0, 0, "followed"],
@@ -330,11 +334,11 @@ def write_dealing(folder: Path, calls: list[str], gradient: float) -> Path:
         ]
         text = "\n".join(map(json.dumps, lines)) + "\n"
         (folder / f"values-{rank:05d}.jsonl").write_text(text, encoding="utf-8")
-        own = {
+        values = {
             f"gradient/{name}.weight": np.array([gradient, 1], np.float32)
             for name in ("one", "two")
         }
-        save_file(own, folder / f"values-{rank:05d}-step-0.safetensors")
+        save_file(values, folder / f"values-{rank:05d}-step-0.safetensors")
     return folder
 
 
@@ -355,3 +359,13 @@ def test_ranks_that_call_modules_of_their_own_are_not_dealt_to(
     assert bool(found.findings) is not told
     words = "the ranks call different modules with their rows (rank 0: `one`; rank 1: `two`)"
     assert (words in found.reason) is told
+
+
+@pytest.mark.parametrize("own", ["two", ""])
+def test_ranks_with_a_head_of_their_own_are_not_dealt_to(tmp_path: Path, own: str) -> None:
+    calls = ["one", "one"]
+    first = write_dealing(tmp_path / "first", calls, 1, own=own)
+    again = write_dealing(tmp_path / "dealt", calls, 2, own=own)
+    found = compare_dealings(first, again, write_dealing(tmp_path / "order", calls, 1, own=own))
+    assert bool(found.findings) is not bool(own)
+    assert ("each rank trains `two.weight` from values of its own" in found.reason) is bool(own)

@@ -49,6 +49,31 @@ def tell_another_algorithm(
     return f"{reasons[0]} ({CODE})" if reasons else ""
 
 
+def tell_own_rates(records: Records) -> str:
+    """Return that ranks train models of their own by learning rates of their own, or nothing.
+
+    As the members of a population do: no rank exchanges a gradient or what modules give back.
+    """
+    exchanged = {
+        each.carries for r in records.values() for call in r.calls for each in call.tensors
+    }
+    wrapped = any(any(r.of_kind(kind)) for r in records.values() for kind in WRAPPED)
+    rates = {rank: record.steps[0].rates for rank, record in records.items() if record.steps}
+    if wrapped or exchanged & {"gradient", "activation"} or len({*rates.values()}) < 2:
+        return ""
+    if len(rates) < len(records) or any(not each for each in rates.values()):
+        return ""
+    shown = ", ".join(f"{each[0]:g} on rank {rank}" for rank, each in [*rates.items()][:4])
+    return (
+        f"each rank steps by a learning rate of its own ({shown}), and no gradient is exchanged: "
+        f"they train models of their own ({CODE})"
+    )
+
+
+#: events of what reduces gradients
+WRAPPED = ("ddp", "unit", "sharded")
+
+
 def find_sent_precision(records: Records) -> float:
     """Return the unit roundoff of the lowest precision in which gradients are sent; or zero."""
     found = {

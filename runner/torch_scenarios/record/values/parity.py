@@ -20,6 +20,7 @@ from torch_scenarios.record.values.algorithm import (
     CODE,
     find_sent_precision,
     tell_another_algorithm,
+    tell_own_rates,
 )
 from torch_scenarios.record.values.arrangement import (
     Layout,
@@ -182,6 +183,8 @@ def _excuse(
         return None
     if reason := _find_draws(first, together):
         return _open(reason, code="random_in_forward")
+    if reason := tell_own_rates(together):
+        return _open(reason, code=CODE)
     if not sure:
         return None
     off = choose_deviation(sure, reference, layout)

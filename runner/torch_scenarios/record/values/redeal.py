@@ -38,6 +38,7 @@ from torch_scenarios.record.values.format import (
 )
 from torch_scenarios.record.values.further_run import Redeal, UnsuitedError, empty_folder, run_again
 from torch_scenarios.record.values.invariants.finding import ValueFinding, list_names, tell_line
+from torch_scenarios.record.values.roles import find_scattering_groups, first_use
 from torch_scenarios.record.values.source import find_batch_line, frames_of_loss
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -252,7 +253,7 @@ def deal_again(
             return _halve(order, allow, start)
         dealt = _follow_plan(order, kind, start)
         ordered = _follow_plan(order, "order", start)
-        if _have_own_datasets(order.folder, dealt, ordered):
+        if _have_own_datasets(order.folder, dealt, ordered, kind):
             if found := _tell_dealt_twice(read_values(order.folder)):
                 return Redeal(findings=(found,))
             dealt = _follow_plan(order, kind, start, by_number=False)
@@ -270,7 +271,7 @@ def _follow_plan(
     return run_again(order, folder, {"plan": str(plan.absolute()), "stop": True}, start)
 
 
-def _have_own_datasets(first: Path, dealt: Path, ordered: Path) -> bool:
+def _have_own_datasets(first: Path, dealt: Path, ordered: Path, kind: str) -> bool:
     """Whether the row of one number is another one on another rank: each reads its own data.
 
     Rows that only change places on their rank are the same ones then, and those that come to
@@ -281,16 +282,28 @@ def _have_own_datasets(first: Path, dealt: Path, ordered: Path) -> bool:
     if any(len({shape[1:] for shape in each}) > 1 for each in _shapes((first, dealt), keys)):
         return False
     one, other, third = (
-        Counter(
-            row
+        {
+            rank: Counter(
+                row
+                for each in record.batches
+                if (each.loader, each.epoch, each.number) in keys.get(rank, ())
+                for row in each.rows
+            )
             for rank, record in side.items()
-            for each in record.batches
-            if (each.loader, each.epoch, each.number) in keys.get(rank, ())
-            for row in each.rows
-        )
+        }
         for side in (records, read_values(dealt), read_values(ordered))
     )
-    return one == third != other
+    if one != third:
+        return False
+    if _total(one) != _total(other):
+        return True
+    # rows of the same numbers on each rank: no row has come to another one
+    stays = kind != "micro" and one == other
+    return stays and len({frozenset(each.items()) for each in one.values()}) == len(one)
+
+
+def _total(counts: Mapping[int, Counter[str]]) -> Counter[str]:
+    return sum(counts.values(), Counter())
 
 
 def _shapes(
@@ -442,7 +455,7 @@ def compare_dealings(
         records, step, most_change.name, is_left_right=is_left_right
     ):
         return Redeal(reason=reason)
-    if reason := _tell_own_modules(records, others, step):
+    if reason := _tell_own_modules(records, others, step) or _tell_own_weights(records):
         return Redeal(reason=reason)
     cause = _cause(records, values, step)
     if cause is not None and {cause.name, cause.kind} & {*allow}:
@@ -579,6 +592,39 @@ def _tell_own_modules(
         f"the ranks call different modules with their rows ({shown}): rows that are dealt to "
         "another rank are another task there, so that the gradient has to change"
     )
+
+
+def _tell_own_weights(records: Mapping[int, ValueRecord]) -> str:
+    """Return that lines of ranks train weights of one name that begin with other values, or none.
+
+    As a head of one name that each rank has for its own rows. Shards are parts of one model.
+    """
+    lines = _lines({rank: _batches_before(record) for rank, record in records.items()})
+    if find_scattering_groups(records) or any(any(r.of_kind("sharded")) for r in records.values()):
+        return ""
+    firsts = [first_use(records[own[0]]) for own in lines]
+    held = [records[own[0]] for own in lines]
+    apart = [
+        name
+        for name in firsts[0]
+        if all(name in each for each in firsts)
+        and len({each[name] for each in firsts}) > 1
+        and all(_is_whole_and_trained(record, name) for record in held)
+    ]
+    if not apart:
+        return ""
+    them = "them" if len(apart) > 1 else "it"
+    return (
+        f"each rank trains {list_names(apart)} from values of its own: rows that are dealt to "
+        f"another rank meet {them} there, so that the gradient has to change"
+    )
+
+
+def _is_whole_and_trained(record: ValueRecord, name: str) -> bool:
+    """Whether a rank steps a parameter of which it has no part alone."""
+    number = record.names[name]
+    is_part = "S" in "".join(record.parameters[number].placements)
+    return not is_part and any(each.gradients.get(number) for each in record.steps[:3])
 
 
 def _list_modules(record: ValueRecord, step: int) -> set[str]:
