@@ -499,6 +499,27 @@ def test_parts_of_a_model_in_another_order_have_the_loop_that_goes_through_them(
     assert "gradients" not in words
 
 
+def test_parts_of_a_model_have_the_if_before_them_and_the_advice_to_decide_it_alike(
+    tmp_path: Path,
+) -> None:
+    at = place(script(tmp_path, EXPERTS), 5)
+    asks = _if(at.frames[0][0], 9, "rank % 2 == 0")
+    records = {
+        rank: record(
+            rank,
+            *[
+                call("all_gather_single", at, carries=f"the unit {each}", maker="to")
+                for each in own
+            ],
+            ways=[Way(before=0, decision=asks, yes=1 - rank, no=rank)],
+        )
+        for rank, own in enumerate((["large", "small"], ["small", "large"]))
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    assert "before that, `if rank % 2 == 0` (train.py:9)" in found.notes[1].words
+    assert str(found.fix).startswith("decide that alike on all ranks, or let every rank pass")
+
+
 def test_ranks_of_two_groups_that_leave_out_a_condition_make_its_calls(tmp_path: Path) -> None:
     file = script(tmp_path, SAVES)
     asks = _if(file, 3, "rank == 0")
