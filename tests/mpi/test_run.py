@@ -21,7 +21,7 @@ import torch_scenarios
 from torch_scenarios.cli import cli
 from torch_scenarios.conformance import document
 from torch_scenarios.errors import StartError
-from torch_scenarios.execution import mpi
+from torch_scenarios.execution import heartbeat, mpi
 from torch_scenarios.execution.mpi import MpiLauncher
 from torch_scenarios.pipeline.attempts import analyse, execute
 
@@ -118,6 +118,20 @@ def test_a_deadlock_is_confirmed_at_once_and_the_ranks_live_on(
     assert time.monotonic() - began < 10  # the timeout of the group is a minute
     assert judged(RIGHT.replace("OP", "sum"), tmp_path, launcher).status == "PASSED"
     assert launcher.processes() == before
+
+
+@needs_mpi
+def test_a_stopped_rank_is_lost(
+    launcher: MpiLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert judged(RIGHT.replace("OP", "sum"), tmp_path, launcher).status == "PASSED"
+    stopped = launcher.processes()[-1]
+    os.kill(stopped, signal.SIGSTOP)
+    monkeypatch.setattr(heartbeat, "STOPPED_S", 1.0)
+    text = RIGHT.replace("OP", "sum").replace("2", "4").replace("[3, 3, 3]", "[10, 10, 10]")
+    verdict = judged(text, tmp_path, launcher)
+    assert verdict.status == "INCONCLUSIVE"
+    assert f"process {stopped} is stopped (SIGSTOP or the like)" in str(verdict.reason)
 
 
 @needs_mpi

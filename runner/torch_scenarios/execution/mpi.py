@@ -24,11 +24,12 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from torch_scenarios.errors import LaunchError, StartError, UnsupportedError
+from torch_scenarios.execution import heartbeat
 from torch_scenarios.execution.backends import LaunchOptions, require_meant, require_needs
 from torch_scenarios.execution.launcher import ProcessLauncher
 from torch_scenarios.execution.letters import Secret
 from torch_scenarios.execution.office import Office, OfficeAddress
-from torch_scenarios.execution.protocol import Assignment, Hello
+from torch_scenarios.execution.protocol import Assignment, Hello, Supervision
 from torch_scenarios.execution.supervisor import Supervisor, observe, watch_for
 from torch_scenarios.model.needs import Lacks
 from torch_scenarios.model.plan import Plan
@@ -40,6 +41,8 @@ from torch_scenarios.operations.base import Compound, RemoteCall
 CARRIER = "mpi"
 #: what a rank finds in its environment: the office's name, and the key of the launch
 OFFICE = "SCENARIO_MPI_OFFICE"
+#: and the file of the memory in which it shows that it runs
+BEATS = "SCENARIO_MPI_BEATS"
 #: seconds that the ranks get to come up
 START_S = 60.0
 #: seconds that an mpiexec whose ranks were ended gets to notice
@@ -105,7 +108,9 @@ class _Launch:
         self._output = os.memfd_create("mpiexec")
         self._office = Office(Secret.random())
         self._office.start()
-        self.supervisor = Supervisor(self._office, self._find_deaths)
+        self._beats = heartbeat.Beats.create(size)
+        self._listener: heartbeat.BeatListener | None = None
+        self.supervisor = Supervisor(self._office, self._find_deaths, self._find_lost)
         try:
             self._process = subprocess.Popen(
                 [*command, "torch_scenarios.worker.mpi"],
@@ -116,6 +121,8 @@ class _Launch:
                 env=self._environment(),
             )
             self._ranks = self.supervisor.greet(size, START_S)
+            pids = {rank: hello.pid for rank, hello in self._ranks.items()}
+            self._listener = heartbeat.BeatListener(self._beats, pids)
         except (OSError, LaunchError) as error:
             printed = self._read_output()
             self.end()
@@ -130,6 +137,7 @@ class _Launch:
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, path)),
             OFFICE: f"{address.name.hex()}:{address.key.hex()}",
+            BEATS: f"/proc/{os.getpid()}/fd/{self._beats.descriptor}",
         }
 
     @property
@@ -149,6 +157,12 @@ class _Launch:
             return {}
         how = signal.Signals(-code).name if code < 0 else f"exit {code}"
         return dict.fromkeys(range(self.size), how)
+
+    def _find_lost(self, watch: Supervision) -> Mapping[int, str]:
+        """Return the ranks whose processes do not run, each with what is wrong."""
+        if self._listener is None:
+            return {}
+        return self._listener.find_lost(stopped_s=watch.stopped_s, silent_s=watch.silent_s)
 
     def _read_output(self) -> str:
         size = os.fstat(self._output).st_size
@@ -172,6 +186,7 @@ class _Launch:
             process.wait()
         self.supervisor.close()
         self._office.close()
+        self._beats.close()
         os.close(self._output)
 
 

@@ -19,7 +19,8 @@ import mpi4py
 from mpi4py import MPI
 
 from torch_scenarios.execution import protocol
-from torch_scenarios.execution.mpi import CARRIER, find_office
+from torch_scenarios.execution.heartbeat import Beats
+from torch_scenarios.execution.mpi import BEATS, CARRIER, find_office
 from torch_scenarios.execution.office import OfficeLine
 from torch_scenarios.expressions.functions import NumpyArrays
 from torch_scenarios.worker import watcher
@@ -166,6 +167,7 @@ def main() -> None:
     connect = partial(OfficeLine, find_office(os.environ))
     shared = os.dup(2)
     try:
+        Beats(os.open(os.environ.pop(BEATS), os.O_RDWR)).keep(MPI.COMM_WORLD.Get_rank())
         drop_shared_memory()
         Rank(connect).serve()
     except Exception as error:
