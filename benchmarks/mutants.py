@@ -218,6 +218,34 @@ def zero_tag(self: Passing, tensors: Any, peer: int, tag: int) -> tuple[Any, ...
     return tensors, peer, 0
 
 
+def last_byte_of_tag(self: Passing, tensors: Any, peer: int, tag: int) -> tuple[Any, ...]:
+    """Give a message the last byte of its tag."""
+    return (self, tensors, peer, tag % 256)
+
+
+def compute_in(
+    dtype: torch.dtype, op: Any, back: Callable[[Any], Any], other: Callable[[Any], Any]
+) -> Method:
+    """Return an all_reduce that computes one op of one dtype in another one, and goes back."""
+
+    def call(self: Passing, tensors: Any, options: Any) -> Any:
+        if options.reduceOp != op or tensors[0].dtype != dtype:
+            return self.gloo.allreduce(tensors, options)
+        copies = [other(each).clone() for each in tensors]
+        self.gloo.allreduce(copies, options).wait()
+        for tensor, copy in zip(tensors, copies, strict=True):
+            tensor.copy_(back(copy))
+        return finish(tensors)
+
+    return call
+
+
+def begin_at_zero(_: Passing, tensors: Any, options: Any) -> None:
+    """Make a maximum zero where it is less."""
+    if options.reduceOp == MAX and not tensors[0].is_complex():
+        tensors[0].clamp_(min=0)
+
+
 def own_part(self: Passing, outputs: Any, inputs: Any, options: Any) -> Any:
     """Give each rank what it has itself."""
     del self, options
@@ -306,6 +334,10 @@ MUTANTS: dict[str, tuple[str, dict[str, Method]]] = {
     "ignores_tags": (
         "messages match in order, whatever their tags",
         {"send": before("send", zero_tag), "recv": before("recv", zero_tag)},
+    ),
+    "tags_are_a_byte": (
+        "tags that end in the same byte are the same",
+        {"send": before("send", last_byte_of_tag), "recv": before("recv", last_byte_of_tag)},
     ),
     "any_source_is_the_lowest": (
         "a receive from anyone takes from the lowest other rank",
@@ -437,6 +469,26 @@ MUTANTS: dict[str, tuple[str, dict[str, Method]]] = {
     "reduce_scatter_single_is_max": (
         "SUM is MAX in reduce_scatter_single",
         {"_reduce_scatter_base": with_op("_reduce_scatter_base", {SUM: MAX})},
+    ),
+    "max_begins_at_zero": (
+        "a maximum below zero is zero",
+        {"allreduce": after("allreduce", begin_at_zero)},
+    ),
+    "max_of_uint8_has_a_sign": (
+        "the highest bit of uint8 counts as a sign in MAX",
+        {
+            "allreduce": compute_in(
+                torch.uint8, MAX, lambda it: it.view(torch.uint8), lambda it: it.view(torch.int8)
+            )
+        },
+    ),
+    "sum_of_flags_is_odd": (
+        "SUM of booleans says whether an odd number is true",
+        {
+            "allreduce": compute_in(
+                torch.bool, SUM, lambda it: it % 2 == 1, lambda it: it.to(torch.int32)
+            )
+        },
     ),
     "all_to_all_gives_own": ("each rank gets what it has itself", {"alltoall": own_part}),
     "all_to_all_single_is_reversed": (
