@@ -170,7 +170,7 @@ def _loops_of(frames: Frames, others: Sequence[Frames]) -> Iterator[tuple[str, i
                     yield source.text(node.lineno), node.lineno, file
 
 
-def passing_loop(file: str, line: int) -> ast.For | None:
+def find_surrounding_loop(file: str, line: int) -> ast.For | None:
     """Return the innermost loop around a line that reads its variable; None for loops over data."""
     source = script_at(file)
     for node, _ in source.around(line) if source is not None else ():

@@ -7,7 +7,7 @@ import ast
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Parted, Reason, short
 from torch_scenarios.record.evidence.reasons.earlier_condition import find_last_decided
-from torch_scenarios.record.evidence.reasons.loop import passing_loop
+from torch_scenarios.record.evidence.reasons.loop import find_surrounding_loop
 from torch_scenarios.verdict.finding import ranks_text
 
 
@@ -40,7 +40,7 @@ def _find_order(parted: Parted) -> Reason | None:
     """Return the loop whose variable the line of the calls reads: it goes through the parts."""
     for _, frames in parted.parting.sides:
         for file, line, _ in frames:
-            loop = passing_loop(file, line)
+            loop = find_surrounding_loop(file, line)
             if loop is None:
                 continue
             place = short(((file, loop.lineno, ""),), parted.folder)
