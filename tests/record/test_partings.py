@@ -17,11 +17,13 @@ from torch_scenarios.record.evidence.reasons import (
     find_late_rank,
 )
 from torch_scenarios.record.evidence.reasons.caller import find_caller
+from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
 from torch_scenarios.record.evidence.reasons.loop import tell_progress
 from torch_scenarios.record.format import (
     CREATION,
     RENDEZVOUS,
     Blocking,
+    Caught,
     Decision,
     FileChange,
     RankRecord,
@@ -120,6 +122,28 @@ for shard in shards[rank::2]:
     yield shard
 trainer.fit(net)
 dist.barrier()
+"""
+PREPARES = """\
+def prepare():
+    for word in words[rank]:
+        if rank == 0:
+            table[word] = make(word)
+for shard in shards[rank::2]:
+    yield shard
+trainer.fit(net)
+"""
+TRIES = """\
+def load(open_it):
+    for attempt in range(5):
+        try:
+            return open_it()
+        except OSError:
+            print("once more")
+def main():
+    load(read)
+    if rank == 0:
+        dist.all_reduce(x)
+    dist.barrier()
 """
 BOTH_WAYS = """\
 if rank == 0:
@@ -428,10 +452,72 @@ def test_a_rank_that_ends_early_in_a_framework_has_the_if_that_it_decided_otherw
     tmp_path: Path,
 ) -> None:
     file = script(tmp_path, FIT)
-    records = ended_after(file, 6, Way(before=0, decision=_if(file, 2, "self.global_rank == 1")))
+    asks = _if(file, 2, "self.global_rank == 1")
+    records = ended_after(file, 6, Way(before=0, decision=asks), Way(before=1, decision=asks))
     (found,) = add_reasons([finding("missing_participant", 0, 1)], records, str(tmp_path))
     assert "`if self.global_rank == 1` (train.py:2)" in found.notes[0].words
     assert found.fix == "decide `if self.global_rank == 1` (train.py:2) alike on all ranks."
+
+
+def test_a_loop_of_the_preparation_is_not_the_one_that_leads_to_the_calls(tmp_path: Path) -> None:
+    file = script(tmp_path, PREPARES)
+    words, shards = (Decision(kind="for", file=file, line=at, text="for x in y") for at in (2, 5))
+    ways = Way(before=0, decision=words), Way(before=0, decision=shards)
+    records = ended_after(file, 7, *ways, Way(before=1, decision=shards))
+    (found,) = add_reasons([finding("missing_participant", 0, 1)], records, str(tmp_path))
+    assert "(train.py:5) has more turns on some ranks" in found.notes[0].words
+    assert "train.py:5" in str(found.fix)
+
+
+def test_what_ranks_only_prepare_otherwise_is_named_without_advice(tmp_path: Path) -> None:
+    file = script(tmp_path, PREPARES)
+    loop = Decision(kind="for", file=file, line=2, text="for word in words[rank]")
+    asks = _if(file, 3, "rank == 0")
+    records = ended_after(file, 7, Way(before=0, decision=loop), Way(before=0, decision=asks))
+    (found,) = add_reasons([finding("missing_participant", 0, 1)], records, str(tmp_path))
+    assert found.notes[0].words == (
+        "nothing near the calls differs; long before, ranks differ in "
+        "`for word in words[rank]` (train.py:2) and `if rank == 0` (train.py:3)"
+    )
+    assert not found.fix
+
+
+@pytest.mark.parametrize("at", [8, 10])
+def test_an_error_after_which_a_rank_tries_again_is_not_why_it_goes_another_way(
+    at: int, tmp_path: Path
+) -> None:
+    """Behind the loop an `if` around the call is told; within it, what is tried makes the call."""
+    file = script(tmp_path, TRIES)
+    fails = Decision(kind="except", file=file, line=5, text="except OSError")
+    caught = Caught(before=0, decision=fails, words="OSError: busy", raised_at=place(file, 4))
+    asks = _if(file, 9, "rank == 0")
+    tried = place(file, 10, 4) if at == 8 else place(file, 10)
+    records = {
+        0: record(0, call("all_reduce", tried), ways=[Way(before=0, decision=asks, yes=1)]),
+        1: record(1, call("barrier", place(file, 11)), ways=[Way(before=0, decision=asks, no=1)]),
+    }
+    records[1].caught = [caught]
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert ("rank 1 catches OSError: busy" in words) is (at == 8)
+    assert ("`if rank == 0` (train.py:9)" in words) is (at == 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        ("if rank == 0:\n    rows.append(loss)\n    n += 1\nprint(rows, n)\n", True),
+        ("if rank == 0:\n    self.rows.add(loss)\nlog.info(self.rows)\n", True),
+        ("if rank == 0:\n    rows.append(loss)\nif rows:\n    dist.barrier()\n", False),
+        ("if rank == 0:\n    self.hooks.append(1)\nrun(self.hooks)\n", False),
+        ("if rank == 0:\n    self.trainer.left += 1\n", False),
+        ("if rank == 0:\n    self.trainer.should_stop = True\n", False),
+    ],
+)
+def test_an_if_that_only_collects_what_is_told_decides_nothing(
+    text: str, *, is_told: bool, tmp_path: Path
+) -> None:
+    assert is_idle(_if(script(tmp_path, text), 1, "rank == 0")) is is_told
 
 
 def test_a_shape_that_all_ranks_have_is_no_reason() -> None:

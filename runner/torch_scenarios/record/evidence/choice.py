@@ -89,6 +89,22 @@ class Parted:
             if alike or len({(each.yes, each.no) for each in own.values()}) > 1
         }
 
+    def leads_on(self, decision: Decision) -> bool:
+        """Whether ranks decide something since the call before, or again and again between calls.
+
+        What a rank decides once, long before, may be no more than what it alone prepares.
+        """
+        for rank in self.ranks:
+            start, end = self._spans[rank]
+            spans = {
+                way.before
+                for way in self.records[rank].ways
+                if way.decision == decision and way.before <= end
+            }
+            if len(spans) > 1 or any(before > start for before in spans):
+                return True
+        return False
+
     def count_elsewhere(self, decision: Decision, own: Mapping[int, Tally]) -> dict[int, Tally]:
         """Return what ranks of other groups decided at a place where each rank decided once."""
         if any(each.yes + each.no != 1 for each in own.values()):

@@ -31,6 +31,7 @@ from torch_scenarios.record.evidence.reasons.departure import explain_idle, find
 from torch_scenarios.record.evidence.reasons.earlier_condition import (
     find_last_decided,
     find_other_way,
+    list_early,
 )
 from torch_scenarios.record.evidence.reasons.late_rank import find_late_rank
 from torch_scenarios.record.evidence.reasons.loop import (
@@ -210,7 +211,12 @@ def explain_parting(
             find_longest(parted, always),
             find_caller(parted),
         ]
-        far = [find_shorter(parted, always), find_last_decided(parted, whole=True)]
+        far = [
+            find_shorter(parted, always),
+            find_caught(parted, whole=True, by_chance=True),
+            find_last_decided(parted, whole=True),
+            list_early(parted),
+        ]
     else:
         reasons += [
             find_turns(parting, records, folder),
@@ -245,7 +251,7 @@ def explain_absence(
     parted = Parted(parting, records, folder)
     always = parted.tallies(whole=True)
     reason = (
-        find_caught(parted, whole=True)
+        find_caught(parted, whole=True, by_chance=True)
         or find_way_out(parted, always, None)
         or find_condition(parted, always)
         or find_last_decided(parted, whole=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Parted, Reason
+from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import (
     Caught,
     Decision,
@@ -14,15 +16,19 @@ from torch_scenarios.record.format import (
 from torch_scenarios.verdict.finding import ranks_text
 
 
-def find_caught(parted: Parted, *, whole: bool) -> Reason | None:
-    """Return the error that some ranks caught and others did not."""
+def find_caught(parted: Parted, *, whole: bool, by_chance: bool = False) -> Reason | None:
+    """Return the error that some ranks caught and others did not.
+
+    `by_chance` counts what a rank may catch without harm: it tries until that works, in a loop in
+    which nothing communicates.
+    """
     found: dict[tuple[Decision, str], dict[int, Caught]] = {}
     for rank in parted.ranks:
         for each in parted.records[rank].caught:
             if parted.is_within(rank, each.before, whole=whole) and not names_lost_peer(each.words):
                 found.setdefault((each.decision, each.words), {})[rank] = each
     for (decision, words), own in reversed(found.items()):
-        if len(own) == len(parted.ranks):
+        if len(own) == len(parted.ranks) or (not by_chance and _is_tried_again(parted, decision)):
             continue
         caught = next(iter(own.values()))
         who, place = ranks_text([*own]), parted.place(decision)
@@ -38,6 +44,31 @@ def find_caught(parted: Parted, *, whole: bool) -> Reason | None:
         )
         return clause, fix
     return None
+
+
+def _is_tried_again(parted: Parted, decision: Decision) -> bool:
+    """Whether an error is caught in a loop that ends where no error comes, and makes no call."""
+    source = script_at(decision.file)
+    if source is None:
+        return False
+    loops = [
+        node for node, _ in source.around(decision.line) if isinstance(node, ast.For | ast.While)
+    ]
+    tried = [
+        node
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Try) and decision.line in {each.lineno for each in node.handlers}
+    ]
+    if not tried or not loops:
+        return False
+    ends = [each for part in (*tried[0].body, *tried[0].orelse) for each in ast.walk(part)]
+    first, last = loops[0].lineno, loops[0].end_lineno or 0
+    return any(isinstance(each, ast.Return | ast.Break) for each in ends) and not any(
+        file == decision.file and first <= line <= last
+        for rank in parted.ranks
+        for item in parted.records[rank].items
+        for file, line, _ in item.place.frames
+    )
 
 
 def find_lost(parted: Parted) -> Reason | None:

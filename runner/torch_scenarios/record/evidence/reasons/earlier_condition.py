@@ -28,6 +28,7 @@ def find_other_way(
                 if decision.kind == "if"
                 and decision.file == file
                 and decision.line <= line
+                and parted.leads_on(decision)
                 and source.scope(decision.line) is source.scope(line)
             ]
             if not fitting:
@@ -47,15 +48,12 @@ def find_last_decided(
 ) -> Reason | None:
     """Return the last `if` before they part that ranks decide otherwise, as in a callback.
 
-    `by_all` says that each rank has to come to it, `whole` looks from the beginning on.
+    `by_all` says that each rank has to come to it, `whole` looks from the beginning on, at what
+    ranks decide again and again.
     """
     tallies = parted.tallies(whole=whole)
     decided = [
-        decision
-        for decision, own in tallies.items()
-        if decision.kind == "if"
-        and len({each.yes for each in own.values()}) > 1
-        and not is_idle(decision)
+        decision for decision in _list_decided(tallies) if not whole or parted.leads_on(decision)
     ]
     # what some ranks do not come to follows from what they decided before
     known = [each for each in decided if all(e.yes or e.no for e in tallies[each].values())]
@@ -69,6 +67,32 @@ def find_last_decided(
     return Clause(words + (f", where {values}" if values else "")), _advice(parted, decision)
 
 
+def list_early(parted: Parted) -> Reason | None:
+    """Return the `if`s and loops that ranks went through otherwise once, long before they part.
+
+    Nothing ties them to the calls: they are named, and no advice follows.
+    """
+    tallies = parted.tallies(whole=True)
+    decided = [each for each in tallies if each.kind in {"for", "while"}] + _list_decided(tallies)
+    decided = sorted(decided, key=[*tallies].index)[-MOST_EARLY:]
+    if not decided:
+        return None
+    *most, last = [f"`{each.text}` ({parted.place(each)})" for each in decided]
+    words = f"{', '.join(most)} and {last}" if most else last
+    return Clause(f"nothing near the calls differs; long before, ranks differ in {words}"), ""
+
+
+def _list_decided(tallies: Mapping[Decision, Mapping[int, Tally]]) -> list[Decision]:
+    """Return the `if`s that are true on some ranks more often, and that do more than tell it."""
+    return [
+        decision
+        for decision, own in tallies.items()
+        if decision.kind == "if"
+        and len({each.yes for each in own.values()}) > 1
+        and not is_idle(decision)
+    ]
+
+
 def _advice(parted: Parted, decision: Decision) -> str:
     """Return what to change; nothing for ranks of one line, where what they pass is the mistake."""
     if len(parted.sides) < 2 and not parted.parting.missing:
@@ -77,16 +101,56 @@ def _advice(parted: Parted, decision: Decision) -> str:
 
 
 def is_idle(decision: Decision) -> bool:
-    """Whether an `if` does nothing but print or log, which decides nothing that comes later."""
+    """Whether an `if` only prints, logs or collects, which decides nothing that comes later."""
     source = script_at(decision.file)
     node = source.condition(decision.line) if source is not None else None
-    return isinstance(node, ast.If) and not node.orelse and all(map(_speaks, node.body))
+    if source is None or not isinstance(node, ast.If) or node.orelse:
+        return False
+    return all(_speaks(each) or _is_kept(_collects(each), source.tree) for each in node.body)
 
 
+#: early decisions that are named
+MOST_EARLY = 3
 #: calls that tell a person something
 _SPEECH = frozenset(
     {"print", "debug", "info", "warning", "warn", "error", "log", "write", "set_postfix", "update"}
 )
+
+
+#: methods that put something into a list or a set
+_COLLECTING = frozenset({"append", "add", "extend"})
+
+
+def _collects(node: ast.stmt) -> str:
+    """Return the name of the script's own that a statement adds to: `self.rows`; else nothing."""
+    owner: ast.AST | None = None
+    if isinstance(node, ast.AugAssign):
+        owner = node.target
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        function = node.value.func
+        if isinstance(function, ast.Attribute) and function.attr in _COLLECTING:
+            owner = function.value
+    text = ast.unparse(owner) if owner is not None else ""
+    return text if text.removeprefix("self.").isidentifier() else ""
+
+
+def _is_kept(name: str, tree: ast.Module) -> bool:
+    """Whether a script does nothing with a name but add to it, print it and log it."""
+    if not name:
+        return False
+    told = [each for each in ast.walk(tree) if isinstance(each, ast.stmt) and _speaks(each)]
+    told += [
+        each for each in ast.walk(tree) if isinstance(each, ast.stmt) and _collects(each) == name
+    ]
+    idle = {id(part) for each in told for part in ast.walk(each)}
+    last = name.removeprefix("self.")
+    return not any(
+        isinstance(each, ast.Name | ast.Attribute)
+        and isinstance(each.ctx, ast.Load)
+        and id(each) not in idle
+        and last in {getattr(each, "id", ""), getattr(each, "attr", "")}
+        for each in ast.walk(tree)
+    )
 
 
 def _speaks(node: ast.stmt) -> bool:

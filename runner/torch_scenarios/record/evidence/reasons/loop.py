@@ -209,7 +209,8 @@ def find_shorter(parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]
     sides = [[*calls]] if parted.parting.missing else [who for who, _ in parted.parting.sides]
     for decision, own in tallies.items():
         counts = {rank: each.yes for rank, each in own.items()}
-        for waiting in sides if decision.kind in {"for", "while"} else ():
+        is_loop = decision.kind in {"for", "while"} and parted.leads_on(decision)
+        for waiting in sides if is_loop else ():
             rest = [count for rank, count in counts.items() if rank not in waiting]
             if rest and min(counts[rank] for rank in waiting) > max(rest):
                 return _explain_turns(parted, decision, counts)

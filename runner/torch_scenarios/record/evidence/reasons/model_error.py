@@ -46,8 +46,14 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
         if decision.kind == "if"
         and len({each.yes for each in own.values()}) > 1
         and not is_idle(decision)
-        and (of_model or _is_near(decision, raised[0].raised_at.frames))
+        and (
+            parted.leads_on(decision)
+            if of_model
+            else _is_near(decision, raised[0].raised_at.frames)
+        )
     ]
+    if of_model:  # what a model leaves out is decided in its `forward`, where anything is there
+        fitting = [each for each in fitting if _is_in_forward(each[0])] or fitting
     if not fitting and not of_model:
         fitting = _list_latest(parted, raised)
     unused = [] if fitting or not of_model else _in_forward(parted)
@@ -91,12 +97,16 @@ def _in_forward(parted: Parted) -> list[tuple[Decision, dict[int, Tally]]]:
     """Return what a `forward` decides both ways: ranks may do so as often, and not in one turn."""
     found: dict[Decision, dict[int, Tally]] = {}
     for decision, own in parted.tallies(whole=True, alike=True).items():
-        source = script_at(decision.file)
-        scope = source.scope(decision.line) if source is not None else None
-        is_forward = isinstance(scope, ast.FunctionDef) and scope.name == "forward"
-        if decision.kind == "if" and is_forward and any(e.yes and e.no for e in own.values()):
+        is_both = any(each.yes and each.no for each in own.values())
+        if decision.kind == "if" and is_both and _is_in_forward(decision):
             found[decision] = own
     return list(found.items())
+
+
+def _is_in_forward(decision: Decision) -> bool:
+    source = script_at(decision.file)
+    scope = source.scope(decision.line) if source is not None else None
+    return isinstance(scope, ast.FunctionDef) and scope.name == "forward"
 
 
 def _list_latest(

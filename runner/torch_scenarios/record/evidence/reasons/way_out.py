@@ -33,6 +33,8 @@ def find_way_out(
             continue
         if loop is None and files and decision.file not in files:
             continue
+        if loop is None and not parted.leads_on(decision):
+            continue
         jump = source.jump_under(decision.line)
         if jump is None:
             continue
