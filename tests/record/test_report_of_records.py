@@ -14,6 +14,9 @@ from torch_scenarios.cli import cli
 from torch_scenarios.record.format import read
 from torch_scenarios.vocabulary import DIAGNOSES
 
+#: a kind of call, with which a thread says whether the main one waits
+OTHER_KIND = ["k", 9, "barrier", 0, 0, 2, "py", [], [], {}, 0]
+
 
 def said_of(folder: Path) -> list[str]:
     said = CliRunner().invoke(cli, ["import", str(folder)])
@@ -273,11 +276,27 @@ def test_where_no_rank_came_to_communicate_what_one_raised_is_told(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("handed", "races"),
-    [([], False), ([["j", 2, 5, 0]], True), ([["j", 2, 5, 1]], False), ([["j", 2, 15, 0]], False)],
-    ids=["unknown", "goes on", "waits", "handed over after its own call"],
+    [
+        ([], False),
+        ([["j", 2, 5, 0]], True),
+        ([["j", 2, 5, 1]], False),
+        ([["j", 2, 15, 0]], False),
+        ([["j", 2, 5, 0], OTHER_KIND, ["j", 2, 5, 1], "this"], False),
+        ([["j", 2, 5, 1], "this", ["j", 2, 5, 0], OTHER_KIND], False),
+        ([["j", 2, 5, 0], "this", ["j", 2, 5, 1], OTHER_KIND], True),
+    ],
+    ids=[
+        "unknown",
+        "goes on",
+        "waits",
+        "handed over after its own call",
+        "went on before",
+        "goes on later",
+        "waits later",
+    ],
 )
 def test_threads_of_one_group_race_where_the_main_one_goes_on(
-    tmp_path: Path, handed: list[list[Any]], *, races: bool
+    tmp_path: Path, handed: list[Any], *, races: bool
 ) -> None:
     folder = recorded(tmp_path / "a", (BARRIER, ALL_REDUCE, BARRIER), (BARRIER,) * 3)
     path = folder / "rank-00000.jsonl"
@@ -285,9 +304,11 @@ def test_threads_of_one_group_race_where_the_main_one_goes_on(
     began = ["b", 0, "init_process_group", 0, 0, {"thread": 1}]
     lines[3:3] = [began, ["be", 0, 1, {}, None]]
     other = next(each for each in lines if isinstance(each, list) and each[:2] == ["c", 2])
-    other[6] = 2
+    _, number, operation, group, place, us, _, *rest = other
     at = lines.index(other)
-    lines[at:at] = handed
+    this = [["k", 0, operation, group, place, 2, *rest, 0], ["c", number, 0, us]]
+    handed = handed if "this" in handed else [*handed, "this"]
+    lines[at : at + 1] = [line for each in handed for line in (this if each == "this" else [each])]
     path.write_text("".join(f"{json.dumps(each)}\n" for each in lines), encoding="utf-8")
     record = read(folder)[0]
     assert "several threads of a rank communicate in one group" in record.notes[0]

@@ -30,8 +30,8 @@ Version 2, in microseconds since the file was opened::
                                                        finds, misses or reads one; or it sets, or
                                                        awaits, a key of the job's store
     ["l", name, words, [[file, line, text], ...]]      an error ended a thread, or a pool's task
-    ["j", thread, us, 0 or 1]                          when it was handed over what it runs, as it
-                                                       begins to call; 1: the main thread waits then
+    ["j", thread, us, 0 or 1]                          when it was handed what it runs, before a new
+                                                       kind; 1: the main thread waits then
     ["i", place, {argument: value}]                    it wraps a model by DDP
     ["q", us]                                          kernels since the last line, on a GPU
     ["o", stream]                                      the stream that is current from here on
@@ -795,7 +795,7 @@ def _is_race(
         not waits and since_us < own.began_us < call.began_us
         for call in calls
         if call.thread != main
-        for since_us, waits in [handed.get(call.thread, (0, True))]
+        for since_us, waits in [handed.get(call.number, (0, True))]
         for own in calls
         if own.thread == main
     )
@@ -811,8 +811,11 @@ class _Reader:
         self._main = 0
         self._threaded = threaded
         self._waiting: dict[int, int] = {}
-        #: threads: when they were handed over what they run, and whether the main one waits
+        #: when threads were handed over what they run, and whether the main one waits: by thread
+        #: before a kind, by kind, and by call
         self._handed: dict[int, tuple[int, bool]] = {}
+        self._handed_kinds: dict[int, tuple[int, bool]] = {}
+        self._handed_calls: dict[int, tuple[int, bool]] = {}
         if not 0 <= rank < world <= MOST_RANKS:
             message = f"rank {rank} of {world} is not a rank"
             raise ImpossibleError(message)
@@ -914,8 +917,7 @@ class _Reader:
         del self.record.lost[:-MOST_CAUGHT]
 
     def _take_j(self, thread: int, us: int, waits: int) -> None:
-        if len(self._handed) < MOST_CAUGHT:
-            self._handed[int(thread)] = _whole(us), bool(waits)
+        self._handed[int(thread)] = _whole(us), bool(waits)
 
     def _take_i(self, place: int, options: dict[str, Any]) -> None:
         self.record.wrapped_models.append(
@@ -927,7 +929,10 @@ class _Reader:
         del self.record.wrapped_models[:-MOST_CAUGHT]
 
     def _take_k(self, number: int, *fields: Any) -> None:
-        self._kinds[number] = self._kind(*fields)
+        self._kinds[number] = found = self._kind(*fields)
+        handed = self._handed.pop(found["thread"], None)
+        if handed is not None:
+            self._handed_kinds[number] = handed
 
     def _take_c(self, number: int, kind: int | str, us: int, *more: Any) -> None:
         made_at = ScriptPlace()
@@ -955,6 +960,8 @@ class _Reader:
             made_at=made_at,
             **found,
         )
+        if isinstance(kind, int) and kind in self._handed_kinds:
+            self._handed_calls[call.number] = self._handed_kinds[kind]
         if call.waited and self._threaded:  # its place is where its wait ends
             call.completes = call.waited = False
             self._waiting[number] = us
@@ -1220,7 +1227,7 @@ class _Reader:
         for number, us in list(self._waiting.items()):
             self._end_overlap(self._calls[number], us)
         if record.threaded:
-            record.notes.append(_tell_threads(record, self._main, self._handed))
+            record.notes.append(_tell_threads(record, self._main, self._handed_calls))
         alone = record.threaded and record.about.get("mode") == "fake"
         loosened = set()
         for call in self._calls.values():

@@ -368,22 +368,23 @@ class _Held(threading.local):
     The number is that of a call that waits for its work at once, or none (-1).
     """
 
-    def __init__(self, note: Callable[[int], None]) -> None:
+    def __init__(self) -> None:
         self.thread = threading.get_native_id()
-        note(self.thread)
         self.work: Any = None
         self.number = -1
 
 
 #: kinds of calls that are known at once
 MOST_KINDS = 1 << 14
+#: seconds in which a main thread comes to where it waits for another one
+MAIN_S = 0.002
 
 
 class _Kinds:
     """What calls have in common with others, each written once."""
 
-    def __init__(self, sink: Sink) -> None:
-        self._put = sink.put
+    def __init__(self, sink: Sink, note: Callable[[], None]) -> None:
+        self._put, self._note = sink.put, note
         self._numbers = itertools.count()
         #: what tells a kind -> its number
         self.known: dict[Any, int] = {}
@@ -393,6 +394,7 @@ class _Kinds:
         number = next(self._numbers)
         if len(self.known) >= MOST_KINDS:
             self.known.clear()
+        self._note()
         self._put(f'["k",{number},{words}]')
         self.known[key] = number
         return number
@@ -422,14 +424,14 @@ class Recorder:
         self.folder, self.about = folder, about
         self.sink = Sink(folder, {**about, "torch": torch.__version__})
         self.sites = Sites(self.sink)
-        self._kinds = _Kinds(self.sink)
+        self._kinds = _Kinds(self.sink, self._note_thread)
         self.numbers = itertools.count() if numbers is None else numbers
         self._groups: dict[str, int] = {}
         #: those of Gloo, whose calls may go past the kernel
         self._straight: dict[str, int] = {}
         self._works: dict[int, _TrackedWork] = {}
         self._storages: dict[int, int] = {}
-        self._held = _Held(self._note_thread)
+        self._held = _Held()
         self._names = tensor_names.TensorNames()
         self._on_drop = self._note_drop
         self._backward: set[int] = set()
@@ -464,12 +466,20 @@ class Recorder:
 
             self.witness = ValueWitness(self, is_foreign, json.loads(settings))
 
-    def _note_thread(self, thread: int) -> None:
-        """Write down at the first call of a thread when it was handed over what it runs."""
+    def _note_thread(self) -> None:
+        """Write down at the first call of a kind when its thread was handed over what it runs.
+
+        The main thread may be on its way to where it waits: it is looked at twice.
+        """
         since = handover_ns()
-        if since:
-            us = max(since - self.sink.began, 0) // 1000
-            self.sink.put(json.dumps(["j", thread, us, int(is_main_waiting())]))
+        if not since:
+            return
+        waits = is_main_waiting()
+        if not waits:
+            time.sleep(MAIN_S)
+            waits = is_main_waiting()
+        us = max(since - self.sink.began, 0) // 1000
+        self.sink.put(json.dumps(["j", self._held.thread, us, int(waits)]))
 
     # ------------------------------------------------------------------ kernels
 
