@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from torch_scenarios.cli import cli
+from torch_scenarios.record.scratch import Scratch
 
 T = TypeVar("T")
 
@@ -113,6 +115,20 @@ def test_temporary_files_and_devices_are_as_ever(tmp_path: Path) -> None:
     open(os.devnull, "w").close()
     """
     assert keep_aside(tmp_path, script) == "True []"
+
+
+@pytest.mark.parametrize(
+    ("own", "is_free"),
+    [("", True), ("t", True), ("t/tmpabcd1234", True), ("t/pymp-abcd1234", False)],
+)
+def test_temporary_files_are_as_ever_in_a_folder_that_holds_theirs(
+    own: str, *, is_free: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker of a DataLoader binds a socket there, which no path of Python's leads to."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "t"))
+    scratch = Scratch(str(tmp_path / "scratch"), own=(str(tmp_path / own),))
+    assert scratch.is_free(str(tmp_path / "t/pymp-abcd1234/listener-1")) is is_free
+    assert not scratch.is_free(str(tmp_path / own / "model.pt"))
 
 
 CHECKPOINT = """

@@ -71,6 +71,12 @@ class Scratch:
         )
         self._own = tuple(os.path.abspath(each) for each in own)
         self._temporary = os.path.abspath(tempfile.gettempdir())
+        #: folders of the script among the temporary ones; one that holds those is none of them
+        self._inner = tuple(
+            each
+            for each in self._own
+            if each != self._temporary and _is_below(each, self._temporary)
+        )
         self._known: dict[str, bool] = {}
         names = (*_LOOKING, *_CHANGING, *_OTHERS)
         self._raw: dict[str, Callable[..., Any]] = {name: getattr(os, name) for name in names}
@@ -96,7 +102,7 @@ class Scratch:
         known = self._known.get(folder)
         if known is None:
             known = self._known[folder] = self._look(folder)
-        if known or not _is_below(whole, self._temporary) or _is_any_below(whole, self._own):
+        if known or not _is_below(whole, self._temporary) or _is_any_below(whole, self._inner):
             return known
         return _TEMPORARY.match(os.path.relpath(whole, self._temporary)) is not None
 
