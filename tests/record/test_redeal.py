@@ -18,7 +18,7 @@ import torch_scenarios
 from torch_scenarios.cli import cli
 from torch_scenarios.record.values.deal import with_batch
 from torch_scenarios.record.values.format import ValueRecord
-from torch_scenarios.record.values.redeal import compare_dealings
+from torch_scenarios.record.values.redeal import compare_dealings, write_plan
 from torch_scenarios.record.values.source import frames_of_loss
 
 if TYPE_CHECKING:
@@ -369,3 +369,36 @@ def test_ranks_with_a_head_of_their_own_are_not_dealt_to(tmp_path: Path, own: st
     found = compare_dealings(first, again, write_dealing(tmp_path / "order", calls, 1, own=own))
     assert bool(found.findings) is not bool(own)
     assert ("each rank trains `two.weight` from values of its own" in found.reason) is bool(own)
+
+
+def test_a_further_run_that_ends_early_on_a_rank_is_not_compared(tmp_path: Path) -> None:
+    first = write_dealing(tmp_path / "first", ["one", "one"], 1)
+    again = write_dealing(tmp_path / "dealt", ["one", "one"], 2)
+    path = again / "values-00000.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(lines[:4]), encoding="utf-8")
+    (again / "values-00000-step-0.safetensors").unlink()
+    found = compare_dealings(first, again, write_dealing(tmp_path / "order", ["one", "one"], 1))
+    assert found.findings == ()
+    assert "rank 0 takes no step in a further run" in found.reason
+
+
+@pytest.mark.parametrize("rows", [[8, 8], [8, 16]])
+def test_rows_of_datasets_of_other_lengths_are_dealt_by_content(
+    tmp_path: Path, rows: list[int]
+) -> None:
+    first = write_dealing(tmp_path / "first", ["one", "one"], 1)
+    for rank, length in enumerate(rows):
+        path = first / f"values-{rank:05d}.jsonl"
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        for line in lines[1:]:
+            if line[0] == "b":
+                line[-1] = [rank]
+        lines.append(["l", 9, 0, {"rows": length}])
+        path.write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
+        batch = {"0": np.array([[rank]], np.float32)}
+        save_file(batch, first / f"values-{rank:05d}-batch-9-0-0.safetensors")
+    plan = json.loads(write_plan(first, tmp_path / "again", "rows").read_text(encoding="utf-8"))
+    assert plan["0"] == {
+        "9-0-0": {"from": None, "to": None} if rows[0] != rows[1] else {"from": [0], "to": [1]}
+    }

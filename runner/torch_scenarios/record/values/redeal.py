@@ -90,7 +90,8 @@ def write_plan(first: Path, folder: Path, kind: str, *, by_number: bool = True) 
     """Write how the batches of a run are dealt anew; return the plan's file.
 
     `kind` is one of KINDS, or `order` for other places on the same rank. `by_number` deals rows by
-    their number in the dataset, where a loader has it. Raises UnsuitedError.
+    their number in the dataset, where a loader has it and all datasets are of one length. Raises
+    UnsuitedError.
     """
     records = read_values(first)
     batches = {rank: _batches_before(record) for rank, record in records.items()}
@@ -104,7 +105,8 @@ def write_plan(first: Path, folder: Path, kind: str, *, by_number: bool = True) 
     plan: dict[str, dict[str, Any]] = {str(rank): {} for rank in records}
     for places in _pools(records, batches, lines, kind):
         parts = [batches[ranks[0]][key] for ranks, key in places]
-        if by_number and all(each.indices is not None for each in parts):
+        lengths = {records[r].loaders.get(k[0], {}).get("rows") for own, k in places for r in own}
+        if by_number and len(lengths) == 1 and all(each.indices is not None for each in parts):
             own = [list(each.indices or ()) for each in parts]
             for (ranks, key), was, now in zip(places, own, _dealt(own, kind), strict=True):
                 for rank in ranks:
@@ -278,7 +280,8 @@ def _have_own_datasets(first: Path, dealt: Path, ordered: Path, kind: str) -> bo
     another rank are not. Of rows that are padded to the longest of a batch that cannot be said.
     """
     records = read_values(first)
-    keys = {rank: _batches_before(each).keys() for rank, each in records.items()}
+    batches = {rank: _batches_before(each) for rank, each in records.items()}
+    keys = {rank: own.keys() for rank, own in batches.items()}
     if any(len({shape[1:] for shape in each}) > 1 for each in _shapes((first, dealt), keys)):
         return False
     one, other, third = (
@@ -298,7 +301,11 @@ def _have_own_datasets(first: Path, dealt: Path, ordered: Path, kind: str) -> bo
     if _total(one) != _total(other):
         return True
     # rows of the same numbers on each rank: no row has come to another one
-    stays = kind != "micro" and one == other
+    numbers = {
+        frozenset(Counter(n for each in own.values() for n in each.indices or ()).items())
+        for own in batches.values()
+    }
+    stays = kind != "micro" and one == other and len(numbers) == 1
     return stays and len({frozenset(each.items()) for each in one.values()}) == len(one)
 
 
@@ -533,6 +540,10 @@ def _unlike(records: Mapping[int, ValueRecord], others: Mapping[int, ValueRecord
         )
     if not events:
         return "a further run got none of the batches that were dealt"
+    idle = tuple(rank for rank, each in records.items() if each.steps and not others[rank].steps)
+    if idle and len(idle) < len(records):
+        verb = "take" if len(idle) > 1 else "takes"
+        return f"{ranks_text(idle)} {verb} no step in a further run, and other ranks do"
     return ""
 
 
