@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from torch_scenarios.record.values.digest import LARGE, digest
+from torch_scenarios.record.values.parameters import version_of
 
 
 @pytest.mark.parametrize("size", [3, LARGE // 4 + 5])
@@ -28,3 +29,10 @@ def test_another_element_or_another_order_has_another_hash(size: int) -> None:
     order = values.clone()
     order[[5, 40]] = order[[40, 5]]
     assert digest(order) != first
+
+
+def test_memory_that_was_given_back_is_not_looked_at() -> None:
+    view = torch.zeros(64)[16:48]
+    assert version_of(view)[2] == bytes(24)
+    view.untyped_storage().resize_(0)
+    assert version_of(view)[2] == b""

@@ -230,7 +230,8 @@ class LeftGradients:
             if self._left.get(number) != found
         ]
         self._put(["kept", self._place, changed, self._find_factor({n for n, _ in changed})])
-        if (factor := _find_common(self._parts, dict(self._find_parts()))) is not None:
+        factor = _find_common(self._parts, dict(self._find_parts()))
+        if factor is not None and len(self._parts) > 1:  # one alone may be clipped by itself
             self._put(["parts", self._place, factor])
 
     def _find_factor(self, changed: set[int]) -> float | None:
@@ -262,11 +263,24 @@ def _is_shard(gradient: Any) -> bool:
 
 def _find_common(before: dict[int, Any], now: dict[int, Any]) -> float | None:
     """Return the one number by which all elements were multiplied, where there is one."""
-    factors = [_ratio(each, before[number]) for number, each in now.items() if number in before]
+    now = {number: each for number, each in now.items() if number in before}
+    before, now = _fetch({number: before[number] for number in now}), _fetch(now)
+    factors = [_ratio(each, before[number]) for number, each in now.items()]
     known = [each for each in factors if each is not None]
     if not known or len(known) < len(factors):
         return None
     return known[0] if max(known) - min(known) <= APART * abs(known[0]) else None
+
+
+def _fetch(heads: dict[int, Any]) -> dict[int, Any]:
+    """Return elements on the host, in one copy where one device has them."""
+    import torch
+
+    own = [*heads.values()]
+    if not own or own[0].device.type == "cpu" or len({each.device for each in own}) > 1:
+        return heads
+    parts = torch.split(torch.cat(own).cpu(), [each.numel() for each in own])
+    return dict(zip(heads, parts, strict=True))
 
 
 def _ratio(head: Any, before: Any) -> float | None:

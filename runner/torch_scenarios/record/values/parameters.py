@@ -270,9 +270,15 @@ def version_of(tensor: Any) -> Any:
 
 
 def _peek(tensor: Any) -> bytes:
-    """Return the bytes at the beginning, in the middle and at the end of what the host holds."""
+    """Return the bytes at the beginning, in the middle and at the end of what the host holds.
+
+    Memory that was given back, as FSDP does, has an address behind an offset still.
+    """
+    if tensor.device.type != "cpu" or not tensor.is_contiguous():
+        return b""
     address, size = tensor.data_ptr(), tensor.numel() * tensor.element_size()
-    if tensor.device.type != "cpu" or not address or size < PEEKED or not tensor.is_contiguous():
+    held = tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.element_size()
+    if not address or size < PEEKED or held < size:
         return b""
     middle = size // 2 // PEEKED * PEEKED
     places = (address, address + middle, address + size - PEEKED)
