@@ -204,7 +204,10 @@ def test_weights_whose_elements_show_no_rounding_are_an_error(tmp_path: Path) ->
 def call(operation: str, carries: str, number: int = 0, value: str = "w") -> list[Any]:
     """Return a collective of both ranks on one tensor."""
     about = {"size": 4, "shape": [4], "dtype": "float32", "graph": False, "hash": value}
-    about |= {"carries": carries, "parameters": [number] if carries == "weight" else []}
+    about |= {
+        "carries": carries,
+        "parameters": [number] if carries in {"weight", "gradient"} else [],
+    }
     return ["c", 1, 0, operation, [0, 1], 0, "sum", [about], []]
 
 
@@ -288,13 +291,20 @@ def test_numbers_that_are_no_local_norms_are_right(
     assert judge(tmp_path, {rank: scaled(rank, factors[rank]) for rank in (0, 1)}) == []
 
 
-def split(rank: int, *, parts: bool, apart: bool, operation: str = "allreduce_") -> list[list[Any]]:
-    """Return ranks that exchange activations, and that have one of two weights whole."""
+def split(
+    rank: int, *, parts: bool, apart: bool, operation: str = "allreduce_", whole: bool = True
+) -> list[list[Any]]:
+    """Return ranks that exchange activations, and that have one of two weights whole.
+
+    Without a `whole` embedding in front of them, the ranks may be peers, or towers of two kinds.
+    """
     lines = [named(0, "a.q.weight", f"q{rank}" if parts else "q"), named(1, "a.kv.weight", "kv")]
+    lines.append(named(2, "embed.weight", "e"))
     lines.append(call(operation, "activation", value=f"x{rank}"))
     for turn in range(2):
         after = [[0, f"q{rank}{turn}"], [1, f"kv{turn}{rank if apart else ''}"]]
         gradients = [[0, f"g{rank}"], [1, f"h{rank if apart else ''}"]]
+        gradients.append([2, f"e{turn}{'' if whole else rank}"])
         lines += [["bw", turn, 0], ["o", turn, 0, 0, [0.1], gradients, [], after]]
     return lines
 
@@ -321,6 +331,49 @@ def test_weights_of_one_value_may_be_parts(
 ) -> None:
     ranks = {r: split(r, parts=parts, apart=apart, operation=operation) for r in (0, 1)}
     assert [each for each in judge(tmp_path, ranks) if each.code == "replicas_differ"] == []
+
+
+def test_peers_from_one_checkpoint_with_heads_of_their_own_are_right(tmp_path: Path) -> None:
+    lines = {rank: split(rank, parts=True, apart=True, whole=False) for rank in (0, 1)}
+    assert judge(tmp_path, lines) == []
+    lines[1] = lines[1][:-1]  # and each of them steps when it likes
+    assert judge(tmp_path, lines) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "factor", "told"),
+    [
+        ([0, 1, 2], True, True),
+        ([0, 1, 2], False, False),
+        ([0], True, False),  # a tensor that is clipped alone
+    ],
+)
+def test_parts_that_are_clipped_by_hand_are_told_where_all_of_them_are(
+    tmp_path: Path, changed: list[int], *, factor: bool, told: bool
+) -> None:
+    lines = {rank: split(rank, parts=True, apart=False) for rank in (0, 1)}
+    for rank, own in lines.items():
+        for turn in range(2):
+            at = next(n for n, each in enumerate(own) if each[:2] == ["o", turn])
+            before = dict(own[at][5])
+            number = 0.5 / (1 + rank * turn) if factor else None
+            own.insert(at, ["kept", 0, [[n, before[n]] for n in changed], number])
+    assert [each.code for each in judge(tmp_path, lines)] == ["norm_is_local"] * told
+
+
+@pytest.mark.parametrize("before", ["0.weight", "1.scale"])
+def test_a_norm_of_each_rank_in_a_module_of_its_own_is_right(tmp_path: Path, before: str) -> None:
+    """A norm for each domain: its constants are next to no random weight."""
+    body = {**ABOUT, "constant": False, "frozen": False}
+    lines: dict[int, list[list[Any]]] = {}
+    for rank in (0, 1):
+        lines[rank] = [["p", 0, before, 0, "w", body]]
+        lines[rank] += [["p", 1, "1.weight", 0, "ones", {**body, "constant": True}]]
+        lines[rank] += [call("allreduce_", "gradient")]
+        gradients = [[0, "g"], [1, f"h{rank}"]]
+        lines[rank] += [["bw", 0, 0], ["o", 0, 0, 0, [0.1], gradients, [], [[0, "v"], [1, "n"]]]]
+    codes = [each.code for each in judge(tmp_path, lines)]
+    assert codes == (["gradients_differ"] if before.startswith("1.") else [])
 
 
 def test_a_step_that_one_part_of_a_model_leaves_out_is_told(tmp_path: Path) -> None:

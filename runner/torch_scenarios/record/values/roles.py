@@ -8,7 +8,7 @@ exchange no activations; a group that exchanges activations holds parts of one *
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -27,6 +27,8 @@ SCATTERING = frozenset({"reduce_scatter_", "_reduce_scatter_base_"})
 MESSAGES = frozenset({"send", "recv_"})
 
 Ranks = tuple[int, ...]
+#: what finds the random parameters that a constant one follows
+Neighbours = Callable[[ValueRecord, str], list[ParameterRecord]]
 
 
 class ReplicaGroup(Struct, kw_only=True):
@@ -56,6 +58,8 @@ class Roles(Struct, kw_only=True):
     unlike: list[ReplicaGroup]
     data: list[Ranks]
     model: list[Ranks]
+    #: those of the latter that split the weights of a model among them, as tensor parallelism does
+    split: list[Ranks]
 
 
 def find_roles(records: Mapping[int, ValueRecord]) -> Roles:
@@ -68,7 +72,9 @@ def find_roles(records: Mapping[int, ValueRecord]) -> Roles:
     replicas += _of_unsharded(records)
     replicas += _of_owners(records, replicas)
     replicas += _of_resting_modules(records, replicas)
-    replicas += _of_whole_parts(records, model, replicas)
+    reduced = {(each.ranks, n) for each in [*wrapped, *_of_meshes(records)] for n in each.names}
+    split = [each for each in sorted(model) if _is_split(records, each, reduced)]
+    replicas += _of_whole_parts(records, split, replicas)
     covered = {(each.ranks, name) for each in replicas for name in each.names}
     replicas += [
         each
@@ -84,6 +90,7 @@ def find_roles(records: Mapping[int, ValueRecord]) -> Roles:
         unlike=[*_of_unlike_weights(records, model)],
         data=sorted(data),
         model=sorted(model),
+        split=split,
     )
 
 
@@ -360,7 +367,7 @@ def _of_optimizers(
             names = own if names is None else names & own
         known = {n for each in groups if set(each.ranks) >= set(group.ranks) for n in each.names}
         names = (names or set()) - known - experts
-        names = {each for each in names if _is_alike(records, group.ranks, each)}
+        names = {each for each in names if _is_alike(records, group.ranks, each, _find_beside)}
         if names:
             yield ReplicaGroup(
                 ranks=group.ranks,
@@ -378,12 +385,14 @@ def _of_unsharded(records: Mapping[int, ValueRecord]) -> Iterator[ReplicaGroup]:
     for ranks in sorted({tuple(e.details[1]) for r in records.values() for e in r.of_kind("unit")}):
         if len(ranks) < 2 or any(rank not in records for rank in ranks):
             continue
+        if _exchanges_experts(records):
+            continue
         own = []
         for record in (records[rank] for rank in ranks):
             sharded = {e.name for e in record.parameters.values() if "S" in "".join(e.placements)}
             own.append(_find_stepped_with(record, sharded) - sharded)
-        names = set.intersection(*own)
-        names = {each for each in names if _is_alike(records, ranks, each)}
+        names = set.intersection(*own) - find_experts(records)
+        names = {each for each in names if _is_alike(records, ranks, each, _find_around)}
         if names:
             yield ReplicaGroup(
                 ranks=ranks,
@@ -407,8 +416,10 @@ def _find_stepped_with(record: ValueRecord, names: set[str]) -> set[str]:
     return found
 
 
-def _is_alike(records: Mapping[int, ValueRecord], ranks: Ranks, name: str) -> bool:
-    """Whether ranks begin with one value of a parameter; a constant follows what is around it."""
+def _is_alike(
+    records: Mapping[int, ValueRecord], ranks: Ranks, name: str, find_others: Neighbours
+) -> bool:
+    """Whether ranks begin with one value of a parameter; a constant follows some random others."""
     if not _equal_at_start(records, ranks, name):
         return False
     record = records[ranks[0]]
@@ -417,9 +428,19 @@ def _is_alike(records: Mapping[int, ValueRecord], ranks: Ranks, name: str) -> bo
         return False
     if not own.constant:
         return True
-    others = _find_around(record, name)
+    others = find_others(record, name)
     whole = [each.name for each in others if "S" not in "".join(each.placements)]
     return bool(others) and all(_equal_at_start(records, ranks, each) for each in whole)
+
+
+def _find_beside(record: ValueRecord, name: str) -> list[ParameterRecord]:
+    """Return the random parameters of the module of one.
+
+    A norm has none: each rank may have one for a domain of its own.
+    """
+    module = name.rpartition(".")[0]
+    own = [e for e in record.parameters.values() if e.name.rpartition(".")[0] == module]
+    return [each for each in own if not each.constant]
 
 
 def _find_around(record: ValueRecord, name: str) -> list[ParameterRecord]:
@@ -429,24 +450,60 @@ def _find_around(record: ValueRecord, name: str) -> list[ParameterRecord]:
         module = module.rpartition(".")[0]
         inside = f"{module}." if module else ""
         own = [e for e in record.parameters.values() if e.name.startswith(inside)]
-        direct = [e for e in own if e.name.rpartition(".")[0] == module and not e.constant]
-        if found := direct or [e for e in own if not e.constant]:
+        found = _find_beside(record, f"{inside}*") or [e for e in own if not e.constant]
+        if found:
             return found
     return []
 
 
+def _is_split(
+    records: Mapping[int, ValueRecord], ranks: Ranks, reduced: set[tuple[Ranks, str]]
+) -> bool:
+    """Whether ranks that exchange activations compute one model, each with a part of its weights.
+
+    What they hold whole, in front of the parts or behind them, gets one gradient then that no call
+    has carried. The towers of a pair of encoders, peers and the stages of a pipeline have none.
+    """
+    if {*find_stages(records)} & {*ranks} or any(rank not in records for rank in ranks):
+        return False
+    own = [records[rank] for rank in ranks]
+    if not all(record.steps for record in own):
+        return False
+    carried = {
+        n
+        for e in own
+        for c in e.calls
+        for t in c.tensors
+        if t.carries == "gradient"
+        for n in _names_of(e, t)
+    }
+    carried |= {name for group, name in reduced if len({*group} & {*ranks}) > 1}
+    for name in own[0].names.keys() - carried:
+        left = [_find_left(record, name) for record in own]
+        if all(left) and len({each[0] for each in left}) == 1 and len({*left[0]}) > 1:
+            return True
+    return False
+
+
+def _find_left(record: ValueRecord, name: str) -> list[str]:
+    """Return the hash of a gradient as the backward passes before the first steps have left it."""
+    number, found, began = record.names.get(name, -1), [], -1
+    for step in record.steps[:3]:
+        kept = [e for e in record.of_kind("kept") if began < e.at < step.at]
+        before = dict(kept[-1].details[1]) if kept else {}
+        found.append(before.get(number, step.gradients.get(number)))
+        began = step.at
+    return [each for each in found if each is not None]
+
+
 def _of_whole_parts(
-    records: Mapping[int, ValueRecord], model: set[Ranks], groups: Sequence[ReplicaGroup]
+    records: Mapping[int, ValueRecord], split: Sequence[Ranks], groups: Sequence[ReplicaGroup]
 ) -> Iterator[ReplicaGroup]:
     """Yield random weights that tensor-parallel ranks have whole, next to others that they split.
 
-    As the one head of keys and values that several ranks of queries share. A pipeline's stages
-    have modules of their own.
+    As the one head of keys and values that several ranks of queries share.
     """
-    stages = {*find_stages(records)}
-    for ranks in sorted(model):
-        if stages & {*ranks} or any(rank not in records for rank in ranks):
-            continue
+    for ranks in split:
         if _exchanges_experts(records):
             continue
         known = {n for each in groups if len({*each.ranks} & {*ranks}) > 1 for n in each.names}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
-from torch_scenarios.record.values.format import ValueRecord
+from torch_scenarios.record.values.format import OptimizerStep, ValueRecord
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding
 from torch_scenarios.record.values.roles import Ranks, Roles, find_scattering_groups
 from torch_scenarios.record.values.source import find_gradient_writes
@@ -84,7 +85,7 @@ def _find_lone_scales(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     A script that clips by hand. Numbers that keep their proportion from step to step are no norms.
     """
     units = {tuple(e.details[1]) for r in records.values() for e in r.of_kind("unit")}
-    for ranks in sorted({each for each in units if len(each) > 1} | {*roles.model}):
+    for ranks in sorted({each for each in units if len(each) > 1} | {*roles.split}):
         scales = [dict(_list_scales(records[rank])) for rank in ranks if rank in records]
         if len(scales) < len(ranks):
             continue
@@ -114,12 +115,22 @@ def _list_scales(record: ValueRecord) -> Iterator[tuple[int, _Scale]]:
         if (parts := own.get("parts")) is not None:
             factor = parts.details[1]
         elif (kept := own.get("kept")) is not None:
-            factor = kept.details[2] if kept.details[1] else 1.0
+            factor = _find_common_factor(step, *kept.details[1:])
         else:
             continue
         if factor is not None:
             left = own["kept"].details[0] if "kept" in own else step.place
             yield number, _Scale(float(factor), left, step.place, step.turn)
+
+
+def _find_common_factor(
+    step: OptimizerStep, changed: Sequence[Any], factor: float | None
+) -> float | None:
+    """Return by what all gradients of a step were multiplied, of which there are several."""
+    own = {number for number, each in step.gradients.items() if each is not None}
+    if not changed:
+        return 1.0
+    return factor if len(own) > 1 and own <= {number for number, _ in changed} else None
 
 
 def _tell_scales(records: Records, scales: Mapping[int, _Scale]) -> ValueFinding:

@@ -28,7 +28,7 @@ from torch_scenarios.record.values.invariants.weights import (
     join_timelines,
     order_of_point,
 )
-from torch_scenarios.record.values.roles import EQUALIZING, ReplicaGroup, Roles, find_stages
+from torch_scenarios.record.values.roles import EQUALIZING, ReplicaGroup, Roles
 from torch_scenarios.verdict.finding import ranks_text
 
 
@@ -47,10 +47,9 @@ def find_replicas_apart(records: Records, roles: Roles) -> Iterator[ValueFinding
 
 def _find_lone_skips(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     """Yield ranks that hold parts of one model, of which some leave a step of an optimizer out."""
-    stages = {*find_stages(records)}
-    for ranks in roles.model:
-        own = {rank: _list_stepped(records[rank]) for rank in ranks if rank in records}
-        if stages & {*ranks} or len({len(each) for each in own.values()}) != 1:
+    for ranks in roles.split:
+        own = {rank: _list_stepped(records[rank]) for rank in ranks}
+        if len({len(each) for each in own.values()}) != 1:
             continue
         for number, together in enumerate(zip(*own.values(), strict=True)):
             idle = [rank for rank, step in zip(own, together, strict=True) if step is None]
