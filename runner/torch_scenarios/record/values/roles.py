@@ -469,31 +469,28 @@ def _is_split(
     own = [records[rank] for rank in ranks]
     if not all(record.steps for record in own):
         return False
-    carried = {
-        n
-        for e in own
-        for c in e.calls
-        for t in c.tensors
-        if t.carries == "gradient"
-        for n in _names_of(e, t)
-    }
+    sent = [(e, t) for e in own for c in e.calls for t in c.tensors if t.carries == "gradient"]
+    carried = {name for each in sent for name in _names_of(*each)}
     carried |= {name for group, name in reduced if len({*group} & {*ranks}) > 1}
-    for name in own[0].names.keys() - carried:
-        left = [_find_left(record, name) for record in own]
-        if all(left) and len({each[0] for each in left}) == 1 and len({*left[0]}) > 1:
-            return True
-    return False
+    left = [_find_left(record) for record in own]
+    return any(
+        len({each[name][0] for each in left}) == 1 and len({*left[0][name]}) > 1
+        for name in set.intersection(*map(set, left)) - carried
+    )
 
 
-def _find_left(record: ValueRecord, name: str) -> list[str]:
-    """Return the hash of a gradient as the backward passes before the first steps have left it."""
-    number, found, began = record.names.get(name, -1), [], -1
+def _find_left(record: ValueRecord) -> dict[str, list[str]]:
+    """Return the hashes of each gradient as backward passes left it before the first steps."""
+    found: dict[str, list[str]] = defaultdict(list)
+    events, began = [*record.of_kind("kept")], -1
     for step in record.steps[:3]:
-        kept = [e for e in record.of_kind("kept") if began < e.at < step.at]
+        kept = [each for each in events if began < each.at < step.at]
         before = dict(kept[-1].details[1]) if kept else {}
-        found.append(before.get(number, step.gradients.get(number)))
+        for number, now in step.gradients.items():
+            if (each := before.get(number, now)) is not None:
+                found[record.parameters[number].name].append(each)
         began = step.at
-    return [each for each in found if each is not None]
+    return found
 
 
 def _of_whole_parts(
