@@ -157,6 +157,7 @@ def test_a_stuck_run_is_joined_with_what_its_ranks_would_do_next(recording: Reco
     assert ran.diagnoses == ["call_mismatch"]
     assert ran.result["observed"]["outcome"] == "deadlock"
     assert "rank 0: in all_reduce (rank0_evaluates.py:8 called from :13, :20)" in ran.output
+    assert "rank 0 alone goes into `if dist.get_rank() == 0` (rank0_evaluates.py:19)" in ran.output
     assert "rank 0 would go on with barrier (rank0_evaluates.py:21)" in ran.output
     assert (
         "ranks 1, 2, 3 would go on with all_reduce (rank0_evaluates.py:18), "

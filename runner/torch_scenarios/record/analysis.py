@@ -429,6 +429,7 @@ def _complete(
     observed = result.result.verdict.observed
     path = order.folder / "scenario.yaml"
     found = judge_records(whole, path, script=script, observed=observed, folder=home, limits=limits)
+    found = add_why(found, whole, home)
     alike: dict[str, list[int]] = {}
     for rank, record in sorted(records.items()):
         rest = _rest(whole[rank].calls[len(record.calls) :], home)
