@@ -89,13 +89,15 @@ class Parted:
             if alike or len({(each.yes, each.no) for each in own.values()}) > 1
         }
 
-    def leads_on(self, decision: Decision) -> bool:
+    def leads_on(self, decision: Decision, *, to_line: bool = False) -> bool:
         """Whether ranks decide something since the call before, or again and again between calls.
 
-        What a rank decides once, long before, may be no more than what it alone prepares.
+        What a rank decides once, long before, may be no more than what it alone prepares. With
+        `to_line` the calls of the line at which they part are one, as of a loop over gradients.
         """
         for rank in self.ranks:
             start, end = self._spans[rank]
+            start = self._start_of_line(rank) if to_line else start
             spans = {
                 way.before
                 for way in self.records[rank].ways
@@ -104,6 +106,14 @@ class Parted:
             if len(spans) > 1 or any(before > start for before in spans):
                 return True
         return False
+
+    def _start_of_line(self, rank: int) -> int:
+        """Return which item of a rank is the last one before the calls of one line that part."""
+        items, (start, _) = self.records[rank].items, self._spans[rank]
+        lines = {call.place.frames for call in self.parting.calls.values()}
+        while start >= 0 and items[start].place.frames in lines:
+            start -= 1
+        return start
 
     def count_elsewhere(self, decision: Decision, own: Mapping[int, Tally]) -> dict[int, Tally]:
         """Return what ranks of other groups decided at a place where each rank decided once."""

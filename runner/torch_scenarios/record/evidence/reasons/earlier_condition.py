@@ -49,11 +49,13 @@ def find_last_decided(
     """Return the last `if` before they part that ranks decide otherwise, as in a callback.
 
     `by_all` says that each rank has to come to it, `whole` looks from the beginning on, at what
-    ranks decide again and again.
+    leads to the calls (:meth:`Parted.leads_on`; of `by_all` to the line that makes them).
     """
     tallies = parted.tallies(whole=whole)
     decided = [
-        decision for decision in _list_decided(tallies) if not whole or parted.leads_on(decision)
+        decision
+        for decision in _list_decided(tallies)
+        if not whole or parted.leads_on(decision, to_line=by_all)
     ]
     # what some ranks do not come to follows from what they decided before
     known = [each for each in decided if all(e.yes or e.no for e in tallies[each].values())]
