@@ -55,7 +55,7 @@ def test_a_process_that_gets_no_time_at_first_is_waited_for(tmp_path: Path) -> N
         found = take_stacks({0: (process.pid, path)})
         again.join()
         process.kill()
-    assert "line 4 in <module>" in found[0]
+    assert "line 3 in <module>" in found[0]
 
 
 def test_a_lock_of_a_rank_that_waits_in_a_call_is_a_circle(tmp_path: Path) -> None:
