@@ -43,7 +43,7 @@ def test_a_process_that_gets_no_time_at_first_is_waited_for(tmp_path: Path) -> N
     program = (
         "import faulthandler, signal, time\n"
         f"faulthandler.register(signal.SIGUSR1, file=open({str(path)!r}, 'w'))\n"
-        "print('ready', flush=True)\ntime.sleep(60)"
+        "print('ready', flush=True); time.sleep(60)"
     )
     command = [sys.executable, "-c", program]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
