@@ -356,16 +356,16 @@ def take(state: RankState, call: Call, work: Work) -> None:
     assert operation is not None
     for message in operation.messages(call.entry) if isinstance(operation, PointToPoint) else ():
         given = message.payload if message.sends else message.buffer
-        _fly(state, call, work, given, writes=not message.sends)
+        _note_use(state, call, work, given, writes=not message.sends)
     if isinstance(operation, PointToPoint):
         return
     for param in operation.params:
         if call.roots.get(param.name):
             given = call.entry.arguments.get(param.name)
-            _fly(state, call, work, given, writes=operation.writes(param, call.entry))
+            _note_use(state, call, work, given, writes=operation.writes(param, call.entry))
 
 
-def _fly(state: RankState, call: Call, work: Work, given: Any, *, writes: bool) -> None:
+def _note_use(state: RankState, call: Call, work: Work, given: Any, *, writes: bool) -> None:
     memory = arrays_of(given)
     held = {
         name: arrays_of(state.process.scope.get(name))

@@ -192,7 +192,7 @@ class Carriage:
                     elif what["size"] <= HEAD and not tensors[0].is_complex():
                         what["sums"] = [float(x) for x in tensors[0].reshape(-1).double()]
         elif not is_awaited and len(tensors) <= 4:
-            self._fly(number, name, tensors, entry)
+            self._note_pending(number, name, tensors, entry)
         self._put([*entry, results])
 
     def _maker(self, frame: Any) -> str:
@@ -482,7 +482,7 @@ class Carriage:
 
     # ------------------------------------------------------------------ in use
 
-    def _fly(self, number: int, name: str, tensors: list[Any], entry: list[Any]) -> None:
+    def _note_pending(self, number: int, name: str, tensors: list[Any], entry: list[Any]) -> None:
         uses, place = [], entry[5]
         for tensor, about in zip(tensors, entry[-1], strict=True):
             try:
@@ -492,7 +492,7 @@ class Carriage:
         for at, use in enumerate(uses):
             self.pending[number * 4 + at] = use
 
-        def land() -> None:
+        def finish() -> None:
             with self._witness.guard:
                 for at, use in enumerate(uses):
                     self.pending.pop(number * 4 + at, None)
@@ -501,7 +501,7 @@ class Carriage:
                         about = {"how": "written", "shape": list(tensor.shape)}
                         self._put(["x", "touched_in_flight", place, about])
 
-        self._recorder.late[number] = land
+        self._recorder.late[number] = finish
 
     def reads(self, values: Any, reader: str) -> None:
         """See whether something reads a tensor that a call is still to write."""
