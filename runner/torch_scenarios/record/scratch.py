@@ -71,7 +71,7 @@ class Scratch:
         )
         self._own = tuple(os.path.abspath(each) for each in own)
         self._temporary = os.path.abspath(tempfile.gettempdir())
-        #: folders of the script among the temporary ones; one that holds those is none of them
+        #: folders of the script among the temporary ones; not one that holds those
         self._inner = tuple(
             each
             for each in self._own

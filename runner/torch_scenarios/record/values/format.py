@@ -36,6 +36,11 @@ class ParameterRecord(Struct, kw_only=True):
     mesh: Any = None
     made: int = -1
 
+    @property
+    def is_part(self) -> bool:
+        """Whether the rank has a shard of a DTensor."""
+        return "S" in "".join(self.placements)
+
 
 class Forward(Struct, kw_only=True):
     """A module that is called from outside of any other, and what was written before."""

@@ -634,8 +634,8 @@ def _tell_own_weights(records: Mapping[int, ValueRecord]) -> str:
 def _is_whole_and_trained(record: ValueRecord, name: str) -> bool:
     """Whether a rank steps a parameter of which it has no part alone."""
     number = record.names[name]
-    is_part = "S" in "".join(record.parameters[number].placements)
-    return not is_part and any(each.gradients.get(number) for each in record.steps[:3])
+    is_trained = any(each.gradients.get(number) for each in record.steps[:3])
+    return is_trained and not record.parameters[number].is_part
 
 
 def _list_modules(record: ValueRecord, step: int) -> set[str]:

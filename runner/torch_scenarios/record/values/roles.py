@@ -389,7 +389,7 @@ def _of_unsharded(records: Mapping[int, ValueRecord]) -> Iterator[ReplicaGroup]:
             continue
         own = []
         for record in (records[rank] for rank in ranks):
-            sharded = {e.name for e in record.parameters.values() if "S" in "".join(e.placements)}
+            sharded = {e.name for e in record.parameters.values() if e.is_part}
             own.append(_find_stepped_with(record, sharded) - sharded)
         names = set.intersection(*own) - find_experts(records)
         names = {each for each in names if _is_alike(records, ranks, each, _find_around)}
@@ -429,7 +429,7 @@ def _is_alike(
     if not own.constant:
         return True
     others = find_others(record, name)
-    whole = [each.name for each in others if "S" not in "".join(each.placements)]
+    whole = [each.name for each in others if not each.is_part]
     return bool(others) and all(_equal_at_start(records, ranks, each) for each in whole)
 
 

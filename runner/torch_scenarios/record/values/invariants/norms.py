@@ -82,7 +82,7 @@ class _Scale(Struct, frozen=True):
 def _find_lone_scales(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     """Yield parts of one model whose gradients each rank makes smaller by a number of its own.
 
-    A script that clips by hand. Numbers that keep their proportion from step to step are no norms.
+    A script that clips by hand. Norms change their proportion from step to step: others are left.
     """
     units = {tuple(e.details[1]) for r in records.values() for e in r.of_kind("unit")}
     for ranks in sorted({each for each in units if len(each) > 1} | {*roles.split}):
