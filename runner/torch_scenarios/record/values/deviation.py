@@ -50,6 +50,12 @@ MEASURED = 8.0
 SENT = 4.0
 
 
+#: times the unit roundoff of a lower precision in which modules compute that a value, an output and
+#: a loss may be off; times the first, from which a value is wrong, and times what was measured
+COARSE, COARSE_OUTPUT, COARSE_LOSS = 2.0, 8.0, 1.0
+COARSE_SURE, MEASURED_SURE = 10.0, 2.0
+
+
 #: relative distance from which an output is not that of one process
 OUTPUTS_APART = 1e-3
 
@@ -80,6 +86,7 @@ def find_first_output(
     The stage of a pipeline may name a module otherwise, as its parameters show.
     """
     seen = set()
+    apart = _apart_at([reference, *held.values()], step)
     names = {rank: _names_of_modules(own) for rank, own in layout.items()}
     is_piped = any(each != {"": ""} for each in names.values())
     for event in first.of_kind("out"):
@@ -98,10 +105,11 @@ def find_first_output(
         present = {rank: part for rank, part in parts.items() if part is not None}
         if whole is None or not present or (len(present) < len(held) and not is_piped):
             continue
-        if name_arrangement(whole, [*present.values()]):
+        if name_arrangement(whole, [*present.values()], apart):
             continue
         rank = next(
-            (r for r, part in present.items() if not name_arrangement(whole, [part])), min(present)
+            (r for r, part in present.items() if not name_arrangement(whole, [part], apart)),
+            min(present),
         )
         record = records[rank]
         own = next(
@@ -123,7 +131,7 @@ def find_first_output(
         return ValueFinding(
             code="not_equivalent",
             message=f"step {step}, forward: the output of {shown} on {ranks_text((rank,))} "
-            f"{_what_it_is(whole, present[rank])}; {words}",
+            f"{_what_it_is(whole, present[rank], apart)}; {words}",
             ranks=(rank,),
             rank=rank,
             place=own.details[3],
@@ -174,8 +182,12 @@ def _find_sent_weight(record: ValueRecord, at: int, module: str) -> CarryingCall
     return sent[-1] if sent else None
 
 
-def find_loss(first: ValueRecord, records: Records, off: Deviation) -> ValueFinding | None:
+def find_loss(
+    first: ValueRecord, records: Records, off: Deviation, coarse: float = 0.0
+) -> ValueFinding | None:
     """Return that the loss of a step, in which a value is off, is not that of one process.
+
+    `coarse` is the unit roundoff of a lower precision in which modules compute.
 
     Each rank's may be the mean of its own rows, or their part of the mean of all, and ranks of one
     model have it several times: all of them are the reference's times one to as many as there are.
@@ -184,14 +196,15 @@ def find_loss(first: ValueRecord, records: Records, off: Deviation) -> ValueFind
     losses = {r: loss for r, each in records.items() if (loss := _loss_of(each, step)) is not None}
     if not wanted or not losses:
         return None
+    apart = max(LOSSES_APART, COARSE_LOSS * coarse)
     ratio = sum(losses.values()) / wanted
-    if 1 <= round(ratio) <= len(losses) and abs(ratio - round(ratio)) <= LOSSES_APART * ratio:
+    if 1 <= round(ratio) <= len(losses) and abs(ratio - round(ratio)) <= apart * ratio:
         return None
     mean = ratio / len(losses)
     rank = max(losses, key=lambda r: abs(losses[r] - wanted))
     record = records[rank]
     shown = ", ".join(f"{loss:.5g} on rank {r}" for r, loss in [*losses.items()][:4])
-    is_whole = round(mean) > 1 and abs(mean - round(mean)) < LOSSES_APART * mean
+    is_whole = round(mean) > 1 and abs(mean - round(mean)) < apart * mean
     times = f" ({round(mean)} times as large)" if is_whole else ""
     passes = [e.details[1] for e in record.of_kind("bw") if e.details[0] == step]
     return ValueFinding(
@@ -215,6 +228,23 @@ def _loss_of(record: ValueRecord, step: int) -> float | None:
     return sum(own) if own and np.isfinite(own).all() else None
 
 
+def find_coarsest(sides: Iterable[Values], step: int) -> float:
+    """Return the unit roundoff in which modules compute where that is less than a gradient's.
+
+    Under autocast a gradient of single precision is a sum in a lower one: rows that are summed on
+    another rank are rounded anew, and a product of fewer rows may take another kernel.
+    """
+    own = {
+        str(each.dtype) for values in sides for each in arrays_by_name(values, step, "out").values()
+    }
+    return max((EPS[each] for each in own & {"float16", "bfloat16"}), default=0.0)
+
+
+def _apart_at(sides: Iterable[Values], step: int) -> float:
+    """Return the relative distance from which an output is not that of one process."""
+    return max(OUTPUTS_APART, COARSE_OUTPUT * find_coarsest(sides, step))
+
+
 def output_of(values: Values, step: int, name: str) -> Array | None:
     """Return what a module gave back in a step, the rows of all its calls in order."""
     own = arrays_by_name(values, step, "out")
@@ -226,23 +256,24 @@ def output_of(values: Values, step: int, name: str) -> Array | None:
     return np.concatenate(calls).astype(float)
 
 
-def name_arrangement(whole: Array, parts: Sequence[Array]) -> str:
+def name_arrangement(whole: Array, parts: Sequence[Array], apart: float = OUTPUTS_APART) -> str:
     """Return how parts make up a whole, in words; nothing where they do not.
 
-    They are the whole, its slices along a dimension, or sums of these to come. What no arrangement
-    of these kinds can be is not known, and counts as arranged.
+    They are the whole, its slices along a dimension, or sums of these to come, up to a distance
+    relative to the largest element. What no arrangement of these kinds can be is not known, and
+    counts as arranged.
     """
     suits = False
     for some in _sums(parts):
         more = "" if len(some) == len(parts) else f"; summed over {len(parts) // len(some)} ranks"
         if all(each.shape == whole.shape for each in some):
             suits = True
-            if all(_is_near(each, whole) for each in some):
+            if all(_is_near(each, whole, apart) for each in some):
                 return f"the whole{more}"
         for dimension in range(whole.ndim):
             if all(_suits(each, whole, dimension) for each in some):
                 suits = True
-                if all(_has_rows(each, whole, dimension) for each in some):
+                if all(_has_rows(each, whole, dimension, apart) for each in some):
                     return f"split along dimension {dimension}{more}"
     return "" if suits else "an arrangement that is not known"
 
@@ -259,9 +290,9 @@ def _sums(parts: Sequence[Array]) -> Iterator[list[Array]]:
             yield [np.sum(parts[at :: count // size], axis=0) for at in range(count // size)]
 
 
-def _is_near(one: Array, other: Array) -> bool:
+def _is_near(one: Array, other: Array, apart: float = OUTPUTS_APART) -> bool:
     size = float(np.abs(other).max(initial=0.0)) or 1.0
-    return float(np.abs(one - other).max(initial=0.0)) <= OUTPUTS_APART * size
+    return float(np.abs(one - other).max(initial=0.0)) <= apart * size
 
 
 def _suits(part: Array, whole: Array, dimension: int) -> bool:
@@ -275,7 +306,7 @@ def _suits(part: Array, whole: Array, dimension: int) -> bool:
     )
 
 
-def _has_rows(part: Array, whole: Array, dimension: int) -> bool:
+def _has_rows(part: Array, whole: Array, dimension: int, apart: float) -> bool:
     """Whether each slice of a part is a slice of the whole, in any order."""
     rows = np.moveaxis(whole, dimension, 0).reshape(whole.shape[dimension], -1)
     own = np.moveaxis(part, dimension, 0).reshape(part.shape[dimension], -1)
@@ -283,21 +314,23 @@ def _has_rows(part: Array, whole: Array, dimension: int) -> bool:
     sketches = rows @ draw
     order = np.argsort(sketches)
     sketches = sketches[order]
-    size = (float(np.abs(whole).max(initial=0.0)) or 1.0) * OUTPUTS_APART
+    size = (float(np.abs(whole).max(initial=0.0)) or 1.0) * apart
+    reach = size * float(np.linalg.norm(draw))
     for each in own:
-        at = int(np.searchsorted(sketches, float(each @ draw)))
-        near = order[max(at - 2, 0) : at + 2]
-        if not any(float(np.abs(rows[n] - each).max(initial=0.0)) <= size for n in near):
+        sketch = float(each @ draw)
+        begin, end = np.searchsorted(sketches, (sketch - reach, sketch + reach))
+        near = rows[order[max(begin - 2, 0) : end + 2]]
+        if not (np.abs(near - each).max(axis=1, initial=0.0) <= size).any():
             return False
     return True
 
 
-def _what_it_is(whole: Array, part: Array) -> str:
+def _what_it_is(whole: Array, part: Array, apart: float) -> str:
     """Say what an output is in place of that of one process."""
     power = float((whole * whole).sum())
     if part.shape == whole.shape and power:
         ratio = float((part * whole).sum()) / power
-        if abs(ratio) > OUTPUTS_APART and _is_near(part / ratio, whole):
+        if abs(ratio) > apart and _is_near(part / ratio, whole, apart):
             known = f"{ratio:.4g}" if ratio >= 1 else f"1/{1 / ratio:.4g}"
             return f"is {known} times what one process has"
     return "is not what one process has, nor a part of it, and no sum over ranks is"
@@ -316,11 +349,13 @@ class Deviation(Struct, frozen=True, kw_only=True):
     name: str
     off: float
     bound: float
+    #: from which it is wrong for sure
+    wrong: float
 
     @property
     def sure(self) -> bool:
         """Whether no rounding makes it."""
-        return self.off > SURE * self.bound
+        return self.off > self.wrong
 
 
 def find_deviations(
@@ -337,6 +372,7 @@ def find_deviations(
     roundoff of the precision in which ranks send gradients.
     """
     for step in sorted(reference):
+        coarse = find_coarsest([reference, *held.values()], step)
         for kind in ("gradient", "after"):
             wholes = arrays_by_name(reference, step, kind)
             for rank, values in held.items():
@@ -352,11 +388,19 @@ def find_deviations(
                     if at is None or whole is None:
                         continue
                     off, bound = _distance(kind, step, got, whole, at, (reference, values, name))
-                    bound = max(bound, MEASURED * noise.get((step, kind, at.name), 0.0))
                     bound = max(bound, SENT * sent * LATER**step)
-                    if off > bound:
+                    rough = COARSE * coarse * LATER**step
+                    measured = MEASURED * noise.get((step, kind, at.name), 0.0)
+                    sure = MEASURED_SURE if coarse else SURE
+                    if off > (most := max(bound, rough, measured)):
                         yield Deviation(
-                            step=step, kind=kind, rank=rank, name=name, off=off, bound=bound
+                            step=step,
+                            kind=kind,
+                            rank=rank,
+                            name=name,
+                            off=off,
+                            bound=most,
+                            wrong=max(SURE * bound, COARSE_SURE * rough, sure * measured),
                         )
 
 
@@ -584,8 +628,9 @@ def leaves_right(
     if any(each.shape != wanted.shape for each in left) or not wanted.any():
         return False
     mean = np.mean(left, axis=0)
+    apart = _apart_at([reference, *held.values()], first.step)
     factors = (1.0, 1 / len(held)) if len(left) > 1 else (1.0, 1 / len(held), float(len(held)))
-    return any(_is_near(mean, factor * wanted) for factor in factors)
+    return any(_is_near(mean, factor * wanted, apart) for factor in factors)
 
 
 def is_about_a_multiple(
@@ -747,7 +792,7 @@ def _explain(
     size = float(np.abs(wanted).max(initial=0.0)) or 1.0
 
     def is_close(value: Array, to: Array) -> bool:
-        return float(np.abs(value - to).max(initial=0.0)) <= SURE * first.bound * size
+        return float(np.abs(value - to).max(initial=0.0)) <= first.wrong * size
 
     if not got.any():
         return "is zero", "let the gradient come back to this parameter"

@@ -34,6 +34,7 @@ from torch_scenarios.record.values.arrangement import (
 from torch_scenarios.record.values.deviation import (
     Deviation,
     choose_deviation,
+    find_coarsest,
     find_deviations,
     find_first_output,
     find_loss,
@@ -104,7 +105,8 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
     compared = sum(len(values) for rank in held for values in held[rank].values())
     if sure and not found:
         output = find_first_output(first, reference, held, layout, together, sure[0].step)
-        output = output or find_loss(first, together, sure[0])
+        coarse = find_coarsest([reference, *held.values()], sure[0].step)
+        output = output or find_loss(first, together, sure[0], coarse)
         telling = choose_deviation(sure, reference, layout)
         deviation = output or make_finding(telling, reference, held, layout, together)
         found.append(_blame_strides(deviation, together))

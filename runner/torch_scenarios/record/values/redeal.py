@@ -29,7 +29,13 @@ from torch_scenarios.record.values.arrangement import (
     read_tensor_file,
     read_tensors,
 )
-from torch_scenarios.record.values.deviation import EPS, SENT, bound_of, size_of_gradients
+from torch_scenarios.record.values.deviation import (
+    COARSE,
+    SENT,
+    bound_of,
+    find_coarsest,
+    size_of_gradients,
+)
 from torch_scenarios.record.values.format import (
     LoadedBatch,
     OptimizerStep,
@@ -68,10 +74,6 @@ DEALT = {
 #: times of what rounding was measured to do that a gradient may change; times the bound, from which
 #: the change is a mistake
 TIMES, SURE = 8.0, 10.0
-
-
-#: times the unit roundoff of a lower precision that a gradient may change
-COARSE = 2.0
 
 
 #: why nothing is known of a run in which no gradient is kept
@@ -556,7 +558,7 @@ def _changes(
     """Yield the change of each gradient, step by step; `sent` is the roundoff of what is sent."""
     for step in sorted({step for values in first.values() for step in values}):
         largest = size_of_gradients(first.values(), step)
-        coarse = max(SENT * sent, COARSE * _find_coarsest(first.values(), step))
+        coarse = max(SENT * sent, COARSE * find_coarsest(first.values(), step))
         for rank, values in first.items():
             others = arrays_by_name(dealt[rank], step, "gradient")
             third = arrays_by_name(ordered[rank], step, "gradient")
@@ -658,18 +660,6 @@ def _leaves_alike(
         means.append(np.mean(parts, axis=0))
     size = _largest(means[0])
     return bool(size) and _apart(*means) <= SURE * change.bound * size
-
-
-def _find_coarsest(sides: Iterable[Values], step: int) -> float:
-    """Return the unit roundoff in which modules compute where that is less than a gradient's.
-
-    Under autocast a gradient of single precision is a sum in a lower one: rows that are summed on
-    another rank are rounded anew, and rows in another order on the same rank are not.
-    """
-    own = {
-        str(each.dtype) for values in sides for each in arrays_by_name(values, step, "out").values()
-    }
-    return max((EPS[each] for each in own & {"float16", "bfloat16"}), default=0.0)
 
 
 def _largest(value: Array) -> float:

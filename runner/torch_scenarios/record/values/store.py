@@ -45,12 +45,16 @@ class ValueStore:
         self._size = 0
         self._outputs = bool(witness.settings.get("outputs"))
         self._calls: dict[str, int] = {}
+        self._entered: dict[int, int] = {}
         #: parameters whose weights are kept as they were when an optimizer stepped them first
         self._begun: set[str] = set()
         self._kept: dict[str, Any] = {}
 
     def enter(self, module: Any, inputs: Any, depth: int) -> None:
-        """Keep nothing of what a module is called with: the witness writes its rows down."""
+        """Note how often a module of this name is called: what wraps one has its name as well."""
+        name = self._witness.parameters.name_module(module)
+        if name is not None:
+            self._entered[id(module)] = self._calls.get(name, 0)
 
     def leave(self, module: Any, output: Any, depth: int) -> None:
         """Keep what a module gives back in training: `out/NAME#K` at its call K since a step."""
@@ -66,6 +70,8 @@ class ValueStore:
         if not _is_there(tensor):
             return
         call = self._calls.get(name, 0)
+        if call > self._entered.get(id(module), call):
+            return  # the module that it wraps has given this back
         self._calls[name] = call + 1
         self._keep(f"out/{name}#{call}", tensor)
         if f"out/{name}#{call}" in self._kept:
