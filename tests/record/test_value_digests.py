@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+from torch_scenarios.record.values.carriage import Carriage
 from torch_scenarios.record.values.digest import LARGE, digest
-from torch_scenarios.record.values.parameters import version_of
+from torch_scenarios.record.values.parameters import peek_on_device, version_of
 
 
 @pytest.mark.parametrize("size", [3, LARGE // 4 + 5])
@@ -36,3 +40,32 @@ def test_memory_that_was_given_back_is_not_looked_at() -> None:
     assert version_of(view)[2] == bytes(24)
     view.untyped_storage().resize_(0)
     assert version_of(view)[2] == b""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_device_s_weight_that_is_written_through_data_is_seen(dtype: torch.dtype) -> None:
+    weight = torch.nn.Parameter(torch.zeros(5, 3, dtype=dtype))
+    before = peek_on_device(weight)
+    weight.data.add_(1e-3)
+    assert peek_on_device(weight) != before
+
+
+def test_a_call_that_nccl_has_waited_for_gives_back_no_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def wait(work: object) -> None:
+        pytest.fail(f"{work} is no work")
+
+    kind = SimpleNamespace(wait=wait, unbox=lambda _: None)
+    dist = SimpleNamespace(distributed_c10d=SimpleNamespace(Work=kind))
+    recorder = SimpleNamespace(dist=dist, answer=None)
+    known: list[object] = []
+    witness = SimpleNamespace(torch=torch, put=known.append, recorder=recorder, guard=nullcontext())
+    monkeypatch.setattr(Carriage, "_before", lambda *_, **__: "seen")
+    monkeypatch.setattr(Carriage, "_after", lambda *_, **__: known.append("after"))
+    x = torch.ones(2)
+    boxed = object()
+    carriage = Carriage(witness)
+    result = carriage.answer(0, "allreduce_", None, (), lambda: ([x], boxed), is_awaited=True)
+    assert result == ([x], boxed)
+    assert known == ["after"]

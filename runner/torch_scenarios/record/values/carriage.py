@@ -134,10 +134,14 @@ class Carriage:
         return result
 
     def _wait(self, result: Any) -> None:
-        """Wait for the work of a call that its caller waits for: then its result is there."""
-        work = result[-1] if isinstance(result, (tuple, list)) and result else result
+        """Wait for the work of a call that its caller waits for: then its result is there.
+
+        NCCL gives back none for such a call: its result is there for what follows on the stream.
+        """
+        boxed = result[-1] if isinstance(result, (tuple, list)) and result else result
+        work = self._recorder.dist.distributed_c10d.Work.unbox(boxed) if boxed is not None else None
         if work is not None:
-            self._wait_of(self._recorder.dist.distributed_c10d.Work.unbox(work))
+            self._wait_of(work)
 
     # ------------------------------------------------------------------ one call
 

@@ -270,19 +270,31 @@ def version_of(tensor: Any) -> Any:
 
 
 def _peek(tensor: Any) -> bytes:
-    """Return the bytes at the beginning, in the middle and at the end of what the host holds.
+    """Return the bytes at the beginning, in the middle and at the end of what a tensor holds.
 
     Memory that was given back, as FSDP does, has an address behind an offset still.
     """
-    if tensor.device.type != "cpu" or not tensor.is_contiguous():
+    if tensor.is_meta or not tensor.is_contiguous():
         return b""
     address, size = tensor.data_ptr(), tensor.numel() * tensor.element_size()
     held = tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.element_size()
     if not address or size < PEEKED or held < size:
         return b""
+    if tensor.device.type != "cpu":
+        return peek_on_device(tensor)
     middle = size // 2 // PEEKED * PEEKED
     places = (address, address + middle, address + size - PEEKED)
     return b"".join(ctypes.string_at(each, PEEKED) for each in places)
+
+
+def peek_on_device(tensor: Any) -> bytes:
+    """Return the bytes of the first, the middle and the last element of a tensor, in one copy."""
+    import torch
+
+    with torch.no_grad():
+        flat = tensor.detach().reshape(-1)
+        some = torch.stack((flat[0], flat[flat.numel() // 2], flat[-1]))
+        return bytes(some.cpu().view(torch.uint8).tolist())
 
 
 def tensors_of(module: Any, prefix: str) -> Iterator[tuple[str, Any, str]]:
