@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,7 +12,7 @@ from handwritten_records import ALL_REDUCE, BARRIER, recorded
 
 from torch_scenarios.cli.answers.record import report_lines
 from torch_scenarios.limits import DEFAULT
-from torch_scenarios.record import analysis
+from torch_scenarios.record import analysis, live
 from torch_scenarios.record.analysis import Questions
 from torch_scenarios.record.format import read
 from torch_scenarios.record.live import Order, Ran
@@ -61,3 +64,42 @@ def test_a_run_that_is_ended_at_its_limit_has_not_passed(
     assert verdict.status == status
     assert ("the run was ended at --max-seconds" in (verdict.reason or "")) == timed_out
     assert report_lines(found, 1.0)[0].startswith(status)
+
+
+SLEEP = "import time; time.sleep(60)"
+
+
+def wait_outside(folder: Path, backend: str, *, exit_code: int) -> Ran:
+    """Watch two ranks that wait outside of any call: rank 0 lives, rank 1 ends by a code.
+
+    Rank 0 has begun one all_reduce more.
+    """
+    recorded(folder, (ALL_REDUCE, ALL_REDUCE), (ALL_REDUCE,))
+    path = folder / "rank-00000.jsonl"
+    lines = path.read_text(encoding="utf-8").replace('"gloo"', f'"{backend}"').splitlines()[:-1]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def start(_: Order) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True)
+        ranks = [{"rank": 0, "pid": process.pid}, {"rank": 1, "pid": 1}]
+        ended = {"rank": 1, "pid": 1, "exit": exit_code}
+        text = "".join(f"{json.dumps(each)}\n" for each in ({"launch": 1}, *ranks, ended))
+        (folder / "launch.jsonl").write_text(text, encoding="utf-8")
+        return process
+
+    order = Order(command=("train.py",), folder=folder, world_size=2, ranks=(0, 1), max_seconds=4.0)
+    questions = Questions(order, folder / "scenario.yaml", DEFAULT)
+    return live.run(order, questions, lambda _: None, start)
+
+
+@pytest.mark.parametrize(
+    ("backend", "exit_code", "is_stuck"),
+    [("nccl", 0, True), ("cpu:gloo,cuda:nccl", 1, True), ("gloo", 0, False)],
+)
+def test_a_host_that_waits_for_its_device_is_outside_of_any_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, exit_code: int, *, is_stuck: bool
+) -> None:
+    monkeypatch.setattr(live, "OUTSIDE_S", 1.0)
+    monkeypatch.setattr(live, "AGAIN_S", 0.2)
+    ran = wait_outside(tmp_path / "a", backend, exit_code=exit_code)
+    assert (ran.stuck, ran.timed_out) == (is_stuck, not is_stuck)

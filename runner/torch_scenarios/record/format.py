@@ -435,6 +435,8 @@ class RankRecord(Struct, kw_only=True):
     #: the error that is handled while its last call is made, and where it was raised
     handled: tuple[str, ScriptPlace] | None = None
     inside: bool = False
+    #: whether a group of it has a backend like NCCL: a call returns at once, and the device waits
+    on_device: bool = False
     #: which ways its script went, and the errors that it caught, in order
     ways: list[Way] = field(default_factory=list)
     caught: list[Caught] = field(default_factory=list)
@@ -852,7 +854,7 @@ class _Reader:
         )
 
     def _take_g(
-        self, number: int, name: str, ranks: list[int], described: str, _backend: str
+        self, number: int, name: str, ranks: list[int], described: str, backend: str
     ) -> None:
         members, world = tuple(map(int, ranks)), self.record.world_size
         if not members or len(set(members)) < len(members) or not 0 <= min(members) <= max(members):
@@ -862,6 +864,8 @@ class _Reader:
             message = f"rank {max(members)} is in a group, and the world has {world} ranks"
             raise ImpossibleError(message)
         self.record.groups[int(number)] = (_show(name), members, _show(described))
+        kinds = {each.rpartition(":")[2] for each in str(backend).lower().split(",")}
+        self.record.on_device |= not kinds <= _ON_HOST
 
     def _take_v(
         self, number: int, kind: str, file: str, line: int, text: str, names: list[str]
@@ -1247,6 +1251,8 @@ class _Reader:
         return record
 
 
+#: backends in whose calls a host waits
+_ON_HOST = frozenset({"gloo", "mpi", "ucc", "fake", "undefined", ""})
 #: where in its own source a backend raised
 _BACKEND_SOURCE = re.compile(r"\[/[^\]\s]*(?:gloo|nccl)[^\]\s]*\.(?:cc|cpp|h):\d+\] ")
 #: what Python calls an object that has no other name

@@ -21,6 +21,7 @@ import sys
 import time
 import traceback
 import types
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -87,13 +88,20 @@ def _warm(descriptor: int) -> int:
             order = json.loads(line)
             _import(order)
             own = os.getpid()
-            pid = os.fork()
+            pid = fork()
             if pid == 0:
                 _child(partial(_parent_of_run, order, own))
             print(pid, file=reply, flush=True)
             _, status = os.waitpid(pid, 0)
             print(os.waitstatus_to_exitcode(status), file=reply, flush=True)
     return 0
+
+
+def fork() -> int:
+    """Fork. Threads that torch's import leaves behind hold no lock here, and Python 3.12 warns."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 def _child(work: Callable[[], int]) -> NoReturn:
@@ -200,7 +208,7 @@ def _fork(order: dict[str, Any], port: int, put: Callable[[dict[str, Any]], None
             sys.stderr.flush()
             if board is not None:
                 board.become(rank, 1)
-            pid = os.fork()
+            pid = fork()
             if pid == 0:
                 _child(partial(_run, order, rank, port, board, own))
             running[pid] = rank

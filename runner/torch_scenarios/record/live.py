@@ -573,15 +573,31 @@ class _Watch:
         know_exits(records, self._launch)
         outside = [rank for rank in live if not _inside(records[rank], pids[rank])]
         outside = [r for r in outside if not _waits_in_reducer(records[r], pids[r])]
-        if len(outside) == len(live) or not self._asked.blocks(records):
+        is_still = self._wait_for_devices(records, outside)
+        if len(outside) == len(live) and not is_still:
             return "going"
-        if outside:
+        if not (is_still and self._has_failed()) and not self._asked.blocks(records):
+            return "going"
+        if outside and not is_still:
             words = ", ".join(map(str, outside[:4]))
             return (
                 f"a rank is surely blocked already; rank {words} is not inside of a call and goes "
                 "on until it is"
             )
         return "stuck"
+
+    def _wait_for_devices(self, records: Mapping[int, RankRecord], outside: Sequence[int]) -> bool:
+        """Whether ranks outside of any call have not moved for long, and use NCCL or its like.
+
+        Such a call returns at once. What never comes is waited for by the device, and by the host
+        where it asks for a number next: in `loss.item()`, a copy, `torch.cuda.synchronize()`.
+        """
+        is_long = time.monotonic() - self._moved > OUTSIDE_S
+        return is_long and all(records[rank].on_device for rank in outside)
+
+    def _has_failed(self) -> bool:
+        """Whether a rank has ended by an error, of which NCCL tells no other rank."""
+        return any(self._launch.exits.values())
 
     def _tell_outside(self) -> None:
         """Say once where the ranks are that are outside of any call while nothing moves."""
