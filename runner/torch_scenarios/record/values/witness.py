@@ -19,7 +19,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from types import TracebackType
+from types import FunctionType, TracebackType
 from typing import Any
 
 from torch_scenarios.record.evidence.frame import frame_of
@@ -641,7 +641,10 @@ class ValueWitness:
             place = -1
             with self.guard:
                 place = self.place(frame_of(1))
-                self.put(["bw", self.turn, place])
+                own = all(
+                    isinstance(each, self.torch.Tensor) and each.numel() == 1 for each in roots
+                )
+                self.put(["bw", self.turn, place, own])
                 if self.depth.optimizer:
                     self.put(["closure", self.turn, place])
                 if kwargs.get("accumulate_grad"):
@@ -796,7 +799,8 @@ class ValueWitness:
         @functools.wraps(hook)
         def note_hook(wrapper: Any, state: Any, function: Any) -> Any:
             with self.guard:
-                self.put(["hook", getattr(function, "__qualname__", type(function).__name__)])
+                for each in _list_hooks(function):
+                    self.put(["hook", getattr(each, "__qualname__", type(each).__name__)])
             return hook(wrapper, state, function)
 
         self._watch_join()
@@ -1128,6 +1132,23 @@ def _has_whole_gradient(sharded: Any) -> bool:
     whole = getattr(sharded, "_unsharded_param", None)
     accumulated = getattr(sharded, "unsharded_accumulated_grad", None)
     return accumulated is not None or (whole is not None and whole.grad is not None)
+
+
+def _list_hooks(function: Any) -> list[Any]:
+    """Return a hook and those that it wraps: what its closure or `functools.partial` holds."""
+    found: list[Any] = []
+    left = [function]
+    while left:
+        each = left.pop()
+        if each in found:
+            continue
+        found.append(each)
+        held = [getattr(each, "func", None)]
+        for cell in getattr(each, "__closure__", None) or ():
+            with contextlib.suppress(ValueError):  # a cell that nothing has been put into
+                held.append(cell.cell_contents)
+        left += [e for e in held if isinstance(e, (FunctionType, functools.partial))]
+    return found
 
 
 def has_nan(torch: Any, tensor: Any) -> bool:
