@@ -361,6 +361,28 @@ def test_parts_that_are_clipped_by_hand_are_told_where_all_of_them_are(
     assert [each.code for each in judge(tmp_path, lines)] == ["norm_is_local"] * told
 
 
+@pytest.mark.parametrize(
+    ("operation", "shared", "own_loss", "told"),
+    [
+        ("send", False, True, False),  # each tower has a loss of its own
+        ("send", False, False, True),  # a stage of a pipeline
+        ("allgather_", False, True, False),
+        ("allgather_", True, True, True),
+    ],
+)
+def test_towers_may_clip_by_norms_of_their_own(
+    tmp_path: Path, operation: str, *, shared: bool, own_loss: bool, told: bool
+) -> None:
+    lines = {}
+    for rank in (0, 1):
+        own = [named(0, "body.weight", f"b{'' if shared else rank}")]
+        own += [call(operation, "activation", value=f"x{rank}"), ["bw", 0, 0, own_loss]]
+        own.append(["clip", 0, 0, 2.0 + rank, 1.0, False, [0]])
+        own.append(["o", 0, 0, 0, [0.1], [[0, f"g{rank}"]], [], [[0, f"a{rank}"]]])
+        lines[rank] = own
+    assert [each.code for each in judge(tmp_path, lines)] == ["norm_is_local"] * told
+
+
 @pytest.mark.parametrize("before", ["0.weight", "1.scale"])
 def test_a_norm_of_each_rank_in_a_module_of_its_own_is_right(tmp_path: Path, before: str) -> None:
     """A norm for each domain: its constants are next to no random weight."""

@@ -10,7 +10,13 @@ from msgspec import Struct
 
 from torch_scenarios.record.values.format import OptimizerStep, ValueRecord
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding
-from torch_scenarios.record.values.roles import Ranks, Roles, find_scattering_groups
+from torch_scenarios.record.values.roles import (
+    Ranks,
+    Roles,
+    find_scattering_groups,
+    find_stages,
+    first_use,
+)
 from torch_scenarios.record.values.source import find_gradient_writes
 
 #: relative difference of two norms that rounding does not make
@@ -62,12 +68,35 @@ def _find_norms(records: Records, roles: Roles) -> Iterator[ValueFinding]:
 
 
 def _norm_groups(records: Records, roles: Roles) -> Iterator[tuple[Ranks, str]]:
-    parts = find_scattering_groups(records) | {*roles.model}
+    parts = find_scattering_groups(records)
+    parts |= {ranks for ranks in roles.model if ranks in roles.split or _share(records, ranks)}
     parts |= {tuple(e.details[0]) for r in records.values() for e in r.of_kind("sharded")}
     for ranks in sorted(parts):
         yield ranks, "hold parts of one model"
     for ranks in roles.data:
         yield ranks, "hold replicas of one model"
+
+
+def _share(records: Records, ranks: Ranks) -> bool:
+    """Whether ranks that exchange activations compute one model.
+
+    A rank of a pipeline begins a backward pass with a gradient that another one has sent. Of
+    others, some random weight that they train is one and the same on all ranks. Two towers have
+    neither: each compares what it has with what it gets, in a loss of its own.
+    """
+    own = [records[rank] for rank in ranks if rank in records]
+    if any(not all(e.details[2:]) for record in own for e in record.of_kind("bw")):
+        return True
+    if {*find_stages(records)} & {*ranks}:
+        return False
+    first = [first_use(record) for record in own]
+    names = set.intersection(*map(set, first)) if first else set()
+    return any(
+        len({each[name] for each in first}) == 1
+        for name in names
+        if not (known := own[0].parameters[own[0].names[name]]).constant
+        and any(step.gradients.get(known.number) is not None for step in own[0].steps[:3])
+    )
 
 
 class _Scale(Struct, frozen=True):
