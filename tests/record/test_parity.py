@@ -50,6 +50,7 @@ WRONG = [
     ("experts_by_hand.py", "sum", "not_equivalent", "is 2 times what one process has"),
     ("padded_tokens.py", "twice", "not_equivalent", "is 1/2 times what one process has"),
     ("vocabulary_loss.py", "gathered", "not_equivalent", "step 0, forward: the loss is 4.4"),
+    ("pipeline_of_torch.py", "again", "not_equivalent", "on rank 1 (4 times as large), and"),
     ("unfreezes_later.py", "late", "not_equivalent", "step 2: the gradient of `0.2.bias` on rank"),
     ("autocast.py", "scaled", "not_equivalent", "is 1/1.999 times what one process has (there are"),
 ]
@@ -195,7 +196,11 @@ def test_what_is_another_algorithm_on_several_ranks_is_not_known(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("script", "world"), [("fsdp2.py", 2), ("tp_dtensor.py", 2), ("zero1.py", 2), ("hsdp_tp.py", 4)]
+    ("script", "world"),
+    [
+        *(("fsdp2.py", 2), ("tp_dtensor.py", 2), ("zero1.py", 2), ("hsdp_tp.py", 4)),
+        ("pipeline_of_torch.py", 2),
+    ],
 )
 def test_strategies_of_torch_compute_what_one_process_does(
     warm: WarmLaunch, tmp_path: Path, script: str, world: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ class UnlikeError(Exception):
 Layout = dict[int, dict[str, Arrangement]]
 
 
-def arrange(reference: Values, held: Mapping[int, Values], records: Records) -> Layout:
+def arrange(reference: Values, held: Mapping[int, Values]) -> Layout:
     """Return which part of the reference each rank's parameters are."""
     wholes = first_weights(reference)
     layout: Layout = {}
@@ -118,7 +119,7 @@ def arrange(reference: Values, held: Mapping[int, Values], records: Records) -> 
                 continue
             layout[rank][name] = _match(name, part, wholes, rank)
         for name, part in waiting:
-            found = _follow(name, part, wholes, layout[rank], records[rank])
+            found = _follow(name, part, wholes, layout[rank])
             if found is not None:
                 layout[rank][name] = found
     return layout
@@ -199,7 +200,6 @@ def _follow(
     part: Array,
     wholes: Mapping[str, Array],
     known: Mapping[str, Arrangement],
-    record: ValueRecord,
 ) -> Arrangement | None:
     """Return where a constant is: with the other parameters of its module."""
     module, _, own = name.rpartition(".")
@@ -214,11 +214,30 @@ def _follow(
             return Arrangement(name=target)
         if arrangement.dimension == 0 and len(arrangement.rows) == part.shape[0]:
             return Arrangement(name=target, dimension=0, rows=arrangement.rows)
-    whole = wholes.get(name)
-    if whole is not None and whole.shape == part.shape:
-        return Arrangement(name=name)
-    del record
+    for target in (*_rename_nearest(name, known), name):
+        whole = wholes.get(target)
+        if whole is not None and whole.shape == part.shape:
+            return Arrangement(name=target)
     return None
+
+
+def _rename_nearest(name: str, known: Mapping[str, Arrangement]) -> Iterator[str]:
+    """Yield what a parameter is called in the reference, as its nearest neighbours are renamed.
+
+    A norm has no random weight of its own, and the stage or the expert around it has another name.
+    """
+    path = name.split(".")
+
+    def count_common(other: str) -> int:
+        pairs = zip(path, other.split("."), strict=False)
+        return len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
+
+    for other in sorted(known, key=count_common, reverse=True):
+        mine, theirs = other.split("."), known[other].name.split(".")
+        while mine and theirs and mine[-1] == theirs[-1]:
+            del mine[-1], theirs[-1]
+        if path[: len(mine)] == mine:
+            yield ".".join([*theirs, *path[len(mine) :]])
 
 
 def find_wrong_arrangement(

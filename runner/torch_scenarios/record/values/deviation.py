@@ -163,8 +163,9 @@ def _rename(name: str, names: Mapping[str, str]) -> str | None:
         if not theirs or name == theirs or name.startswith(f"{theirs}."):
             rest = name.removeprefix(theirs).removeprefix(".") if theirs else name
             found = ".".join(filter(None, (names[theirs], rest)))
-            # an expert's name may be that of another one here
-            is_other = not theirs and found in names.values() and names.get(found) != found
+            # an expert's name, or a stage's, may be that of another one here
+            others = [] if theirs else [each for each in names.values() if each]
+            is_other = any(found == each or found.startswith(f"{each}.") for each in others)
             return None if is_other else found
     return None
 

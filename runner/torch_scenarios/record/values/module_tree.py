@@ -87,7 +87,7 @@ def build_tree(one: Path, many: Path, found: Parity, disturbed: Sequence[Path] =
     reference = read_tensors(one, min(alone))
     held = {rank: read_tensors(many, rank) for rank in together}
     try:
-        layout = arrange(reference, held, together)
+        layout = arrange(reference, held)
     except UnlikeError:
         layout = {rank: {} for rank in together}
     noise = measure_noise(reference, [read_tensors(each, min(alone)) for each in disturbed])

@@ -88,7 +88,7 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
         return _open(reason)
     found = [*_find_missing_rows(first, together)]
     try:
-        layout = arrange(reference, held, together)
+        layout = arrange(reference, held)
     except UnlikeError as error:
         if found:
             return _fail(found)

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import FunctionType, TracebackType
 from typing import Any
 
@@ -65,6 +65,15 @@ MOST_NUMBERS = 2000
 _PLAIN, _RATES = (bool, int, float, str), ("lr", "initial_lr")
 #: failures of the witness itself after which it sees nothing more
 MOST_FAILURES = 8
+
+
+#: torch's pipelines, how they learn from memory that nothing has set which shapes a stage passes
+#: on, and how deep modules may lie in a stage
+PIPELINES = "torch.distributed.pipelining.stage"
+TRIALS = frozenset(
+    {"_forward_metadata_inference", "_backward_metadata_inference", "_shape_inference"}
+)
+MOST_FRAMES = 64
 
 
 class _Guard:
@@ -208,8 +217,12 @@ class ValueWitness:
 
     @property
     def rests(self) -> bool:
-        """Whether nothing is seen: torch compiles, or the witness has failed too often."""
-        return self.guard.failures >= MOST_FAILURES or bool(self.torch.compiler.is_compiling())
+        """Whether nothing is seen: torch compiles or tries, or the witness has failed too often."""
+        return (
+            self.guard.failures >= MOST_FAILURES
+            or bool(self.torch.compiler.is_compiling())
+            or _find_stage(TRIALS) is not None
+        )
 
     # ------------------------------------------------------------------ its file
 
@@ -326,7 +339,10 @@ class ValueWitness:
         if module.training and grad and (self._keeps_rows or not self._loaded):
             tensor = self.torch.Tensor
             own = [each for each in inputs if isinstance(each, tensor) and each.grad_fn is None]
-            if own or not inputs:  # what a graph has computed is no data
+            stage = _find_stage(("forward_one_chunk",))
+            is_first = stage is None or getattr(stage, "is_first", True)
+            # what a graph has computed is no data, nor what another stage has sent
+            if (own or not inputs) and is_first:
                 rows = row_digests(own, tensor)[:MOST_ROWS]
                 shapes = [list(each.shape[1:]) for each in own]
                 self.put(["in", self.turn, rows, root, place, shapes])
@@ -639,6 +655,8 @@ class ValueWitness:
 
         def backward(roots: Any, *args: Any, **kwargs: Any) -> Any:
             place = -1
+            if self.rests:
+                return run(roots, *args, **kwargs)
             with self.guard:
                 place = self.place(frame_of(1))
                 own = all(
@@ -1132,6 +1150,18 @@ def _has_whole_gradient(sharded: Any) -> bool:
     whole = getattr(sharded, "_unsharded_param", None)
     accumulated = getattr(sharded, "unsharded_accumulated_grad", None)
     return accumulated is not None or (whole is not None and whole.grad is not None)
+
+
+def _find_stage(names: Collection[str]) -> Any:
+    """Return the stage of a pipeline of torch that calls a module in one of some methods."""
+    frame = sys._getframe(2) if PIPELINES in sys.modules else None
+    for _ in range(MOST_FRAMES):
+        if frame is None:
+            return None
+        if frame.f_code.co_name in names:
+            return frame.f_locals.get("self")
+        frame = frame.f_back
+    return None
 
 
 def _list_hooks(function: Any) -> list[Any]:
