@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from flight_dumps import dump, entry, mismatched
+from flight_dumps import OF_NCCL, dump, entry, mismatched, of_nccl
 
 from torch_scenarios.cli import cli
 from torch_scenarios.errors import ScenarioError
@@ -200,6 +200,30 @@ def test_rings_that_wrapped_are_aligned_by_number(tmp_path: Path) -> None:
     said = imported(tmp_path)
     assert said.exit_code == 3
     assert "begin in the middle" in said.output
+
+
+def test_a_dump_of_nccl_is_read_as_its_calls_were_made(tmp_path: Path) -> None:
+    for rank in range(2):
+        dumped(tmp_path, rank, of_nccl(rank))
+    written_to = tmp_path / "program.yaml"
+    said = imported(tmp_path, "--yaml", str(written_to))
+    assert said.exit_code == 3, said.output
+    assert "nothing is wrong with what is in it" in said.output
+    program = written_to.read_text(encoding="utf-8")
+    assert program.count("batch_isend_irecv") == 1
+    assert "scatter_list: {1: " in program
+    assert "output_tensor_list" in program
+
+
+def test_a_batch_of_nccl_that_never_ends_is_waited_for(tmp_path: Path) -> None:
+    at = len(OF_NCCL)
+    alone = [entry(at, "nccl:send 0->1", 50, retired=False)]
+    alone += [entry(at + 1, "nccl:coalesced", 50, retired=False)]
+    dumped(tmp_path, 0, of_nccl(0, *alone))
+    dumped(tmp_path, 1, of_nccl(1, entry(at, "nccl:all_reduce", 60, retired=False)))
+    said = imported(tmp_path)
+    assert "rank 0: in wait for send (train.py:50)" in said.output
+    assert "rank 1: in all_reduce (train.py:60)" in said.output
 
 
 class Hostile:

@@ -16,6 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from torch_scenarios.display import clean_line
 from torch_scenarios.execution.pickles import plain
@@ -30,6 +31,7 @@ from torch_scenarios.record.format import (
     ImpossibleError,
     RankRecord,
     RecordedCall,
+    RecordedWait,
     ScriptPlace,
     Tensor,
     read_bounded,
@@ -55,6 +57,10 @@ DTYPES = {
     "Byte": "uint8",
     "Bool": "bool",
 }
+#: what NCCL writes behind the calls that it makes in one of its groups: with it, they are over
+_IN_ONE_GROUP = re.compile(r"^(?:\w+:)?(?:\w+_)?coalesced$")
+#: what NCCL writes in place of a list that a rank has no use for
+_NO_LIST = ((0,),)
 _RANK = re.compile(r"(\d+)(?:\.[A-Za-z]+)*$")
 _NAME = re.compile(r"^(?:\w+:)?(?P<name>\w+)(?: (?P<one>\d+)(?P<way>->|<-)(?P<two>\d+))?")
 
@@ -176,6 +182,7 @@ def _records(dumps: Mapping[int, RankDump], path: Path) -> dict[int, RankRecord]
         more = f": {error}" if isinstance(error, ImpossibleError) else ""
         words = f"an entry of a dump does not have torch's form{more}"
         raise refusal(path, "bad_record", words) from None
+    _settle_roots(found)
     _align(found)
     return found
 
@@ -198,20 +205,27 @@ def _record(
     groups = _groups(dump)
     record = RankRecord(rank=rank, world_size=world, about={"mode": "flight recorder"})
     numbers: dict[str, int] = {}
+    pending: dict[str, list[RecordedCall]] = defaultdict(list)
     for entry in sorted(dump.entries, key=attrgetter("record_id")):
         parts = _NAME.match(entry.profiling_name)
         operation = NAMES.get(parts["name"]) if parts else None
+        name, described = entry.process_group or ("0", "")
+        if _IN_ONE_GROUP.match(entry.profiling_name) and pending[name]:
+            _close_group(record, pending.pop(name), entry)
+            continue
         if parts is None or operation is None:
             record.notes.append(f"`{entry.profiling_name[:60]}` is not read")
             continue
-        name, described = entry.process_group or ("0", "")
         ranks = groups.get(name) or whole
         number = numbers.setdefault(name, len(numbers))
         described = "default_pg" if ranks == whole else described
         record.groups[number] = (name, ranks, described)
-        record.items.append(_call(entry, operation, parts, ranks, number))
+        call = _call(entry, operation, parts, ranks, number, rank)
+        record.items.append(call)
+        if not call.completes:
+            pending[name].append(call)
     last = record.calls[-1] if record.calls else None
-    record.inside = last is not None and not last.completes
+    record.inside = last is not None and not last.completes and not last.waited
     if not dump.entries:
         record.notes.append(
             "a dump has no entry: the recorder was off, or the program used only messages on Gloo, "
@@ -225,12 +239,29 @@ def _record(
     return record
 
 
+def _close_group(record: RankRecord, calls: list[RecordedCall], entry: DumpedCall) -> None:
+    """Let calls be those of one group of NCCL's, which an entry behind them closes.
+
+    Messages are a `batch_isend_irecv` and the wait for it. Of what is over, so are the parts.
+    """
+    messages = [each for each in calls if each.operation in MESSAGES]
+    for each in messages:
+        each.batch, each.returned_us, each.waited = entry.record_id, 0, _is_over(entry)
+    if messages:
+        numbers = tuple(each.number for each in messages)
+        record.items.append(RecordedWait(numbers=numbers, place=messages[-1].place))
+    for each in calls:
+        if _is_over(entry) and each.batch is None:
+            each.completes, each.ended_us = True, 0
+
+
 def _call(
     entry: DumpedCall,
     operation: str,
     told: re.Match[str],
     ranks: tuple[int, ...],
     number: int,
+    rank: int,
 ) -> RecordedCall:
     peer = None
     if operation in MESSAGES and told["two"] is not None:
@@ -240,22 +271,87 @@ def _call(
         for each in (entry.frames or ())[:200]
         if not is_foreign(each.filename)
     )
-    done = entry.retired or entry.state == "completed"
+    done = _is_over(entry)
+    inputs = _tensors(entry.input_sizes, entry.input_dtypes)
+    outputs = _tensors(entry.output_sizes, entry.output_dtypes)
+    root = ranks[0] if _is_rooted(operation) else None
+    if operation in _LISTED and entry.profiling_name.startswith("nccl:"):
+        operation, inputs, outputs = _as_passed(operation, inputs, outputs, len(ranks))
+        if operation in {"gather", "scatter"}:
+            root = rank if (outputs if operation == "gather" else inputs) else None
     return RecordedCall(
         number=entry.record_id,
         operation=operation,
         group=ranks,
         group_name=str(number),
         place=ScriptPlace(frames=frames[:3]),
-        inputs=_tensors(entry.input_sizes, entry.input_dtypes),
-        outputs=_tensors(entry.output_sizes, entry.output_dtypes),
+        inputs=inputs,
+        outputs=outputs,
         op="sum" if BY_NAME[operation].reduces else None,
-        root=ranks[0] if _is_rooted(operation) else None,
+        root=root,
         peer=peer,
         completes=done,
         ended_us=0 if done else None,
         began_us=entry.collective_seq_id,
     )
+
+
+#: operations of which NCCL writes lists otherwise than they are passed
+_LISTED = frozenset({"all_gather", "reduce_scatter", "all_to_all_single", "gather", "scatter"})
+
+
+def _as_passed(
+    operation: str, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], count: int
+) -> tuple[str, tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Return an operation as it was called, and the tensors that it was passed.
+
+    NCCL stacks the lists of `all_gather` and `reduce_scatter`, calls both kinds of `all_to_all` by
+    one name, writes what a `scatter` receives as its input, and [0] for a list that a rank has
+    not (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp; seen with torch 2.11 and 2.14).
+    """
+    if operation == "all_gather":
+        outputs = _unstack(outputs, inputs, count)
+    elif operation == "reduce_scatter":
+        inputs = _unstack(inputs, outputs, count)
+    elif operation == "all_to_all_single" and len(inputs) > 1:
+        operation = "all_to_all"
+    elif operation == "scatter":
+        inputs, outputs = outputs, inputs
+    if operation == "gather" and tuple(each.shape for each in outputs) == _NO_LIST:
+        outputs = ()
+    if operation == "scatter" and tuple(each.shape for each in inputs) == _NO_LIST:
+        inputs = ()
+    return operation, inputs, outputs
+
+
+def _unstack(
+    stacked: tuple[Tensor, ...], parts: tuple[Tensor, ...], count: int
+) -> tuple[Tensor, ...]:
+    """Return the tensors of a list that are stacked along a new first dimension."""
+    if len(stacked) != 1 or not parts or stacked[0].shape != (count, *parts[0].shape):
+        return stacked
+    return (replace(stacked[0], shape=parts[0].shape),) * count
+
+
+def _is_over(entry: DumpedCall) -> bool:
+    return bool(entry.retired) or entry.state == "completed"
+
+
+def _settle_roots(records: Mapping[int, RankRecord]) -> None:
+    """Let ranks without a list of a `gather` or `scatter` have the root of the rank with one.
+
+    Where no dump has one, it is a rank of which there is none, else the first.
+    """
+    known: dict[tuple[object, ...], int] = {}
+    for record in records.values():
+        for call in record.calls:
+            if call.operation in {"gather", "scatter"} and call.root is not None:
+                known[call.operation, call.group, call.began_us] = call.root
+    for record in records.values():
+        for call in record.calls:
+            if call.operation in {"gather", "scatter"} and call.root is None:
+                absent = next((r for r in call.group if r not in records), call.group[0])
+                call.root = known.get((call.operation, call.group, call.began_us), absent)
 
 
 def _is_rooted(operation: str) -> bool:
@@ -289,12 +385,16 @@ def _align(records: Mapping[int, RankRecord]) -> None:
         for group, first in seen.items():
             firsts[group].append(first)
     for record in records.values():
-        kept = []
-        for call in record.calls:
-            first = max(firsts[call.group], default=0)
-            if call.operation in MESSAGES or call.began_us >= first:
-                kept.append(call)
-        if len(kept) < len(record.items):
+        early = {
+            call.number
+            for call in record.calls
+            if call.operation not in MESSAGES and call.began_us < max(firsts[call.group], default=0)
+        }
+        if early:
             record.wrapped = True
             record.notes.append("the dumps begin in the middle of the program: the ring was full")
-        record.items = list(kept)
+            record.items = [
+                each
+                for each in record.items
+                if not isinstance(each, RecordedCall) or each.number not in early
+            ]

@@ -107,6 +107,8 @@ class JobLog(Struct, kw_only=True):
     absent: dict[int, float] = field(default_factory=dict)
     #: the number of a collective in which ranks meet, and what each of them calls
     mismatch: dict[int, tuple[int, str]] = field(default_factory=dict)
+    #: whether NCCL lost its connection to a rank: that one has left, or died
+    is_peer_lost: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -232,6 +234,8 @@ def _read_words(lines: Sequence[str], found: JobLog) -> None:
         elif (barrier := _BARRIER.search(line)) is not None:
             for absent in barrier[1].split(","):
                 found.absent.setdefault(int(absent[:10]), int(barrier[2][:12]) / 1000)
+        elif "ncclRemoteError" in line:
+            found.is_peer_lost = True
         elif "Detected mismatch between collectives" in line:
             for one, number, kind, shape in _MISMATCH.findall(line):
                 words = clean_line(f"{kind[:40]} {shape[:80]}".strip())
@@ -454,10 +458,19 @@ def _alone(
             f"look at {ranks_text(silent)}: one that never came to {work.kind} {work.number}, died "
             "or is slow; `scenario hang` on its machine shows where it is."
         )
+    elif log.is_peer_lost or len(at) == 1:
+        lost = "NCCL lost its connection to another rank, " if log.is_peer_lost else ""
+        words += f"; {lost}{'of which' if lost else 'of other ranks'} the log says nothing"
+        fix = (
+            f"look for a rank that left or died before {work.kind} {work.number}, or never came to "
+            "it: its own log, its exit code; `scenario record --attach` names the line of the next "
+            "run."
+        )
     else:
         fix = (
-            f"all ranks came to {work.kind} {work.number} with the same sizes: look at the network "
-            "and the devices, or at a device that still computes what was before."
+            f"all ranks that the log names came to {work.kind} {work.number} with the same sizes: "
+            "look for one that it does not name, at the network and the devices, or at a device "
+            "that still computes what was before."
         )
     return _make_finding("missing_participant", words, silent or sorted(at), notes, fix)
 
