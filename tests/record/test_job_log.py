@@ -81,6 +81,24 @@ def test_a_rank_of_which_the_watchdog_says_nothing(tmp_path: Path) -> None:
     assert "ranks 0, 1 and 3 wait in ALLREDUCE 5; of rank 2 the watchdog says nothing" in found
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("", "rank 0 waits in ALLREDUCE 5; of other ranks the log says nothing"),
+        (
+            "ncclRemoteError: A call failed possibly due to a network error\n",
+            "; NCCL lost its connection to another rank, of which the log says nothing",
+        ),
+    ],
+)
+def test_one_rank_alone_does_not_say_that_all_have_come(
+    tmp_path: Path, more: str, said: str
+) -> None:
+    found = judged(tmp_path, watchdog(0, 5, "ALLREDUCE") + more).output
+    assert said in found
+    assert "look for a rank that left or died before ALLREDUCE 5" in found
+
+
 TABLE = """\
 [rank1]: Traceback (most recent call last):
 [rank1]:   File "/home/u/train.py", line 88, in main
