@@ -21,6 +21,19 @@ LARGE, WORDS = 1 << 16, 1024
 DEEPEST = 6
 
 
+class CaptureError(RuntimeError):
+    """A value is asked for while a CUDA graph is captured: to copy it would end the capture."""
+
+
+def refuse_in_capture(tensor: Any) -> None:
+    """Raise CaptureError where the stream of a tensor's device is captured into a CUDA graph."""
+    import torch
+
+    if tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        message = "a CUDA graph is captured: what its kernels compute is not there yet"
+        raise CaptureError(message)
+
+
 def plain_tensor(tensor: Any) -> Any:
     """Return the tensor that `torch.func` has put its own around, else the tensor itself."""
     import torch
@@ -56,6 +69,7 @@ def memory_of(tensor: Any) -> tuple[Any, int, int]:
     if plain.layout.__repr__() != "torch.strided":
         plain = plain.to_dense()
     if plain.device.type != "cpu":
+        refuse_in_capture(plain)
         plain = plain.cpu()
     if plain.is_neg() or plain.is_conj():
         plain = plain.resolve_neg().resolve_conj()

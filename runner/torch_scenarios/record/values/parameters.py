@@ -6,7 +6,13 @@ import ctypes
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from torch_scenarios.record.values.digest import digest, is_constant, local_part, plain_tensor
+from torch_scenarios.record.values.digest import (
+    digest,
+    is_constant,
+    local_part,
+    plain_tensor,
+    refuse_in_capture,
+)
 from torch_scenarios.record.values.store import read_tensors
 
 #: parts of a name that wrappers put there
@@ -291,6 +297,7 @@ def peek_on_device(tensor: Any) -> bytes:
     """Return the bytes of the first, the middle and the last element of a tensor, in one copy."""
     import torch
 
+    refuse_in_capture(tensor)
     with torch.no_grad():
         flat = tensor.detach().reshape(-1)
         some = torch.stack((flat[0], flat[flat.numel() // 2], flat[-1]))

@@ -84,6 +84,10 @@ NO_STEP = "no optimizer has stepped: there is nothing to compare"
 ORDER_APART = 1e-3
 
 
+#: times the unit roundoff of a lower precision in which modules compute that it may be
+COARSE_ORDER = 8.0
+
+
 #: relative change of a module's rows from which the module makes the difference
 ROWS_APART = 1e-4
 
@@ -445,7 +449,7 @@ def compare_dealings(
     changes = [*_changes(one, other, third, find_sent_precision(records))]
     if not changes:
         return Redeal(reason=_tell_closure(records) or NO_STEP)
-    if any(each.order > ORDER_APART for each in changes):
+    if any(each.order > each.order_bound for each in changes):
         return Redeal(reason=_why_order_matters(records))
     wrong = [each for each in changes if each.off > SURE * each.bound]
     if not wrong:
@@ -519,6 +523,7 @@ class _Change(Struct, frozen=True, kw_only=True):
     off: float
     bound: float
     order: float
+    order_bound: float
 
 
 class _Cause(Struct, frozen=True, kw_only=True):
@@ -558,7 +563,9 @@ def _changes(
     """Yield the change of each gradient, step by step; `sent` is the roundoff of what is sent."""
     for step in sorted({step for values in first.values() for step in values}):
         largest = size_of_gradients(first.values(), step)
-        coarse = max(SENT * sent, COARSE * find_coarsest(first.values(), step))
+        roundoff = find_coarsest(first.values(), step)
+        coarse = max(SENT * sent, COARSE * roundoff)
+        order_bound = max(ORDER_APART, COARSE_ORDER * roundoff)
         for rank, values in first.items():
             others = arrays_by_name(dealt[rank], step, "gradient")
             third = arrays_by_name(ordered[rank], step, "gradient")
@@ -569,7 +576,15 @@ def _changes(
                 off = _apart(own, others[name]) / size
                 measured = _apart(own, third[name]) / size if name in third else 0.0
                 bound = max(TIMES * measured, bound_of(own, step), coarse)
-                yield _Change(step=step, rank=rank, name=name, off=off, bound=bound, order=measured)
+                yield _Change(
+                    step=step,
+                    rank=rank,
+                    name=name,
+                    off=off,
+                    bound=bound,
+                    order=measured,
+                    order_bound=order_bound,
+                )
 
 
 def _tell_own_modules(

@@ -26,6 +26,7 @@ from torch_scenarios.record.evidence.frame import frame_of
 from torch_scenarios.record.mapped_file import MappedFile
 from torch_scenarios.record.values.carriage import Carriage
 from torch_scenarios.record.values.digest import (
+    CaptureError,
     LeftGradients,
     digest,
     digest_text,
@@ -79,7 +80,8 @@ MOST_FRAMES = 64
 class _Guard:
     """Lets no failure of the witness raise in the user's script: the record gets a line of it.
 
-    What it looks at inside of a `torch.func` transform is computed outside of that.
+    What it looks at inside of a `torch.func` transform is computed outside of that, and nothing is
+    looked at while a CUDA graph is captured.
     """
 
     def __init__(self, torch: Any, put: Callable[[Any], None]) -> None:
@@ -109,6 +111,8 @@ class _Guard:
             outside.__exit__(None, None, None)
         if kind is None or not issubclass(kind, Exception):
             return False
+        if issubclass(kind, CaptureError):
+            return True
         self.failures += 1
         with contextlib.suppress(Exception):
             assert trace is not None

@@ -12,7 +12,7 @@ from torch.utils.data.distributed import DistributedSampler
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(0)
-net = DDP(nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 4)))
+net = DDP(nn.Sequential(nn.Linear(16, 32), nn.LayerNorm(32), nn.Linear(32, 4)))
 opt = torch.optim.SGD(net.parameters(), lr=0.1)
 data = TensorDataset(torch.randn(64, 16), torch.randint(0, 4, (64,)))
 sampler = DistributedSampler(data, world, rank, shuffle=False)
