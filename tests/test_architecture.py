@@ -95,6 +95,8 @@ SEAMS = {
     "report.github": "what GitHub alone reads",
     "worker.agent": "a process of its own on each node",
     "worker.inventory": "a process of its own, which asks CUDA",
+    "worker.jax.calls": "in the place of torch.distributed",
+    "worker.jax.world": "the same",
     "worker.mpi.calls": "in the place of torch.distributed",
     "worker.mpi.world": "the same",
 }

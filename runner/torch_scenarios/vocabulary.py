@@ -68,8 +68,9 @@ DTYPES = (
     "float8_e5m2fnuz",
 )
 
-#: names that torch gives to backends: its own, and those of well-known extensions
-BACKENDS = ("gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "cncl", "fake")
+#: names that torch gives to backends: its own, and those of well-known extensions; and `jax`, which
+#: is one to `--framework` alone
+BACKENDS = ("gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "cncl", "fake", "jax")
 
 REDUCE_OPS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
 

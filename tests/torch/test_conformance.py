@@ -9,19 +9,21 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from checkout import ROOT
 from click.testing import CliRunner
 from msgspec.structs import replace
 
 from torch_scenarios.cli import cli
 from torch_scenarios.conformance import document, table
 from torch_scenarios.conformance.document import CaseSeen, Conformance
-from torch_scenarios.conformance.run import complete
+from torch_scenarios.conformance.run import complete, launch_column, tell_counts
 from torch_scenarios.conformance.table import Cell, Seen
 from torch_scenarios.errors import LaunchError, ScenarioError
 from torch_scenarios.files import schema_file
 from torch_scenarios.language import load
 from torch_scenarios.model.groups import plan
 from torch_scenarios.model.versions import VersionRange
+from torch_scenarios.pipeline.results import Selection
 from torch_scenarios.reference import simulate
 from torch_scenarios.vocabulary import DTYPES
 
@@ -362,3 +364,28 @@ def test_ranges_are_proposed_on_the_command_line(tmp_path: Path) -> None:
 
 def test_the_corpus_needs_no_other_ranges_on_gloo() -> None:
     assert document.propose(document.read(str(DOCS / "conformance.json")), "gloo") == []
+
+
+def test_a_launch_without_a_result_shows_each_cause_once(tmp_path: Path) -> None:
+    """A plugin that cannot be imported is why no call ran."""
+    launcher = tmp_path / "launcher"
+    launcher.write_text(
+        "#!/bin/sh\n"
+        "for dtype in int8 int32; do\n"
+        "  echo \"calls of $dtype: 54 not run; because no module named 'mine'\" >&2\n"
+        "done\n",
+        encoding="utf-8",
+    )
+    launcher.chmod(0o700)
+    case = ROOT / "scenarios" / "collectives" / "all_reduce_sum.yaml"
+    with pytest.raises(LaunchError) as caught:
+        launch_column([str(launcher)], (), Selection(paths=(str(case),)), say=lambda _: None)
+    assert str(caught.value).count("no module named 'mine'") == 1
+
+
+def test_why_calls_did_not_run_is_said() -> None:
+    seen = {
+        Cell(operation="barrier", op="", dtype="int8"): Seen(outcome="not run", words="no module"),
+        Cell(operation="send", op="", dtype="int8"): Seen(outcome="same"),
+    }
+    assert tell_counts("int8", seen) == "calls of int8: 1 not run, 1 same; because no module"

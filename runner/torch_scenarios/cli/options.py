@@ -449,15 +449,18 @@ _OF_TORCH = {
 
 
 def settle_framework(options: dict[str, Any]) -> None:
-    """Let MPI be the backend of a run on MPI; UsageError where an option is one of torch's."""
-    if options["framework"] == "torch":
+    """Let a framework be its own backend; UsageError where an option is one of torch's."""
+    framework = options["framework"]
+    if framework == "torch":
         return
     for name, usual in _OF_TORCH.items():
-        if options.get(name, usual) not in {usual, "mpi"}:
+        if options.get(name, usual) not in {usual, framework}:
             word = name.removesuffix("s").replace("_", "-")
-            message = f"--{word} is for runs on torch; it cannot be given with --framework mpi"
+            message = (
+                f"--{word} is for runs on torch; it cannot be given with --framework {framework}"
+            )
             raise click.UsageError(message, click.get_current_context())
-    options["backend"] = "mpi"
+    options["backend"] = framework
 
 
 def add_framework_option(command: CommandF) -> CommandF:
@@ -465,10 +468,11 @@ def add_framework_option(command: CommandF) -> CommandF:
     return option(
         HOW,
         "--framework",
-        type=click.Choice(["torch", "mpi"]),
+        type=click.Choice(["torch", "mpi", "jax"]),
         default="torch",
         show_default=True,
-        help="torch.distributed, or MPI itself (mpi4py and NumPy), for what both have a word for.",
+        help="torch.distributed, or without torch MPI (mpi4py) or JAX (on CPUs), for what both "
+        "have a word for.",
     )(command)
 
 

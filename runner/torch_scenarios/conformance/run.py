@@ -32,7 +32,11 @@ from torch_scenarios.pipeline.selection import load_all
 from torch_scenarios.source.documents import DocumentError, decode_json
 
 #: what a run tells of what its calls are made with
-_FRAMEWORKS = frozenset({"torch", "MPI", "mpi4py"})
+_FRAMEWORKS = ("torch", "MPI", "mpi4py", "JAX", "jaxlib")
+#: lines of what a launch printed that are shown
+SHOWN = 4
+#: between the calls of a dtype and why some did not run
+NOT_RUN = "because "
 #: characters of a reason that are kept
 WORDS = 200
 
@@ -51,9 +55,10 @@ def conduct(
     """Run every call of the table for some dtypes, and the cases of a selection, on one launch.
 
     Returns the outcome of the cases, and both as a column; `name` is the column's, which else is
-    called after the backend and the version of torch, or after MPI's; `backend` is what was asked
-    for. `say` hears of each dtype. No call is run where no case can be (:func:`is_runnable`). Of a
-    column that is `known` only what it lacks is run, and the rest is kept.
+    called after the backend and the version of torch, or after the framework's; `backend` is what
+    was asked for. `say` hears of each dtype. No call is run where no case can be
+    (:func:`is_runnable`). Of a column that is `known` only what it lacks is run, and the rest is
+    kept.
     """
     cells: dict[Cell, Seen] = {}
     roots = find_roots(selection)
@@ -61,7 +66,7 @@ def conduct(
         selection, dtypes = find_missing(known, selection, dtypes)
     if is_runnable(selection):
         with launch() as executor:
-            cells = table(executor, dtypes, lambda dtype, seen: say(_tell_counts(dtype, seen)))
+            cells = table(executor, dtypes, lambda dtype, seen: say(tell_counts(dtype, seen)))
             outcome = pipeline.run(selection, lambda: nullcontext(executor), listener)
     else:
         outcome = pipeline.run(selection, launch, listener)
@@ -70,7 +75,7 @@ def conduct(
     facts = {word: text for word, text in found.items() if word in _FRAMEWORKS}
     backend = found.get("backend") or backend
     column = Conformance(
-        name=name or (name_of(backend, torch) if torch else f"{facts['MPI']}, without torch"),
+        name=name or (name_of(backend, torch) if torch else _name_framework(facts)),
         backend=backend,
         torch=torch,
         machine={
@@ -83,6 +88,12 @@ def conduct(
         cells=cells,
     )
     return outcome, column if known is None else complete(known, column)
+
+
+def _name_framework(facts: Mapping[str, str]) -> str:
+    """Return the name of a column without torch: `JAX 0.10.2, without torch`."""
+    words = facts.get("MPI") or f"JAX {facts['JAX']}"
+    return f"{words}, without torch"
 
 
 def find_roots(selection: Selection) -> list[Path]:
@@ -166,9 +177,9 @@ def launch_column(
     cases: dict[str, CaseSeen] = {}
     with TemporaryDirectory() as folder:
         first, lines = Path(folder) / "first.json", Path(folder) / "results.jsonl"
-        _start([*worker, "--conformance", str(first), waiting[0]])
+        printed = _start([*worker, "--conformance", str(first), waiting[0]])
         if not first.exists():
-            message = f"no rank that `{' '.join(launcher)}` starts gives a result"
+            message = f"no rank that `{' '.join(launcher)}` starts gives a result: {printed}"
             raise LaunchError(message)
         column = read_one(str(first))
         if known is not None:
@@ -188,9 +199,12 @@ def launch_column(
     return replace(column, name=name or column.name, cases=cases)
 
 
-def _start(command: Sequence[str]) -> None:
-    """Run a launch to its end, and drop what it prints."""
-    subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+def _start(command: Sequence[str]) -> str:
+    """Run a launch to its end, and return what it prints of what went wrong, each cause once."""
+    done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+    lines = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace").splitlines()
+    causes = {line.rpartition(NOT_RUN)[2]: line for line in reversed(lines)}
+    return "\n  ".join([*reversed(causes.values())][:SHOWN]) or "it printed nothing"
 
 
 class _Ended(Struct, frozen=True):
@@ -260,10 +274,12 @@ def _see(verdict: str, outcome: str, words: str) -> CaseSeen:
     return CaseSeen(verdict=verdict, outcome=outcome, words=short)
 
 
-def _tell_counts(dtype: str, seen: Mapping[Cell, Seen]) -> str:
+def tell_counts(dtype: str, seen: Mapping[Cell, Seen]) -> str:
+    """Say what came of the calls of a dtype, and why some did not run."""
     outcomes = [each.outcome for each in seen.values()]
     counted = ", ".join(f"{outcomes.count(one)} {one}" for one in dict.fromkeys(outcomes))
-    return f"calls of {dtype}: {counted}"
+    why = next((each.words for each in seen.values() if each.outcome == "not run"), "")
+    return f"calls of {dtype}: {counted}" + (f"; {NOT_RUN}{why}" if why else "")
 
 
 def _name(result: Result, roots: list[Path]) -> str:

@@ -777,6 +777,8 @@ def unknown(backend: str, plugins: Collection[str] = ()) -> str | None:
             "the backend 'fake' exchanges nothing, so that no value of a run could be right; "
             "`scenario check` needs no backend, and `scenario record --fake` records on fake ranks"
         )
+    if "jax" in names_in(backend) and not plugins:
+        return "torch has no backend 'jax'; `--framework jax` runs scenarios on JAX, without torch"
     strange = [name for name in names_in(backend) if name not in KNOWN_BACKENDS]
     if not strange or plugins or entry_points(group="torch.backends"):
         return None

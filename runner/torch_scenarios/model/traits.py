@@ -166,7 +166,19 @@ MPI = replace(
     ),
 )
 
-TRAITS = {"gloo": GLOO, "nccl": NCCL, "mpi": MPI}
+#: JAX's collectives on CPU devices, `jax.lax` of 0.10: no word for a tag, for a sender that is not
+#: named, or for parts that differ; a call that hangs keeps its thread
+JAX = replace(
+    OTHER,
+    lacks=frozenset(
+        {
+            *("tags", "any_source", "uneven_split", "premul_sum", "coalesced", "objects"),
+            *("rpc", "monitored_barrier", "timeouts", "abort"),
+        }
+    ),
+)
+
+TRAITS = {"gloo": GLOO, "nccl": NCCL, "mpi": MPI, "jax": JAX}
 
 #: backends that differ between versions of torch: what is known of them by the versions
 VARIANTS: Mapping[str, Mapping[VersionRange, Traits]] = {

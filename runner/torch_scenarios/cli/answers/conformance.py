@@ -107,7 +107,8 @@ def _find_known(
     if options["name"]:
         return columns.get(options["name"])
     backend = carrier(options["backend"])
-    torch = () if options["framework"] == "mpi" else release_of(metadata.version("torch"))
+    of_torch = options["framework"] == "torch"
+    torch = release_of(metadata.version("torch")) if of_torch else ()
     found = [
         each
         for each in columns.values()

@@ -26,8 +26,9 @@ from torch_scenarios.cli.nodes import require_endpoint
 from torch_scenarios.cli.options import INCONCLUSIVE_EXIT, refuse, settle_framework
 from torch_scenarios.errors import LaunchError, ScenarioError
 from torch_scenarios.execution import Launcher, LaunchOptions, backends, netns
+from torch_scenarios.execution.frameworks.jax import JaxLauncher
+from torch_scenarios.execution.frameworks.mpi import MpiLauncher
 from torch_scenarios.execution.launcher import ENVIRONMENT, NoLauncher, ProcessLauncher
-from torch_scenarios.execution.mpi import MpiLauncher
 from torch_scenarios.execution.token import TOKEN, fresh_token
 from torch_scenarios.language import discover
 from torch_scenarios.model.traits import device_type
@@ -198,11 +199,17 @@ def run_selected(
     )
 
 
+#: what runs a program, by its framework
+LAUNCHERS: Mapping[str, type[ProcessLauncher]] = {
+    "torch": Launcher,
+    "mpi": MpiLauncher,
+    "jax": JaxLauncher,
+}
+
+
 def make_launcher(framework: str, chosen: LaunchOptions) -> ProcessLauncher:
     """Return what runs scenarios; it starts nothing yet."""
-    if framework == "mpi":
-        return MpiLauncher(chosen)
-    return Launcher(chosen)
+    return LAUNCHERS[framework](chosen)
 
 
 def launch_options(options: Mapping[str, Any]) -> LaunchOptions:

@@ -12,18 +12,29 @@ leave the processors to others.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from mpi4py import MPI
-from msgspec import Struct
-from numpy.typing import NDArray
 
-Array: TypeAlias = NDArray[Any]
+from torch_scenarios.worker import framework
+from torch_scenarios.worker.framework import (
+    Array,
+    GroupMember,
+    PolledWork,
+    deal,
+    do_nothing,
+    flatten,
+    group,
+    join,
+    rank_in,
+    store,
+)
+
+#: several messages that start together, by torch's names
+P2POp, batch_isend_irecv = framework.P2POp, framework.batch_isend_irecv
 #: what starts a call: MPI's requests, one for each message
 Start: TypeAlias = Callable[[], list[MPI.Request]]
 
@@ -43,8 +54,6 @@ DATATYPES = {
     "complex128": MPI.C_DOUBLE_COMPLEX,
     "bool": MPI.C_BOOL,
 }
-#: seconds between two tests of a request: soon at first, then seldom
-FIRST_LOOK_S, LOOK_S = 0.00002, 0.0005
 
 
 class ReduceOp:
@@ -63,31 +72,15 @@ class Communicator:
         self.ranks = tuple(ranks)
 
 
-class GroupMember:
-    """What a rank holds of a group without it: MPI_COMM_NULL."""
-
-    NON_GROUP_MEMBER = -100
-
-
-class group:
-    """Where torch keeps the group of all ranks."""
-
-    WORLD: Communicator | None = None
-
-
-class Hanging:
-    """What is broken off from beside a call, and what MPI may still write to afterwards."""
-
-    broken = threading.Event()
-    #: requests that no call waits for any more, with their memory
-    left: ClassVar[list[Any]] = []
+#: requests that no call waits for any more, with their memory: MPI may still write to it
+LEFT: list[Any] = []
 
 
 # -------------------------------------------------------------------------------------------------
 # Work: some requests, what they read and write, and what follows once they are done.
 
 
-class MpiWork:
+class MpiWork(PolledWork):
     """A call under way."""
 
     def __init__(self, start: Start, held: Any, then: Callable[[], None] = lambda: None) -> None:
@@ -107,7 +100,7 @@ class MpiWork:
     def __del__(self) -> None:
         """Keep for MPI what it has not done yet."""
         if self._requests:
-            Hanging.left.append((self._requests, self._held))
+            LEFT.append((self._requests, self._held))
 
     def is_completed(self) -> bool:
         """Test once. Raises what stands for MPI's error."""
@@ -121,27 +114,9 @@ class MpiWork:
         except MPI.Exception as error:
             self._requests.pop(0)
             raise _explain(error) from error
-        then, self._then = self._then, _do_nothing
+        then, self._then = self._then, do_nothing
         then()
         return True
-
-    def wait(self, *limit: float) -> bool:
-        """Test until it is done. Raises RuntimeError where that is broken off."""
-        if limit:
-            message = "MPI_Wait has no timeout"
-            raise NotImplementedError(message)
-        pause_s = FIRST_LOOK_S
-        while not self.is_completed():
-            if Hanging.broken.is_set():
-                message = "the call was broken off"
-                raise RuntimeError(message)
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, LOOK_S)
-        return True
-
-
-def _do_nothing() -> None:
-    """Be what follows where nothing does."""
 
 
 #: MPI's classes of errors that say what a kind of `raises:` says, each with the error of that kind
@@ -168,21 +143,8 @@ def _explain(error: MPI.Exception) -> Exception:
     return _REFUSED.get(number, RuntimeError)(words)
 
 
-def _finish(work: MpiWork, *, async_op: bool) -> MpiWork | None:
-    """Wait for a call that is not asynchronous."""
-    if async_op:
-        return work
-    work.wait()
-    return None
-
-
 # -------------------------------------------------------------------------------------------------
 # Memory: what MPI reads and writes lies in a row.
-
-
-def _flatten(array: Array) -> Array:
-    """Return the elements in a row: the array's own memory if it lies so, else a copy."""
-    return np.ascontiguousarray(array).reshape(-1)
 
 
 def _make_buffer(row: Array, *parts: Any) -> list[Any]:
@@ -221,25 +183,6 @@ def _cut(rows: Sequence[int], row: Array) -> list[Any]:
     return _make_buffer(row, list(rows), places)
 
 
-def _join(arrays: Sequence[Array]) -> Array:
-    """Return the elements of some arrays in a row, copied."""
-    return np.concatenate([each.reshape(-1) for each in arrays])
-
-
-def _store(array: Array, row: Array) -> None:
-    """Store what came into an array that did not lie in a row."""
-    if not np.shares_memory(array, row):
-        array[...] = row.reshape(array.shape)
-
-
-def _deal(arrays: Sequence[Array], row: Array) -> None:
-    """Store what came in a row into some arrays, one after the other."""
-    start = 0
-    for each in arrays:
-        each[...] = row[start : start + each.size].reshape(each.shape)
-        start += each.size
-
-
 # -------------------------------------------------------------------------------------------------
 # Groups: communicators, and ranks of the world in them.
 
@@ -257,14 +200,10 @@ def _rank_in(known: Any, world: int | None, inside: int | None) -> int:
 
     A rank of the world that is not in it is MPI_UNDEFINED, as MPI_Group_translate_ranks has it.
     """
-    if inside is not None and world is not None:
-        message = "a rank is given twice: of the world, and of the group"
-        raise ValueError(message)
-    if inside is not None:
-        return inside
     chosen = group.WORLD if known is None else known
     ranks = () if chosen is None or isinstance(chosen, int) else chosen.ranks
-    return ranks.index(world) if world in ranks else MPI.UNDEFINED
+    found = rank_in(ranks, world, inside)
+    return MPI.UNDEFINED if found is None else found
 
 
 def __getattr__(name: str) -> Any:
@@ -361,7 +300,7 @@ def isend(
     group_dst: int | None = None,
 ) -> MpiWork:
     """MPI_Isend, in the standard mode: MPI may buffer it or not."""
-    comm, peer, row = _comm_of(group), _rank_in(group, dst, group_dst), _flatten(tensor)
+    comm, peer, row = _comm_of(group), _rank_in(group, dst, group_dst), flatten(tensor)
     return MpiWork(lambda: [comm.Isend(_make_buffer(row), peer, tag)], row)
 
 
@@ -375,9 +314,9 @@ def irecv(
     """MPI_Irecv, from MPI_ANY_SOURCE where no source is given."""
     anyone = src is None and group_src is None
     peer = MPI.ANY_SOURCE if anyone else _rank_in(group, src, group_src)
-    comm, row = _comm_of(group), _flatten(tensor)
+    comm, row = _comm_of(group), flatten(tensor)
     return MpiWork(
-        lambda: [comm.Irecv(_make_buffer(row), peer, tag)], row, lambda: _store(tensor, row)
+        lambda: [comm.Irecv(_make_buffer(row), peer, tag)], row, lambda: store(tensor, row)
     )
 
 
@@ -393,36 +332,14 @@ def recv(tensor: Array, src: int | None = None, **given: Any) -> int:
     return get_process_group_ranks(given.get("group"))[work.source]
 
 
-class P2POp(Struct):
-    """One message of several that start together."""
-
-    op: Callable[..., MpiWork]
-    tensor: Any
-    peer: int | None = None
-    group: Any = None
-    tag: int = 0
-    group_peer: int | None = None
-
-    def start(self) -> MpiWork:
-        """Start it."""
-        role = "dst" if self.op is isend else "src"
-        inside = {f"group_{role}": self.group_peer}
-        return self.op(self.tensor, self.peer, group=self.group, tag=self.tag, **inside)
-
-
-def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[MpiWork]:
-    """MPI_Isend and MPI_Irecv of each, in order."""
-    return [each.start() for each in p2p_op_list]
-
-
 # -------------------------------------------------------------------------------------------------
 # Collectives.
 
 
-def barrier(group: Any = None, *, async_op: bool = False) -> MpiWork | None:
+def barrier(group: Any = None, *, async_op: bool = False) -> PolledWork | None:
     """MPI_Ibarrier."""
     comm = _comm_of(group)
-    return _finish(MpiWork(lambda: [comm.Ibarrier()], None), async_op=async_op)
+    return MpiWork(lambda: [comm.Ibarrier()], None).finish(async_op=async_op)
 
 
 def broadcast(
@@ -432,21 +349,21 @@ def broadcast(
     *,
     async_op: bool = False,
     group_src: int | None = None,
-) -> MpiWork | None:
+) -> PolledWork | None:
     """MPI_Ibcast."""
-    comm, root, row = _comm_of(group), _rank_in(group, src, group_src), _flatten(tensor)
-    work = MpiWork(lambda: [comm.Ibcast(_make_buffer(row), root)], row, lambda: _store(tensor, row))
-    return _finish(work, async_op=async_op)
+    comm, root, row = _comm_of(group), _rank_in(group, src, group_src), flatten(tensor)
+    work = MpiWork(lambda: [comm.Ibcast(_make_buffer(row), root)], row, lambda: store(tensor, row))
+    return work.finish(async_op=async_op)
 
 
 def all_reduce(
     tensor: Array, op: MPI.Op = MPI.SUM, group: Any = None, *, async_op: bool = False
-) -> MpiWork | None:
+) -> PolledWork | None:
     """MPI_Iallreduce, in place."""
-    comm, row = _comm_of(group), _flatten(tensor)
+    comm, row = _comm_of(group), flatten(tensor)
     buffer = _make_operand(row)
     start = partial(_start_one, comm.Iallreduce, MPI.IN_PLACE, buffer, op)
-    return _finish(MpiWork(start, row, lambda: _store(tensor, row)), async_op=async_op)
+    return MpiWork(start, row, lambda: store(tensor, row)).finish(async_op=async_op)
 
 
 def reduce(
@@ -457,17 +374,17 @@ def reduce(
     *,
     async_op: bool = False,
     group_dst: int | None = None,
-) -> MpiWork | None:
+) -> PolledWork | None:
     """MPI_Ireduce, in place on the root; the others keep what they have."""
-    comm, root, row = _comm_of(group), _rank_in(group, dst, group_dst), _flatten(tensor)
+    comm, root, row = _comm_of(group), _rank_in(group, dst, group_dst), flatten(tensor)
     buffer = _make_operand(row)
     if get_rank(group) == root:
         work = MpiWork(
-            lambda: [comm.Ireduce(MPI.IN_PLACE, buffer, op, root)], row, lambda: _store(tensor, row)
+            lambda: [comm.Ireduce(MPI.IN_PLACE, buffer, op, root)], row, lambda: store(tensor, row)
         )
     else:
         work = MpiWork(lambda: [comm.Ireduce(buffer, None, op, root)], row)
-    return _finish(work, async_op=async_op)
+    return work.finish(async_op=async_op)
 
 
 def gather(
@@ -478,22 +395,22 @@ def gather(
     *,
     async_op: bool = False,
     group_dst: int | None = None,
-) -> MpiWork | None:
+) -> PolledWork | None:
     """MPI_Igatherv: the root takes of each member as much as the place for it has."""
     dst = 0 if dst is None and group_dst is None else dst
-    comm, root, row = _comm_of(group), _rank_in(group, dst, group_dst), _flatten(tensor)
+    comm, root, row = _comm_of(group), _rank_in(group, dst, group_dst), flatten(tensor)
     if get_rank(group) != root:
         work = MpiWork(lambda: [comm.Igatherv(_make_buffer(row), None, root)], row)
-        return _finish(work, async_op=async_op)
+        return work.finish(async_op=async_op)
     places = gather_list or []
     whole = _room(places, tensor)
     taken = _cut([each.size for each in places], whole)
     work = MpiWork(
         lambda: [comm.Igatherv(_make_buffer(row), taken, root)],
         (row, whole),
-        lambda: _deal(places, whole),
+        lambda: deal(places, whole),
     )
-    return _finish(work, async_op=async_op)
+    return work.finish(async_op=async_op)
 
 
 def scatter(
@@ -504,20 +421,20 @@ def scatter(
     *,
     async_op: bool = False,
     group_src: int | None = None,
-) -> MpiWork | None:
+) -> PolledWork | None:
     """MPI_Iscatterv: each member takes as much as it has room for."""
     src = 0 if src is None and group_src is None else src
-    comm, root, row = _comm_of(group), _rank_in(group, src, group_src), _flatten(tensor)
+    comm, root, row = _comm_of(group), _rank_in(group, src, group_src), flatten(tensor)
     given: Any = None
     if get_rank(group) == root:
         parts = scatter_list or []
-        given = _cut([each.size for each in parts], _join(parts) if parts else row[:0])
+        given = _cut([each.size for each in parts], join(parts) if parts else row[:0])
     work = MpiWork(
         lambda: [comm.Iscatterv(given, _make_buffer(row), root)],
         (row, given),
-        lambda: _store(tensor, row),
+        lambda: store(tensor, row),
     )
-    return _finish(work, async_op=async_op)
+    return work.finish(async_op=async_op)
 
 
 def _room(arrays: Sequence[Array], like: Array) -> Array:
@@ -528,30 +445,30 @@ def _room(arrays: Sequence[Array], like: Array) -> Array:
 
 def all_gather(
     tensor_list: list[Array], tensor: Array, group: Any = None, *, async_op: bool = False
-) -> MpiWork | None:
+) -> PolledWork | None:
     """MPI_Iallgatherv: each member takes of each as much as the place for it has."""
-    comm, row, whole = _comm_of(group), _flatten(tensor), _room(tensor_list, tensor)
+    comm, row, whole = _comm_of(group), flatten(tensor), _room(tensor_list, tensor)
     taken = _cut([each.size for each in tensor_list], whole)
     work = MpiWork(
         lambda: [comm.Iallgatherv(_make_buffer(row), taken)],
         (row, whole),
-        lambda: _deal(tensor_list, whole),
+        lambda: deal(tensor_list, whole),
     )
-    return _finish(work, async_op=async_op)
+    return work.finish(async_op=async_op)
 
 
 def all_gather_single(
     output: Array, input: Array, group: Any = None, *, async_op: bool = False
-) -> MpiWork | None:
+) -> PolledWork | None:
     """MPI_Iallgather."""
-    comm, row, whole = _comm_of(group), _flatten(input), _flatten(output)
+    comm, row, whole = _comm_of(group), flatten(input), flatten(output)
     row = row.copy() if np.shares_memory(row, whole) else row
     work = MpiWork(
         lambda: [comm.Iallgather(_make_buffer(row), _make_buffer(whole))],
         (row, whole),
-        lambda: _store(output, whole),
+        lambda: store(output, whole),
     )
-    return _finish(work, async_op=async_op)
+    return work.finish(async_op=async_op)
 
 
 def reduce_scatter(
@@ -561,9 +478,9 @@ def reduce_scatter(
     group: Any = None,
     *,
     async_op: bool = False,
-) -> MpiWork | None:
+) -> PolledWork | None:
     """MPI_Ireduce_scatter: member j gets the j-th part, of whatever size."""
-    comm, whole, row = _comm_of(group), _join(input_list), np.empty(output.size, output.dtype)
+    comm, whole, row = _comm_of(group), join(input_list), np.empty(output.size, output.dtype)
     sizes = [each.size for each in input_list]
     if sizes[get_rank(group)] != output.size:
         message = f"the output of {output.size} elements must have the same size as its part"
@@ -572,9 +489,9 @@ def reduce_scatter(
     work = MpiWork(
         lambda: [comm.Ireduce_scatter(given, taken, sizes, op)],
         (whole, row),
-        lambda: _deal([output], row),
+        lambda: deal([output], row),
     )
-    return _finish(work, async_op=async_op)
+    return work.finish(async_op=async_op)
 
 
 def reduce_scatter_single(
@@ -584,16 +501,16 @@ def reduce_scatter_single(
     group: Any = None,
     *,
     async_op: bool = False,
-) -> MpiWork | None:
+) -> PolledWork | None:
     """MPI_Ireduce_scatter_block."""
-    comm, whole, row = _comm_of(group), _flatten(input), np.empty(output.size, output.dtype)
+    comm, whole, row = _comm_of(group), flatten(input), np.empty(output.size, output.dtype)
     given, taken = _make_operand(whole), _make_operand(row)
     work = MpiWork(
         lambda: [comm.Ireduce_scatter_block(given, taken, op)],
         (whole, row),
-        lambda: _deal([output], row),
+        lambda: deal([output], row),
     )
-    return _finish(work, async_op=async_op)
+    return work.finish(async_op=async_op)
 
 
 def all_to_all(
@@ -602,18 +519,18 @@ def all_to_all(
     group: Any = None,
     *,
     async_op: bool = False,
-) -> MpiWork | None:
+) -> PolledWork | None:
     """MPI_Ialltoallv."""
     whole = _room(output_tensor_list, input_tensor_list[0])
-    given = _cut([each.size for each in input_tensor_list], _join(input_tensor_list))
+    given = _cut([each.size for each in input_tensor_list], join(input_tensor_list))
     taken = _cut([each.size for each in output_tensor_list], whole)
     comm = _comm_of(group)
     work = MpiWork(
         lambda: [comm.Ialltoallv(given, taken)],
         (given, whole),
-        lambda: _deal(output_tensor_list, whole),
+        lambda: deal(output_tensor_list, whole),
     )
-    return _finish(work, async_op=async_op)
+    return work.finish(async_op=async_op)
 
 
 def all_to_all_single(
@@ -624,9 +541,9 @@ def all_to_all_single(
     group: Any = None,
     *,
     async_op: bool = False,
-) -> MpiWork | None:
+) -> PolledWork | None:
     """MPI_Ialltoallv of rows, or MPI_Ialltoall where the parts are equal."""
-    comm, row, whole = _comm_of(group), _flatten(input), np.empty(output.size, output.dtype)
+    comm, row, whole = _comm_of(group), flatten(input), np.empty(output.size, output.dtype)
     if output_split_sizes or input_split_sizes:
         sizes = [
             _elements(each, splits, get_world_size(group))
@@ -636,8 +553,8 @@ def all_to_all_single(
         start: Start = partial(_start_one, comm.Ialltoallv, given, taken)
     else:
         start = partial(_start_one, comm.Ialltoall, _make_buffer(row), _make_buffer(whole))
-    work = MpiWork(start, (row, whole), lambda: _deal([output], whole))
-    return _finish(work, async_op=async_op)
+    work = MpiWork(start, (row, whole), lambda: deal([output], whole))
+    return work.finish(async_op=async_op)
 
 
 def _start_one(call: Callable[..., MPI.Request], *given: Any) -> list[MPI.Request]:

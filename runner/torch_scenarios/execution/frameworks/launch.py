@@ -1,25 +1,23 @@
-"""The near side of a run on MPI itself: `Plan -> Trace`, observed, without torch.
+"""What the launchers of the frameworks next to torch have in common: `Plan -> Trace`, observed.
 
-One `mpiexec` starts as many ranks as the largest scenario has, and takes one scenario after the
-other:
+A launch starts as many ranks as the largest scenario has, and takes one scenario after the other:
 
-    launcher === office (a unix socket) === rank 0 .. n, started by mpiexec === MPI === each other
+    launcher === office (a unix socket) === rank 0 .. n === the framework === each other
 
 The ranks are judged by the same supervisor as torch's. Where a rank cannot be freed from the call
-that holds it, or a process ended, the next scenario gets a new `mpiexec`.
+that holds it, or a process ended, the next scenario gets new ones.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
-import sys
-from collections.abc import Mapping, MutableMapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
+from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -37,25 +35,16 @@ from torch_scenarios.model.scenario import steps_of
 from torch_scenarios.model.trace import Trace
 from torch_scenarios.operations.base import Compound, RemoteCall
 
-#: whose section of `expect` holds, and what a result calls it
-CARRIER = "mpi"
 #: what a rank finds in its environment: the office's name, and the key of the launch
-OFFICE = "SCENARIO_MPI_OFFICE"
+OFFICE = "SCENARIO_RANK_OFFICE"
 #: and the file of the memory in which it shows that it runs
-BEATS = "SCENARIO_MPI_BEATS"
+BEATS = "SCENARIO_RANK_BEATS"
 #: seconds that the ranks get to come up
 START_S = 60.0
-#: seconds that an mpiexec whose ranks were ended gets to notice
+#: seconds that a process whose ranks were ended gets to notice
 ENDS_S = 5.0
-#: bytes of what mpiexec and its ranks printed that are looked at
+#: bytes of what the processes printed that are looked at
 PRINTED = 4000
-#: Open MPI starts no rank for root, and no more ranks than cores, unless it is told to
-ALLOWED = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-    "OMP_NUM_THREADS": "1",
-}
 
 
 def find_office(around: MutableMapping[str, str]) -> OfficeAddress:
@@ -64,76 +53,91 @@ def find_office(around: MutableMapping[str, str]) -> OfficeAddress:
     return OfficeAddress(name=bytes.fromhex(name), key=bytes.fromhex(key))
 
 
-def find_mpiexec() -> str:
-    """Return the mpiexec of this environment, or of the path. Raises StartError without one."""
-    own = Path(sys.executable).with_name("mpiexec")
-    found = str(own) if own.exists() else shutil.which("mpiexec")
-    lack = "there is no `mpiexec`" if found is None else ""
-    if find_spec("mpi4py") is None:
-        lack = "mpi4py is not installed"
-    if found is None or lack:
-        message = f"no rank can start on MPI: {lack} (`pip install mpi4py mpich` has both)"
-        raise StartError(message)
-    return found
+def require_words(plan: Plan, predicted: Trace, framework: str, why_died: str) -> None:
+    """Raise UnsupportedError where a program takes a step that is torch's own.
 
-
-def require_words(plan: Plan, predicted: Trace) -> None:
-    """Raise UnsupportedError where a program takes a step that is torch's own."""
+    `framework` is its name; `why_died` says why a process of it cannot end.
+    """
     scenario = plan.scenario
     if scenario.models:
-        message = "it trains a model, and MPI has no word for that: it is torch's own"
+        message = f"it trains a model, and {framework} has no word for that: it is torch's own"
         raise UnsupportedError(message)
     if scenario.debug != "off":
-        message = "`debug` is a setting of torch's (TORCH_DISTRIBUTED_DEBUG), which MPI lacks"
+        message = (
+            f"`debug` is a setting of torch's (TORCH_DISTRIBUTED_DEBUG), which {framework} lacks"
+        )
         raise UnsupportedError(message)
     refused = next((each.refused for each in plan.creations if each.refused), None)
     if refused is not None:
-        message = f"torch refuses groups of it ({refused}), and MPI is not asked for them"
+        message = f"torch refuses groups of it ({refused}), and {framework} is not asked for them"
         raise UnsupportedError(message)
     if any(rank.ending == "died" for rank in predicted.ranks):
-        message = "a process of it ends, and `mpiexec` ends all others then: no call loses a peer"
+        message = f"a process of it ends, and {why_died}"
         raise UnsupportedError(message)
     for step in steps_of(scenario.steps):
         if isinstance(step.operation, Compound | RemoteCall):
-            message = f"`{step.operation.name}` is torch's own, and MPI has no word for it"
+            message = f"`{step.operation.name}` is torch's own, and {framework} has no word for it"
             raise UnsupportedError(message)
 
 
-class _Launch:
+class FrameworkLaunch(ABC):
+    """The ranks of one launch, and what starts them."""
+
     def __init__(self, size: int) -> None:
         """Start the ranks, and wait for them. Raises StartError where they do not come up."""
         self.size = size
-        command = [find_mpiexec(), "-n", str(size), sys.executable, "-P", "-m"]
         self._ranks: Mapping[int, Hello] = {}
-        self._output = os.memfd_create("mpiexec")
+        self._processes: Sequence[subprocess.Popen[bytes]] = ()
+        self._output = os.memfd_create("ranks")
         self._office = Office(Secret.random())
         self._office.start()
         self._beats = heartbeat.Beats.create(size)
         self._listener: heartbeat.BeatListener | None = None
         self.supervisor = Supervisor(self._office, self._find_deaths, self._find_lost)
         try:
-            self._process = subprocess.Popen(
-                [*command, "torch_scenarios.worker.mpi"],
-                stdin=subprocess.DEVNULL,
-                stdout=self._output,
-                stderr=self._output,
-                start_new_session=True,
-                env=self._environment(),
-            )
+            self._start()
             self._ranks = self.supervisor.greet(size, START_S)
             pids = {rank: hello.pid for rank, hello in self._ranks.items()}
             self._listener = heartbeat.BeatListener(self._beats, pids)
+        except StartError:
+            self.end()
+            raise
         except (OSError, LaunchError) as error:
             printed = self._read_output()
             self.end()
-            message = f"a launch of {size} ranks on MPI cannot start: {error}: {printed}"
+            message = (
+                f"a launch of {size} ranks on {self.framework} cannot start: {error}: {printed}"
+            )
             raise StartError(message, size) from error
+
+    #: the framework's name, in words
+    framework: ClassVar[str]
+
+    @abstractmethod
+    def _start(self) -> None:
+        """Start the processes, by :meth:`_open`."""
+
+    @abstractmethod
+    def _find_deaths(self) -> dict[int, str]:
+        """Return how ranks ended that did."""
+
+    def _open(self, command: Sequence[str], more: Mapping[str, str]) -> None:
+        """Start one process; it finds `more` in its environment."""
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=self._output,
+            start_new_session=True,
+            env={**self._environment(), **more},
+        )
+        self._processes = (*self._processes, process)
 
     def _environment(self) -> dict[str, str]:
         address = self._office.address
-        path = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(Path(__file__).parents[2])]
+        path = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(Path(__file__).parents[3])]
         return {
-            **ALLOWED,
+            "OMP_NUM_THREADS": "1",
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, path)),
             OFFICE: f"{address.name.hex()}:{address.key.hex()}",
@@ -147,16 +151,9 @@ class _Launch:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The processes: mpiexec, then the ranks."""
-        return (self._process.pid, *(hello.pid for hello in self._ranks.values()))
-
-    def _find_deaths(self) -> dict[int, str]:
-        """Return how the ranks ended: with mpiexec, which ends them all when one has ended."""
-        code = self._process.poll()
-        if code is None:
-            return {}
-        how = signal.Signals(-code).name if code < 0 else f"exit {code}"
-        return dict.fromkeys(range(self.size), how)
+        """The processes: what was started, and the ranks."""
+        started = (process.pid for process in self._processes)
+        return tuple({*started, *(hello.pid for hello in self._ranks.values())})
 
     def _find_lost(self, watch: Supervision) -> Mapping[int, str]:
         """Return the ranks whose processes do not run, each with what is wrong."""
@@ -173,12 +170,11 @@ class _Launch:
 
     def end(self) -> None:
         """End every process at once; there is nothing in them to save."""
-        process = getattr(self, "_process", None)
         ranks = [hello.pid for hello in self._ranks.values()]
         for pid in ranks:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        if process is not None:
+        for process in self._processes:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(ENDS_S if ranks else 0.0)
             with suppress(ProcessLookupError):
@@ -190,13 +186,22 @@ class _Launch:
         os.close(self._output)
 
 
-class MpiLauncher(ProcessLauncher):
-    """Runs plans on ranks of MPI, which one `mpiexec` starts."""
+def tell_end(code: int) -> str:
+    """Return how a process ended, in words."""
+    return signal.Signals(-code).name if code < 0 else f"exit {code}"
+
+
+class FrameworkLauncher(ProcessLauncher):
+    """Runs plans on ranks of a framework next to torch."""
+
+    #: whose section of `expect` holds, and what a result calls it
+    carrier: ClassVar[str]
+    launch: ClassVar[type[FrameworkLaunch]]
 
     def __init__(self, options: LaunchOptions | None = None) -> None:
         """Start nothing yet."""
         super().__init__(options)
-        self._launch: _Launch | None = None
+        self._launch: FrameworkLaunch | None = None
 
     def _stop(self) -> None:
         launch, self._launch = self._launch, None
@@ -205,41 +210,40 @@ class MpiLauncher(ProcessLauncher):
 
     @property
     def lacks(self) -> Lacks:
-        """What of torch's semantics MPI has no word for."""
-        return Lacks(backends=(CARRIER,))
+        """What of torch's semantics the framework has no word for."""
+        return Lacks(backends=(self.carrier,))
 
     def processes(self) -> tuple[int, ...]:
         """Return the process ids of the launch, sorted."""
         return () if self._launch is None else tuple(sorted(self._launch.pids))
 
     def abandon(self, *, workers_only: bool = False) -> None:
-        """End what runs now: the ranks end with mpiexec in either case."""
+        """End what runs now: all of it in either case."""
         for pid in self.processes():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     def _require(self, plan: Plan, predicted: Trace) -> None:
-        require_meant(CARRIER, plan.scenario)
-        require_needs(CARRIER, () if predicted.needs is None else predicted.needs.words)
-        require_words(plan, predicted)
+        require_meant(self.carrier, plan.scenario)
+        require_needs(self.carrier, () if predicted.needs is None else predicted.needs.words)
 
     def _run(self, plan: Plan, predicted: Trace) -> Trace:
         options, launch = self._options, self._find_launch(plan.world_size)
-        order = Assignment(number=self._number, plan=plan, backend=CARRIER)
+        order = Assignment(number=self._number, plan=plan, backend=self.carrier)
         watch = watch_for(
             plan,
             predicted,
             confirm=options.confirm,
-            backend=CARRIER,
+            backend=self.carrier,
             max_seconds=options.max_seconds,
         )
         findings = launch.supervisor.run(order, watch)
-        facts = {"backend": CARRIER, **launch.versions}
+        facts = {"backend": self.carrier, **launch.versions}
         if not findings.usable or options.isolate or not launch.supervisor.settle():
             self._stop()
         return observe(plan, replace(findings, environment=facts), predicted)
 
-    def _find_launch(self, size: int) -> _Launch:
+    def _find_launch(self, size: int) -> FrameworkLaunch:
         """Return the launch, of at least `size` ranks. Raises StartError."""
         if self._unable is not None and self._unable.size <= size:
             raise self._unable
@@ -247,7 +251,7 @@ class MpiLauncher(ProcessLauncher):
             self._stop()
         if self._launch is None:
             try:
-                self._launch = _Launch(max(size, self._size))
+                self._launch = self.launch(max(size, self._size))
             except StartError as error:
                 self._unable = error
                 raise

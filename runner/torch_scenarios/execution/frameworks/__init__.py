@@ -1,0 +1,1 @@
+"""The near side of a run without torch: ranks that another framework starts and connects."""
