@@ -462,7 +462,7 @@ def _alone(
         lost = "NCCL lost its connection to another rank, " if log.is_peer_lost else ""
         words += f"; {lost}{'of which' if lost else 'of other ranks'} the log says nothing"
         fix = (
-            f"look for a rank that left or died before {work.kind} {work.number}, or never came to "
+            f"look for a rank that left or died before {work.kind} {work.number}, or never entered "
             "it: its own log, its exit code; `scenario record --attach` names the line of the next "
             "run."
         )
