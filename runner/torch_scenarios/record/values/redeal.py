@@ -468,9 +468,10 @@ def compare_dealings(
         records, step, most_change.name, is_left_right=is_left_right
     ):
         return Redeal(reason=reason)
-    if reason := _tell_own_modules(records, others, step) or _tell_own_weights(records):
-        return Redeal(reason=reason)
     cause = _cause(records, values, step)
+    reason = _tell_own_modules(records, others, step) or _tell_own_weights(records)
+    if reason := reason or ("" if cause else _tell_padding(records, values, step)):
+        return Redeal(reason=reason)
     if cause is not None and {cause.name, cause.kind} & {*allow}:
         return Redeal(allowed=cause.name, compared=len(changes))
     return Redeal(
@@ -714,6 +715,35 @@ def _cause(
     return None
 
 
+def _tell_padding(
+    records: Mapping[int, ValueRecord], values: Sequence[Mapping[int, Values]], step: int
+) -> str:
+    """Return that what a module gives back for a row depends on how far the row is padded.
+
+    Rows come to batches of another length when they are dealt anew: what all lengths have in common
+    is compared. A backward pass over a sequence reads the padding first.
+    """
+    record = next(iter(records.values()))
+    for event in record.of_kind("out"):
+        turn, call, kind, place = event.details
+        name = call.partition("#")[0]
+        shapes = {each for side in values[:2] for each in _row_shapes(side, step, name)}
+        if turn != step or len(shapes) < 2 or len({len(each) for each in shapes}) > 1:
+            continue
+        common = tuple(map(min, zip(*shapes, strict=True)))
+        one, other = (_sketches(side, step, name, common) for side in values[:2])
+        if one is None or other is None or one.shape != other.shape:
+            continue
+        size = max(float(np.abs(one).max(initial=0.0)), 1e-30)
+        if float(np.abs(one - other).max()) > ROWS_APART * size:
+            return (
+                f"what `{name}` ({kind}) gives back for a row depends on how far the row is padded"
+                f"{tell_line(record, place)}, and rows that are dealt anew are padded otherwise: "
+                "mask the padding, or pack the rows"
+            )
+    return ""
+
+
 def _outputs(side: Mapping[int, Values], step: int, name: str) -> Iterator[list[Array]]:
     """Yield, for each rank, what a module gave back in its calls of a step."""
     for values in side.values():
@@ -725,14 +755,20 @@ def _row_shapes(side: Mapping[int, Values], step: int, name: str) -> set[tuple[i
     return {each.shape[1:] for calls in _outputs(side, step, name) for each in calls}
 
 
-def _sketches(side: Mapping[int, Values], step: int, name: str) -> Any:
-    """Return a number for each row of a module's outputs on all ranks, in order of size."""
+def _sketches(
+    side: Mapping[int, Values], step: int, name: str, common: tuple[int, ...] = ()
+) -> Any:
+    """Return a number for each row of a module's outputs on all ranks, in order of size.
+
+    Of each row, where that is asked for, what lies within a `common` shape alone.
+    """
     found = []
     for calls in _outputs(side, step, name):
         if not calls or any(each.ndim < 1 or not each.size for each in calls):
             return None
         for own in calls:
-            rows = own.reshape(own.shape[0], -1).astype(float)
+            part = own[(slice(None), *map(slice, common))]
+            rows = part.reshape(part.shape[0], -1).astype(float)
             draw = np.random.default_rng(rows.shape[1]).normal(size=rows.shape[1])
             found.append(rows @ draw)
     return np.sort(np.concatenate(found))
