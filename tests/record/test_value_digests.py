@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from torch_scenarios.record.values.carriage import Carriage
-from torch_scenarios.record.values.digest import LARGE, digest
+from torch_scenarios.record.values.digest import LARGE, digest, is_held
 from torch_scenarios.record.values.parameters import peek_on_device, version_of
 
 
@@ -40,6 +40,16 @@ def test_memory_that_was_given_back_is_not_looked_at() -> None:
     assert version_of(view)[2] == bytes(24)
     view.untyped_storage().resize_(0)
     assert version_of(view)[2] == b""
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_hash_of_memory_that_was_given_back_ends_no_process(*, turned: bool) -> None:
+    view = torch.zeros(1 << 20)[16:].view(-1, 16)
+    view = view.t() if turned else view
+    assert is_held(view)
+    view.untyped_storage().resize_(0)
+    assert not is_held(view)
+    assert digest(view) == digest(torch.zeros(0))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -63,9 +63,24 @@ def address_of(tensor: Any) -> int:
     return int(plain.data_ptr()) if plain.layout.__repr__() == "torch.strided" else 0
 
 
-def memory_of(tensor: Any) -> tuple[Any, int, int]:
-    """Return a contiguous copy or view on the host, its address and its size in bytes."""
+def is_held(tensor: Any) -> bool:
+    """Whether the memory of what this rank holds of a tensor is there: FSDP gives some back."""
     plain = local_part(tensor)
+    if plain.layout.__repr__() != "torch.strided" or plain.is_meta or not plain.numel():
+        return True
+    last = sum((n - 1) * step for n, step in zip(plain.shape, plain.stride(), strict=True))
+    needed = (plain.storage_offset() + last + 1) * plain.element_size()
+    return bool(plain.untyped_storage().nbytes() >= needed)
+
+
+def memory_of(tensor: Any) -> tuple[Any, int, int]:
+    """Return a contiguous copy or view on the host, its address and its size in bytes.
+
+    That is 0 where its memory was given back.
+    """
+    plain = local_part(tensor)
+    if not is_held(plain):
+        return plain, 0, 0
     if plain.layout.__repr__() != "torch.strided":
         plain = plain.to_dense()
     if plain.device.type != "cpu":

@@ -9,6 +9,7 @@ from typing import Any
 from torch_scenarios.record.values.digest import (
     digest,
     is_constant,
+    is_held,
     local_part,
     plain_tensor,
     refuse_in_capture,
@@ -124,7 +125,7 @@ class Parameters:
         if tensor is None:
             return False
         version = version_of(tensor)
-        if version == known.version:
+        if version == known.version or not is_held(tensor):
             return False
         known.version = version
         before, known.hash = known.hash, self._hash(tensor)
@@ -133,7 +134,7 @@ class Parameters:
     def sample(self, known: KnownParameter) -> list[float]:
         """Return some elements of a parameter, of places all over it."""
         tensor = known.tensor
-        if tensor is None:
+        if tensor is None or not is_held(tensor):
             return []
         plain = local_part(tensor).flatten()
         return [float(each) for each in plain[:: max(1, plain.numel() // MOST_ELEMENTS)]]
@@ -190,12 +191,20 @@ class Parameters:
         for name, tensor, kind in tensors_of(owner, prefix):
             if kind == "parameter" and self._is_of_function(name, tensor, frame):
                 continue
-            if self.find(tensor) is None:
+            if self.find(tensor) is None and not self._is_sharded(name):
                 self._names.add(name)
                 known = self.register(tensor, name, kind, place, number)
                 if id(tensor) in embeddings:
                     self._put(["embedding", known.number])
         return int(number)
+
+    def _is_sharded(self, name: str) -> bool:
+        """Whether a parameter of a name is a shard: another tensor is what FSDP2 has gathered.
+
+        The module has that in the place of the shard, for a while.
+        """
+        shards = (each for each in self.known.values() if each.name == name)
+        return any((held := each.tensor) is not None and layout_of(held) for each in shards)
 
     def _is_of_function(self, name: str, tensor: Any, frame: Any) -> bool:
         """Whether a tensor has the place of a known parameter, by `torch.func.functional_call`.

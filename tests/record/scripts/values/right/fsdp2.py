@@ -1,4 +1,4 @@
-"""FSDP2 on its own rows, with its clipping."""
+"""FSDP2 on its own rows, with its clipping. The root keeps what it has gathered while rows are counted."""
 
 import torch
 import torch.distributed as dist
@@ -16,14 +16,15 @@ from torch.distributed.fsdp import fully_shard
 
 mesh = init_device_mesh("cpu", (world,))
 net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
-for layer in (net[0], net[2]):
-    fully_shard(layer, mesh=mesh)
+fully_shard(net[0], mesh=mesh)
 fully_shard(net, mesh=mesh)
 opt = torch.optim.AdamW(net.parameters(), lr=0.01)
 torch.manual_seed(rank)
 for step in range(3):
     opt.zero_grad()
-    net(torch.randn(4, 8)).pow(2).mean().backward()
+    loss, rows = net(torch.randn(4 + rank, 8)).pow(2).sum(), torch.tensor(4.0 + rank)
+    dist.all_reduce(rows)
+    (loss * world / rows).backward()
     nn.utils.clip_grad_norm_(net.parameters(), 0.01)
     opt.step()
 dist.destroy_process_group()
