@@ -47,6 +47,25 @@ def judge(folder: Path, lines: dict[int, list[list[Any]]]) -> list[ValueFinding]
     return [*judge_values(records, find_roles(records)).findings]
 
 
+@pytest.mark.parametrize(("dealt", "told"), [((0, 1), False), ((0, 0), True)])
+def test_a_sampler_that_never_ends_may_deal_a_row_elsewhere_later(
+    tmp_path: Path, dealt: tuple[int, int], *, told: bool
+) -> None:
+    """Of 64 rows each rank has 32 in a pass, and in the second pass those of the other one."""
+    lines = {}
+    for rank in (0, 1):
+        own = [weight(0, "w"), DDP, LOADER]
+        for turn in range(16):
+            half = (dealt[rank] + turn // 8) % 2
+            numbers = range(32 * half + 4 * (turn % 8), 32 * half + 4 * (turn % 8) + 4)
+            own.append(["b", 9, 0, turn, 0, [f"r{n % 64}" for n in numbers], [*numbers]])
+            own += step(turn, 0, f"w{turn}")
+        own += [["b", 9, 0, 16, 0, [f"r{32 * dealt[rank] + n}" for n in range(4)], None]]
+        own += step(16, 0, "w16")
+        lines[rank] = own
+    assert [each.code for each in judge(tmp_path, lines)] == ["same_samples"] * told
+
+
 def noise(rank: int, drawn: str, rows: int = 2, steps: int = 3) -> list[list[Any]]:
     """Return steps of a rank with a batch of its own, and what is drawn before each backward."""
     lines = [weight(0, "w"), DDP, LOADER]

@@ -53,6 +53,9 @@ def _find_shared_rows(records: Records, ranks: list[int], loader: int) -> ValueF
     for epoch in epochs:
         batches = {r: _rows_of(records[r], loader, epoch, trained=True) for r in ranks}
         rows = {rank: _identities(found) for rank, found in batches.items()}
+        if any(count > 1 for each in rows.values() for count in each.values()):
+            batches = _keep_first_pass(batches, int((about[ranks[0]] or {}).get("rows", -1)))
+            rows = {rank: _identities(found) for rank, found in batches.items()}
         best: tuple[int, int, int] = (0, 0, 0)
         for one, other in combinations(ranks, 2):
             shared = sum((rows[one] & rows[other]).values())
@@ -78,6 +81,23 @@ def _find_shared_rows(records: Records, ranks: list[int], loader: int) -> ValueF
                 turn=0,
             )
     return None
+
+
+def _keep_first_pass(
+    batches: Mapping[int, list[LoadedBatch]], rows: int
+) -> dict[int, list[LoadedBatch]]:
+    """Return what ranks read together before they have read as many rows as there are.
+
+    A sampler that never ends passes over its dataset again within one epoch of the loader: what is
+    on one rank the first time may be on another one then. Where the rows are not counted, all stay.
+    """
+    dealt = 0
+    steps = [*zip(*batches.values(), strict=False)]
+    for at, together in enumerate(steps):
+        dealt += sum(len(each.rows) for each in together)
+        if 0 <= rows < dealt:
+            return {rank: own[:at] for rank, own in batches.items()}
+    return dict(batches)
 
 
 def _same_part(rows: Mapping[int, Counter[Any]], one: int, other: int) -> float:
