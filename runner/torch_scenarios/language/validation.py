@@ -427,8 +427,10 @@ class Misfit(Struct, frozen=True, kw_only=True):
         return key_text(entries[0][0])
 
     def _lacks_dashes(self) -> bool:
-        """Whether a mapping is given where a list of steps is wanted."""
-        return self.here.sort in {"program", "body"} and isinstance(self.node, Mapping)
+        """Whether a mapping is given where a list of steps is wanted, and is not empty."""
+        if self.here.sort not in {"program", "body"} or not isinstance(self.node, Mapping):
+            return False
+        return bool(self.node.words())
 
     def noun(self, up: int = 0) -> str:
         """Return what messages call the place of a finding, or the place some levels above it."""
