@@ -20,6 +20,7 @@ from torch_scenarios.model.scenario import (
     FinalExpectation,
     RaiseSpec,
     Scenario,
+    Step,
     steps_of,
 )
 from torch_scenarios.model.trace import Diagnosis, Event, RankTrace, Trace
@@ -109,22 +110,29 @@ def _integer_averages(scenario: Scenario, predicted: Trace) -> Iterator[Problem]
 
     On Gloo torch computes a float in the end, which it cannot store in such a tensor: it raises.
     """
+    averages = {step.index: step for step in steps_of(scenario.steps) if _takes_average(step)}
     dtypes: dict[int, str] = {}
-    for rank in predicted.ranks:
+    for rank in predicted.ranks if averages else ():
         for event in rank.events:
+            if event.index not in averages or event.state != "done":
+                continue
             for value in event.writes.values():
                 dtype = getattr(value, "dtype", None)
-                if event.state == "done" and getattr(dtype, "kind", "") in {"i", "u"}:
+                if getattr(dtype, "kind", "") in {"i", "u"}:
                     dtypes.setdefault(event.index, str(dtype))
-    for step in steps_of(scenario.steps):
-        op = step.arguments.get("op")
-        if step.index in dtypes and isinstance(op, Constant) and op.value == "avg":
+    for index, step in averages.items():
+        if index in dtypes:
             yield make_warning(
                 "gloo_differs",
-                f"gloo refuses `op: avg` of {dtypes[step.index]}, which nccl computes",
+                f"gloo refuses `op: avg` of {dtypes[index]}, which nccl computes",
                 step.mark,
                 "write `backends: [nccl]`, or sum and divide with `compute`",
             )
+
+
+def _takes_average(step: Step) -> bool:
+    op = step.arguments.get("op")
+    return isinstance(op, Constant) and op.value == "avg"
 
 
 def _ends(forecast: Trace, general: Trace) -> str:
