@@ -31,7 +31,7 @@ from torch_scenarios.cost.intervals import (
     among,
     residuals,
 )
-from torch_scenarios.cost.topology import topology
+from torch_scenarios.cost.topology import Topology, topology
 
 #: microseconds that a hop, and a peer, may take
 HOPS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 100.0)
@@ -86,6 +86,12 @@ def measured_rows() -> tuple[MeasuredRow, ...]:
     return tuple(_rows())
 
 
+@cache
+def preset(name: str) -> Topology:
+    """Return a topology, which is read once."""
+    return topology(name)
+
+
 def _rows() -> Iterator[MeasuredRow]:
     sets = yaml.safe_load((COMPARED / "sets.yaml").read_text(encoding="utf-8"))
     with (COMPARED / "measured.csv").open(encoding="utf-8", newline="") as file:
@@ -94,7 +100,7 @@ def _rows() -> Iterator[MeasuredRow]:
             ranks, size = int(row["ranks"]), float(row["bytes"])
             if collective == "all_to_all" and ranks > MOST_PEERS:
                 continue
-            machine = topology(about["preset"])
+            machine = preset(about["preset"])
             plain = replace(machine, factor=1.0, factors={}, hop=0.0, peer=0.0)
             members = members_of(about, machine, ranks, int(row["nodes"]))
             entry = call_of(collective, size, members)

@@ -43,6 +43,7 @@ def under_torchrun(script: str, folder: Path, **variables: str) -> subprocess.Co
     )
 
 
+@pytest.mark.nightly
 def test_ranks_record_themselves_under_torchrun_and_say_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "record"
     done = under_torchrun("handles.py", folder)

@@ -8,20 +8,19 @@ import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 import pytest
 from click.testing import CliRunner
+from recorded_steps import averaged_step, lonely_step
 from recordings import SCRIPTS
 from sampling import sampled
 
 from torch_scenarios.cli import cli
 from torch_scenarios.errors import ScenarioError
-from torch_scenarios.record.live import WarmLaunch
 from torch_scenarios.record.values.arrangement import read_tensor_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -63,42 +62,32 @@ def test_tensors_that_are_a_fifo_are_refused_at_once(tmp_path: Path) -> None:
         read_tensor_file(path)
 
 
-@pytest.fixture(scope="module")
-def warm() -> Iterator[WarmLaunch]:
-    launch = WarmLaunch()
-    yield launch
-    launch.close()
-
-
 def parity_of(
-    warm: WarmLaunch, folder: Path, script: str, mistake: str = "", *more: str
+    folder: Path, script: str, mistake: str = "", *more: str
 ) -> tuple[int, str, dict[str, Any]]:
     """Return the exit code, what is printed, and the JSON of two ranks against one."""
     words = [str(FOLDER / script), *filter(None, [mistake])]
     results = folder / "result.json"
     command = ["parity", "-n", "2", *more, "-o", str(folder / "records"), "--json", str(results)]
     command += ["--reference", " ".join(words), "--", *words]
-    with mock.patch("torch_scenarios.record.live.start_ranks", warm.start):
-        done = CliRunner().invoke(cli, command)
+    done = CliRunner().invoke(cli, command)
     return done.exit_code, done.output, json.loads(results.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("script", ["data_parallel.py", "tensor_parallel.py", "autocast.py"])
-def test_a_right_strategy_computes_what_one_process_does(
-    warm: WarmLaunch, tmp_path: Path, script: str
-) -> None:
-    code, output, result = parity_of(warm, tmp_path, script)
+def test_a_right_strategy_computes_what_one_process_does(tmp_path: Path, script: str) -> None:
+    code, output, result = parity_of(tmp_path, script)
     assert code == 0, output
     assert result["verdict"] == "PASSED"
     assert result["compared"] > 50
     assert result["problems"] == []
 
 
-@pytest.mark.parametrize(("script", "mistake", "code", "words"), sampled(WRONG, 3))
+@pytest.mark.parametrize(("script", "mistake", "code", "words"), sampled(WRONG, 6))
 def test_the_first_deviation_is_named_with_what_it_is(
-    warm: WarmLaunch, tmp_path: Path, script: str, mistake: str, code: str, words: str
+    tmp_path: Path, script: str, mistake: str, code: str, words: str
 ) -> None:
-    exit_code, output, result = parity_of(warm, tmp_path, script, mistake)
+    exit_code, output, result = parity_of(tmp_path, script, mistake)
     assert exit_code == 1, output
     (problem,) = result["problems"]
     assert problem["code"] == code
@@ -124,9 +113,9 @@ def test_the_first_deviation_is_named_with_what_it_is(
     ],
 )
 def test_a_strategy_by_hand_computes_what_one_process_does(
-    warm: WarmLaunch, tmp_path: Path, script: str, mistake: str
+    tmp_path: Path, script: str, mistake: str
 ) -> None:
-    code, output, _ = parity_of(warm, tmp_path, script, mistake)
+    code, output, _ = parity_of(tmp_path, script, mistake)
     assert code == 0, output
 
 
@@ -142,10 +131,10 @@ def test_a_strategy_by_hand_computes_what_one_process_does(
     ],
 )
 def test_what_is_shown_drawn_and_loaded_is_compared_or_named(
-    warm: WarmLaunch, tmp_path: Path, mistake: str, more: tuple[str, ...], code: int, words: str
+    tmp_path: Path, mistake: str, more: tuple[str, ...], code: int, words: str
 ) -> None:
     script = "reports_and_resumes.py"
-    exit_code, output, result = parity_of(warm, tmp_path, script, mistake, *more)
+    exit_code, output, result = parity_of(tmp_path, script, mistake, *more)
     assert exit_code == code, output
     assert words in " ".join(output.split())
     severe = {each["severity"] for each in result["problems"]}
@@ -153,8 +142,8 @@ def test_what_is_shown_drawn_and_loaded_is_compared_or_named(
 
 
 @pytest.mark.nightly
-def test_a_deviation_names_a_call_with_strides_before_it(warm: WarmLaunch, tmp_path: Path) -> None:
-    code, output, _ = parity_of(warm, tmp_path, "../wrong/strided_gradient.py")
+def test_a_deviation_names_a_call_with_strides_before_it(tmp_path: Path) -> None:
+    code, output, _ = parity_of(tmp_path, "../wrong/strided_gradient.py")
     assert code == 1, output
     shown = " ".join(output.split())
     assert "a call before it (line 25) hands Gloo a tensor with strides" in shown
@@ -162,10 +151,8 @@ def test_a_deviation_names_a_call_with_strides_before_it(warm: WarmLaunch, tmp_p
 
 
 @pytest.mark.nightly
-def test_rows_that_a_loader_draws_at_random_are_not_compared(
-    warm: WarmLaunch, tmp_path: Path
-) -> None:
-    code, output, _ = parity_of(warm, tmp_path, "padded_tokens.py", "masks")
+def test_rows_that_a_loader_draws_at_random_are_not_compared(tmp_path: Path) -> None:
+    code, output, _ = parity_of(tmp_path, "padded_tokens.py", "masks")
     assert code == 3, output
     assert "where a batch is loaded (random_in_forward), so that rows" in " ".join(output.split())
 
@@ -186,9 +173,9 @@ def test_rows_that_a_loader_draws_at_random_are_not_compared(
     ),
 )
 def test_what_is_another_algorithm_on_several_ranks_is_not_known(
-    warm: WarmLaunch, tmp_path: Path, mode: str, code: int, words: str
+    tmp_path: Path, mode: str, code: int, words: str
 ) -> None:
-    exit_code, output, result = parity_of(warm, tmp_path, "another_algorithm.py", mode)
+    exit_code, output, result = parity_of(tmp_path, "another_algorithm.py", mode)
     assert exit_code == code, output
     assert words in " ".join(output.split())
     assert result["open"] == (["another_algorithm"] if code == 3 else [])
@@ -203,25 +190,23 @@ def test_what_is_another_algorithm_on_several_ranks_is_not_known(
     ],
 )
 def test_strategies_of_torch_compute_what_one_process_does(
-    warm: WarmLaunch, tmp_path: Path, script: str, world: int
+    tmp_path: Path, script: str, world: int
 ) -> None:
-    code, output, result = parity_of(warm, tmp_path, script, "", "-n", str(world))
+    code, output, result = parity_of(tmp_path, script, "", "-n", str(world))
     assert code == 0, output
     assert result["compared"] >= 80
 
 
 @pytest.mark.nightly
-def test_the_line_is_where_the_module_gives_its_output_back(
-    warm: WarmLaunch, tmp_path: Path
-) -> None:
-    _, output, result = parity_of(warm, tmp_path, "tensor_parallel.py", "front")
+def test_the_line_is_where_the_module_gives_its_output_back(tmp_path: Path) -> None:
+    _, output, result = parity_of(tmp_path, "tensor_parallel.py", "front")
     text = (FOLDER / "tensor_parallel.py").read_text(encoding="utf-8").splitlines()
     line = next(n for n, each in enumerate(text, 1) if "return x + FromAll" in each)
     assert result["problems"][0]["line"] == line, output
 
 
-def test_what_rounding_does_is_measured_where_it_decides(warm: WarmLaunch, tmp_path: Path) -> None:
-    code, output, result = parity_of(warm, tmp_path, "cancels.py")
+def test_what_rounding_does_is_measured_where_it_decides(tmp_path: Path) -> None:
+    code, output, result = parity_of(tmp_path, "cancels.py")
     assert code == 0, output
     assert result["verdict"] == "PASSED"
     records = tmp_path / "records"
@@ -237,11 +222,9 @@ def test_what_rounding_does_is_measured_where_it_decides(warm: WarmLaunch, tmp_p
 
 
 @pytest.mark.nightly
-def test_a_page_draws_the_modules_and_what_the_ranks_have_of_them(
-    warm: WarmLaunch, tmp_path: Path
-) -> None:
+def test_a_page_draws_the_modules_and_what_the_ranks_have_of_them(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    code, output, _ = parity_of(warm, tmp_path, "tensor_parallel.py", "front", "--html", str(page))
+    code, output, _ = parity_of(tmp_path, "tensor_parallel.py", "front", "--html", str(page))
     assert code == 1, output
     text = page.read_text(encoding="utf-8")
     assert "error[not_equivalent]" in text
@@ -250,7 +233,7 @@ def test_a_page_draws_the_modules_and_what_the_ranks_have_of_them(
     assert "split along dimension 0, which has " in text
     halves = ["left:0.00%;width:50.00%", "left:50.00%;width:50.00%"]
     assert all(half in text for half in halves)
-    code, output, _ = parity_of(warm, tmp_path, "tensor_parallel.py", "", "--html", str(page))
+    code, output, _ = parity_of(tmp_path, "tensor_parallel.py", "", "--html", str(page))
     assert code == 0, output
     text = page.read_text(encoding="utf-8")
     assert 'class="right"' in text
@@ -259,27 +242,25 @@ def test_a_page_draws_the_modules_and_what_the_ranks_have_of_them(
 
 
 @pytest.mark.nightly
-def test_ranks_may_begin_with_the_weights_of_the_reference(
-    warm: WarmLaunch, tmp_path: Path
-) -> None:
-    code, output, _ = parity_of(warm, tmp_path, "data_parallel.py", "unlike")
+def test_ranks_may_begin_with_the_weights_of_the_reference(tmp_path: Path) -> None:
+    code, output, _ = parity_of(tmp_path, "data_parallel.py", "unlike")
     assert code == 3, output
     assert "not_initialised_alike" in output
-    code, output, _ = parity_of(warm, tmp_path, "data_parallel.py", "unlike", "--init", "reference")
+    code, output, _ = parity_of(tmp_path, "data_parallel.py", "unlike", "--init", "reference")
     assert code == 0, output
 
 
 @pytest.mark.nightly
-def test_dropout_is_left_out_of_both(warm: WarmLaunch, tmp_path: Path) -> None:
-    code, output, _ = parity_of(warm, tmp_path, "data_parallel.py", "drop")
+def test_dropout_is_left_out_of_both(tmp_path: Path) -> None:
+    code, output, _ = parity_of(tmp_path, "data_parallel.py", "drop")
     assert code == 3, output
     assert "`--no-dropout`" in output
-    code, output, _ = parity_of(warm, tmp_path, "data_parallel.py", "drop", "--no-dropout")
+    code, output, _ = parity_of(tmp_path, "data_parallel.py", "drop", "--no-dropout")
     assert code == 0, output
 
 
-def test_two_records_are_compared_without_a_run(warm: WarmLaunch, tmp_path: Path) -> None:
-    parity_of(warm, tmp_path, "data_parallel.py", "scaled")
+def test_two_records_are_compared_without_a_run(tmp_path: Path) -> None:
+    parity_of(tmp_path, "data_parallel.py", "scaled")
     records = tmp_path / "records"
     done = CliRunner().invoke(cli, ["parity", str(records / "one"), str(records / "many")])
     assert done.exit_code == 1, done.output
@@ -300,30 +281,6 @@ def test_parity_needs_a_reference() -> None:
     done = CliRunner().invoke(cli, ["parity", "--", "train.py"])
     assert done.exit_code == 2
     assert "--reference" in done.output
-
-
-def averaged_step(rank: int, world_size: int, share: bool = True) -> None:  # noqa: FBT001, FBT002
-    """Train a layer on rows in strides; without `share` each rank steps by its own gradient."""
-    import torch
-    import torch.distributed as dist
-
-    torch.manual_seed(0)
-    layer = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-    rows = torch.randn(8, 4)[rank::world_size]
-    for _ in range(2):
-        optimizer.zero_grad()
-        layer(rows).pow(2).mean().backward()
-        for parameter in layer.parameters() if share else ():
-            assert parameter.grad is not None
-            dist.all_reduce(parameter.grad)
-            parameter.grad.div_(world_size)
-        optimizer.step()
-
-
-def lonely_step(rank: int, world_size: int) -> None:
-    """Train without a reduction."""
-    averaged_step(rank, world_size, share=False)
 
 
 def test_a_function_is_held_to_one_process(assert_parity: Callable[..., None]) -> None:

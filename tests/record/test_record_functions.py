@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-import torch
-import torch.distributed as dist
+from recorded_steps import longer_step, step_that_meets_behind_an_error, stuck_step, train_step
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,33 +13,6 @@ if TYPE_CHECKING:
     from torch_scenarios.record.function import ProgramRecorder
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
-
-
-def train_step() -> None:
-    for _ in range(3):
-        dist.all_reduce(torch.ones(4))
-    dist.barrier()
-
-
-def longer_step(rank: int, world_size: int) -> None:
-    assert 0 <= rank < world_size
-    dist.init_process_group("nccl")
-    train_step()
-    dist.all_reduce(torch.ones(5))
-    dist.destroy_process_group()
-
-
-def stuck_step(rank: int) -> None:
-    if rank == 0:
-        dist.all_reduce(torch.ones(4))
-    dist.barrier()
-
-
-def step_that_meets_behind_an_error() -> None:
-    try:
-        dist.all_reduce(torch.ones(4))
-    except RuntimeError:
-        dist.broadcast(torch.ones(1), 0)
 
 
 @pytest.mark.parametrize("fake", [True, False])
@@ -69,7 +41,7 @@ def test_a_function_that_would_hang_fails_at_once(record_program: ProgramRecorde
     found = record_program(stuck_step, world_size=2)
     assert found.status == "FAILED"
     assert found.diagnoses == ("call_mismatch",)
-    assert any("test_record_functions.py" in words for words in found.words)
+    assert any("recorded_steps.py" in words for words in found.words)
 
 
 def test_a_function_that_no_other_process_finds_is_refused(record_program: ProgramRecorder) -> None:

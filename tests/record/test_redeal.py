@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from recorded_steps import train_on_tokens
 from recordings import SCRIPTS
 from safetensors.numpy import save_file
 from sampling import sampled
@@ -83,6 +84,7 @@ def test_data_that_are_dealt_to_the_ranks_twice_are_found(recording: Recording) 
 
 
 @pytest.mark.torch
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_vote_of_signs_is_another_algorithm_and_no_mistake(recording: Recording) -> None:
     ran = recording.of("values/redeal/votes.py", *REDEAL)
@@ -140,6 +142,7 @@ def test_a_module_may_be_allowed_to_make_the_difference(recording: Recording) ->
 
 
 @pytest.mark.torch
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_lower_precision_rounds_and_is_no_mistake(recording: Recording) -> None:
     ran = recording.of("values/redeal/autocast.py", *REDEAL)
@@ -222,27 +225,6 @@ def test_where_there_is_nothing_of_a_kind_it_is_not_known(
     ran = recording.of("values/redeal/any_world.py", "-n", "2", "--redeal", kind)
     assert ran.code == 3, ran.output
     assert words in ran.output
-
-
-def train_on_tokens(rank: int, world_size: int) -> None:
-    """Train on rows of uneven weight, averaged on each rank by itself."""
-    import torch
-    import torch.distributed as dist
-
-    torch.manual_seed(0)
-    layer = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-    rows, weights = torch.randn(8, 4), torch.arange(8.0)
-    for _ in range(2):
-        own = torch_scenarios.batch(rows[rank::world_size], weights[rank::world_size])
-        optimizer.zero_grad()
-        loss = (layer(own[0]).pow(2).sum(1) * own[1]).sum() / own[1].sum()
-        loss.backward()
-        for parameter in layer.parameters():
-            assert parameter.grad is not None
-            dist.all_reduce(parameter.grad)
-            parameter.grad.div_(world_size)
-        optimizer.step()
 
 
 @pytest.mark.torch

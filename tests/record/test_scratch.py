@@ -169,7 +169,13 @@ def test_fake_ranks_leave_a_checkpoint_as_it_was(
 @pytest.mark.torch
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="prctl is of Linux")
-@pytest.mark.parametrize("options", [("--fake", "--writes-allowed"), ()], ids=["fake", "live"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(("--fake", "--writes-allowed"), id="fake"),
+        pytest.param((), id="live", marks=pytest.mark.nightly),
+    ],
+)
 def test_no_process_outlives_a_recording_that_is_killed(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:

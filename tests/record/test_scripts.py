@@ -213,7 +213,7 @@ def test_a_fake_run_at_its_limit_says_which_rank_is_outside_of_any_call(tmp_path
     options = ["record", *FAKE, "-o", str(folder), "--max-seconds"]
     variables = {"HOW": "compute", "FLAG": str(tmp_path / "never")}
     command = ["--", str(SCRIPTS / "outside.py")]
-    for seconds in ("8", "30", "120"):  # late enough for the ranks to come to where they stand
+    for seconds in ("3", "12", "120"):  # late enough for the ranks to come to where they stand
         done = CliRunner().invoke(cli, [*options, seconds, *command], env=variables)
         if folder.exists() and _all_in_a_call(folder, 4, but=1):
             break

@@ -37,15 +37,8 @@ def timed(folder: Path, script: str, *args: str, options: tuple[str, ...] = ()) 
     path = folder / "step.yaml"
     asked = ("-n", "8", "--ranks", "0", "--fake", "--times-on", MACHINE, *options)
     told = ("-o", str(folder / "record"), "--yaml", str(path))
-    command = [sys.executable, "-m", "torch_scenarios.cli", "record", *asked, *told, "--"]
-    done = subprocess.run(
-        [*command, str(SCRIPTS / script), *args],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert path.exists(), done.stdout + done.stderr
+    done = CliRunner().invoke(cli, ["record", *asked, *told, "--", str(SCRIPTS / script), *args])
+    assert path.exists(), done.output
     assert f"`scenario cost {path} --topology {MACHINE}` weighs the step" in done.stdout
     assert "1 of 8 ranks is recorded" in done.stdout
     found: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -8,7 +8,6 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 from click.testing import CliRunner
@@ -19,7 +18,7 @@ from torch_scenarios.language.format import format_file
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.record.fold import project
 from torch_scenarios.record.format import read
-from torch_scenarios.record.live import WarmLaunch
+from torch_scenarios.record.live import Order, Started, WarmLaunch, start_ranks
 from torch_scenarios.record.program import program_of
 
 #: word of a script -> why torch 2.6 cannot run it on this machine: on any ranks, on real ones
@@ -82,18 +81,28 @@ class Ran:
             assert found[rank] == in_order(of_record(record, home, sizes=sizes)), f"rank {rank}"
 
 
+class SharedLaunch(WarmLaunch):
+    """A warm process that stays where one of those who share it is done with it."""
+
+    def start(self, order: Order) -> Started:
+        """Start a run; a launcher of the user's own starts its ranks itself."""
+        return start_ranks(order) if order.own_launcher else super().start(order)
+
+    def close(self) -> None:
+        """Leave it to the others."""
+
+    def end(self) -> None:
+        """End it."""
+        super().close()
+
+
 class Recording:
-    """Records scripts by the command, the same one once, all forked from one warm process."""
+    """Records scripts by the command, the same one once."""
 
     def __init__(self, folder: Path) -> None:
         """Keep records under a folder."""
         self._folder = folder
-        self._warm = WarmLaunch()
         self.of = cache(self._of)
-
-    def close(self) -> None:
-        """End the warm process."""
-        self._warm.close()
 
     def _of(self, script: str, *options: str, **variables: str) -> Ran:
         if why := lacking(script, live="--fake" not in options):
@@ -107,10 +116,9 @@ class Recording:
         command = ["record", *options, "-o", str(folder), "--json", str(results)]
         limit = [] if "--max-seconds" in options else ["--max-seconds", "240"]
         command += [*limit, "--", str(script)]
-        with mock.patch("torch_scenarios.record.live.start_ranks", self._warm.start):
-            done = CliRunner().invoke(
-                cli, command, env={"CHECKPOINT": str(folder / "checkpoint"), **variables}
-            )
+        done = CliRunner().invoke(
+            cli, command, env={"CHECKPOINT": str(folder / "checkpoint"), **variables}
+        )
         assert results.exists(), f"{done.output} {done.exit_code} {done.exception!r}"
         (result,) = json.loads(results.read_text(encoding="utf-8"))["results"]
         return Ran(
