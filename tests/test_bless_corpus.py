@@ -110,7 +110,7 @@ UNSTATED = frozenset({"strategies"})
 
 
 @pytest.mark.parametrize(
-    "path", sampled([each for each in FILES if each.parts[0] not in UNSTATED], 8), ids=str
+    "path", sampled([each for each in FILES if each.parts[0] not in UNSTATED], 16), ids=str
 )
 def test_a_right_file_is_left_as_it_is(path: Path) -> None:
     content = (CORPUS / path).read_bytes()
@@ -126,7 +126,7 @@ def test_few_files_take_an_expression() -> None:
     assert len(refused) < len(STRIPPED) / FEW
 
 
-@pytest.mark.parametrize("path", sampled(list(STRIPPED), 8), ids=str)
+@pytest.mark.parametrize("path", sampled(list(STRIPPED), 16), ids=str)
 def test_blessing_restores_every_expectation_and_nothing_else(path: Path) -> None:
     after = blessed(path)
     if after is None:

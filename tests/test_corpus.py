@@ -18,6 +18,7 @@ from torch_scenarios.vocabulary import DIAGNOSES, REDUCE_OPS
 
 if TYPE_CHECKING:
     from torch_scenarios.execution import Launcher
+    from torch_scenarios.model.scenario import Scenario
     from torch_scenarios.verdict import Finding
 
 ROOT = Path(__file__).parents[1]
@@ -44,15 +45,22 @@ def told(path: Path, case: str, findings: tuple[Finding, ...], reason: str | Non
 UNPICKLES = "wrong/tensor_where_an_object_is_taken.yaml"
 
 
-@pytest.mark.parametrize("stride", strides(10))
+def backends_of(scenario: Scenario, number: int, stride: int) -> tuple[str | None, ...]:
+    """Return what a case is checked for: one file in three for NCCL, one in `stride` for others."""
+    every = () if number % stride else (None, "gloo")
+    is_for_nccl = "nccl" in (scenario.backends or ()) or number % min(stride, 3) == 0
+    return ("nccl", *every) if is_for_nccl else every
+
+
+@pytest.mark.parametrize("stride", strides(12))
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_checks_green_and_says_what_a_known_backend_makes_of_it(folder: str, stride: int) -> None:
-    """Every file on NCCL; one in `stride` on any backend and on Gloo, where the corpus is run."""
+    """The run of the corpus checks each file for Gloo."""
     wrong = []
     files = [path for path in SCENARIOS if named(path).startswith(f"{folder}/")]
     for number, path in enumerate(files):
         for scenario in torch_scenarios.load(path):
-            for backend in ("nccl", *(() if number % stride else (None, "gloo"))):
+            for backend in backends_of(scenario, number, stride):
                 verdict = analyse(scenario, backend=backend).verdict
                 if verdict.status != "PASSED":
                     wrong.append(told(path, scenario.case, verdict.findings, verdict.reason))

@@ -70,6 +70,7 @@ cp "results.$(wc -l < calls | tr -d ' ')" "$2"
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     return tmp_path
 
 

@@ -136,10 +136,10 @@ READ_ALL_THE_SAME = {("fmt", name) for name in ("a mapping", "empty", "blank")}
 
 
 def pairs() -> Iterator[ParameterSet]:
-    """Yield each command with each document: all of them in the night, every fourth at the gate."""
+    """Yield each command with each document: all of them in the night, every 12th at the gate."""
     for at, command in enumerate(READERS):
         for number, name in enumerate(NOT_ONE):
-            marks = () if (at + number) % 8 == 0 else (pytest.mark.nightly,)
+            marks = () if (at + number) % 12 == 0 else (pytest.mark.nightly,)
             yield pytest.param(command, name, marks=marks, id=f"{' '.join(command)} {name}")
 
 
@@ -255,7 +255,7 @@ def said_of(folder: Path, command: Sequence[str]) -> Any:
         os.chdir(before)
 
 
-@pytest.mark.parametrize("stride", strides(4))
+@pytest.mark.parametrize("stride", strides(12))
 @pytest.mark.parametrize("kind", DOCUMENTS)
 def test_a_field_of_another_kind_is_no_traceback(kind: str, stride: int, tmp_path: Path) -> None:
     document, write, file, commands = DOCUMENTS[kind]

@@ -2,7 +2,7 @@
 
 Each killing starts a run of its own, sends one signal to the launcher, the process that holds the
 workers or a worker, and looks at what there is afterwards. `SCENARIO_KILLS` is how many there are
-(three; `.ci/nightly` asks for 200), `SCENARIO_KILLS_SEED` where they begin: a number and a seed
+(two; `.ci/nightly` asks for 200), `SCENARIO_KILLS_SEED` where they begin: a number and a seed
 are one killing.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
-KILLS = int(os.environ.get("SCENARIO_KILLS", "3"))
+KILLS = int(os.environ.get("SCENARIO_KILLS", "2"))
 SEED = int(os.environ.get("SCENARIO_KILLS_SEED", "10"))
 ROOT = Path(__file__).parents[2]
 

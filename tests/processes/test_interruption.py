@@ -297,6 +297,7 @@ def test_a_folder_that_is_gone_is_one_line(folder: Path, words: str) -> None:
     assert said == "the current folder is not there any more: change into another one\n"
 
 
+FAKE = "record --fake -- s.py"
 #: what is imported before a script is recorded, NumPy among it
 OF_A_RECORD = (
     *("torch_scenarios.cli.record", "torch_scenarios.record.live", "torch_scenarios.record"),
@@ -304,8 +305,9 @@ OF_A_RECORD = (
 )
 
 
-@pytest.mark.parametrize("words", ["record -- s.py", "record --fake -- s.py"])
-@pytest.mark.parametrize("module", OF_A_RECORD)
+@pytest.mark.parametrize(
+    ("module", "words"), sampled(list(product(OF_A_RECORD, ("record -- s.py", FAKE))), 3)
+)
 def test_ctrl_c_while_record_imports_something_is_no_traceback(
     folder: Path, module: str, words: str
 ) -> None:
@@ -324,8 +326,13 @@ threading.Timer(8.0, os.kill, (os.getpid(), signal.SIGINT)).start()
 import torch_scenarios.entry"""
 
 
-@pytest.mark.parametrize("words", ["record -- s.py", "record --fake -- s.py", "check good0.yaml"])
-@pytest.mark.parametrize("after_ms", [50, 100, 200, 400, 700, 1000])
+@pytest.mark.parametrize(
+    ("after_ms", "words"),
+    sampled(
+        list(product((50, 100, 200, 400, 700, 1000), ("record -- s.py", FAKE, "check good0.yaml"))),
+        4,
+    ),
+)
 def test_ctrl_c_in_the_first_second_is_no_traceback_and_leaves_no_process(
     folder: Path, after_ms: int, words: str
 ) -> None:

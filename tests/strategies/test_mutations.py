@@ -7,7 +7,7 @@ one process. Functions that a scenario of the sample cannot tell of are left out
 and so are the words of a message. `UNSEEN` lists the mutations that change no value, with the
 reason; every other one must be seen.
 
-A sample of those of every fourth module is tried in an ordinary run, every one in a nightly one;
+A sample of those of every eighth module is tried in an ordinary run, every one in a nightly one;
 scenarios in turn, until one sees it. A mutation may count backwards for ever, so that each is tried
 in a process of its own with bounds of time and of memory; one that reaches them is seen.
 """
@@ -559,7 +559,7 @@ def named(module: ModuleType) -> str:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("module", sampled(list(TOLD_BY), 4), ids=named)
+@pytest.mark.parametrize("module", sampled(list(TOLD_BY), 8), ids=named)
 def test_a_mutation_of_a_reference_turns_a_scenario_red(
     module: ModuleType, observed: Observed
 ) -> None:

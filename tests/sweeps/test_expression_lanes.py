@@ -174,7 +174,7 @@ def compared(scenario: Scenario) -> tuple[int, int]:
     return len(done), sum(done)
 
 
-@pytest.mark.parametrize("stride", strides(5))
+@pytest.mark.parametrize("stride", strides(15))
 @pytest.mark.parametrize("name", FOLDERS)
 def test_the_expressions_of_the_corpus(name: str, stride: int) -> None:
     compared_, at_once_ = 0, 0

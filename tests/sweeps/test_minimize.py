@@ -100,7 +100,7 @@ def test_what_ddmin_leaves_is_one_minimal(items: list[int], seed: int) -> None:
 # ---------------------------------------------------------------------------- the property
 
 
-@pytest.mark.parametrize("path", sampled(WRONG, 12), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sampled(WRONG, 24), ids=lambda path: path.stem)
 def test_a_wrong_program_stays_as_wrong_and_becomes_one_minimal(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     done = minimized(text, path=path)
@@ -114,7 +114,7 @@ def test_a_wrong_program_stays_as_wrong_and_becomes_one_minimal(path: Path) -> N
 
 @pytest.mark.parametrize(
     "program",
-    sampled([each for each in sample(1, 5, scoreboard()) if not each.correct], 4),
+    sampled([each for each in sample(1, 5, scoreboard()) if not each.correct], 8),
     ids=lambda program: program.name,
 )
 def test_programs_of_the_scoreboard_become_one_minimal(program: Program) -> None:
@@ -125,7 +125,7 @@ def test_programs_of_the_scoreboard_become_one_minimal(program: Program) -> None
 
 
 @settings(
-    max_examples=4,
+    max_examples=3,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

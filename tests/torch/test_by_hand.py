@@ -18,6 +18,8 @@ from sampling import sampled
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from warm_hosts import WarmHosts
+
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 SUM = "world_size: 2\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}, expect: {x: [2]}}]\n"
@@ -60,13 +62,12 @@ WIDE = SUM.replace("world_size: 2", "world_size: 3").replace("x: [2]", "x: [3]")
 
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 WORKER = [*TORCHRUN, "-m", "torch_scenarios.worker"]
-RUN = ["-c", "from torch_scenarios.cli import main; main()", "run"]
 
 
-def results(arguments: list[str], folder: Path) -> tuple[int, dict[str, Any]]:
+def results(command: list[str], folder: Path) -> tuple[int, dict[str, Any]]:
     report = folder / "result.json"
     finished = subprocess.run(
-        [sys.executable, *arguments, str(folder), "--json", str(report)],
+        [*command, str(folder), "--json", str(report)],
         capture_output=True,
         timeout=300,
         check=False,
@@ -77,12 +78,14 @@ def results(arguments: list[str], folder: Path) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("with_failure", sampled([True, False], 2))
-def test_torchrun_gives_what_scenario_run_gives(tmp_path: Path, *, with_failure: bool) -> None:
+def test_torchrun_gives_what_scenario_run_gives(
+    tmp_path: Path, forked_hosts: WarmHosts, *, with_failure: bool
+) -> None:
     files = {"sum": SUM, "hang": HANG, "wide": WIDE} | ({"wrong": WRONG} if with_failure else {})
     for name, text in files.items():
         (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
-    near_code, near = results(RUN, tmp_path)
-    far_code, far = results(WORKER, tmp_path)
+    near_code, near = results(forked_hosts.command("scenario", "run"), tmp_path)
+    far_code, far = results([sys.executable, *WORKER], tmp_path)
     assert near_code == far_code == int(with_failure)
     assert near.keys() == far.keys() == files.keys()
     assert near.pop("wide")["verdict"] == "PASSED"
@@ -97,7 +100,7 @@ def test_torchrun_gives_what_scenario_run_gives(tmp_path: Path, *, with_failure:
 def test_a_scenario_that_ends_rank_0_takes_no_report_with_it(tmp_path: Path) -> None:
     for name, text in {"a_sum": SUM, "b_ends": ENDS, "c_sum": SUM}.items():
         (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
-    code, far = results(WORKER, tmp_path)
+    code, far = results([sys.executable, *WORKER], tmp_path)
     verdicts = {case: result["verdict"] for case, result in far.items()}
     assert verdicts == {"a_sum": "PASSED", "b_ends": "PASSED", "c_sum": "INCONCLUSIVE"}
     assert "this launch ended with b_ends" in far["c_sum"]["reason"]

@@ -75,6 +75,7 @@ def levels(folder: Path) -> dict[str, dict[str, object]]:
     return found
 
 
+@pytest.mark.nightly
 def test_a_right_backend_passes_each_level_that_is_asked_for(tmp_path: Path) -> None:
     done = certified(tmp_path, "-o", "out")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -190,7 +190,11 @@ steps:
 
 
 @pytest.mark.parametrize(
-    ("device", "lives"), [(DEVICE, True), (USELESS, False)], ids=["proven", "not_proven"]
+    ("device", "lives"),
+    [
+        pytest.param(DEVICE, True, id="proven", marks=pytest.mark.nightly),
+        pytest.param(USELESS, False, id="not_proven"),
+    ],
 )
 def test_after_an_abort_a_fresh_world_proves_that_the_processes_are_of_use(
     tmp_path: Path,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import intruder
 import pytest
+from sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -142,21 +143,23 @@ def test_what_he_does_to_torchs_own_store_and_ports_never_lets_a_wrong_backend_p
     assert "Traceback" not in output
 
 
-def test_every_port_of_a_run_of_ours_is_of_the_loopback_interface(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_by_hand", sampled([True, False], 2))
+def test_every_port_of_a_run_of_ours_is_of_the_loopback_interface(
+    tmp_path: Path, *, is_by_hand: bool
+) -> None:
     """Where another launcher started the ranks on one machine as well, but for torchrun's own."""
     (tmp_path / "case.yaml").write_text(BRIEF, encoding="utf-8")
-    for rank_by_hand in (False, True):
-        runs = by_hand(tmp_path) if rank_by_hand else [started(RUN, tmp_path)]
-        until_ranks_sleep(runs[0], 2)
-        pids = [pid for run in runs for pid in intruder.processes(run.pid)]
-        ports = intruder.opens(pids)[0]
-        hosts = {intruder.host_of(number, address) for number, address, _ in ports}
-        everywhere = [each for each in ports if set(each[1]) == {"0"}]
-        outputs = [run.communicate(timeout=ENDS_S)[0] for run in runs]
-        assert len(ports) >= 3, outputs
-        assert not everywhere, outputs
-        assert hosts == {"127.0.0.1"}
-        assert verdicts(tmp_path) == ["PASSED"], outputs
+    runs = by_hand(tmp_path) if is_by_hand else [started(RUN, tmp_path)]
+    until_ranks_sleep(runs[0], 2)
+    pids = [pid for run in runs for pid in intruder.processes(run.pid)]
+    ports = intruder.opens(pids)[0]
+    hosts = {intruder.host_of(number, address) for number, address, _ in ports}
+    everywhere = [each for each in ports if set(each[1]) == {"0"}]
+    outputs = [run.communicate(timeout=ENDS_S)[0] for run in runs]
+    assert len(ports) >= 3, outputs
+    assert not everywhere, outputs
+    assert hosts == {"127.0.0.1"}
+    assert verdicts(tmp_path) == ["PASSED"], outputs
 
 
 def by_hand(folder: Path) -> list[subprocess.Popen[str]]:

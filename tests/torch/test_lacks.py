@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from sampling import sampled
 
 from torch_scenarios.execution import Launcher, LaunchOptions
 from torch_scenarios.language import load
@@ -139,7 +140,7 @@ def test_a_stated_word_that_is_refuted_excuses_nothing_and_is_one_warning_of_a_r
     assert [each.code for each in stated.warnings] == ["need_refuted"]
 
 
-@pytest.mark.parametrize("name", ["ignores_tags", "refuses_tags"])
+@pytest.mark.parametrize("name", sampled(["ignores_tags", "refuses_tags"], 2))
 def test_a_plugin_that_lacks_it_indeed_hears_nothing(folder: Path, name: str) -> None:
     tagged, plain = verdicts(folder, name, OUT_OF_ORDER, SUM)
     assert (tagged.status, plain.status) == ("UNSUPPORTED", "PASSED")

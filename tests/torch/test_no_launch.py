@@ -92,6 +92,7 @@ def test_no_file_descriptors(files: int, tmp_path: Path) -> None:
     assert all_say(reasons, f"a process may have {files} files open, and has"), reasons
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("lacks", sampled(["processes", "threads"], 2))
 def test_no_processes(lacks: str, tmp_path: Path) -> None:
     reasons = verdicts(tmp_path, [], lacks)

@@ -104,7 +104,7 @@ MOMENTS = ("while workers run", "while torch is imported")
 
 
 # at one moment or the other
-@pytest.mark.parametrize(("moment", "number"), sampled(list(product(MOMENTS, SIGNALS)), 3))
+@pytest.mark.parametrize(("moment", "number"), sampled(list(product(MOMENTS, SIGNALS)), 4))
 def test_a_launcher_that_ends_takes_everything_with_it(
     number: signal.Signals, moment: str, run: tuple[subprocess.Popen[bytes], str], tmp_path: Path
 ) -> None:

@@ -79,7 +79,10 @@ def test_scenarios_run() -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("more", [(), ("--fake",)], ids=["live", "fake"])
+@pytest.mark.parametrize(
+    "more",
+    [pytest.param((), id="live"), pytest.param(("--fake",), id="fake", marks=pytest.mark.nightly)],
+)
 def test_a_script_is_recorded(more: tuple[str, ...]) -> None:
     said = say(str(BIN / "scenario"), "record", "-n", "2", *more, "--", "train.py")
     assert "PASSED" in said
