@@ -16,6 +16,7 @@ from unittest import mock
 import pytest
 from click.testing import CliRunner
 from flight_dumps import mismatched
+from msgspec.structs import replace
 
 from torch_scenarios.cli import cli
 from torch_scenarios.record.evidence.process import RunningRank, ask_for_dumps, find_ranks
@@ -186,3 +187,17 @@ def test_a_pipe_that_is_not_read_gives_no_dump_of_an_earlier_hang(tmp_path: Path
     with mock.patch("torch_scenarios.record.evidence.process.DUMP_S", 0.3):
         ranks = [piped_rank(tmp_path, 0, answers=False)]
         assert list(ask_for_dumps(ranks)) == []
+
+
+def test_torch_s_own_folders_of_dumps_are_looked_at(tmp_path: Path) -> None:
+    rank = piped_rank(tmp_path, 0, answers=True)
+    named = rank.environment["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"]
+    caches = tmp_path / "caches" / "torch"
+    caches.mkdir(parents=True)
+    (caches / "comm_lib_trace_rank_0").symlink_to(f"{named}0")
+    environment = {
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": rank.environment["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"],
+        "XDG_CACHE_HOME": str(tmp_path / "caches"),
+    }
+    unnamed = replace(rank, environment=environment)
+    assert [path.name for _, path in ask_for_dumps([unnamed])] == ["comm_lib_trace_rank_0"]

@@ -51,7 +51,7 @@ def hang(options: Mapping[str, Any]) -> None:
     )
     found = _findings(second, dumped, moving, _home(ranks))
     verdict = "FAILED" if found else "INCONCLUSIVE"
-    notes = _notes(ranks, second, failures, moving)
+    notes = _notes(ranks, second, failures, moving, is_found=bool(found))
     if options["json_file"]:
         content = _as_json(verdict, ranks, second, found, moving, notes)
         write_text(options["json_file"], content)
@@ -64,6 +64,9 @@ def hang(options: Mapping[str, Any]) -> None:
 def _of_one_job(found: Sequence[RunningRank], wanted: str) -> list[RunningRank]:
     """Return the ranks of the job that is meant; ends where there is none, or which is not said."""
     jobs = sorted({each.job for each in found if wanted in each.job})
+    if found and not jobs:
+        listed = "\n".join(f"  {job}" for job in sorted({each.job for each in found}))
+        refuse_usage(clean(f"no job that runs here has `{wanted}` in its variables\n{listed}"))
     if not jobs:
         click.echo(
             "no process of yours on this machine has RANK and WORLD_SIZE in its environment: run "
@@ -185,11 +188,17 @@ def _home(ranks: Sequence[RunningRank]) -> str:
         return ""
 
 
+def _are_at_one_line(ranks: Sequence[RunningRank], stacks: Mapping[int, RankStack]) -> bool:
+    return len(stacks) == len(ranks) and len({each.place for each in stacks.values()}) == 1
+
+
 def _notes(
     ranks: Sequence[RunningRank],
     stacks: Mapping[int, RankStack],
     failures: Mapping[int, str],
     moving: Sequence[int],
+    *,
+    is_found: bool,
 ) -> list[str]:
     notes = []
     if process.py_spy() is None:
@@ -200,8 +209,13 @@ def _notes(
     if moving:
         words = "moves" if len(moving) == 1 else "move"
         notes.append(f"{ranks_text(list(moving))} {words}: the job may be slow, and not hang")
-    elif len(stacks) == len(ranks) and len({each.place for each in stacks.values()}) == 1:
+    elif not is_found and _are_at_one_line(ranks, stacks):
         notes.append("all of them are at one line: look at ranks of other nodes, or the network")
+    if not is_found and not any(map(process.has_pipe, ranks)):
+        notes.append(
+            "on NCCL a call returns at once, and stacks show where a host waits for its device: "
+            f"start the next run with {process.PIPED}, and torch tells here what each rank calls"
+        )
     missing = sorted(set(range(ranks[0].world_size)) - {each.rank for each in ranks})
     if missing:
         notes.append(

@@ -29,7 +29,7 @@ MOST_ENVIRONMENT = 1 << 20
 #: bytes of a script
 MOST_SOURCE = 1 << 22
 #: seconds that py-spy gets for one process, and torch for its dumps
-PY_SPY_S, DUMP_S = 30.0, 5.0
+PY_SPY_S, DUMP_S = 30.0, 15.0
 
 #: names of rank and world size, by launcher
 _RANKS = (
@@ -42,8 +42,8 @@ _RANKS = (
 _JOB = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT")
 #: names of the pipe by which torch is asked for a dump, and of the files that it writes
 _PIPES = ("TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
-#: where they are without such a name
-_DUMP = f"{tempfile.gettempdir()}/nccl_trace_rank_"
+#: what lets torch answer such a question
+PIPED = "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/tmp/fr_"
 _DUMPS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 
 
@@ -181,22 +181,44 @@ def kernel_word(pid: int) -> str:
     return f"waits in the kernel ({waits})" if waits not in {"", "0"} else "waits"
 
 
+def has_pipe(rank: RunningRank) -> bool:
+    """Whether torch is asked for the dump of a rank by a pipe."""
+    return any(map(rank.environment.get, _PIPES))
+
+
 def ask_for_dumps(ranks: Sequence[RunningRank]) -> Iterator[tuple[int, Path]]:
     """Yield the dump of each rank that has torch's pipe, once it is written anew."""
-    asked: dict[int, tuple[Path, float]] = {}
+    asked: dict[int, tuple[list[Path], float]] = {}
     for each in ranks:
         pipe = next(filter(None, map(each.environment.get, _PIPES)), "")
-        file = next(filter(None, map(each.environment.get, _DUMPS)), _DUMP)
-        if not pipe or not _write_to(Path(f"{pipe}{each.rank}.pipe")):
-            continue
-        asked[each.rank] = (Path(f"{file}{each.rank}"), time.time())
+        if pipe and _write_to(Path(f"{pipe}{each.rank}.pipe")):
+            files = [Path(f"{name}{each.rank}") for name in _names_of_dumps(each.environment)]
+            asked[each.rank] = (files, time.time())
     until = time.monotonic() + DUMP_S
     while asked and time.monotonic() < until:
-        for rank, (path, since) in [*asked.items()]:
-            if path.exists() and path.stat().st_mtime >= since - 1:
+        for rank, (files, since) in [*asked.items()]:
+            written = [each for each in files if each.exists()]
+            fresh = [each for each in written if each.stat().st_mtime >= since - 1]
+            if fresh:
                 del asked[rank]
-                yield rank, path
+                yield rank, fresh[0]
         time.sleep(0.1)
+
+
+def _names_of_dumps(environment: Mapping[str, str]) -> list[str]:
+    """Return what the files of dumps may be called, without the rank.
+
+    Without a name torch takes a folder of caches (torch 2.11 and 2.14), and before /tmp (2.6).
+    """
+    if named := next(filter(None, map(environment.get, _DUMPS)), ""):
+        return [named]
+    home = f"{environment.get('HOME', '')}/.cache"
+    caches = environment.get("XDG_CACHE_HOME") or home
+    return [
+        f"{caches}/torch/comm_lib_trace_rank_",
+        f"{home}/torch/comm_lib_trace_rank_",
+        f"{tempfile.gettempdir()}/nccl_trace_rank_",
+    ]
 
 
 def _write_to(pipe: Path) -> bool:

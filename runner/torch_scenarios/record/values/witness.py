@@ -32,6 +32,7 @@ from torch_scenarios.record.values.digest import (
     digest_text,
     local_part,
     plain_tensor,
+    refuse_in_capture,
     row_digests,
     tensors_in,
 )
@@ -221,9 +222,10 @@ class ValueWitness:
 
     @property
     def rests(self) -> bool:
-        """Whether nothing is seen: torch compiles or tries, or the witness has failed too often."""
+        """Whether nothing is seen: torch compiles, captures, tries, or the witness fails often."""
         return (
             self.guard.failures >= MOST_FAILURES
+            or bool(self.torch.cuda.is_current_stream_capturing())
             or bool(self.torch.compiler.is_compiling())
             or _find_stage(TRIALS) is not None
         )
@@ -1190,6 +1192,7 @@ def has_nan(torch: Any, tensor: Any) -> bool:
     plain = local_part(tensor)
     if not plain.numel():
         return False
+    refuse_in_capture(plain)
     with torch.no_grad():
         total = float(plain.sum(dtype=torch.float64 if plain.numel() < 4096 else torch.float32))
         if total - total == 0.0:  # finite: so are all elements
