@@ -301,6 +301,7 @@ def write_dealing(
     *,
     own: str = "",
     outputs: list[list[float]] | None = None,
+    passes: int = 1,
 ) -> Path:
     """Write a step of ranks that call a module each, of two that all of them have.
 
@@ -318,7 +319,7 @@ def write_dealing(
             ["b", 9, 0, 0, 0, [f"row {rank}"], None],
             ["dealt", 0, 0, 0, "followed"],
             ["out", 0, f"{call}#0", "Linear", 0],
-            ["bw", 0, 0],
+            *[["bw", 0, 0]] * passes,
             ["o", 0, 0, 0, [0.1], [[0, "g"], [1, "g"]], [], []],
         ]
         text = "\n".join(map(json.dumps, lines)) + "\n"
@@ -350,6 +351,20 @@ def test_ranks_that_call_modules_of_their_own_are_not_dealt_to(
     assert bool(found.findings) is not told
     words = "the ranks call different modules with their rows (rank 0: `one`; rank 1: `two`)"
     assert (words in found.reason) is told
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_an_order_that_matters_among_microbatches_names_the_other_dealing(
+    tmp_path: Path, passes: int
+) -> None:
+    calls = ["one", "one"]
+    folders = [
+        write_dealing(tmp_path / each, calls, gradient, passes=passes)
+        for each, gradient in (("first", 1), ("dealt", 2), ("order", 3))
+    ]
+    found = compare_dealings(*folders)
+    assert "depends on the order of the rows on one and the same rank" in found.reason
+    assert ("`--redeal micro`" in found.reason) is (passes > 1)
 
 
 @pytest.mark.parametrize("first", [1.0, 1.5])

@@ -506,10 +506,16 @@ def _why_order_matters(records: Mapping[int, ValueRecord]) -> str:
                 f"{tell_line(record, each.details[1])} (random_in_forward), so that other rows get "
                 "them in another order"
             )
-    return (
-        "the gradient depends on the order of the rows on one and the same rank: something is "
-        "drawn at random, or belongs to a place in the batch"
-    )
+    own = "something is drawn at random, or belongs to a place in the batch"
+    if any(_has_microbatches(record) for record in records.values()):
+        own += "; or microbatches count otherwise than all rows together: see `--redeal micro`"
+    return f"the gradient depends on the order of the rows on one and the same rank: {own}"
+
+
+def _has_microbatches(record: ValueRecord) -> bool:
+    """Whether several backward passes are made for the first step."""
+    until = record.steps[0].at if record.steps else 0
+    return sum(each.at < until for each in record.of_kind("bw")) > 1
 
 
 class _Change(Struct, frozen=True, kw_only=True):
