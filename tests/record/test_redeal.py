@@ -358,11 +358,11 @@ def test_an_order_that_matters_among_microbatches_names_the_other_dealing(
     tmp_path: Path, passes: int
 ) -> None:
     calls = ["one", "one"]
-    folders = [
-        write_dealing(tmp_path / each, calls, gradient, passes=passes)
-        for each, gradient in (("first", 1), ("dealt", 2), ("order", 3))
-    ]
-    found = compare_dealings(*folders)
+    first, dealt, order = (
+        write_dealing(tmp_path / str(gradient), calls, gradient, passes=passes)
+        for gradient in range(1, 4)
+    )
+    found = compare_dealings(first, dealt, order)
     assert "depends on the order of the rows on one and the same rank" in found.reason
     assert ("`--redeal micro`" in found.reason) is (passes > 1)
 

@@ -168,6 +168,8 @@ class ValueWitness:
         self._loaded = False
         self._keeps_rows = bool(settings.get("bytes"))
         self._optimizers: dict[int, tuple[Any, int]] = {}
+        #: optimizers that deal their parameters to those of all ranks
+        self._dealers: list[Any] = []
         #: line at which loaders are read -> their dataset and sampler, and the epoch of each
         self._loaders: dict[str, list[list[Any]]] = {}
         self.carriage = Carriage(self)
@@ -543,6 +545,8 @@ class ValueWitness:
             with self.guard:
                 if type(optimizer).__name__ != "ZeroRedundancyOptimizer":
                     self._number(optimizer)
+                else:
+                    self._dealers.append(weakref.ref(optimizer))
 
         kind.__init__ = begin_optimizer
 
@@ -575,7 +579,7 @@ class ValueWitness:
         own = {id(each) for each in module.parameters()}
         held = {
             id(p)
-            for reference, _ in self._optimizers.values()
+            for reference in (*(each for each, _ in self._optimizers.values()), *self._dealers)
             if (optimizer := reference()) is not None
             for group in optimizer.param_groups
             for p in group["params"]
