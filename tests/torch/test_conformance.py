@@ -389,3 +389,19 @@ def test_why_calls_did_not_run_is_said() -> None:
         Cell(operation="send", op="", dtype="int8"): Seen(outcome="same"),
     }
     assert tell_counts("int8", seen) == "calls of int8: 1 not run, 1 same; because no module"
+
+
+def test_a_case_that_nothing_ran_for_leaves_a_column_without_torch(tmp_path: Path) -> None:
+    (name,) = (each for each in document.read(str(DOCS / "conformance.json")) if "MPICH" in each)
+    known = document.read(str(DOCS / "conformance.json"))[name]
+    path, case = tmp_path / "conformance.json", tmp_path / "average.yaml"
+    path.write_text(document.text([known]), encoding="utf-8")
+    case.write_text(
+        "world_size: 2\ntensors: {x: ones(2)}\nsteps:\n  - all_reduce: {tensor: x, op: avg}\n",
+        encoding="utf-8",
+    )
+    arguments = ["--framework", "mpi", "--missing", "--corpus", str(tmp_path), "-o", str(path)]
+    CliRunner().invoke(cli, ["conformance", *arguments], catch_exceptions=False)
+    (column,) = document.read(str(path)).values()
+    assert (column.name, column.torch, column.machine) == (name, "", known.machine)
+    assert column.cases.keys() - known.cases.keys() == {"average.yaml::average"}

@@ -71,15 +71,17 @@ def conduct(
     else:
         outcome = pipeline.run(selection, launch, listener)
     found = environment(outcome)
-    torch = found.get("torch", "" if found else metadata.version("torch"))
+    # where nothing ran, nothing says on what: a column that is known keeps what it says
+    silent = "" if found or known is not None else metadata.version("torch")
+    torch = found.get("torch", silent)
     facts = {word: text for word, text in found.items() if word in _FRAMEWORKS}
     backend = found.get("backend") or backend
     column = Conformance(
-        name=name or (name_of(backend, torch) if torch else _name_framework(facts)),
+        name=name or (name_of(backend, torch) if torch or not facts else _name_framework(facts)),
         backend=backend,
         torch=torch,
         machine={
-            **(facts or {"torch": torch}),
+            **(facts or ({"torch": torch} if torch else {})),
             "Python": platform.python_version(),
             "system": f"{platform.system()} {platform.machine()}",
             "cores": str(os.cpu_count()),
