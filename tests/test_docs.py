@@ -129,6 +129,7 @@ def test_shown_tests_pass(pytester: pytest.Pytester) -> None:
     pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=2)
 
 
+@pytest.mark.nightly  # the page of pytest has a function that is recorded, too
 @pytest.mark.torch
 def test_the_mended_script_of_the_tutorial_passes_its_test(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
