@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from types import SimpleNamespace
-
 import pytest
 import torch
 
-from torch_scenarios.record.values.carriage import Carriage
+from torch_scenarios.record.values.carriage import work_of
 from torch_scenarios.record.values.digest import LARGE, digest, is_held
 from torch_scenarios.record.values.parameters import peek_on_device, version_of
 
@@ -60,22 +57,8 @@ def test_a_device_s_weight_that_is_written_through_data_is_seen(dtype: torch.dty
     assert peek_on_device(weight) != before
 
 
-def test_a_call_that_nccl_has_waited_for_gives_back_no_work(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def wait(work: object) -> None:
-        pytest.fail(f"{work} is no work")
-
-    kind = SimpleNamespace(wait=wait, unbox=lambda _: None)
-    dist = SimpleNamespace(distributed_c10d=SimpleNamespace(Work=kind))
-    recorder = SimpleNamespace(dist=dist, answer=None)
-    known: list[object] = []
-    witness = SimpleNamespace(torch=torch, put=known.append, recorder=recorder, guard=nullcontext())
-    monkeypatch.setattr(Carriage, "_before", lambda *_, **__: "seen")
-    monkeypatch.setattr(Carriage, "_after", lambda *_, **__: known.append("after"))
-    x = torch.ones(2)
-    boxed = object()
-    carriage = Carriage(witness)
-    result = carriage.answer(0, "allreduce_", None, (), lambda: ([x], boxed), is_awaited=True)
-    assert result == ([x], boxed)
-    assert known == ["after"]
+def test_a_call_that_nccl_has_waited_for_gives_back_no_work() -> None:
+    boxed, work = object(), object()
+    assert work_of(([torch.ones(2)], boxed), {boxed: work}.get) is work
+    assert work_of(([torch.ones(2)], boxed), lambda _: None) is None
+    assert work_of(None, lambda _: work) is None

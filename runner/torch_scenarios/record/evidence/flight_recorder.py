@@ -275,10 +275,12 @@ def _call(
     inputs = _tensors(entry.input_sizes, entry.input_dtypes)
     outputs = _tensors(entry.output_sizes, entry.output_dtypes)
     root = ranks[0] if _is_rooted(operation) else None
-    if operation in _LISTED and entry.profiling_name.startswith("nccl:"):
-        operation, inputs, outputs = _as_passed(operation, inputs, outputs, len(ranks))
-        if operation in {"gather", "scatter"}:
-            root = rank if (outputs if operation == "gather" else inputs) else None
+    if entry.profiling_name.startswith("nccl:"):
+        if len(inputs) > 1 and told["name"] == BY_NAME[operation].kind:  # both kinds of all_to_all
+            operation = BY_NAME[operation].kind
+        inputs, outputs = _as_passed(operation, inputs, outputs, len(ranks))
+        if _passes_list_at_root(operation):
+            root = rank if inputs and outputs else None
     return RecordedCall(
         number=entry.record_id,
         operation=operation,
@@ -296,32 +298,32 @@ def _call(
     )
 
 
-#: operations of which NCCL writes lists otherwise than they are passed
-_LISTED = frozenset({"all_gather", "reduce_scatter", "all_to_all_single", "gather", "scatter"})
-
-
 def _as_passed(
     operation: str, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], count: int
-) -> tuple[str, tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Return an operation as it was called, and the tensors that it was passed.
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Return the tensors that an operation was passed, in and out, of what NCCL writes of them.
 
-    NCCL stacks the lists of `all_gather` and `reduce_scatter`, calls both kinds of `all_to_all` by
-    one name, writes what a `scatter` receives as its input, and [0] for a list that a rank has
-    not (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp; seen with torch 2.11 and 2.14).
+    It stacks a list that all ranks pass, writes what ranks receive from one that passes a list as
+    their input, and [0] in place of a list that a rank has not
+    (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp; seen with torch 2.11 and 2.14).
     """
-    if operation == "all_gather":
-        outputs = _unstack(outputs, inputs, count)
-    elif operation == "reduce_scatter":
-        inputs = _unstack(inputs, outputs, count)
-    elif operation == "all_to_all_single" and len(inputs) > 1:
-        operation = "all_to_all"
-    elif operation == "scatter":
+    lists = {slot.of: slot.at_root for slot in BY_NAME[operation].slots or ()}
+    if lists.get("ins"):
         inputs, outputs = outputs, inputs
-    if operation == "gather" and tuple(each.shape for each in outputs) == _NO_LIST:
-        outputs = ()
-    if operation == "scatter" and tuple(each.shape for each in inputs) == _NO_LIST:
-        inputs = ()
-    return operation, inputs, outputs
+    if "outs" in lists:
+        outputs = _unstack(outputs, inputs, count)
+    if "ins" in lists:
+        inputs = _unstack(inputs, outputs, count)
+    return _drop_no_list(inputs), _drop_no_list(outputs)
+
+
+def _drop_no_list(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return () if tuple(each.shape for each in tensors) == _NO_LIST else tensors
+
+
+def _passes_list_at_root(operation: str) -> bool:
+    """Whether one rank alone passes a list, as the destination of a `gather` does."""
+    return any(slot.at_root for slot in BY_NAME[operation].slots or ())
 
 
 def _unstack(
@@ -338,18 +340,18 @@ def _is_over(entry: DumpedCall) -> bool:
 
 
 def _settle_roots(records: Mapping[int, RankRecord]) -> None:
-    """Let ranks without a list of a `gather` or `scatter` have the root of the rank with one.
+    """Let ranks without the list of a call have the root of the rank that passes one.
 
     Where no dump has one, it is a rank of which there is none, else the first.
     """
     known: dict[tuple[object, ...], int] = {}
     for record in records.values():
         for call in record.calls:
-            if call.operation in {"gather", "scatter"} and call.root is not None:
+            if _passes_list_at_root(call.operation) and call.root is not None:
                 known[call.operation, call.group, call.began_us] = call.root
     for record in records.values():
         for call in record.calls:
-            if call.operation in {"gather", "scatter"} and call.root is None:
+            if _passes_list_at_root(call.operation) and call.root is None:
                 absent = next((r for r in call.group if r not in records), call.group[0])
                 call.root = known.get((call.operation, call.group, call.began_us), absent)
 

@@ -12,7 +12,7 @@ import ctypes
 import linecache
 import math
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch_scenarios.record.evidence.frame import frame_of
@@ -92,6 +92,15 @@ class _Pending:
         self.storage = tensor.untyped_storage()._cdata
 
 
+def work_of(result: Any, unbox: Callable[[Any], Any]) -> Any:
+    """Return the work of what a call of c10d's gave back, or None.
+
+    A call of NCCL's that waits has none: its result is there for what follows on the stream.
+    """
+    boxed = result[-1] if isinstance(result, (tuple, list)) and result else result
+    return None if boxed is None else unbox(boxed)
+
+
 class Carriage:
     """Sees each collective of a process before and after it is made."""
 
@@ -134,12 +143,8 @@ class Carriage:
         return result
 
     def _wait(self, result: Any) -> None:
-        """Wait for the work of a call that its caller waits for: then its result is there.
-
-        NCCL gives back none for such a call: its result is there for what follows on the stream.
-        """
-        boxed = result[-1] if isinstance(result, (tuple, list)) and result else result
-        work = self._recorder.dist.distributed_c10d.Work.unbox(boxed) if boxed is not None else None
+        """Wait for the work of a call that its caller waits for: then its result is there."""
+        work = work_of(result, self._recorder.dist.distributed_c10d.Work.unbox)
         if work is not None:
             self._wait_of(work)
 
