@@ -677,11 +677,31 @@ def _compare(
         words += f"; {uncompared / time:.0%} of the time was never compared with a measurement"
     if compared[0] is None and kernels > MENTIONED * time:
         words += f"; {kernels / time:.0%} are kernels as the file states them, without an interval"
+    if compared[1] is None and host > MENTIONED * time:
+        words += (
+            f"; {host / time:.0%} are the host's calls, of which no step on such a host was seen"
+        )
     return time + low, time + high, uncompared, words
+
+
+def _name_uncompared(
+    time: float, parts: Sequence[float], compared: Sequence[_ComparedSteps | None]
+) -> str:
+    """Return which part of a time is kernels, and hosts, that were compared with no step."""
+    return "".join(
+        f"; {taken / time:.0%} are {what}"
+        for what, taken, steps in zip(_UNCOMPARED, parts, compared, strict=True)
+        if steps is None and taken > MENTIONED * time
+    )
 
 
 #: the part of a time from which on it is mentioned
 MENTIONED = 0.005
+#: kernels and hosts that were compared with no step
+_UNCOMPARED = (
+    "kernels as the file states them, without an interval",
+    "calls of the host, which was never compared with a step",
+)
 
 
 def _rows_words(seen: Mapping[Interval, None]) -> str:

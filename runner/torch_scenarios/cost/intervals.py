@@ -75,7 +75,7 @@ OF_TABLES = Spread(0.05, 0.03, WIDTH_OF_TABLES)
 #: of what torch reserves for a step, of what its program holds
 OF_MEMORY = Spread(0.08, 0.05)
 #: of steps of training; how far those on other machines with the same kind of GPU are, and others
-OF_STEPS, SAME_GPU, OTHER_GPU = Spread(0.08, 0.05), 0.7, 1.2
+OF_STEPS, SAME_GPU, OTHER_GPU = Spread(0.09, 0.05), 0.7, 1.2
 
 
 class Interval(Struct, frozen=True):
