@@ -675,12 +675,7 @@ def _compare(
     words = f"80 % of such {such} took {span}: {'; '.join(rows)}"
     if uncompared > MENTIONED * time:
         words += f"; {uncompared / time:.0%} of the time was never compared with a measurement"
-    if compared[0] is None and kernels > MENTIONED * time:
-        words += f"; {kernels / time:.0%} are kernels as the file states them, without an interval"
-    if compared[1] is None and host > MENTIONED * time:
-        words += (
-            f"; {host / time:.0%} are the host's calls, of which no step on such a host was seen"
-        )
+    words += _name_uncompared(time, (kernels, host), compared)
     return time + low, time + high, uncompared, words
 
 
