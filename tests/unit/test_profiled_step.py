@@ -69,6 +69,29 @@ def test_older_kernels_say_by_their_name_what_they_do() -> None:
     assert step.times == {"all_reduce": (10,), "a collective without a name": (10,)}
 
 
+def test_a_step_has_what_its_host_starts_however_far_it_is_ahead() -> None:
+    def launch(at: float, number: int) -> dict[str, Any]:
+        return event("cudaLaunchKernel", at, 5, "cuda_runtime", correlation=number)
+
+    events = [  # two steps of 100 on the host; the GPU is a step behind, and needs 400 for each
+        event("ProfilerStep#1", 0, 100, "user_annotation"),
+        event("ProfilerStep#2", 100, 100, "user_annotation"),
+        event("ProfilerStep#2", 500, 150, "gpu_user_annotation"),  # of one thread's kernels alone
+        launch(10, 1),
+        launch(20, 2),
+        launch(110, 3),
+        launch(120, 4),
+        event("gemm", 40, 60, correlation=0),  # of a step before the trace
+        event("gemm", 100, 300, correlation=1),
+        event("ncclDevKernel_Sum", 400, 100, correlation=2, **{"Collective name": "allreduce"}),
+        event("gemm", 500, 150, correlation=3),
+        event("ncclDevKernel_Sum", 700, 200, correlation=4, **{"Collective name": "allreduce"}),
+    ]
+    (step,) = read_steps([{"traceEvents": events}])
+    assert step.name == "ProfilerStep#2"
+    assert (step.time, step.computing, step.exposed, step.idle) == (400, 150, 200, 50)
+
+
 @pytest.mark.parametrize("trace", [{}, [], {"traceEvents": 3}, {"traceEvents": [{"ph": "X"}, 4]}])
 def test_a_trace_without_kernels_is_refused(trace: Any) -> None:
     with pytest.raises(ScenarioError, match="no kernel of a GPU"):

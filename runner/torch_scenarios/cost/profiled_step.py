@@ -17,7 +17,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from math import isfinite
+from math import inf, isfinite
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -35,6 +35,8 @@ from torch_scenarios.operations import kind_of
 MOST_BYTES = 1 << 29
 #: what a GPU does that is not a kernel of NCCL
 _ON_GPU = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+#: what starts it on the host
+_LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
 #: what NCCL's collectives are called by torch, where it is not the operation's own name
 _NAMES = {
     "allreduce": "all_reduce",
@@ -160,7 +162,7 @@ def _refuse(message: str, hint: str | None = None) -> Any:
 
 
 class _TraceReader:
-    """The steps of one decoded trace, on the GPU before the host; all of it where none is named."""
+    """The steps of one decoded trace: what the host starts in each; all where none is named."""
 
     def __init__(self, trace: Any) -> None:
         events = list(_spans(trace))
@@ -172,9 +174,16 @@ class _TraceReader:
             )
         about = trace.get("distributedInfo")
         self._about = about if isinstance(about, dict) else {}
-        #: when each step begins and ends
+        self._launches = {
+            number: span[0]
+            for event, span in events
+            if event.get("cat") in _LAUNCHES and (number := _correlation(event)) is not None
+        }
+        #: whether it is known when the host starts each kernel
+        self._is_launched = any(_correlation(each) in self._launches for each, _ in self._kernels)
+        #: when each step begins and ends: of the host, where that is known
         self.steps: dict[str, Span] = {}
-        for kind in ("user_annotation", "gpu_user_annotation"):
+        for kind in ("user_annotation", "gpu_user_annotation")[: 1 if self._is_launched else 2]:
             self.steps |= {
                 str(event["name"]): span
                 for event, span in sorted(events, key=lambda each: each[1])
@@ -190,9 +199,13 @@ class _TraceReader:
         return found if isinstance(found, int) else None
 
     def step(self, name: str) -> ProfiledStep:
-        """Return a step."""
+        """Return a step: what its host starts, or else what the GPU does in its time."""
         began, ended = self.steps[name]
-        inside = [each for each in self._kernels if began <= each[1][0] < ended]
+        if self._is_launched:
+            inside = [each for each in self._kernels if began <= self._launch(each[0]) < ended]
+            began, ended = self._find_span(inside, (began, ended))
+        else:
+            inside = [each for each in self._kernels if began <= each[1][0] < ended]
         sent = [each for each in inside if str(each[0].get("name", "")).startswith("nccl")]
         sent.sort(key=lambda each: each[1])
         known = {id(event) for event, _ in sent}
@@ -207,6 +220,34 @@ class _TraceReader:
             rank=self._count("rank"),
             world_size=self._count("world_size"),
         )
+
+    def _launch(self, event: Mapping[str, Any]) -> float:
+        """Return when the host starts a kernel; before all steps where that is not in the trace."""
+        number = _correlation(event)
+        return -inf if number is None else self._launches.get(number, -inf)
+
+    def _find_span(self, inside: Sequence[tuple[dict[str, Any], Span]], whole: Span) -> Span:
+        """Return from when to when a step is on the GPU: from the end of the one before to its own.
+
+        A host may be steps ahead of its GPU, and its annotation does not reach what other threads
+        of it start, as a backward pass does.
+        """
+        if not inside:
+            return whole
+        first = min(span[0] for _, span in inside)
+        last = max(span[1] for _, span in inside)
+        own = {id(event) for event, _ in inside}
+        before = [
+            span[1] for event, span in self._kernels if id(event) not in own and span[0] < first
+        ]
+        return min(max(before, default=first), first), last
+
+
+def _correlation(event: Mapping[str, Any]) -> int | None:
+    """Return the number that a kernel and the call that starts it have in common."""
+    args = event.get("args")
+    found = args.get("correlation") if isinstance(args, dict) else None
+    return found if isinstance(found, int) else None
 
 
 def _spans(trace: Any) -> Iterator[tuple[dict[str, Any], Span]]:
