@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from torch_scenarios.record.values.carriage import work_of
-from torch_scenarios.record.values.digest import LARGE, digest, is_held
+from torch_scenarios.record.values.digest import LARGE, digest, is_captured, is_held
 from torch_scenarios.record.values.parameters import peek_on_device, version_of
 
 
@@ -47,6 +47,10 @@ def test_a_hash_of_memory_that_was_given_back_ends_no_process(*, turned: bool) -
     view.untyped_storage().resize_(0)
     assert not is_held(view)
     assert digest(view) == digest(torch.zeros(0))
+
+
+def test_nothing_is_captured_where_torch_is_built_for_cpus() -> None:
+    assert not is_captured()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

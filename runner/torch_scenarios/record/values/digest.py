@@ -25,11 +25,17 @@ class CaptureError(RuntimeError):
     """A value is asked for while a CUDA graph is captured: to copy it would end the capture."""
 
 
-def refuse_in_capture(tensor: Any) -> None:
-    """Raise CaptureError where the stream of a tensor's device is captured into a CUDA graph."""
+def is_captured() -> bool:
+    """Whether the current stream is captured into a CUDA graph; torch for CPUs has no such call."""
     import torch
 
-    if tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+    cuda: Any = torch.cuda
+    return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
+
+
+def refuse_in_capture(tensor: Any) -> None:
+    """Raise CaptureError where the stream of a tensor's device is captured into a CUDA graph."""
+    if tensor.device.type == "cuda" and is_captured():
         message = "a CUDA graph is captured: what its kernels compute is not there yet"
         raise CaptureError(message)
 

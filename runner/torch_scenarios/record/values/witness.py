@@ -30,6 +30,7 @@ from torch_scenarios.record.values.digest import (
     LeftGradients,
     digest,
     digest_text,
+    is_captured,
     local_part,
     plain_tensor,
     refuse_in_capture,
@@ -227,7 +228,7 @@ class ValueWitness:
         """Whether nothing is seen: torch compiles, captures, tries, or the witness fails often."""
         return (
             self.guard.failures >= MOST_FAILURES
-            or bool(self.torch.cuda.is_current_stream_capturing())
+            or is_captured()
             or bool(self.torch.compiler.is_compiling())
             or _find_stage(TRIALS) is not None
         )
