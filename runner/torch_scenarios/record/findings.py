@@ -18,6 +18,7 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from torch_scenarios.display import short
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.procedure import PREFIX
 from torch_scenarios.record.format import (
@@ -619,11 +620,16 @@ def _find_strays(records: Mapping[int, RankRecord], folder: str) -> Iterator[Fin
     )
 
 
+#: characters of an error that are shown: some of CUDA's name a kernel by thousands
+MOST_ERROR = 600
+
+
 def _tell_end(record: RankRecord, folder: str, *, torn: bool) -> tuple[str, str] | None:
     """Return in words how a rank ended before its end: a verb, and the rest."""
     if record.error is not None and record.ending == "raised":
         where = record.raised_at.short(folder)
-        return "raise", _TRAINED.sub("", record.error) + (f" ({where})" if where else "")
+        words = short(_TRAINED.sub("", record.error), MOST_ERROR)
+        return "raise", words + (f" ({where})" if where else "")
     if record.died is not None:
         where = record.killed_at.short(folder) if not record.inside else ""
         at = f"at {where}, " if where else ""
