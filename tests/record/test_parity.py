@@ -7,8 +7,11 @@ import os
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from recorded_steps import averaged_step, lonely_step
@@ -17,7 +20,8 @@ from sampling import sampled
 
 from torch_scenarios.cli import cli
 from torch_scenarios.errors import ScenarioError
-from torch_scenarios.record.values.arrangement import read_tensor_file
+from torch_scenarios.record.values.arrangement import arrange, read_tensor_file
+from torch_scenarios.record.values.deviation import find_deviations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +64,46 @@ def test_tensors_that_are_a_fifo_are_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(path)
     with pytest.raises(ScenarioError, match="it cannot be read"):
         read_tensor_file(path)
+
+
+@pytest.mark.parametrize("starts", [(0, 64), (0, 32, 64, 96)])
+def test_equal_numbers_of_a_lower_precision_are_told_by_those_around_them(
+    starts: tuple[int, ...],
+) -> None:
+    whole = np.random.default_rng(0).normal(size=128).round(1)
+    assert len({*whole}) < 64
+    size = 128 // len(starts)
+    rows = [(*range(start, start + size),) for start in starts]
+    dealt = [rows[0], rows[1]] if len(rows) == 2 else [rows[0] + rows[2], rows[1] + rows[3]]
+    held = {rank: {0: {"before/bias": whole[[*own]]}} for rank, own in enumerate(dealt)}
+    layout = arrange({0: {"before/bias": whole}}, held)
+    assert [layout[rank]["bias"].rows for rank in held] == dealt
+
+
+@pytest.mark.parametrize(("times", "is_wrong"), [(1.0, False), (2.0, True)])
+def test_a_sign_that_a_lower_precision_decides_moves_no_weight_wrongly(
+    times: float, *, is_wrong: bool
+) -> None:
+    draw = np.random.default_rng(0)
+    weight, gradient = draw.normal(size=(2, 256)).astype(np.float32)
+    gradient[:64] *= 1e-4
+    rounded = np.where(np.arange(256) < 64, -gradient, gradient)
+    output = np.ones((4, 256), ml_dtypes.bfloat16)
+    reference, held = (
+        {
+            0: {
+                "out/0#0": output,
+                "before/weight": weight,
+                "gradient/weight": own,
+                "after/weight": (weight - rate * np.sign(own)).astype(np.float32),
+            }
+        }
+        for own, rate in ((gradient, 1e-3), (rounded, times * 1e-3))
+    )
+    records: Any = {0: SimpleNamespace(names={})}
+    layout = arrange(reference, {0: held})
+    found = [*find_deviations(reference, {0: held}, layout, records, {})]
+    assert [(each.kind, each.sure) for each in found] == [("after", True)] * is_wrong
 
 
 def parity_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -170,15 +170,45 @@ def _place(name: str, part: Array, whole: Array) -> Arrangement | None:
         rest = part.shape[:dimension] + part.shape[dimension + 1 :]
         if rest != whole.shape[:dimension] + whole.shape[dimension + 1 :]:
             continue
-        places: dict[bytes, int] = {}
-        for at, row in enumerate(np.moveaxis(whole, dimension, 0)):
-            places.setdefault(row.tobytes(), at)
-        rows = [places.get(row.tobytes()) for row in np.moveaxis(part, dimension, 0)]
-        if None not in rows:
-            return Arrangement(
-                name=name, dimension=dimension, rows=tuple(row for row in rows if row is not None)
-            )
+        rows = _find_rows(np.moveaxis(part, dimension, 0), np.moveaxis(whole, dimension, 0))
+        if rows is not None:
+            return Arrangement(name=name, dimension=dimension, rows=rows)
     return _block(name, part, whole)
+
+
+def _find_rows(part: Array, whole: Array) -> tuple[int, ...] | None:
+    """Return which rows of a whole the rows of a part are; None where one is no row of it.
+
+    Equal rows, as numbers of a bias in a lower precision often are, cannot be told apart: a row
+    follows the one before it where it can, and else begins the longest run.
+    """
+    theirs, own = [row.tobytes() for row in whole], [row.tobytes() for row in part]
+    places: dict[bytes, list[int]] = {}
+    for at, row in enumerate(theirs):
+        places.setdefault(row, []).append(at)
+    found: list[int] = []
+    for number, row in enumerate(own):
+        if row not in places:
+            return None
+        follows = found[-1] + 1 if found else len(theirs)
+        if follows < len(theirs) and theirs[follows] == row:
+            found.append(follows)
+            continue
+        alike = places[row][:MOST_BLOCKS]
+        found.append(
+            alike[0] if len(alike) < 2 else max(alike, key=_count_run(own[number:], theirs))
+        )
+    return tuple(found)
+
+
+def _count_run(own: Sequence[bytes], theirs: Sequence[bytes]) -> Callable[[int], int]:
+    """Return what counts the rows that are equal one after another from a place on."""
+
+    def count(start: int) -> int:
+        pairs = zip(own, theirs[start:], strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+    return count
 
 
 def _block(name: str, part: Array, whole: Array) -> Arrangement | None:

@@ -388,9 +388,12 @@ def find_deviations(
                     whole = wholes.get(at.name) if at is not None else None
                     if at is None or whole is None:
                         continue
-                    off, bound = _distance(kind, step, got, whole, at, (reference, values, name))
-                    bound = max(bound, SENT * sent * LATER**step)
                     rough = COARSE * coarse * LATER**step
+                    where = (reference, values, name)
+                    shaken = MEASURED * noise.get((step, "gradient", at.name), 0.0)
+                    least = min(max(rough, shaken), ABOUT) if coarse else 0.0
+                    off, bound = _distance(kind, step, got, whole, at, where, least)
+                    bound = max(bound, SENT * sent * LATER**step)
                     measured = MEASURED * noise.get((step, kind, at.name), 0.0)
                     sure = MEASURED_SURE if coarse else SURE
                     if off > (most := max(bound, rough, measured)):
@@ -463,9 +466,19 @@ def size_of_gradients(sides: Iterable[Values], step: int) -> float:
 
 
 def _distance(
-    kind: str, step: int, got: Array, whole: Array, at: Arrangement, where: Any
+    kind: str,
+    step: int,
+    got: Array,
+    whole: Array,
+    at: Arrangement,
+    where: Any,
+    least: float = 0.0,
 ) -> tuple[float, float]:
-    """Return how far a value is off, relative to the largest of its whole, and the bound."""
+    """Return how far a value is off, relative to the largest of its whole, and the bound.
+
+    Of a weight without the elements whose gradient is less than what a lower precision may do to
+    it (`least`, of the largest): the sign is Adam's first step, and rounding decides it.
+    """
     bound = bound_of(whole, step)
     wanted = at.part_of(whole).astype(float)
     if got.shape != wanted.shape:
@@ -482,6 +495,12 @@ def _distance(
         return 0.0, bound
     moved = wanted - at.part_of(before).astype(float)
     own = got.astype(float) - mine.astype(float)
+    gradient = arrays_by_name(reference, step, "gradient").get(at.name)
+    if least and gradient is not None:
+        steep = np.abs(gradient.astype(float))
+        largest = max(float(steep.max(initial=0.0)), size_of_gradients([reference], step))
+        is_told = at.part_of(steep) > least * largest
+        moved, own = moved[is_told], own[is_told]
     size = float(np.linalg.norm(moved))
     apart = float(np.linalg.norm(own - moved))
     # Adam's first step is a sign: single elements near zero say nothing, the whole step does
