@@ -138,6 +138,37 @@ def test_workers_of_a_loader_are_not_ranks(tmp_path: Path) -> None:
     assert found == [(10, 0, 2), (11, 1, 2), (13, 3, 4)]
 
 
+def test_a_launcher_that_is_numbered_itself_is_no_rank(tmp_path: Path) -> None:
+    node = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "2"}
+    operator = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "n1", "MASTER_PORT": "5"}
+    job = {"WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": "a", "MASTER_ADDR": "n1", "MASTER_PORT": "5"}
+    process(tmp_path, 10, 1, **node)
+    process(tmp_path, 11, 10, RANK="0", **{**node, **job})
+    process(tmp_path, 12, 10, RANK="1", **{**node, **job})
+    process(tmp_path, 13, 11, RANK="0", **{**node, **job})
+    process(tmp_path, 20, 1, **operator)
+    process(tmp_path, 21, 20, **{**operator, **job, "RANK": "2"})
+    process(tmp_path, 30, 1, **operator)
+    found = [(each.pid, each.rank, each.world_size) for each in find_ranks(tmp_path)]
+    assert sorted(found) == [(11, 0, 4), (12, 1, 4), (21, 2, 4), (30, 1, 2)]
+
+
+def test_a_job_is_meant_by_its_whole_name_where_another_one_contains_it() -> None:
+    ranks = [
+        RunningRank(rank=0, world_size=1, pid=1, job=job, environment={})
+        for job in ("MASTER_ADDR=n1", "SLURM_JOB_ID=7 MASTER_ADDR=n1")
+    ]
+    with (
+        mock.patch("torch_scenarios.record.evidence.process.find_ranks", return_value=ranks),
+        mock.patch("torch_scenarios.record.evidence.process.py_spy", return_value=None),
+    ):
+        code, words = ran("--seconds", "0", "--job", "MASTER_ADDR=n1")
+        assert code == 3, words
+        code, words = ran("--seconds", "0")
+    assert code == 2
+    assert "choose one by --job" in words
+
+
 def piped_rank(folder: Path, rank: int, *, answers: bool) -> RunningRank:
     """Return a rank with torch's pipe, whose thread writes its dump as NCCL's watchdog does."""
     pipe, dump = folder / f"pipe{rank}.pipe", folder / f"dump{rank}"

@@ -179,6 +179,56 @@ def test_ranks_in_different_calls(tmp_path: Path) -> None:
     assert "rank 1: in all_reduce (train.py:14)" in found.output
 
 
+def test_a_rank_that_imports_torch_is_in_no_call(tmp_path: Path) -> None:
+    imports = (
+        "    <module> (torch/distributed/__init__.py:21)\n    <module> (train.py:2)\n",
+        "    _find_spec (<frozen importlib._bootstrap>:940)\n    <module> (train.py:2)\n",
+    )
+    log = "".join(STACKS.format(rank=k, pid=9 + k, frames=each) for k, each in enumerate(imports))
+    found = judged(tmp_path, log)
+    assert found.exit_code == 3, found.output
+    assert "rank 0: in no call of torch.distributed, at train.py:2" in found.output
+
+
+AGENT = """\
+    SimpleElasticAgent._invoke_run (torch/distributed/elastic/agent/server/api.py:923)
+    main (torch/distributed/run.py:1028)
+    <module> (torchrun:8)
+"""
+LOADER = """\
+    Queue.get (multiprocessing/queues.py:113)
+    _worker_loop (torch/utils/data/_utils/worker.py:334)
+    Popen._launch (multiprocessing/popen_fork.py:71)
+    main (train.py:6)
+"""
+TRACKER = """\
+    main (multiprocessing/resource_tracker.py:227)
+    <module> (<string>:1)
+"""
+STARTS = """\
+    wait (multiprocessing/connection.py:947)
+    ProcessContext.join (torch/multiprocessing/spawn.py:131)
+    start_processes (torch/multiprocessing/spawn.py:300)
+    main (train.py:40)
+"""
+SPAWNED = "    _wrap (torch/multiprocessing/spawn.py:87)\n"
+
+
+@pytest.mark.parametrize("other", [AGENT, LOADER, TRACKER, STARTS])
+def test_processes_that_start_ranks_or_load_for_them_are_none(tmp_path: Path, other: str) -> None:
+    stacks = (other, WAITS + SPAWNED, WAITS.replace("train.py:21", "train.py:14"), other)
+    log = "".join(
+        STACKS.format(rank=0, pid=pid, frames=frames).partition("\n")[2]  # as py-spy prints it
+        for pid, frames in enumerate(stacks, 10)
+    )
+    found = judged(tmp_path, log)
+    assert found.exit_code == 1
+    assert "of 2 ranks" in found.output
+    assert "rank 0: in barrier (train.py:21)" in found.output
+    assert "rank 1: in barrier (train.py:14)" in found.output
+    assert "in no call" not in found.output
+
+
 def test_what_nccl_itself_counts(tmp_path: Path) -> None:
     counts = ((0, 200), (1, 199), (2, 200))
     ranks = [{"rank": rank, "collective_counts": {"AllReduce": n}} for rank, n in counts]

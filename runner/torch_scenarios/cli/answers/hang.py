@@ -64,19 +64,22 @@ def hang(options: Mapping[str, Any]) -> None:
 def _of_one_job(found: Sequence[RunningRank], wanted: str) -> list[RunningRank]:
     """Return the ranks of the job that is meant; ends where there is none, or which is not said."""
     jobs = sorted({each.job for each in found if wanted in each.job})
+    jobs = [wanted] if wanted in jobs else jobs
     if found and not jobs:
-        listed = "\n".join(f"  {job}" for job in sorted({each.job for each in found}))
-        refuse_usage(clean(f"no job that runs here has `{wanted}` in its variables\n{listed}"))
+        listed = ", ".join(f"`{job}`" for job in sorted({each.job for each in found}))
+        refuse_usage(f"no job that runs here has `{wanted}` in its variables: {listed}")
     if not jobs:
         click.echo(
             "no process of yours on this machine has RANK and WORLD_SIZE in its environment: run "
-            "it on a node of the job, as the same user (in a container: inside of it)",
+            "it on a node of the job, as the same user (in a container: inside of it). Where a "
+            "script starts its ranks itself (mp.spawn), `scenario import` what `pgrep -P PID "
+            "| xargs -n 1 py-spy dump --pid` prints",
             err=True,
         )
         sys.exit(NOTHING)
     if len(jobs) > 1:
-        listed = "\n".join(f"  {job} ({sum(x.job == job for x in found)} ranks)" for job in jobs)
-        refuse_usage(clean(f"several jobs run here: choose one by --job\n{listed}"))
+        listed = ", ".join(f"`{job}` ({sum(x.job == job for x in found)} ranks)" for job in jobs)
+        refuse_usage(f"several jobs run here: choose one by --job, of {listed}")
     return [each for each in found if each.job == jobs[0]]
 
 

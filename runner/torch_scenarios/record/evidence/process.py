@@ -38,8 +38,10 @@ _RANKS = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
 )
+#: what torchrun sets for its ranks; Slurm or an operator may have numbered torchrun itself
+_ELASTIC = "TORCHELASTIC_RUN_ID"
 #: variables that are the same on the ranks of one job, and others in another one
-_JOB = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT")
+_JOB = (_ELASTIC, "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT")
 #: names of the pipe by which torch is asked for a dump, and of the files that it writes
 _PIPES = ("TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
 #: what lets torch answer such a question
@@ -64,23 +66,36 @@ class RunningRank(Struct, frozen=True, kw_only=True):
 
 def find_ranks(proc: Path = Path("/proc")) -> list[RunningRank]:
     """Return the ranks of all jobs of this machine that may be looked at, in order."""
-    found: dict[tuple[str, int], RunningRank] = {}
+    numbered = []
     for folder in sorted(proc.glob("[0-9]*"), key=lambda each: int(each.name)):
         environment = _environment(folder)
         about = _rank(environment)
-        if about is None or not _is_python(folder) or int(folder.name) == os.getpid():
-            continue
-        job = " ".join(f"{key}={environment[key]}" for key in _JOB if key in environment)
-        rank = RunningRank(
-            rank=about[0],
-            world_size=about[1],
-            pid=int(folder.name),
-            job=job,
-            environment=environment,
-        )
-        if not _is_child_of_rank(folder, proc, about[0], job):
-            found.setdefault((job, about[0]), rank)
+        if about is not None and _is_python(folder) and int(folder.name) != os.getpid():
+            numbered.append((folder, *about, environment))
+    launchers = {
+        parent
+        for folder, _, _, environment in numbered
+        if _ELASTIC in environment
+        and (parent := _parent(folder)) is not None
+        and _ELASTIC not in _environment(parent)
+    }
+    found: dict[tuple[str, int], RunningRank] = {}
+    for folder, rank, world, environment in numbered:
+        job = _job(environment)
+        if folder not in launchers and not _is_child_of_rank(folder, rank, job):
+            running = RunningRank(
+                rank=rank,
+                world_size=world,
+                pid=int(folder.name),
+                job=job,
+                environment=environment,
+            )
+            found.setdefault((job, rank), running)
     return sorted(found.values(), key=lambda each: (each.job, each.rank))
+
+
+def _job(environment: Mapping[str, str]) -> str:
+    return " ".join(f"{key}={environment[key]}" for key in _JOB if key in environment)
 
 
 def _environment(folder: Path) -> dict[str, str]:
@@ -110,17 +125,23 @@ def _is_python(folder: Path) -> bool:
         return False
 
 
-def _is_child_of_rank(folder: Path, proc: Path, rank: int, job: str) -> bool:
-    """Whether the process was started by one that is the same rank: a loader's worker."""
+def _parent(folder: Path) -> Path | None:
     try:
         text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
-        parent = proc / text.rpartition(")")[2].split()[1]
+        return folder.parent / text.rpartition(")")[2].split()[1]
     except (OSError, IndexError):
+        return None
+
+
+def _is_child_of_rank(folder: Path, rank: int, job: str) -> bool:
+    """Whether the process was started by one that is the same rank: a loader's worker."""
+    parent = _parent(folder)
+    if parent is None:
         return False
     environment = _environment(parent)
     about = _rank(environment)
-    same = " ".join(f"{key}={environment[key]}" for key in _JOB if key in environment) == job
-    return about is not None and about[0] == rank and same and _is_python(parent)
+    is_same = about is not None and about[0] == rank and _job(environment) == job
+    return is_same and _is_python(parent)
 
 
 def py_spy() -> str | None:

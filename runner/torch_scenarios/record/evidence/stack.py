@@ -33,7 +33,7 @@ MOST_FRAMES, MOST_NAME = 200, 300
 MOST_STACKS = 65_536
 
 #: functions of torch that stand around a call, and are not it
-_WRAPPERS = re.compile(r"wrapper|_exception_logger|_time_logger|<lambda>|inner")
+_WRAPPERS = re.compile(r"<module>|wrapper|_exception_logger|_time_logger|<lambda>|inner")
 #: what a line of the script waits in where no frame of torch is above it
 _WAITS = (
     (re.compile(r"\.wait\("), "wait"),
@@ -122,17 +122,34 @@ _THREAD = re.compile(r'Thread (?:0x)?[0-9A-Fa-f]+ \(([^)]*)\)(?:: "(.*)")?')
 _FRAME = re.compile(r"\s{2,}(\S.*?) \(([^()]+):(\d+)\)\s*$")
 #: what a launcher puts before each line of a rank: `[rank1]:`, `[default1]:`, `1: `
 _PREFIX = re.compile(r"^(?:\[(?:rank|default)(\d+)\]:|(\d+): )\s?")
+#: frames of processes that start ranks, or work for them, and are none
+_NO_RANK = re.compile(
+    r"torch/distributed/elastic/agent/|deepspeed/launcher/|torch/utils/data/_utils/worker\.py$|"
+    r"torch/_inductor/compile_worker/|multiprocessing/resource_tracker\.py$"
+)
+
+
+def _is_no_rank(frames: Sequence[StackFrame]) -> bool:
+    return any(
+        _NO_RANK.search(each.filename)
+        or (each.filename.endswith("torch/multiprocessing/spawn.py") and "join" in each.name)
+        for each in frames
+    )
 
 
 def read_stacks(lines: Iterable[str]) -> dict[int, RankStack]:
-    """Return the stacks in a text by rank; a process without a rank counts as the next one."""
+    """Return the stacks in a text by rank; a process without a rank counts as the next one.
+
+    It does not where its frames are those of a launcher, or of a loader's worker.
+    """
     found: dict[int, RankStack] = {}
     head: tuple[int, int, str, int] | None = None
     frames: list[StackFrame] = []
-    rank, is_main, active, pid = -1, False, False, 0
+    rank, is_main, active, pid, has_rank = -1, False, False, 0, False
 
     def keep() -> None:
-        if frames and rank >= 0 and rank not in found and len(found) < MOST_STACKS:
+        is_new = rank >= 0 and rank not in found and len(found) < MOST_STACKS
+        if frames and is_new and (has_rank or not _is_no_rank(frames)):
             world, host = (head[1], head[2]) if head is not None else (0, "")
             found[rank] = RankStack(
                 rank=rank,
@@ -157,11 +174,12 @@ def read_stacks(lines: Iterable[str]) -> dict[int, RankStack]:
             keep()
             pid, is_main = int(process[1]), False
             if head is not None and head[3] == pid:
-                rank = head[0]
+                rank, has_rank = head[0], True
             else:
                 head = None
-                said = prefix[1] or prefix[2] if prefix is not None else None
-                rank = int(said) if said else max(found, default=-1) + 1
+                own = prefix[1] or prefix[2] if prefix is not None else None
+                has_rank = own is not None
+                rank = int(own) if own else max(found, default=-1) + 1
             continue
         thread = _THREAD.match(line)
         if thread is not None:
