@@ -21,7 +21,7 @@ from sampling import sampled
 from torch_scenarios.cli import cli
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.record.values.arrangement import arrange, read_tensor_file
-from torch_scenarios.record.values.deviation import find_deviations
+from torch_scenarios.record.values.deviation import find_deviations, is_left_apart
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,6 +104,28 @@ def test_a_sign_that_a_lower_precision_decides_moves_no_weight_wrongly(
     layout = arrange(reference, {0: held})
     found = [*find_deviations(reference, {0: held}, layout, records, {})]
     assert [(each.kind, each.sure) for each in found] == [("after", True)] * is_wrong
+
+
+@pytest.mark.parametrize(("is_reduced", "is_told"), [(False, True), (True, False)])
+def test_a_rank_s_own_gradient_is_told_however_much_a_lower_precision_rounds(
+    *, is_reduced: bool, is_told: bool
+) -> None:
+    draw = np.random.default_rng(0)
+    weight, first, second = draw.normal(size=(3, 256)).astype(np.float32)
+    mean = (first + second) / 2
+    rounded = mean + draw.normal(size=256).astype(np.float32) / 4
+    output = np.ones((4, 256), ml_dtypes.bfloat16)
+    reference, *ranks = (
+        {0: {"out/0#0": output, "before/weight": weight, "gradient/weight": own}}
+        for own in (mean, *([rounded] * 2 if is_reduced else [first, second]))
+    )
+    held = dict(enumerate(ranks))
+    records: Any = {rank: SimpleNamespace(names={}) for rank in held}
+    noise = {(0, "gradient", "weight"): 0.15}
+    layout = arrange(reference, held)
+    found = [*find_deviations(reference, held, layout, records, noise)]
+    assert not any(each.sure for each in found)
+    assert [is_left_apart(each, reference, held, layout) for each in found] == [True] * 2 * is_told
 
 
 def parity_of(

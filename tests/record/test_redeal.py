@@ -380,6 +380,28 @@ def test_rows_that_depend_on_their_padding_are_not_compared(tmp_path: Path, firs
     assert ("depends on how far the row is padded" in found.reason) is (first != 1.0)
 
 
+@pytest.mark.parametrize(("step", "is_told"), [(0, True), (1, False)])
+def test_what_a_lower_precision_rounds_is_more_a_step_later(
+    tmp_path: Path, step: int, *, is_told: bool
+) -> None:
+    """Weights that gradients of half precision have stepped are no longer quite alike."""
+    calls, sides = ["one", "one"], {"first": 1.0, "dealt": 1.02, "order": 1.0}
+    for name, gradient in sides.items():
+        folder = write_dealing(tmp_path / name, calls, 1)
+        for rank in range(2):
+            with (folder / f"values-{rank:05d}.jsonl").open("a", encoding="utf-8") as more:
+                more.write(json.dumps(["o", 0, 1, 0, [0.1], [[0, "g"], [1, "g"]], [], []]) + "\n")
+            for at in range(2):
+                values: dict[str, Any] = {
+                    "gradient/one.weight": np.array([gradient if at == step else 1, 1], np.float32),
+                    "out/one#0": np.array([[1.0, float(rank)]], np.float16),
+                }
+                save_file(values, folder / f"values-{rank:05d}-step-{at}.safetensors")
+    found = compare_dealings(tmp_path / "first", tmp_path / "dealt", tmp_path / "order")
+    assert bool(found.findings) is is_told
+    assert found.reason == ""
+
+
 @pytest.mark.parametrize("own", ["two", ""])
 def test_ranks_with_a_head_of_their_own_are_not_dealt_to(tmp_path: Path, own: str) -> None:
     calls = ["one", "one"]

@@ -70,6 +70,10 @@ LATER = 4.0
 
 #: part of a gradient by which another may differ, and be about the same
 ABOUT = 0.25
+
+
+#: elements of a tensor that say too little by chance
+FEW = 16
 EPS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
@@ -394,9 +398,12 @@ def find_deviations(
                     least = min(max(rough, shaken), ABOUT) if coarse else 0.0
                     off, bound = _distance(kind, step, got, whole, at, where, least)
                     bound = max(bound, SENT * sent * LATER**step)
-                    measured = MEASURED * noise.get((step, kind, at.name), 0.0)
+                    apart = noise.get((step, kind, at.name), 0.0)
+                    measured = MEASURED * apart
                     sure = MEASURED_SURE if coarse else SURE
-                    if off > (most := max(bound, rough, measured)):
+                    # a bound as large as a whole gradient would explain all
+                    few = min(measured, max(ABOUT, MEASURED_SURE * apart)) if coarse else measured
+                    if off > (most := max(bound, rough, few)):
                         yield Deviation(
                             step=step,
                             kind=kind,
@@ -430,6 +437,31 @@ def leave_out_reduced(
             and "nothing computes it" not in _explain(each, reference, held, layout)[0]
         )
     ]
+
+
+def is_left_apart(
+    each: Deviation, reference: Values, held: Mapping[int, Values], layout: Layout
+) -> bool:
+    """Whether a gradient is a rank's own, and the mean over ranks alone is the reference's.
+
+    However much a lower precision rounds: it rounds what ranks have reduced alike.
+    """
+    if each.kind != "gradient" or not ABOUT < each.off < float("inf"):
+        return False
+    at = layout[each.rank][each.name]
+    wanted = at.part_of(arrays_by_name(reference, each.step, each.kind)[at.name]).astype(float)
+    size = float(np.abs(wanted).max(initial=0.0))
+    parts = [
+        part.astype(float)
+        for rank, values in held.items()
+        for name, part in arrays_by_name(values, each.step, each.kind).items()
+        if layout[rank].get(name) == at and part.shape == wanted.shape
+    ]
+    if len(parts) < 2 or wanted.size < FEW:
+        return False
+    mean = np.mean(parts, axis=0)
+    is_right = _is_near(mean, wanted, ABOUT * min(each.off, 1.0))
+    return is_right and all(float(np.abs(part - mean).max()) > ABOUT * size for part in parts)
 
 
 def measure_noise(
@@ -812,7 +844,7 @@ def _explain(
     size = float(np.abs(wanted).max(initial=0.0)) or 1.0
 
     def is_close(value: Array, to: Array) -> bool:
-        return float(np.abs(value - to).max(initial=0.0)) <= first.wrong * size
+        return float(np.abs(value - to).max(initial=0.0)) <= min(first.wrong, ABOUT) * size
 
     if not got.any():
         return "is zero", "let the gradient come back to this parameter"

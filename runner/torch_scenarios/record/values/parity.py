@@ -39,6 +39,7 @@ from torch_scenarios.record.values.deviation import (
     find_first_output,
     find_loss,
     is_about_a_multiple,
+    is_left_apart,
     is_on_several,
     leave_out_reduced,
     leaves_right,
@@ -101,7 +102,8 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
     rates = [*_other_rates(first, together)]
     if _weigh_each_other(first, together, rates, deviations):
         rates, deviations = [], []
-    sure = [each for each in deviations if each.sure]
+    sides = (reference, held, layout)
+    sure = [each for each in deviations if each.sure or is_left_apart(each, *sides)]
     compared = sum(len(values) for rank in held for values in held[rank].values())
     if sure and not found:
         output = find_first_output(first, reference, held, layout, together, sure[0].step)

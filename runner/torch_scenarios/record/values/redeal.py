@@ -31,6 +31,8 @@ from torch_scenarios.record.values.arrangement import (
 )
 from torch_scenarios.record.values.deviation import (
     COARSE,
+    COARSE_OUTPUT,
+    LATER,
     SENT,
     bound_of,
     find_coarsest,
@@ -453,7 +455,7 @@ def compare_dealings(
         return Redeal(reason=_why_order_matters(records))
     wrong = [each for each in changes if each.off > SURE * each.bound]
     if not wrong:
-        unsure = [each for each in changes if each.off > each.bound]
+        unsure = [each for each in changes if each.off > each.bound and not each.follows]
         if unsure:
             return Redeal(
                 reason=f"{len(unsure)} of {len(changes)} gradients change by more than rounding "
@@ -531,6 +533,8 @@ class _Change(Struct, frozen=True, kw_only=True):
     bound: float
     order: float
     order_bound: float
+    #: whether weights have been stepped by gradients that a lower precision has rounded
+    follows: bool
 
 
 class _Cause(Struct, frozen=True, kw_only=True):
@@ -571,8 +575,8 @@ def _changes(
     for step in sorted({step for values in first.values() for step in values}):
         largest = size_of_gradients(first.values(), step)
         roundoff = find_coarsest(first.values(), step)
-        coarse = max(SENT * sent, COARSE * roundoff)
-        order_bound = max(ORDER_APART, COARSE_ORDER * roundoff)
+        coarse = max(SENT * sent, COARSE * roundoff) * LATER**step
+        order_bound = max(ORDER_APART, COARSE_ORDER * roundoff * LATER**step)
         for rank, values in first.items():
             others = arrays_by_name(dealt[rank], step, "gradient")
             third = arrays_by_name(ordered[rank], step, "gradient")
@@ -591,6 +595,7 @@ def _changes(
                     bound=bound,
                     order=measured,
                     order_bound=order_bound,
+                    follows=bool(roundoff) and step > 0,
                 )
 
 
@@ -699,6 +704,7 @@ def _cause(
 ) -> _Cause | None:
     """Return the first module whose outputs, row by row, are others after the dealing."""
     rank, record = next(iter(records.items()))
+    apart = _rows_apart(values, step)
     seen = set()
     for event in record.of_kind("out"):
         turn, call, kind, place = event.details
@@ -716,7 +722,7 @@ def _cause(
             continue
         one, other = sketches
         size = max(float(np.abs(one).max(initial=0.0)), 1e-30)
-        if one.shape == other.shape and float(np.abs(one - other).max()) > ROWS_APART * size:
+        if one.shape == other.shape and float(np.abs(one - other).max()) > apart * size:
             return _Cause(name=name, kind=kind, rank=rank, place=place)
     return None
 
@@ -730,6 +736,7 @@ def _tell_padding(
     is compared. A backward pass over a sequence reads the padding first.
     """
     record = next(iter(records.values()))
+    apart = _rows_apart(values, step)
     for event in record.of_kind("out"):
         turn, call, kind, place = event.details
         name = call.partition("#")[0]
@@ -741,13 +748,18 @@ def _tell_padding(
         if one is None or other is None or one.shape != other.shape:
             continue
         size = max(float(np.abs(one).max(initial=0.0)), 1e-30)
-        if float(np.abs(one - other).max()) > ROWS_APART * size:
+        if float(np.abs(one - other).max()) > apart * size:
             return (
                 f"what `{name}` ({kind}) gives back for a row depends on how far the row is padded"
                 f"{tell_line(record, place)}, and rows that are dealt anew are padded otherwise: "
                 "mask the padding, or pack the rows"
             )
     return ""
+
+
+def _rows_apart(values: Sequence[Mapping[int, Values]], step: int) -> float:
+    """Return the relative change of a module's rows that no rounding makes."""
+    return max(ROWS_APART, COARSE_OUTPUT * find_coarsest(values[0].values(), step))
 
 
 def _outputs(side: Mapping[int, Values], step: int, name: str) -> Iterator[list[Array]]:
