@@ -124,17 +124,14 @@ _FRAME = re.compile(r"\s{2,}(\S.*?) \(([^()]+):(\d+)\)\s*$")
 _PREFIX = re.compile(r"^(?:\[(?:rank|default)(\d+)\]:|(\d+): )\s?")
 #: frames of processes that start ranks, or work for them, and are none
 _NO_RANK = re.compile(
-    r"torch/distributed/elastic/agent/|deepspeed/launcher/|torch/utils/data/_utils/worker\.py$|"
-    r"torch/_inductor/compile_worker/|multiprocessing/resource_tracker\.py$"
+    r"torch/distributed/elastic/agent/|deepspeed/launcher/|torch/utils/data/_utils/worker\.py:|"
+    r"torch/_inductor/compile_worker/|multiprocessing/resource_tracker\.py:|"
+    r"torch/multiprocessing/spawn\.py:.*join"
 )
 
 
 def _is_no_rank(frames: Sequence[StackFrame]) -> bool:
-    return any(
-        _NO_RANK.search(each.filename)
-        or (each.filename.endswith("torch/multiprocessing/spawn.py") and "join" in each.name)
-        for each in frames
-    )
+    return any(_NO_RANK.search(f"{each.filename}:{each.name}") for each in frames)
 
 
 def read_stacks(lines: Iterable[str]) -> dict[int, RankStack]:
