@@ -177,10 +177,12 @@ class _TraceReader:
         self._launches = {
             number: span[0]
             for event, span in events
-            if event.get("cat") in _LAUNCHES and (number := _correlation(event)) is not None
+            if event.get("cat") in _LAUNCHES and (number := _find_correlation(event)) is not None
         }
         #: whether it is known when the host starts each kernel
-        self._is_launched = any(_correlation(each) in self._launches for each, _ in self._kernels)
+        self._is_launched = any(
+            _find_correlation(each) in self._launches for each, _ in self._kernels
+        )
         #: when each step begins and ends: of the host, where that is known
         self.steps: dict[str, Span] = {}
         for kind in ("user_annotation", "gpu_user_annotation")[: 1 if self._is_launched else 2]:
@@ -223,7 +225,7 @@ class _TraceReader:
 
     def _launch(self, event: Mapping[str, Any]) -> float:
         """Return when the host starts a kernel; before all steps where that is not in the trace."""
-        number = _correlation(event)
+        number = _find_correlation(event)
         return -inf if number is None else self._launches.get(number, -inf)
 
     def _find_span(self, inside: Sequence[tuple[dict[str, Any], Span]], whole: Span) -> Span:
@@ -243,7 +245,7 @@ class _TraceReader:
         return min(max(before, default=first), first), last
 
 
-def _correlation(event: Mapping[str, Any]) -> int | None:
+def _find_correlation(event: Mapping[str, Any]) -> int | None:
     """Return the number that a kernel and the call that starts it have in common."""
     args = event.get("args")
     found = args.get("correlation") if isinstance(args, dict) else None

@@ -76,12 +76,12 @@ def find_ranks(proc: Path = Path("/proc")) -> list[RunningRank]:
         parent
         for folder, _, _, environment in numbered
         if _ELASTIC in environment
-        and (parent := _parent(folder)) is not None
+        and (parent := _find_parent(folder)) is not None
         and _ELASTIC not in _environment(parent)
     }
     found: dict[tuple[str, int], RunningRank] = {}
     for folder, rank, world, environment in numbered:
-        job = _job(environment)
+        job = _name_job(environment)
         if folder not in launchers and not _is_child_of_rank(folder, rank, job):
             running = RunningRank(
                 rank=rank,
@@ -94,7 +94,7 @@ def find_ranks(proc: Path = Path("/proc")) -> list[RunningRank]:
     return sorted(found.values(), key=lambda each: (each.job, each.rank))
 
 
-def _job(environment: Mapping[str, str]) -> str:
+def _name_job(environment: Mapping[str, str]) -> str:
     return " ".join(f"{key}={environment[key]}" for key in _JOB if key in environment)
 
 
@@ -125,7 +125,7 @@ def _is_python(folder: Path) -> bool:
         return False
 
 
-def _parent(folder: Path) -> Path | None:
+def _find_parent(folder: Path) -> Path | None:
     try:
         text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
         return folder.parent / text.rpartition(")")[2].split()[1]
@@ -135,12 +135,12 @@ def _parent(folder: Path) -> Path | None:
 
 def _is_child_of_rank(folder: Path, rank: int, job: str) -> bool:
     """Whether the process was started by one that is the same rank: a loader's worker."""
-    parent = _parent(folder)
+    parent = _find_parent(folder)
     if parent is None:
         return False
     environment = _environment(parent)
     about = _rank(environment)
-    is_same = about is not None and about[0] == rank and _job(environment) == job
+    is_same = about is not None and about[0] == rank and _name_job(environment) == job
     return is_same and _is_python(parent)
 
 

@@ -90,7 +90,7 @@ def find_first_output(
     The stage of a pipeline may name a module otherwise, as its parameters show.
     """
     seen = set()
-    apart = _apart_at([reference, *held.values()], step)
+    apart = _find_limit([reference, *held.values()], step)
     names = {rank: _names_of_modules(own) for rank, own in layout.items()}
     is_piped = any(each != {"": ""} for each in names.values())
     for event in first.of_kind("out"):
@@ -245,7 +245,7 @@ def find_coarsest(sides: Iterable[Values], step: int) -> float:
     return max((EPS[each] for each in own & {"float16", "bfloat16"}), default=0.0)
 
 
-def _apart_at(sides: Iterable[Values], step: int) -> float:
+def _find_limit(sides: Iterable[Values], step: int) -> float:
     """Return the relative distance from which an output is not that of one process."""
     return max(OUTPUTS_APART, COARSE_OUTPUT * find_coarsest(sides, step))
 
@@ -680,7 +680,7 @@ def leaves_right(
     if any(each.shape != wanted.shape for each in left) or not wanted.any():
         return False
     mean = np.mean(left, axis=0)
-    apart = _apart_at([reference, *held.values()], first.step)
+    apart = _find_limit([reference, *held.values()], first.step)
     factors = (1.0, 1 / len(held)) if len(left) > 1 else (1.0, 1 / len(held), float(len(held)))
     return any(_is_near(mean, factor * wanted, apart) for factor in factors)
 

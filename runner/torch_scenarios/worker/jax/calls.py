@@ -88,11 +88,11 @@ def connect(rank: int, size: int, address: str) -> None:
         jax.config.update(name, value)
     jax.distributed.initialize(address, size, rank)
     Runtime.rank = rank
-    _devices()
+    _list_devices()
 
 
 @cache
-def _devices() -> dict[int, list[Any]]:
+def _list_devices() -> dict[int, list[Any]]:
     """Return the devices of each process, in order."""
     found: dict[int, list[Any]] = {}
     for device in jax.devices():
@@ -199,7 +199,7 @@ def make_group(ranks: Iterable[int]) -> JaxGroup:
     return JaxGroup(own, number)
 
 
-def _group_of(known: Any) -> JaxGroup:
+def _find_group(known: Any) -> JaxGroup:
     """Return a group: the world for None. Raises ValueError for what is not a member's."""
     chosen = group.WORLD if known is None else known
     if not isinstance(chosen, JaxGroup) or Runtime.rank not in chosen.ranks:
@@ -208,15 +208,15 @@ def _group_of(known: Any) -> JaxGroup:
     return chosen
 
 
-def _mesh_of(known: Any) -> Mesh:
+def _find_mesh(known: Any) -> Mesh:
     """Return the mesh of a group's collectives."""
-    chosen = _group_of(known)
+    chosen = _find_group(known)
     return _make_mesh(chosen.ranks, 2 * chosen.number)
 
 
 @cache
 def _make_mesh(ranks: tuple[int, ...], number: int) -> Mesh:
-    return Mesh(np.array([_devices()[rank][number] for rank in ranks]), (AXIS,))
+    return Mesh(np.array([_list_devices()[rank][number] for rank in ranks]), (AXIS,))
 
 
 def __getattr__(name: str) -> Any:
@@ -250,7 +250,7 @@ def new_group(
 
 def destroy_process_group(group: Any = None) -> None:
     """Check that there is one: a mesh is a value, and nothing is freed."""
-    _group_of(group)
+    _find_group(group)
 
 
 def get_rank(known: Any = None) -> int:
@@ -270,9 +270,9 @@ def get_process_group_ranks(known: Any) -> list[int]:
     return list(chosen.ranks) if isinstance(chosen, JaxGroup) else []
 
 
-def _peer(known: Any, world: int | None, inside: int | None) -> int:
+def _find_peer(known: Any, world: int | None, inside: int | None) -> int:
     """Return the place in a group of the rank that a program means. Raises ValueError."""
-    ranks = _group_of(known).ranks
+    ranks = _find_group(known).ranks
     place = rank_in(ranks, world, inside)
     if place is None or not 0 <= place < len(ranks):
         message = f"invalid: the mesh has no device of rank {world if inside is None else inside}"
@@ -284,7 +284,7 @@ def _peer(known: Any, world: int | None, inside: int | None) -> int:
 # Messages: `ppermute` of one pair, on a mesh of the sender and the receiver.
 
 
-def _message(known: Any, source: int, target: int, tag: int) -> tuple[Mesh, Word]:
+def _make_message(known: Any, source: int, target: int, tag: int) -> tuple[Mesh, Word]:
     """Return the mesh of a message between two places of a group, and its word."""
     if tag:
         message = "a message with a tag is not supported: JAX has no word for it"
@@ -292,7 +292,7 @@ def _message(known: Any, source: int, target: int, tag: int) -> tuple[Mesh, Word
     if source == target:
         message = "invalid: a rank cannot send to itself, as a mesh has each device once"
         raise ValueError(message)
-    chosen = _group_of(known)
+    chosen = _find_group(known)
     pair = chosen.ranks[source], chosen.ranks[target]
     return _make_mesh(pair, 2 * chosen.number + 1), _of("ppermute", perm=((0, 1),))
 
@@ -305,8 +305,8 @@ def isend(
     group_dst: int | None = None,
 ) -> JaxWork:
     """`ppermute`, from the first of two ranks: both wait for each other."""
-    target = _peer(group, dst, group_dst)
-    return JaxWork(*_message(group, get_rank(group), target, tag), flatten(tensor))
+    target = _find_peer(group, dst, group_dst)
+    return JaxWork(*_make_message(group, get_rank(group), target, tag), flatten(tensor))
 
 
 def irecv(
@@ -320,8 +320,8 @@ def irecv(
     if src is None and group_src is None:
         message = "a receive from anyone is not supported: a mesh has its ranks by name"
         raise NotImplementedError(message)
-    source = _peer(group, src, group_src)
-    mesh, word = _message(group, source, get_rank(group), tag)
+    source = _find_peer(group, src, group_src)
+    mesh, word = _make_message(group, source, get_rank(group), tag)
     return JaxWork(mesh, word, flatten(tensor), lambda row: deal([tensor], row))
 
 
@@ -334,7 +334,7 @@ def recv(tensor: Array, src: int | None = None, **given: Any) -> int:
     """Wait for the message; returns whose it was."""
     irecv(tensor, src, **given).wait()
     group, inside = given.get("group"), given.get("group_src")
-    return get_process_group_ranks(group)[_peer(group, src, inside)]
+    return get_process_group_ranks(group)[_find_peer(group, src, inside)]
 
 
 # -------------------------------------------------------------------------------------------------
@@ -344,7 +344,7 @@ def recv(tensor: Array, src: int | None = None, **given: Any) -> int:
 def barrier(group: Any = None, *, async_op: bool = False) -> PolledWork | None:
     """Add up a number, as `multihost_utils.sync_global_devices` does."""
     one = np.ones(1, np.int32)
-    return JaxWork(_mesh_of(group), _of("psum"), one).finish(async_op=async_op)
+    return JaxWork(_find_mesh(group), _of("psum"), one).finish(async_op=async_op)
 
 
 def broadcast(
@@ -359,14 +359,14 @@ def broadcast(
 
     JAX 0.10 does not translate `pbroadcast` itself for CPUs.
     """
-    source = _peer(group, src, group_src)
+    source = _find_peer(group, src, group_src)
     row = flatten(tensor)
     given = row if get_rank(group) == source else np.zeros_like(row)
-    work = JaxWork(_mesh_of(group), _of("psum"), given, lambda came: deal([tensor], came))
+    work = JaxWork(_find_mesh(group), _of("psum"), given, lambda came: deal([tensor], came))
     return work.finish(async_op=async_op)
 
 
-def _reduction(op: str, dtype: np.dtype[Any]) -> Word:
+def _find_reduction(op: str, dtype: np.dtype[Any]) -> Word:
     """Return the word of a reduction, whose result is of the same dtype as what is reduced.
 
     Raises NotImplementedError where it is not: JAX counts booleans, and an average of integers is
@@ -382,8 +382,8 @@ def all_reduce(
     tensor: Array, op: str = ReduceOp.SUM, group: Any = None, *, async_op: bool = False
 ) -> PolledWork | None:
     """`psum`, `pmean`, `pmin` or `pmax`."""
-    word = _reduction(op, tensor.dtype)
-    work = JaxWork(_mesh_of(group), word, flatten(tensor), lambda row: deal([tensor], row))
+    word = _find_reduction(op, tensor.dtype)
+    work = JaxWork(_find_mesh(group), word, flatten(tensor), lambda row: deal([tensor], row))
     return work.finish(async_op=async_op)
 
 
@@ -391,7 +391,7 @@ def all_gather(
     tensor_list: list[Array], tensor: Array, group: Any = None, *, async_op: bool = False
 ) -> PolledWork | None:
     """`all_gather`: all parts have the same number of elements."""
-    mesh = _mesh_of(group)
+    mesh = _find_mesh(group)
     _require_alike([tensor, *tensor_list], [tensor_list], mesh.size)
     work = JaxWork(mesh, _of("all_gather"), flatten(tensor), lambda row: deal(tensor_list, row))
     return work.finish(async_op=async_op)
@@ -419,7 +419,7 @@ def all_gather_single(
     output: Array, input: Array, group: Any = None, *, async_op: bool = False
 ) -> PolledWork | None:
     """`all_gather` into one array."""
-    mesh = _mesh_of(group)
+    mesh = _find_mesh(group)
     _require_size(output, input.size * mesh.size)
     work = JaxWork(mesh, _of("all_gather"), flatten(input), lambda row: deal([output], row))
     return work.finish(async_op=async_op)
@@ -434,7 +434,7 @@ def reduce_scatter(
     async_op: bool = False,
 ) -> PolledWork | None:
     """`psum_scatter` of parts in a row."""
-    _require_alike([output, *input_list], [input_list], _mesh_of(group).size)
+    _require_alike([output, *input_list], [input_list], _find_mesh(group).size)
     return reduce_scatter_single(output, join(input_list), op, group, async_op=async_op)
 
 
@@ -447,9 +447,9 @@ def reduce_scatter_single(
     async_op: bool = False,
 ) -> PolledWork | None:
     """`psum_scatter`. Raises NotImplementedError for another reduction: it has none."""
-    mesh = _mesh_of(group)
+    mesh = _find_mesh(group)
     _require_size(input, output.size * mesh.size)
-    _reduction(op, input.dtype)
+    _find_reduction(op, input.dtype)
     if op != ReduceOp.SUM:
         message = f"`{op}` in reduce_scatter is not supported: JAX has `psum_scatter` alone"
         raise NotImplementedError(message)
@@ -467,7 +467,7 @@ def all_to_all(
 ) -> PolledWork | None:
     """`all_to_all` of parts in a row."""
     lists = output_tensor_list, input_tensor_list
-    mesh = _mesh_of(group)
+    mesh = _find_mesh(group)
     _require_alike([*output_tensor_list, *input_tensor_list], lists, mesh.size)
     row, word = join(input_tensor_list), _of("all_to_all", split_axis=0, concat_axis=0, tiled=True)
     work = JaxWork(mesh, word, row, lambda came: deal(output_tensor_list, came))
@@ -484,7 +484,7 @@ def all_to_all_single(
     async_op: bool = False,
 ) -> PolledWork | None:
     """`all_to_all` of equal parts."""
-    mesh = _mesh_of(group)
+    mesh = _find_mesh(group)
     if len({*(output_split_sizes or ()), *(input_split_sizes or ())}) > 1:
         message = "parts that differ in size are not supported by JAX's `all_to_all`"
         raise NotImplementedError(message)
