@@ -98,7 +98,7 @@ def _warm(descriptor: int) -> int:
 
 
 def fork() -> int:
-    """Fork. Threads that torch's import leaves behind hold no lock here, and Python 3.12 warns."""
+    """Fork without the warning of Python 3.12 about the threads that torch's import starts."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()

@@ -376,8 +376,8 @@ def report_lines(found: Recorded, seconds: float, values: ValueVerdict | None = 
             if each.truncated and not each.inside and each.error is None
         ]
         for rank in [r for r in outside if r in ran.stacks][:MOST_STACKS]:
-            where = "waits for its device, or computes" if records[rank].on_device else ""
-            where = where or "is outside of any call"
+            is_async = records[rank].on_device
+            where = "waits for its device, or computes" if is_async else "is outside of any call"
             head = f"  rank {rank} {where}; its Python stack, innermost first:"
             stack = [f"    {line}" for line in stack_of(ran.stacks[rank], MOST_LINES)]
             positions += [head, *stack]

@@ -342,7 +342,7 @@ def _is_over(entry: DumpedCall) -> bool:
 def _settle_roots(records: Mapping[int, RankRecord]) -> None:
     """Let ranks without the list of a call have the root of the rank that passes one.
 
-    Where no dump has one, it is a rank of which there is none, else the first.
+    Where no dump has it, the root is taken to be a rank without a dump, or else the first.
     """
     known: dict[tuple[object, ...], int] = {}
     for record in records.values():

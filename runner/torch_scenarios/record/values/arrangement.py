@@ -177,7 +177,7 @@ def _place(name: str, part: Array, whole: Array) -> Arrangement | None:
 
 
 def _find_rows(part: Array, whole: Array) -> tuple[int, ...] | None:
-    """Return which rows of a whole the rows of a part are; None where one is no row of it.
+    """Return which rows of a whole the rows of a part are; None where it lacks one.
 
     Equal rows, as numbers of a bias in a lower precision often are, cannot be told apart: a row
     follows the one before it where it can, and else begins the longest run.
@@ -254,7 +254,7 @@ def _follow(
 def _rename_nearest(name: str, known: Mapping[str, Arrangement]) -> Iterator[str]:
     """Yield what a parameter is called in the reference, as its nearest neighbours are renamed.
 
-    A norm has no random weight of its own, and the stage or the expert around it has another name.
+    A norm has no random weight, and the stage or the expert around it has another name.
     """
     path = name.split(".")
 

@@ -292,8 +292,7 @@ def _peek(tensor: Any) -> bytes:
     if tensor.is_meta or not tensor.is_contiguous():
         return b""
     address, size = tensor.data_ptr(), tensor.numel() * tensor.element_size()
-    held = tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.element_size()
-    if not address or size < PEEKED or held < size:
+    if not address or size < PEEKED or not is_held(tensor):
         return b""
     if tensor.device.type != "cpu":
         return peek_on_device(tensor)
