@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from torch_scenarios.cli import answers
 from torch_scenarios.cli.options import (
     HOW,
     REPORTS,
@@ -54,6 +55,4 @@ def certify(**options: Any) -> None:
     counted as lacking. PATHS are scenarios; left out, the corpus that comes with the package. The
     plugin is a module, or the path of a file. The exit code is that of `scenario run`.
     """
-    from torch_scenarios.cli.answers import conformance as answers
-
-    answers.certify(options)
+    answers.conformance.certify(options)

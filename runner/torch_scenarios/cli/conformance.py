@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from torch_scenarios.cli import answers
 from torch_scenarios.cli.options import (
     HOW,
     WHICH,
@@ -93,9 +94,7 @@ def conformance(context: click.Context, /, **options: Any) -> None:
     reference. The exit code is that of `scenario run` on the corpus; the end of a call is not a
     failure. `scenario conformance compare OLD NEW` says what changed.
     """
-    from torch_scenarios.cli.answers import conformance as answers
-
-    answers.conformance(context, options)
+    answers.conformance.conformance(context, options)
 
 
 @conformance.command("compare")
@@ -115,9 +114,7 @@ def compare(old: str, new: str, folder: str | None) -> None:
     difference comes with the scenario that shows it: a case of the corpus, or a file of two ranks.
     Exit code 0 where nothing differs, 1 where something does, 2 where a file cannot be compared.
     """
-    from torch_scenarios.cli.answers import conformance as answers
-
-    answers.compare(old, new, folder)
+    answers.conformance.compare(old, new, folder)
 
 
 @conformance.command("ranges")
@@ -136,6 +133,4 @@ def ranges(path: str, backend: str) -> None:
     versions in which the case fails, and none in which it passes; what is UNSUPPORTED says nothing.
     Exit code 0 where nothing is proposed, 1 where something is, 2 where the file cannot be read.
     """
-    from torch_scenarios.cli.answers import conformance as answers
-
-    answers.ranges(path, backend)
+    answers.conformance.ranges(path, backend)

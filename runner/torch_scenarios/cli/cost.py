@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from torch_scenarios.cli import answers
 from torch_scenarios.cli.options import (
     GroupedCommand,
     add_execution_options,
@@ -139,9 +140,7 @@ def cost(**options: Any) -> None:
     `--set n=8,64,1024` makes a curve over ranks. The cost of a program that has a diagnosis is
     refused, with the diagnosis and exit code 1.
     """
-    from torch_scenarios.cli.answers import cost as answers
-
-    answers.cost(options)
+    answers.cost.cost(options)
 
 
 # `scenario topology`: the machines that are known, one of them, one made of a log.
@@ -155,18 +154,14 @@ def topology() -> None:
 @topology.command("list")
 def list_topologies() -> None:
     """List the topologies that come with this package."""
-    from torch_scenarios.cli.answers import cost as answers
-
-    answers.list_topologies()
+    answers.cost.list_topologies()
 
 
 @topology.command("show")
 @click.argument("name")
 def show_topology(name: str) -> None:
     """Print a topology, checked: a preset to copy and change, or a file."""
-    from torch_scenarios.cli.answers import cost as answers
-
-    answers.show_topology(name)
+    answers.cost.show_topology(name)
 
 
 @topology.command("fit")
@@ -189,9 +184,7 @@ def fit_topology(
     Its times are the measured ones, interpolated; of what was measured up to twice the size. Of a
     size that was measured several times, in one log or in several, the median counts.
     """
-    from torch_scenarios.cli.answers import cost as answers
-
-    answers.fit_topology(logs, ranks, collective, name, source, output)
+    answers.cost.fit_topology(logs, ranks, collective, name, source, output)
 
 
 # `scenario bench`: how long programs take here, beside the forecast, and against an earlier time.
@@ -284,6 +277,4 @@ def bench(**options: Any) -> None:
     The headline is the median of the slowest rank. A comparison is FAILED only where its whole
     95 % interval is beyond --fail-above, and INCONCLUSIVE on a noisy machine.
     """
-    from torch_scenarios.cli.answers import cost as answers
-
-    answers.bench(options)
+    answers.cost.bench(options)

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from torch_scenarios.cli import answers
 from torch_scenarios.cli.nodes import add_node_options
 from torch_scenarios.cli.options import HOW, REPORTS, GroupedCommand, option
 
@@ -40,6 +41,4 @@ def doctor(**options: Any) -> None:
     The first prints the checks of all. Exit codes: 0 all is right, 1 something is wrong, 2 the
     command line is invalid, 3 something could not be tested.
     """
-    from torch_scenarios.cli.answers import doctor as answers
-
-    answers.doctor(options)
+    answers.doctor.doctor(options)

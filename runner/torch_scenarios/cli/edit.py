@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from torch_scenarios.cli import answers
 from torch_scenarios.cli.options import (
     HOW,
     GroupedCommand,
@@ -40,9 +41,7 @@ def new(*, name: str, example: str | None, strategy: str | None, force: bool) ->
 
     `scenario examples` lists what --from can copy.
     """
-    from torch_scenarios.cli.answers import edit as answers
-
-    answers.new(name=name, example=example, strategy=strategy, force=force)
+    answers.edit.new(name=name, example=example, strategy=strategy, force=force)
 
 
 # `scenario fmt`: the one layout of scenario files, without a change of what they say.
@@ -71,9 +70,7 @@ def fmt(*, paths: tuple[str, ...], check: bool, diff: bool, stdin_filename: str)
     whatever could not be moved safely stay as they were written. An invalid file is reported, and
     left alone.
     """
-    from torch_scenarios.cli.answers import edit as answers
-
-    answers.fmt(paths=paths, check=check, diff=diff, stdin_filename=stdin_filename)
+    answers.edit.fmt(paths=paths, check=check, diff=diff, stdin_filename=stdin_filename)
 
 
 # `scenario bless`: fill in what a file expects, where the reference and the run agree on it.
@@ -125,9 +122,7 @@ def bless_files(**options: Any) -> None:
     nothing was written; 3 the environment could not run it; 5 nothing was
     selected; 130 interrupted.
     """
-    from torch_scenarios.cli.answers import edit as answers
-
-    answers.bless_files(options)
+    answers.edit.bless_files(options)
 
 
 # `scenario minimize`: the smallest scenario with the same fault, as YAML on standard output.
@@ -172,6 +167,4 @@ def minimize_file(**options: Any) -> None:
     be kept; 2 the file or the command line is invalid; 3 the environment could
     not run it; 130 interrupted, and the smallest so far is printed.
     """
-    from torch_scenarios.cli.answers import edit as answers
-
-    answers.minimize_file(options)
+    answers.edit.minimize_file(options)

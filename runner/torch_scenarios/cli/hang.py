@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from torch_scenarios.cli import answers
 from torch_scenarios.cli.options import HOW, REPORTS, GroupedCommand, option
 
 
@@ -45,6 +46,4 @@ def hang(**options: Any) -> None:
 
     Exit codes: 1 something is wrong, 3 nothing is seen to be, 5 no job is found.
     """
-    from torch_scenarios.cli.answers import hang as answers
-
-    answers.hang(options)
+    answers.hang.hang(options)

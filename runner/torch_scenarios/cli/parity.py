@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from torch_scenarios.cli import answers
 from torch_scenarios.cli.options import HOW, REPORTS, GroupedCommand, option
 
 
@@ -65,6 +66,4 @@ def parity(**options: Any) -> None:
     folders of two records with values: of one process, of several. Exit codes: 0 they compute the
     same, 1 they do not, 3 it is not known.
     """
-    from torch_scenarios.cli.answers import parity as answers
-
-    answers.parity(options)
+    answers.parity.parity(options)

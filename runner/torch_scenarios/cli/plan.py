@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from torch_scenarios.cli import answers
 from torch_scenarios.cli.options import GroupedCommand, option
 
 WHAT, REPORTS = "What is planned", "Reports"
@@ -60,6 +61,4 @@ def plan(**options: Any) -> None:
 
     Exit codes: 0 a way fits, 1 none does, 2 the model or the machine cannot be read.
     """
-    from torch_scenarios.cli.answers import plan as answers
-
-    answers.plan(options)
+    answers.plan.plan(options)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from torch_scenarios.cli import answers
 from torch_scenarios.cli.options import HOW, REPORTS, GroupedCommand, option
 
 
@@ -99,9 +100,7 @@ def record(**options: Any) -> None:
     under which the ranks record themselves. Exit codes: 1 where something is wrong, 3 where nothing
     is and the record is not the whole program, otherwise the script's own.
     """
-    from torch_scenarios.cli.answers import record as answers
-
-    answers.record(options)
+    answers.record.record(options)
 
 
 @click.command("import", cls=GroupedCommand)
@@ -126,9 +125,7 @@ def import_records(**options: Any) -> None:
 
     Exit codes: 0 nothing is wrong, 1 something is, 2 it is not a record, 3 it is not whole.
     """
-    from torch_scenarios.cli.answers import record as answers
-
-    answers.import_records(options)
+    answers.record.import_records(options)
 
 
 @click.command("diff", cls=GroupedCommand)
@@ -161,6 +158,4 @@ def diff(**options: Any) -> None:
 
     Exit codes: 0 they are equal, 1 they differ, 2 one of them is neither of these.
     """
-    from torch_scenarios.cli.answers import record as answers
-
-    answers.diff(options)
+    answers.record.diff(options)

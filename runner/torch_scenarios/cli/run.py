@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from torch_scenarios.cli import answers
 from torch_scenarios.cli.nodes import add_node_options, split_endpoint
 from torch_scenarios.cli.options import (
     HOW,
@@ -157,9 +158,7 @@ def run(**options: Any) -> None:
     (sum.yaml:42: the step there, whose values are shown); left out, those that pyproject.toml
     names, else this folder. With an invalid file nothing runs.
     """
-    from torch_scenarios.cli.answers import run as answers
-
-    answers.run(options, _of_an_agent)
+    answers.run.run(options, _of_an_agent)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -193,9 +192,7 @@ def agent(**options: Any) -> None:
     with its exit code. SCENARIO_TOKEN, or a file that SCENARIO_TOKEN_FILE names, has the token that
     the first node prints.
     """
-    from torch_scenarios.cli.answers import run as answers
-
-    answers.agent(options, _of_an_agent)
+    answers.run.agent(options, _of_an_agent)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -283,9 +280,7 @@ def check(**options: Any) -> None:
     (sum.yaml:42: the step there, whose values are shown); left out, those that pyproject.toml
     names, else this folder. `-` is standard input.
     """
-    from torch_scenarios.cli.answers import check as answers
-
-    answers.check(options)
+    answers.check.check(options)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -313,9 +308,7 @@ def list_cases(**options: Any) -> None:
     Files are read and validated; nothing is evaluated but with --needs. Exit code 2 where a file
     is invalid.
     """
-    from torch_scenarios.cli.answers import cases as answers
-
-    answers.list_cases(options)
+    answers.cases.list_cases(options)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -333,9 +326,7 @@ def merge(**options: Any) -> None:
     results of different versions of torch or of this tool, and a shard that is missing are errors.
     What did not pass is shown once more; the exit code is what the whole run's would be.
     """
-    from torch_scenarios.cli.answers import merge as answers
-
-    answers.merge(options)
+    answers.merge.merge(options)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -369,9 +360,7 @@ def spmd(conduct: Any, /, **options: Any) -> None:
     0 reads it, judges and reports. A scenario that ends a process ends the launch: those after it
     are inconclusive.
     """
-    from torch_scenarios.cli.answers import conformance as answers
-
-    answers.spmd(conduct, options)
+    answers.conformance.spmd(conduct, options)
 
 
 def plugins(arguments: Sequence[str], command: click.Command | None = None) -> tuple[str, ...]:

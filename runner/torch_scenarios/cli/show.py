@@ -7,6 +7,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from torch_scenarios.cli import answers
 from torch_scenarios.cli.options import (
     GroupedCommand,
     _pairs,
@@ -151,15 +152,13 @@ def show(**options: Any) -> None:
     if reports and not is_record(options["target"]):
         message = f"--{reports[0]} is of the folder of a record; of scenarios `scenario run` has it"
         raise click.UsageError(message)
-    from torch_scenarios.cli.answers import show as answers
-
     if options["lowered"]:
-        answers.print_lowered(options)
+        answers.show.print_lowered(options)
         return
     given = click.get_current_context().get_parameter_source("max_ranks")
     if given is ParameterSource.DEFAULT and not options["runs"]:
         options["max_ranks"] = MOST_LANES
-    answers.show(options)
+    answers.show.show(options)
 
 
 # `scenario ops`: the operations, as their own declarations describe them.
@@ -172,9 +171,7 @@ def show(**options: Any) -> None:
 )
 def ops(*, name: str | None, functions: bool) -> None:
     """Show every operation that a step may be, or NAME whole: arguments, semantics, an example."""
-    from torch_scenarios.cli.answers import reference
-
-    reference.show_operations(name, functions=functions)
+    answers.reference.show_operations(name, functions=functions)
 
 
 # `scenario examples`: the corpus, by subject.
@@ -187,9 +184,7 @@ def examples(*, subject: str | None) -> None:
 
     `scenario new NAME --from groups/groups_even` copies one.
     """
-    from torch_scenarios.cli.answers import reference
-
-    reference.list_examples(subject)
+    answers.reference.list_examples(subject)
 
 
 # `scenario schema`: the JSON Schema of scenario files, for editors; or of the results.
@@ -222,9 +217,7 @@ def explain(*, code: str | None) -> None:
 
     A code is the word in brackets in a message, as in `error[circular_wait]`.
     """
-    from torch_scenarios.cli.answers import reference
-
-    reference.explain(code)
+    answers.reference.explain(code)
 
 
 # `scenario completion`: the script with which a shell completes commands, options and paths.
