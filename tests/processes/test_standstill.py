@@ -9,14 +9,15 @@ import time
 
 import pytest
 
-from torch_scenarios.record import fake
-from torch_scenarios.record.fake import (
+from torch_scenarios.record.evidence import standstill
+from torch_scenarios.record.evidence.standstill import (
     RUNNING,
     STANDSTILL_S,
     WAITING,
     Standstill,
     States,
     read_demand_s,
+    with_children,
 )
 
 
@@ -30,7 +31,7 @@ class World:
         self.board.become(0, WAITING)
         self.board.become(1, RUNNING)
         self.standstill = Standstill(self.board, lambda: self.now)
-        monkeypatch.setattr(fake, "read_demand_s", lambda _: self.wanted)
+        monkeypatch.setattr(standstill, "read_demand_s", lambda _: self.wanted)
 
     def passes(self, seconds: float, *, wants: float = 0.0) -> None:
         """Let time pass, in which the process of rank 1 wants a part of a processor."""
@@ -89,7 +90,7 @@ def test_a_process_wants_what_its_children_want() -> None:
     try:
         most, until = 0.0, time.monotonic() + 60
         while most < 0.02 and time.monotonic() < until:
-            with_child = sum(1 for _ in fake.with_children(process.pid)) > 1
+            with_child = sum(1 for _ in with_children(process.pid)) > 1
             most = max(most, (read_demand_s(process.pid) or 0.0) if with_child else 0.0)
         assert most >= 0.02
     finally:

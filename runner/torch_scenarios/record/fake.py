@@ -13,18 +13,21 @@ import datetime as dt
 import hashlib
 import json
 import os
-import struct
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.distributed
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
 from torch_scenarios.record.evidence.procedure import PREFIX, watch
+from torch_scenarios.record.evidence.standstill import RUNNING, WAITING, States
 from torch_scenarios.record.recorder import _op, is_foreign, is_framework, leave_untraced
 from torch_scenarios.record.shim import on_gloo
 
@@ -38,12 +41,6 @@ MOST_SCALAR_BYTES, MOST_SCALAR_MEMBERS = 64, 64
 
 #: seconds in which every rank waits and nothing is put, after which what is missing never comes
 STILL_S = 1.0
-#: seconds in which no rank moves, one of them outside of any call, after which the run is ended
-STANDSTILL_S = 20.0
-#: seconds between two looks at the processes of ranks
-LOOK_S = 0.5
-#: part of the time in which a process that only waits, or polls, may want a processor
-MOST_WANTED = 0.2
 
 #: operations of c10d: one that gives a message, all that are one, one without a tensor
 SENDING, MEETING = "send", "barrier"
@@ -53,143 +50,6 @@ MESSAGES = frozenset({"send", "recv_", "recv_any_source_"})
 SCALARS = frozenset(
     {"allreduce_", "reduce_", "broadcast_", "allgather_", "_allgather_base_", "gather_"}
 )
-
-#: states of ranks in the shared board: a byte a rank, then four bytes that count what was put
-NEVER, RUNNING, WAITING, OVER = 0, 1, 2, 3
-
-
-class States:
-    """What each rank is doing, in memory that all of them share."""
-
-    def __init__(self, world_size: int) -> None:
-        """Make it, before the ranks are forked."""
-        import mmap
-
-        self._size = world_size
-        self._memory = mmap.mmap(-1, world_size * 5)
-        self._sleeps = mmap.mmap(-1, world_size * 8)
-
-    def state(self, rank: int) -> int:
-        """Return what a rank is doing."""
-        return self._memory[rank]
-
-    def become(self, rank: int, state: int) -> None:
-        """Say what a rank is doing."""
-        self._memory[rank] = state
-
-    def put(self, rank: int) -> None:
-        """Count what a rank put."""
-        at = self._size + rank * 4
-        count = int.from_bytes(self._memory[at : at + 4], "little") + 1
-        self._memory[at : at + 4] = count.to_bytes(4, "little")
-
-    def sleep_until(self, rank: int, until: float) -> None:
-        """Say until when a rank sleeps, by the monotonic clock."""
-        self._sleeps[rank * 8 : rank * 8 + 8] = struct.pack("d", until)
-
-    def sleeps_until(self, rank: int) -> float:
-        """Return until when a rank sleeps, or slept last."""
-        (until,) = struct.unpack("d", self._sleeps[rank * 8 : rank * 8 + 8])
-        return float(until)
-
-    def whole(self) -> bytes:
-        """Return what each rank is doing and how much it put, to compare."""
-        return self._memory[:]
-
-    def still(self, ranks: list[int]) -> bool:
-        """Whether none of some ranks runs, or has yet to."""
-        return all(self._memory[rank] in {WAITING, OVER} for rank in ranks)
-
-
-class Standstill:
-    """Sees from outside that a rank waits where its mailbox does not notice: outside of any call.
-
-    A rank that waits in a lock, a queue, a socket, or a loop that sleeps, has a process that wants
-    no processor, and so have the processes that it started. Such a rank frees its place for one
-    that has yet to start. Where no rank moves for :data:`STANDSTILL_S`, it waits for what never
-    comes::
-
-        rank 0   all_gather_object ---- waits in the mailbox -------------
-        rank 1   queue.get() ---------- wants no processor ---------------| the run is ended
-                                        |<-------- STANDSTILL_S -------->|
-
-    A sleep that began before counts to its end: it is over by itself. What cannot be known of a
-    process (no `/proc` here) is taken for a movement.
-    """
-
-    def __init__(self, board: States, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin to look."""
-        self._board, self._clock = board, clock
-        self._looked = self._since = clock()
-        self._sleeps: float | None = None
-        self._whole = b""
-        self._wanted: dict[int, float] = {}
-        self._resting: set[int] = set()
-
-    def look(self, running: Mapping[int, int]) -> None:
-        """Look at the processes of ranks, process id -> rank, where it is time for that."""
-        now = self._clock()
-        elapsed = now - self._looked
-        if elapsed < LOOK_S:
-            return
-        self._looked = now
-        whole = self._board.whole()
-        moved = whole != self._whole
-        self._whole = whole
-        self._resting.clear()
-        for pid, rank in running.items():
-            if self._board.state(rank) != RUNNING:
-                continue
-            wanted, before = read_demand_s(pid), self._wanted.get(pid)
-            if wanted is not None:
-                self._wanted[pid] = wanted
-            if (
-                wanted is None
-                or before is None
-                or abs(wanted - before) > MOST_WANTED * elapsed  # less: a part of it has ended
-            ):
-                moved = True
-            else:
-                self._resting.add(rank)
-        if moved:
-            self._since, self._sleeps = now, None
-        elif self._sleeps is None:
-            self._sleeps = max(map(self._board.sleeps_until, self._resting), default=0.0)
-
-    def rests(self, rank: int) -> bool:
-        """Whether a rank waits outside of any call, or seems to."""
-        return rank in self._resting
-
-    def ranks(self) -> list[int]:
-        """Return the ranks that wait outside of any call for what never comes."""
-        until = max(self._since, self._sleeps or 0.0) + STANDSTILL_S
-        return sorted(self._resting) if self._clock() > until else []
-
-
-def read_demand_s(pid: int) -> float | None:
-    """Return the seconds that a process, and those it started, ran or waited for a processor.
-
-    None where that cannot be known, and where one of them waits for a disk.
-    """
-    total = 0
-    try:
-        for each in with_children(pid):
-            for task in Path(f"/proc/{each}/task").iterdir():
-                ran, waited, _ = (task / "schedstat").read_text(encoding="ascii").split()
-                total += int(ran) + int(waited)
-                if (task / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] == "D":
-                    return None
-    except (OSError, ValueError, IndexError):
-        return None
-    return total / 1e9
-
-
-def with_children(pid: int) -> Iterator[int]:
-    """Yield a process and all that come from it."""
-    yield pid
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in path.read_text(encoding="ascii").split():
-            yield from with_children(int(child))
 
 
 class NeverError(Exception):
@@ -244,9 +104,6 @@ class Exchange:
 
     def __init__(self, recorder: Any, mailbox: FileMailbox, told: dict[str, Any]) -> None:
         """Answer nothing yet."""
-        import torch
-        import torch.distributed
-
         self._torch: Any = torch
         self._dist: Any = torch.distributed
         self._recorder, self._mailbox = recorder, mailbox
@@ -568,8 +425,6 @@ def _splits(name: str, args: tuple[Any, ...]) -> list[int]:
 
 
 def _bytes(tensor: Any) -> bytes:
-    import torch
-
     return bytes(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
 
 
@@ -583,8 +438,6 @@ def _flat(content: bytes, dtype: Any, torch: Any) -> Any:
 
 def _part(given: tuple[dict[str, Any], bytes], at: int, like: Any) -> Any:
     """Return one of the tensors that a rank gave, flat."""
-    import torch
-
     about, content = given
     sizes = about["sizes"]
     if at >= len(sizes):
@@ -623,9 +476,6 @@ def _reduce(torch: Any, op: Any, parts: list[Any]) -> Any:
 
 def install(recorder: Any, told: dict[str, Any], rank: int, board: States) -> None:
     """Let this process be a rank of a fake world."""
-    import torch.distributed
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
     dist: Any = torch.distributed
     module = dist.distributed_c10d
     world = told["world_size"]

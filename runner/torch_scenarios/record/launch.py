@@ -8,9 +8,13 @@ process id and its exit code are written to that descriptor.
 
 from __future__ import annotations
 
+import atexit
 import builtins
+import ctypes
+import faulthandler
 import gc
 import importlib
+import inspect
 import itertools
 import json
 import os
@@ -25,11 +29,16 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from importlib.util import module_from_spec, spec_from_file_location
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NoReturn
 
 from torch_scenarios.record.evidence.claim import watch_claims
-from torch_scenarios.record.recorder import Recorder, is_foreign
+from torch_scenarios.record.evidence.standstill import Standstill, States
+from torch_scenarios.record.recorder import VALUES, Recorder, is_foreign
+from torch_scenarios.record.scratch import Scratch
+from torch_scenarios.record.values import deal
 
 #: where the ranks of a run meet: no other host reaches it
 ADDRESS = "127.0.0.1"
@@ -63,8 +72,6 @@ def end_with(parent: int) -> None:
     """
     if not sys.platform.startswith("linux"):
         return
-    import ctypes
-
     ctypes.CDLL(None).prctl(_PARENT_DEATH, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
@@ -231,8 +238,6 @@ def fake_board(order: dict[str, Any]) -> tuple[Any, Any]:
     """Return what ranks of a fake world share, and what sees them stand; None in a real one."""
     if not order["fake"]:
         return None, None
-    from torch_scenarios.record.fake import Standstill, States
-
     board = States(order["world_size"])
     return board, Standstill(board)
 
@@ -268,7 +273,9 @@ def environment(order: dict[str, Any], rank: int, port: int) -> dict[str, str]:
 
 
 def _run(order: dict[str, Any], rank: int, port: int, board: Any, parent: int) -> int:
-    import faulthandler
+    import torch.distributed
+
+    from torch_scenarios.record import shim
 
     end_with(parent)
     os.environ.update(environment(order, rank, port))
@@ -292,8 +299,6 @@ def _run(order: dict[str, Any], rank: int, port: int, board: Any, parent: int) -
         _StruckNumbers(strike) if strike and strike["rank"] == rank else None,
     )
     if order["cuda_as_cpu"]:
-        from torch_scenarios.record import shim
-
         shim.install()
     if order["fake"]:
         from torch_scenarios.record import fake
@@ -301,12 +306,8 @@ def _run(order: dict[str, Any], rank: int, port: int, board: Any, parent: int) -
         fake.install(recorder, order, rank, board)
         if not order["writes_allowed"]:
             _keep_files(order)
-    elif not _has_cuda():
-        from torch_scenarios.record import shim
-
+    elif not torch.cuda.is_available():
         shim.map_backends()
-    import torch.distributed
-
     dist: Any = torch.distributed
     watch_claims(recorder, dist.distributed_c10d, dist, partial(_serve_itself, port))
     recorder.watch_side_effects()
@@ -314,8 +315,6 @@ def _run(order: dict[str, Any], rank: int, port: int, board: Any, parent: int) -
         recorder.decisions.salt = rank  # hashes of strings are those of the process it is forked of
     recorder.decisions.install(_is_own(order), recorder.torch.compiler.is_compiling)
     code = _on_gpu(order, recorder) if order.get("gpu") else _script(order, recorder)
-    import atexit
-
     with suppress(BaseException):
         atexit._run_exitfuncs()
     recorder.end(code)
@@ -376,19 +375,11 @@ def _serve_itself(port: int, claim: dict[str, Any]) -> None:
 
 def _keep_files(order: dict[str, Any]) -> None:
     """Keep what the script writes aside: its ranks are fake, and so are its results."""
-    from torch_scenarios.record.scratch import Scratch
-
     folder = order["folder"]
     own = [os.getcwd()]
     if not order["module"]:
         own.append(str(Path(order["command"][0]).absolute().parent))
     Scratch(str(Path(folder) / SCRATCH), free=(folder,), own=tuple(own)).install()
-
-
-def _has_cuda() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
 
 
 def _script(order: dict[str, Any], recorder: Recorder) -> int:
@@ -428,14 +419,10 @@ def _script(order: dict[str, Any], recorder: Recorder) -> int:
 
 def _program(path: str, main: types.ModuleType, recorder: Recorder) -> types.CodeType:
     """Return a script as code; where one of its lines is named as a batch, with that in it."""
-    from torch_scenarios.record.recorder import VALUES
-
     named = json.loads(os.environ.get(VALUES) or "{}").get("batch")
     if not named:
         code: types.CodeType = recorder.decisions.compile(Path(path).read_bytes(), path)
         return code
-    from torch_scenarios.record.values import deal
-
     main.__dict__[deal.CALLED] = deal.batch
     text = Path(path).read_text(encoding="utf-8")
     return compile(deal.with_batch(text, path, int(named)), path, "exec")
@@ -458,9 +445,6 @@ def _print_error(error: BaseException) -> None:
 
 def _call(order: dict[str, Any]) -> None:
     """Call a function of a module, with the default process group made before."""
-    import inspect
-    from operator import attrgetter
-
     import torch.distributed
 
     dist: Any = torch.distributed
@@ -484,8 +468,6 @@ def _call(order: dict[str, Any]) -> None:
 
 def _module(name: str, file: str) -> Any:
     """Import a module by its name, or, where that finds another one, from its file."""
-    from importlib.util import module_from_spec, spec_from_file_location
-
     with suppress(ImportError):
         found = importlib.import_module(name)
         if getattr(found, "__file__", None) == file:

@@ -27,7 +27,7 @@ from msgspec import Struct, field
 from torch_scenarios.errors import LaunchError, ScenarioError
 from torch_scenarios.record.evidence.initialization import find_waiting, read_claims
 from torch_scenarios.record.evidence.process import read_program
-from torch_scenarios.record.fake import read_demand_s
+from torch_scenarios.record.evidence.standstill import read_demand_s
 from torch_scenarios.record.findings import find_locked
 from torch_scenarios.record.format import (
     LAUNCH,

@@ -6,6 +6,10 @@ import os
 import sys
 from typing import Any
 
+import torch
+import torch.distributed.device_mesh
+from torch.nn.parallel import DistributedDataParallel
+
 from torch_scenarios.record.recorder import leave_untraced
 
 HINT = "this machine has no CUDA: `scenario record --cuda-as-cpu` takes the CPU in its place"
@@ -13,9 +17,6 @@ HINT = "this machine has no CUDA: `scenario record --cuda-as-cpu` takes the CPU 
 
 def map_backends() -> None:
     """Let a group that asks for `nccl` be one of Gloo, and say it at the first `.cuda()`."""
-    import torch
-    import torch.distributed
-
     module: Any = torch.distributed.distributed_c10d
     for name in ("init_process_group", "_new_group_with_tag"):
         _map_backend(module, name)
@@ -30,20 +31,12 @@ def map_backends() -> None:
     cuda._lazy_init = initialise
 
 
-def _classes() -> tuple[Any, Any]:
-    import torch
-
-    return torch.Tensor, torch.nn.Module
-
-
 def on_gloo(backend: Any) -> Any:
     """Return the backend that stands for one here: `cpu:gloo,cuda:nccl` is `gloo`."""
     return "gloo" if isinstance(backend, str) and "nccl" in backend.lower() else backend
 
 
 def _map_backend(module: Any, name: str) -> None:
-    import torch.distributed as dist
-
     function = getattr(module, name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -55,7 +48,7 @@ def _map_backend(module: Any, name: str) -> None:
         return function(*args, **kwargs)
 
     call.__name__ = name
-    for holder in (module, dist):
+    for holder in (module, torch.distributed):
         if getattr(holder, name, None) is function:
             setattr(holder, name, call)
 
@@ -78,8 +71,6 @@ def _nothing() -> Any:
 
 def install() -> None:
     """Take the CPU for every CUDA device, in this process."""
-    import torch
-
     map_backends()
     cpu = torch.device("cpu")
     leave_untraced(sys.modules[__name__])
@@ -92,7 +83,8 @@ def install() -> None:
         is_cuda = isinstance(kind, str) and kind.split(":")[0] == "cuda"
         return cpu if is_cuda or (isinstance(kind, int) and not isinstance(kind, bool)) else device
 
-    tensor, module = _classes()
+    tensor: Any = torch.Tensor
+    module: Any = torch.nn.Module
     tensor.cuda = same
     module.cuda = same
     to_tensor, to_module = tensor.to, module.to
@@ -239,8 +231,6 @@ def _on_cpu_autocast(torch: Any) -> None:
 
 def _on_cpu_mesh(plain: Any) -> None:
     """Let a mesh of CUDA devices be one of the CPU."""
-    import torch.distributed.device_mesh
-
     module: Any = torch.distributed.device_mesh
     make, begin = module.DeviceMesh.__init__, module.init_device_mesh
 
@@ -264,8 +254,6 @@ def _on_cpu_mesh(plain: Any) -> None:
 
 def _without_device_ids() -> None:
     """Let DistributedDataParallel take a module on the CPU whatever device it is given."""
-    from torch.nn.parallel import DistributedDataParallel
-
     make = DistributedDataParallel.__init__
 
     def construct(

@@ -15,8 +15,19 @@ take that were started meanwhile, on which stream::
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any
+
+import torch
+import torch.distributed._tools.fake_collectives  # calls on tensors without memory
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_scenarios.record import recorder as recorder_module
 from torch_scenarios.record.evidence.frame import frame_of
@@ -43,10 +54,6 @@ class KernelClock:
 
     def __init__(self, recorder: Any, gpu: Mapping[str, Any], *, cuda: bool) -> None:
         """Take the place of torch's streams and of what answers calls."""
-        import torch
-        import torch.distributed._tools.fake_collectives  # calls on tensors without memory
-        from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-
         self._torch: Any = torch
         self._recorder = recorder
         self._fake_kind: Any = FakeTensor
@@ -105,7 +112,7 @@ class KernelClock:
 
     def _tell(self, line: list[Any]) -> None:
         self._settle()
-        self._recorder.sink.put(_json(line))
+        self._recorder.sink.put(json.dumps(line))
 
     def _settle(self) -> None:
         """Write down how long the kernels take that were started since the last line."""
@@ -156,7 +163,7 @@ class KernelClock:
     def end(self) -> None:
         """Write down what is left."""
         self._settle()
-        self._recorder.sink.put(_json(["z", self.ledger.begin(), 0]))
+        self._recorder.sink.put(json.dumps(["z", self.ledger.begin(), 0]))
 
     def see(self, mode: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Let the host come to an operator, and do it."""
@@ -185,7 +192,7 @@ class KernelClock:
             return True
         tensors = [*_tensors(args), *_tensors(kwargs.values())]
         if namespace in NO_KERNELS or self._is_meta(tensors, kwargs):
-            with self._fake if any(map(self._is_fake, tensors)) else _nothing():
+            with self._fake if any(map(self._is_fake, tensors)) else nullcontext():
                 return func(*args, **kwargs)
         if not any(map(self._is_fake, tensors)):
             is_made = any(each.is_meta for each in tensors)  # as `empty_like(x, device="cuda")`
@@ -281,10 +288,6 @@ class KernelClock:
             return result
 
         torch.UntypedStorage.resize_ = resizing
-        from torch.optim.optimizer import (
-            register_optimizer_step_post_hook,
-            register_optimizer_step_pre_hook,
-        )
 
         def begin(optimizer: Any, *_: Any) -> None:
             own = [each for group in optimizer.param_groups for each in group["params"]]
@@ -309,7 +312,6 @@ class KernelClock:
 
 def _mode(dispatch: Callable[..., Any]) -> Any:
     """Return a dispatch mode that hands every operator on."""
-    from torch.utils._python_dispatch import TorchDispatchMode
 
     class ClockMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(
@@ -349,15 +351,3 @@ def _guess(dtype: Any) -> bool | int | float:
     if dtype.is_floating_point:
         return 1.0
     return False if str(dtype) == "torch.bool" else 1
-
-
-def _json(line: list[Any]) -> str:
-    import json
-
-    return json.dumps(line)
-
-
-def _nothing() -> Any:
-    from contextlib import nullcontext
-
-    return nullcontext()

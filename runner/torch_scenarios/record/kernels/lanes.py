@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import torch.cpu
+
 #: the stream that a program begins on
 MAIN = 0
 
@@ -30,8 +32,6 @@ class StreamWatch:
 
     def install(self, *, cuda: bool) -> None:
         """Take the place of torch's streams of the CPU; of CUDA's too, where it is the CPU."""
-        import torch.cpu
-
         cpu: Any = torch.cpu
         for name in ("__enter__", "__exit__"):
             setattr(cpu.StreamContext, name, self._changing(getattr(cpu.StreamContext, name)))
@@ -92,8 +92,6 @@ class StreamWatch:
         """Return the beginning, or the end, of a `with` after which another stream is current."""
 
         def change(*args: Any) -> Any:
-            import torch.cpu
-
             result = method(*args)
             now = _number(torch.cpu.current_stream())
             if now != self.current:

@@ -6,6 +6,8 @@ import ctypes
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import torch
+
 from torch_scenarios.record.values.digest import (
     digest,
     is_constant,
@@ -303,8 +305,6 @@ def _peek(tensor: Any) -> bytes:
 
 def peek_on_device(tensor: Any) -> bytes:
     """Return the bytes of the first, the middle and the last element of a tensor, in one copy."""
-    import torch
-
     refuse_in_capture(tensor)
     with torch.no_grad():
         flat = tensor.detach().reshape(-1)

@@ -22,6 +22,12 @@ from collections.abc import Callable, Collection
 from types import FunctionType, TracebackType
 from typing import Any
 
+import torch
+import torch.nn.modules.module as modules
+import torch.nn.utils.clip_grad
+import torch.optim.optimizer as optimizers
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+
 from torch_scenarios.record.evidence.frame import frame_of
 from torch_scenarios.record.mapped_file import MappedFile
 from torch_scenarios.record.values.carriage import Carriage
@@ -96,8 +102,6 @@ class _Guard:
         """Begin what may not raise."""
         outside = None
         if self._functions.peek_interpreter_stack() is not None:
-            from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-
             outside = temporarily_clear_interpreter_stack()
             outside.__enter__()
         self._left.append(outside)
@@ -140,8 +144,6 @@ class ValueWitness:
         self, recorder: Any, is_foreign: Callable[[str], bool], settings: dict[str, Any]
     ) -> None:
         """Open the rank's file, and put the hooks in their place."""
-        import torch
-
         self.torch: Any = torch
         self.recorder = recorder
         self.settings = settings
@@ -255,9 +257,6 @@ class ValueWitness:
     # ------------------------------------------------------------------ hooks
 
     def _install(self) -> None:
-        import torch.nn.modules.module as modules
-        import torch.optim.optimizer as optimizers
-
         def before_module(module: Any, inputs: Any) -> None:
             if not self.rests:
                 with self.guard:
@@ -1007,8 +1006,7 @@ class ValueWitness:
     # ------------------------------------------------------------------ clipping, scaling, dropout
 
     def _watch_clipping(self) -> None:
-        import torch.nn.utils.clip_grad as module
-
+        module: Any = torch.nn.utils.clip_grad
         clip = module.clip_grad_norm_
 
         @functools.wraps(clip)
