@@ -17,10 +17,12 @@ from torch_scenarios.execution import heartbeat, nodes, protocol
 from torch_scenarios.execution.backends import LaunchOptions, require_no_foreign_object, resolve
 from torch_scenarios.execution.checkpoints import checkpoint_folder
 from torch_scenarios.expressions.evaluator import LONGEST_S
+from torch_scenarios.expressions.functions import NumpyArrays
 from torch_scenarios.expressions.values import Constant, PerRank
 from torch_scenarios.limits import RAISING, session_left_s
 from torch_scenarios.model.needs import Lacks
 from torch_scenarios.model.plan import Plan
+from torch_scenarios.model.process import Process
 from torch_scenarios.model.scenario import Expectation, RaiseSpec, steps_of
 from torch_scenarios.model.trace import Event, RankTrace, Trace
 from torch_scenarios.model.traits import carrier, device_type
@@ -447,9 +449,6 @@ def _is_expected_to_raise(plan: Plan, rank: int) -> bool:
     if isinstance(raises, RaiseSpec):
         return bool(raises.kinds)
     if isinstance(raises, PerRank):
-        from torch_scenarios.expressions.functions import NumpyArrays
-        from torch_scenarios.model.process import Process
-
         chosen = Process(plan, rank, NumpyArrays(), initialise=False).choose(raises)
         return isinstance(chosen, RaiseSpec) and bool(chosen.kinds)
     return False

@@ -14,6 +14,7 @@ from math import ceil, prod
 from typing import Any, NoReturn
 
 import numpy as np
+from msgspec.structs import replace
 
 from torch_scenarios.expressions.functions import NumpyArrays, sizes
 from torch_scenarios.expressions.signatures import EACH, INDEX
@@ -286,8 +287,6 @@ _BOUNDLESS = ("max_elements", "max_bytes", "max_run_bytes", "max_work", "max_ste
 
 def boundless(limits: Limits) -> Limits:
     """Return limits without those that hollow arrays never come to."""
-    from msgspec.structs import replace
-
     return replace(limits, **dict.fromkeys(_BOUNDLESS, 2**62))
 
 

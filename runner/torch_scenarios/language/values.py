@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from torch_scenarios.errors import Mark, Problem, ScenarioError, nearest
 from torch_scenarios.expressions.compile import COMPARE, alone, compile_expression
 from torch_scenarios.expressions.evaluator import CANNOT_COMPUTE, LONGEST_S
+from torch_scenarios.expressions.functions import numpy_arrays
 from torch_scenarios.expressions.params import Param
 from torch_scenarios.expressions.signatures import FUNCTION_NAMES, SIGNATURES
 from torch_scenarios.expressions.values import (
@@ -252,8 +253,6 @@ def _literal(value: float | bool | None) -> ast.expr:  # noqa: FBT001 -- a YAML 
 
 
 def _complain(node: Scalar, context: Context) -> None:
-    from torch_scenarios.expressions.compile import compile_expression
-
     try:
         compile_expression(str(node.value), node.mark, limits=context.limits)
     except ScenarioError as error:
@@ -489,8 +488,6 @@ def constant_value(
 
 def context_functions() -> dict[str, Any]:
     """Return the functions that a constant expression may call."""
-    from torch_scenarios.expressions.functions import numpy_arrays
-
     return dict(numpy_arrays().functions())
 
 
@@ -1002,8 +999,6 @@ def _is_text(node: Node) -> bool:
 
 def _as_known_expression(node: Scalar, context: Context) -> Form | None:
     """Return a text as an expression where it is one over known names; otherwise it is text."""
-    from torch_scenarios.expressions.compile import compile_expression
-
     try:
         compiled = compile_expression(
             node.text, node.mark, groups=context.names.groups, limits=context.limits

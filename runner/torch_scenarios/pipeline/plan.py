@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from torch_scenarios.cost.candidates import MOST_TURNS, Candidate, Decoder
 from torch_scenarios.cost.collectives import CollectiveTimes
-from torch_scenarios.cost.forecast import Forecast, forecast
+from torch_scenarios.cost.forecast import Forecast, forecast, microseconds
 from torch_scenarios.cost.intervals import memory_interval
 from torch_scenarios.cost.topology import Gpu, Topology
 from torch_scenarios.errors import LaunchError, Problem, ScenarioError
@@ -162,8 +162,6 @@ def _bottleneck(found: Forecast, names: dict[int, str]) -> str:
 
 def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
     """Return a plan as a table."""
-    from torch_scenarios.cost.forecast import microseconds
-
     rows = [("", "step", "of 80 %", "tokens/s/GPU", "exposed", "memory", "", "bottleneck", "file")]
     for step in found.steps:
         shown = step.json(model)
@@ -202,8 +200,6 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
 
 def _left_out(found: TrainingPlan) -> list[str]:
     """Return the lines on pipelines that fit and were not weighed."""
-    from torch_scenarios.cost.forecast import microseconds
-
     if not found.long:
         return []
     (name, us), (other, other_us) = found.estimates

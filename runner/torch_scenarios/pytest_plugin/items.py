@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from msgspec.structs import replace
 
 from torch_scenarios.display import short
@@ -621,8 +622,6 @@ def _is_path(source: str | Path | Mapping[str, Any]) -> bool:
 
 
 def _yaml(value: object) -> str:
-    import yaml
-
     if isinstance(value, str):
         return value
     data = dict(value) if isinstance(value, Mapping) else value

@@ -15,6 +15,7 @@ from torch_scenarios.record.difference import as_scenario, difference_words, dif
 from torch_scenarios.record.evidence.nemesis import strike_calls
 from torch_scenarios.record.live import KEPT_FOR_PARITY, SEEN, Order, WarmLaunch
 from torch_scenarios.record.values.further_run import Redeal, disturb
+from torch_scenarios.record.values.parity import compare
 from torch_scenarios.record.values.redeal import deal_again
 from torch_scenarios.record.values.verdict import judge_folder, problems_of
 from torch_scenarios.verdict import Verdict
@@ -193,8 +194,6 @@ class ProgramRecorder:
         the first three steps of the optimizer and the weights after them are compared. Raises
         ValueError where other processes cannot find a function.
         """
-        from torch_scenarios.record.values.parity import compare
-
         folders = []
         for each, world in ((reference or function, 1), (function, world_size)):
             found, order = self._record(

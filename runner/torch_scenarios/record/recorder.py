@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import functools
 import gc
 import hashlib
@@ -30,6 +31,8 @@ import json
 import linecache
 import os
 import re
+import signal
+import socket
 import sys
 import sysconfig
 import threading
@@ -1554,8 +1557,6 @@ def attach(folder: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Rec
     Where that says nothing, its rank is what the launcher's environment says: spawned processes,
     actors of Ray and notebooks pass their ranks as arguments, or in a store.
     """
-    import socket
-
     claim = claim_of(args, kwargs)
     rank, world = claim["rank"], claim["world_size"]
     if rank < 0:
@@ -1590,9 +1591,6 @@ def attach(folder: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Rec
     atexit.register(recorder.end, 0)
     atexit.register(let_go)
     if os.environ.get(STACKS):
-        import faulthandler
-        import signal
-
         stack = open(os.path.join(folder, f"rank-{rank:05d}.stack"), "w")  # noqa: SIM115
         faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
         faulthandler.enable(file=stack, all_threads=False)

@@ -18,8 +18,9 @@ from msgspec.structs import asdict
 from torch_scenarios.display import clean_json
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.pipeline.results import AtEnd, Outcome, Result
+from torch_scenarios.report.output import timeline
 from torch_scenarios.source.documents import decode_json
-from torch_scenarios.timeline import Timeline
+from torch_scenarios.timeline import Timeline, pack, unpack
 
 FILE = "timelines.jsonl"
 
@@ -94,9 +95,6 @@ def _events(result: Result) -> int:
 
 
 def _line(result: Result) -> str:
-    from torch_scenarios.report.output import timeline
-    from torch_scenarios.timeline import pack
-
     scenario, verdict = result.scenario, result.verdict
     assert scenario is not None
     named = {"predicted": verdict.predicted, "observed": verdict.observed}
@@ -137,8 +135,6 @@ def _unreadable(path: Path) -> ScenarioError:
 
 
 def _read_row(row: _Row) -> Kept:
-    from torch_scenarios.timeline import unpack
-
     return Kept(
         name=row.name,
         status=row.status,

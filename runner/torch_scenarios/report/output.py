@@ -18,6 +18,7 @@ from msgspec import Struct
 from torch_scenarios.errors import Problem, ScenarioError
 from torch_scenarios.files import PendingFile
 from torch_scenarios.report.formats import Format
+from torch_scenarios.timeline import timeline as make
 
 if TYPE_CHECKING:
     from torch_scenarios.model.scenario import Scenario
@@ -173,8 +174,6 @@ def timeline(scenario: Scenario, trace: Trace, predicted: Trace | None) -> Timel
     for known, beside, picture in _made:
         if known is trace and beside is predicted:
             return picture
-    from torch_scenarios.timeline import timeline as make
-
     picture = make(scenario, trace, predicted)
     _made.append((trace, predicted, picture))
     del _made[:-_MOST]

@@ -19,6 +19,7 @@ from torch_scenarios.modules.optimizer import Optimizer
 from torch_scenarios.modules.sequential import Coarse
 from torch_scenarios.operations.base import Group, Part
 from torch_scenarios.operations.placement import LAYOUTS, chunks
+from torch_scenarios.strategies.sampler import indices
 
 Arrays: TypeAlias = dict[str, Array]
 Calls: TypeAlias = Generator[Part, None, None]
@@ -194,8 +195,6 @@ class Rows(Struct, frozen=True, kw_only=True):
     def rows(self, count: int, size: int, at: int) -> Any:
         """Return an index for the rows of member `at` of `size`."""
         if self.sampler is not None:
-            from torch_scenarios.strategies.sampler import indices
-
             return indices(count, **{"num_replicas": size, "rank": at, **self.sampler})
         sizes = self.sizes if self.sizes is not None else chunks(count, size)
         start = sum(sizes[:at])

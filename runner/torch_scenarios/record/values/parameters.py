@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -53,8 +54,6 @@ class Parameters:
         self, torch: Any, put: Callable[[list[Any]], None], is_foreign: Callable[[str], bool]
     ) -> None:
         """Know none; `is_foreign` says whether a file is not the user's own."""
-        import weakref
-
         self._torch, self._put, self._weak = torch, put, weakref.ref
         self._is_foreign = is_foreign
         self.known: dict[int, KnownParameter] = {}

@@ -30,7 +30,9 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from torch_scenarios.record.evidence.frame import frame_of
 from torch_scenarios.record.mapped_file import MappedFile
+from torch_scenarios.record.scratch import Scratch
 from torch_scenarios.record.values.carriage import Carriage
+from torch_scenarios.record.values.deal import Dealing
 from torch_scenarios.record.values.digest import (
     CaptureError,
     LeftGradients,
@@ -185,8 +187,6 @@ class ValueWitness:
             self.listeners.append(ValueStore(self, settings["steps"], settings["bytes"]))
         self.dealing: Any = None
         if settings.get("redeal"):
-            from torch_scenarios.record.values.deal import Dealing
-
             plan = settings.get("plan", "")
             self.dealing = Dealing(self, recorder.folder, recorder.about["rank"], plan)
         if settings.get("stop") or settings.get("scratch") or settings.get("aside"):
@@ -195,8 +195,6 @@ class ValueWitness:
 
     def _keep_files(self) -> None:
         """Keep what the script writes aside: it runs once more, for a comparison."""
-        from torch_scenarios.record.scratch import Scratch
-
         folder = self.recorder.folder
         own = (os.getcwd(), os.path.dirname(os.path.abspath(sys.argv[0])))
         copies = self.settings.get("scratch") or os.path.join(folder, "scratch")

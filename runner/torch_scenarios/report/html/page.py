@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from torch_scenarios.display import clean, clean_line
 from torch_scenarios.errors import Mark, Problem, ScenarioError
+from torch_scenarios.explain import EXPLANATIONS
 from torch_scenarios.files import open_regular, read_open
 from torch_scenarios.pipeline.results import Outcome, Result, environment
 from torch_scenarios.report.output import timeline
@@ -629,8 +630,6 @@ class HtmlReport:
 
 def _explanations(names: dict[str, None]) -> dict[str, dict[str, str]]:
     """Return what `scenario explain` says of the diagnoses in a run, without its examples."""
-    from torch_scenarios.explain import EXPLANATIONS
-
     return {
         name: {"what": each.what, "why": each.why, "fix": each.fix}
         for name in sorted(names)
