@@ -119,6 +119,17 @@ def test_a_host_that_reads_what_its_gpu_computes_is_said_to_wait_with_its_line(
     assert len(found["cost"]["host_waits"]["steps"]) == len(lines)
 
 
+def test_a_compiled_layer_keeps_no_result_that_one_kernel_alone_needs(tmp_path: Path) -> None:
+    eager, compiled = (
+        timed(tmp_path, "times_of_compiled.py", *options)["cost"]["held_bytes"]
+        for options in ((), ("--compiled",))
+    )
+    silu = 4 * 8192 * 4096  # bytes of one layer's, in float32
+    # each of four layers keeps one, and the last one's backward pass makes another one first
+    assert eager - compiled >= 4 * silu
+    assert eager - compiled < 6 * silu
+
+
 @pytest.mark.nightly
 def test_what_is_held_is_what_torch_tracks(tmp_path: Path) -> None:
     script = SCRIPTS / "times_of_ddp.py"

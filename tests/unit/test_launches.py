@@ -119,12 +119,16 @@ class Autograd:
         self.node = SimpleNamespace(_sequence_nr=lambda: number)
 
 
+def ignore(_: object) -> None:
+    """Be told which tensors are kept."""
+
+
 def operator(name: str = "aten::mul") -> Any:
     return SimpleNamespace(namespace=name.partition("::")[0], _schema=SimpleNamespace(name=name))
 
 
 def test_operators_between_products_move_what_goes_in_and_what_is_needed_later() -> None:
-    parts = CompiledParts(Autograd().torch)
+    parts = CompiledParts(Autograd().torch, ignore)
     a, b, c, out = (Rows(at) for at in range(4))
     parts.fuse([a], [b])
     parts.fuse([b, a], [c])
@@ -137,9 +141,28 @@ def test_operators_between_products_move_what_goes_in_and_what_is_needed_later()
     assert parts.end() == 0
 
 
+def test_what_a_product_reads_and_what_a_part_gives_out_is_kept() -> None:
+    kept: list[int] = []
+    autograd = Autograd()
+    parts = CompiledParts(autograd.torch, lambda given: kept.extend(each.at for each in given))
+    parts.install()
+    gate, inner, out = (Rows(at) for at in range(3))
+
+    def run() -> dict[str, Rows]:
+        parts.fuse([gate], [inner])
+        parts.end()
+        assert kept == []
+        parts.need([inner], [out])
+        assert kept == [1]
+        return {"out": out}
+
+    autograd.torch.compile(run)()
+    assert kept == [1, 2]
+
+
 def test_a_backward_pass_makes_anew_what_its_kernels_read() -> None:
     autograd = Autograd()
-    parts = CompiledParts(autograd.torch)
+    parts = CompiledParts(autograd.torch, ignore)
     parts.fuse([Rows(0)], [Rows(1)])
     parts.end()
     autograd.run_backward(11)
@@ -149,7 +172,7 @@ def test_a_backward_pass_makes_anew_what_its_kernels_read() -> None:
 
 
 def test_an_address_that_is_taken_again_is_another_tensor() -> None:
-    parts = CompiledParts(Autograd().torch)
+    parts = CompiledParts(Autograd().torch, ignore)
     parts.fuse([Rows(0)], [Rows(1)])
     parts.end()
     assert parts.need([], [Rows(1)]) == 0
@@ -161,7 +184,7 @@ def test_nodes_of_a_compiled_part_are_compiled_backwards_too(
     mode: str | None, *, is_graph: bool
 ) -> None:
     autograd = Autograd()
-    parts = CompiledParts(autograd.torch)
+    parts = CompiledParts(autograd.torch, ignore)
     parts.install()
     seen = []
 
@@ -183,7 +206,7 @@ def test_nodes_of_a_compiled_part_are_compiled_backwards_too(
 
 def test_the_forward_of_a_module_is_what_is_compiled() -> None:
     autograd = Autograd()
-    parts = CompiledParts(autograd.torch)
+    parts = CompiledParts(autograd.torch, ignore)
     parts.install()
     model = autograd.torch.nn.Module()
     model.forward = lambda: parts.has(operator())

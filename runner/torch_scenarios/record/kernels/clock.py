@@ -33,7 +33,13 @@ from torch_scenarios.record import recorder as recorder_module
 from torch_scenarios.record.evidence.frame import frame_of
 from torch_scenarios.record.kernels.lanes import StreamWatch
 from torch_scenarios.record.kernels.launches import CompiledParts, HostWork, KernelRun, kernel_run
-from torch_scenarios.record.kernels.ledger import GRADIENTS, OPTIMIZER, PARAMETERS, HeldMemory
+from torch_scenarios.record.kernels.ledger import (
+    GRADIENTS,
+    OPTIMIZER,
+    PARAMETERS,
+    HeldMemory,
+    tensors_among,
+)
 from torch_scenarios.record.kernels.roofline import Roofline, rms_norm
 
 #: bytes of a tensor without floating-point elements up to which it is real
@@ -62,7 +68,7 @@ class KernelClock:
         self._fake: Any = FakeTensorMode(allow_non_fake_inputs=True)
         self._roofline, self.ledger = Roofline(gpu), HeldMemory()
         self._host, self._run = HostWork(gpu["host"]), KernelRun()
-        self._compiled = CompiledParts(torch)
+        self._compiled = CompiledParts(torch, self.ledger.keep)
         self._compiled.install()
         #: whether the operator that is done now is compiled, and its kernels are one graph
         self._joined = self._graph = False
@@ -190,7 +196,7 @@ class KernelClock:
         if func._schema.name == "aten::equal" and any(map(self._is_fake, args)):
             self._wait_on_host()
             return True
-        tensors = [*_tensors(args), *_tensors(kwargs.values())]
+        tensors = [*tensors_among(args), *tensors_among(kwargs.values())]
         if namespace in NO_KERNELS or self._is_meta(tensors, kwargs):
             with self._fake if any(map(self._is_fake, tensors)) else nullcontext():
                 return func(*args, **kwargs)
@@ -200,20 +206,22 @@ class KernelClock:
                 return func(*args, **kwargs)
         with self._fake:
             out = func(*args, **kwargs)
-        outs = [each for each in _tensors((out,)) if self._is_fake(each)]
-        self.ledger.add(outs)
+        outs = [each for each in tensors_among((out,)) if self._is_fake(each)]
         self._count(func, args, kwargs, out, tensors, outs)
         return out
 
     def _count(self, func: Any, args: Any, kwargs: Any, out: Any, tensors: Any, outs: Any) -> None:
         """Start the kernel of an operator, or let it be a part of one that is compiled."""
+        read = [each for each in tensors if self._is_fake(each)]
         if self._joined and self._roofline.is_fused(func, args, kwargs, out):
-            self._compiled.fuse(filter(self._is_fake, tensors), outs)
+            self.ledger.add_made_of(read, outs)
+            self._compiled.fuse(read, outs)
             return
+        self.ledger.add(outs)
         us = self._roofline.us(func, args, kwargs, out, tensors, outs)
         if us:
             self._launch(self._roofline.bytes_us(self._compiled.end()))
-            needed = self._compiled.need(filter(self._is_fake, tensors), outs)
+            needed = self._compiled.need(read, outs)
             us += self._roofline.bytes_us(needed)
         self._launch(us)
 
@@ -233,7 +241,7 @@ class KernelClock:
             made = func(*args, **kwargs)
         return any(
             each.dtype.is_floating_point or each.dtype.is_complex or each.nbytes > MOST_REAL_BYTES
-            for each in _tensors((made,))
+            for each in tensors_among((made,))
         )
 
     def _functional(self, mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
@@ -256,7 +264,7 @@ class KernelClock:
         is_awaited: bool,
     ) -> Any:
         """Answer a call: of tensors without memory at once, of any other as in a fake world."""
-        tensors = list(_tensors(args))
+        tensors = list(tensors_among(args))
         if not any(map(self._is_fake, tensors)):
             return self._exchange(number, name, group, args, go_on, is_awaited=is_awaited)
         first = args[0]
@@ -333,17 +341,6 @@ def _caller(depth: int) -> Any:
     while frame is not None and frame.f_code.co_filename.endswith(_BETWEEN):
         frame = frame.f_back
     return frame
-
-
-def _tensors(values: Any) -> Iterator[Any]:
-    """Yield the tensors among values, and in the lists and dicts among them."""
-    for each in values:
-        if isinstance(each, list | tuple):
-            yield from _tensors(each)
-        elif isinstance(each, dict):
-            yield from _tensors(each.values())
-        elif hasattr(each, "untyped_storage"):
-            yield each
 
 
 def _guess(dtype: Any) -> bool | int | float:

@@ -13,7 +13,8 @@ A part that torch.compile takes starts fewer. Here nothing is compiled: operator
 and what Inductor makes of them is reckoned. All between two products are one kernel, which reads
 what was in memory before. What it makes is written once something else needs it: a product, a part
 that is not compiled, another kernel of the same pass. A kernel of the backward pass makes it anew
-from what it reads, as the partitioner of AOTAutograd prefers::
+from what it reads, as the partitioner of AOTAutograd prefers: it is kept where something else needs
+it, where the part gives it out, and where what it is made of is not kept::
 
     operators   mm | pow mean rsqrt mul mul | mm      mm | silu mul | mm
     kernels     mm |       one              | mm      mm |   one    | mm
@@ -28,6 +29,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from torch_scenarios.record.kernels.ledger import tensors_among
 from torch_scenarios.record.kernels.roofline import touched
 
 #: how much earlier a row may seem to end, of its time, and in microseconds, before it is cut
@@ -93,9 +95,9 @@ GRAPHS = frozenset({"reduce-overhead", "max-autotune"})
 class CompiledParts:
     """Which operators of a process are compiled, and the bytes of the kernel that they make."""
 
-    def __init__(self, torch: Any) -> None:
-        """Know no part yet."""
-        self._torch = torch
+    def __init__(self, torch: Any, keep: Callable[[Iterable[Any]], None]) -> None:
+        """Know no part yet; `keep` is told of tensors that have to be in memory."""
+        self._torch, self._keep = torch, keep
         #: how many parts are being run, and of how many of these the kernels are one graph
         self._depth = self._graphs = 0
         #: sequence numbers of the nodes of each part that was run: where they begin, and end
@@ -132,7 +134,9 @@ class CompiledParts:
             self._depth += 1
             self._graphs += is_graph
             try:
-                return function(*args, **kwargs)
+                result = function(*args, **kwargs)
+                self._keep(tensors_among((result,)))
+                return result
             finally:
                 self._depth -= 1
                 self._graphs -= is_graph
@@ -182,6 +186,8 @@ class CompiledParts:
     def need(self, read: Iterable[Any], made: Iterable[Any]) -> float:
         """Return the bytes that have to be written first of what an operator reads."""
         moved = 0.0
+        read = list(read)
+        self._keep(read)
         for each in read:
             size = self._pending.pop(each.untyped_storage()._cdata, 0.0)
             moved += 2 * size if self._is_backward() else size

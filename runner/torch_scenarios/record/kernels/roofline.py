@@ -54,7 +54,8 @@ class Roofline:
     def is_fused(self, func: Any, args: Any, kwargs: Any, out: Any) -> bool:
         """Return whether an operator is one that a compiler joins with its neighbours."""
         name = func._schema.name.partition("::")[2]
-        is_free = name in FREE or func.is_view or name in GATHERING
+        gathers = name in GATHERING and not name.startswith("nll_loss")  # a loss is read row by row
+        is_free = name in FREE or func.is_view or gathers
         return not is_free and not _flops(func, name, args, kwargs, out)[0]
 
     def bytes_us(self, size: float) -> float:
