@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import sysconfig
-from typing import TYPE_CHECKING
+import time
+from pathlib import Path
 
 import pytest
 
+from torch_scenarios.record.evidence.process import FILLS, read_program
 from torch_scenarios.record.evidence.reasons import explain_idle
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from torch_scenarios.record.format import LostThread, RankRecord, ScriptPlace
 
 LIB = sysconfig.get_path("stdlib")
 SCRIPT = """\
@@ -75,3 +78,38 @@ def test_a_lock_is_told_with_the_line_that_took_it(
     text = stack(*((str(script), line, name) for line, name in frames))
     (line, _) = explain_idle({}, {0: text}, {}, str(tmp_path))
     assert held in line
+
+
+def test_of_a_thread_that_has_died_its_error_comes_first_and_helps(tmp_path: Path) -> None:
+    raised_at = ScriptPlace(frames=((str(tmp_path / "saver.py"), 9, ""),))
+    lost = LostThread(name="Thread-1", words="FileNotFoundError: gone", raised_at=raised_at)
+    record = RankRecord(rank=0, world_size=2, lost=[lost])
+    text = stack((f"{LIB}/threading.py", 7, "wait"), (str(tmp_path / "train.py"), 3, "main"))
+    died, fix, waits = explain_idle({0: record}, {0: text}, {}, str(tmp_path))
+    assert "has died by FileNotFoundError: gone (saver.py:9)" in died
+    assert fix.startswith("fix: look at what raises at saver.py:9")
+    assert waits == "rank 0 waits at train.py:3 for another thread of its own to wake it"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the kernel shows no open files")
+@pytest.mark.parametrize(("size", "is_full"), [(1 << 20, True), (1, False)])
+def test_a_program_that_prints_into_a_full_pipe_is_seen(size: int, *, is_full: bool) -> None:
+    code = f"import os, time; os.write(1, b'x' * {size}); os.write(2, b'.'); time.sleep(60)"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], stdout=pipe, stderr=pipe) as program:
+        if not is_full:
+            assert program.stderr is not None
+            assert program.stderr.read(1) == b"."
+        until = time.monotonic() + 60
+        while is_full and FILLS not in read_program(os.getpid()) and time.monotonic() < until:
+            time.sleep(0.05)
+        found = read_program(os.getpid())
+        program.kill()
+    assert (FILLS in found) is is_full
+
+
+def test_a_pipe_that_is_full_has_its_own_advice(tmp_path: Path) -> None:
+    text = stack((f"{LIB}/subprocess.py", 7, "_wait"), (str(tmp_path / "train.py"), 3, "main"))
+    line, fix = explain_idle({}, {1: text}, {1: f"`convert`; {FILLS}"}, str(tmp_path))
+    assert line.endswith(f"`convert`; {FILLS}")
+    assert "`communicate()` in place of `wait()`" in fix

@@ -88,6 +88,9 @@ def test_the_cause_of_a_hang_is_named_with_its_line(
     assert ran.code == (3 if path.stem in OPEN else 1), ran.output + ran.errors
     for words in re.findall(r"^Told: (.+)$", text, re.MULTILINE):
         assert words in ran.output, ran.output
+    if path.stem in OPEN:  # what it waits for is said before stacks are shown
+        first, _, rest = ran.output.partition("Python stack")
+        assert "fix: " in first or "fix: " not in rest, ran.output
     causes = [at for at, line in enumerate(text.splitlines(), 1) if "  # cause" in line]
     assert any(f"{path.name}:{at}" in ran.output for at in causes), ran.output
 

@@ -175,6 +175,39 @@ step()
 """
 
 
+SKIPS = """\
+def rows(loader):
+    it = iter(loader)
+    while True:
+        try:
+            yield next(it)
+        except StopIteration:
+            return
+        except ValueError:
+            continue
+for row in rows(loader):
+    dist.all_reduce(row)
+dist.barrier()
+"""
+ANEW = """\
+def next_row(self):
+    try:
+        return next(self.it)
+    except StopIteration:
+        self.it = iter(self.loader)
+    return next(self.it)
+if rank == 0:
+    dist.all_reduce(x)
+dist.barrier()
+"""
+LOSSES = """\
+def mean(losses):
+    for name, value in losses.items():
+        total = value.detach().clone()
+        dist.all_reduce(total)
+"""
+
+
 def script(folder: Path, text: str) -> str:
     path = folder / "train.py"
     path.write_text(text, encoding="utf-8")
@@ -501,6 +534,81 @@ def test_an_error_after_which_a_rank_tries_again_is_not_why_it_goes_another_way(
     words = " ".join(each.words for each in found.notes)
     assert ("rank 1 catches OSError: busy" in words) is (at == 8)
     assert ("`if rank == 0` (train.py:9)" in words) is (at == 10)
+
+
+def _ends(file: str, line: int) -> Decision:
+    return Decision(kind="except", file=file, line=line, text="except StopIteration")
+
+
+def test_an_iterator_that_ends_earlier_is_uneven_and_no_error(tmp_path: Path) -> None:
+    file = script(tmp_path, SKIPS)
+    ends = Caught(before=0, decision=_ends(file, 6), words="StopIteration: ")
+    records = {
+        0: record(0, call("all_reduce", place(file, 11))),
+        1: record(1, call("barrier", place(file, 12)), ways=[_way(file)], caught=[ends]),
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert "the iterator of rank 1 has no more, which `except StopIteration` (train.py:6)" in words
+    assert "`drop_last=True`" in str(found.fix)
+
+
+def test_what_a_rank_leaves_out_of_an_iterator_is_why_it_ends_earlier(tmp_path: Path) -> None:
+    file = script(tmp_path, SKIPS)
+    skips = Decision(kind="except", file=file, line=8, text="except ValueError")
+    caught = [
+        Caught(before=0, decision=skips, words="ValueError: no row", raised_at=place(file, 5)),
+        Caught(before=1, decision=_ends(file, 6), words="StopIteration: "),
+    ]
+    row = call("all_reduce", place(file, 11))
+    records = {
+        0: record(0, row, call("all_reduce", place(file, 11))),
+        1: record(1, row, call("barrier", place(file, 12)), ways=[_way(file)], caught=caught),
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert "rank 1 catches ValueError: no row (train.py:5) in `except ValueError`" in words
+    assert "train.py:8 on one rank alone" in str(found.fix)
+
+
+def test_an_iterator_that_is_begun_once_more_is_no_reason(tmp_path: Path) -> None:
+    file = script(tmp_path, ANEW)
+    asks = _if(file, 7, "rank == 0")
+    ends = Caught(before=0, decision=_ends(file, 4), words="StopIteration: ")
+    yes, no = Way(before=0, decision=asks, yes=1), Way(before=0, decision=asks, no=1)
+    records = {
+        0: record(0, call("all_reduce", place(file, 8)), ways=[yes]),
+        1: record(1, call("barrier", place(file, 9)), ways=[no], caught=[ends]),
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert "StopIteration" not in words
+    assert "`if rank == 0` (train.py:7)" in words
+
+
+def _way(file: str) -> Way:
+    turn = Decision(kind="while", file=file, line=3, text="while True")
+    return Way(before=0, decision=turn, yes=1)
+
+
+@pytest.mark.parametrize(
+    ("head", "fix"),
+    [
+        ("name, value in losses.items()", "sorted"),
+        ("at, value in enumerate(losses.values())", "sorted"),
+        ("value in loader", "pad to it"),
+    ],
+)
+def test_what_is_made_of_the_values_of_a_dict_comes_in_its_order(
+    head: str, fix: str, tmp_path: Path
+) -> None:
+    """A loader's last batch is another matter: it is smaller, and in no other order."""
+    at = place(script(tmp_path, LOSSES.replace("name, value in losses.items()", head)), 4)
+    records = {0: record(0, call("all_reduce", at)), 1: record(1, call("all_reduce", at, rows=9))}
+    (found,) = add_reasons([finding("shape_mismatch", 0, 1)], records, str(tmp_path))
+    reaches = f"`for {head}` (train.py:2) reaches another tensor" in found.notes[0].words
+    assert reaches is (fix == "sorted")
+    assert fix in str(found.fix)
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,7 @@ KINDS = {
     "larger": "rank 2 was never started",
     "twice": "two processes say that they are rank 0",
     "port": "is in use by another program",
+    "own_port": "it listens there itself since starts.py:",
     "name": "the address `trainer-0.invalid` does not resolve",
     "places": "rank 1 meets at 127.0.0.1:29871",
     "backends": 'rank 0 asks for "nccl"',

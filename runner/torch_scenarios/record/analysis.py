@@ -88,6 +88,8 @@ class Recorded(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     path: Path
     home: str
+    #: what ranks in no call wait for, and what helps
+    waits: tuple[str, ...] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -161,9 +163,10 @@ def record(
     notes = (*notes, *(() if result.found else list_races(records, home)))
     result = _with_processes(result, records, ran, home)
     ranks, outside = _outside(ran, records)
+    waits: tuple[str, ...] = ()
     if outside:
         stacks = {rank: ran.stacks.get(rank, "") for rank in ranks}
-        notes = (*explain_idle(records, stacks, ran.programs, home), *notes)
+        waits = tuple(explain_idle(records, stacks, ran.programs, home))
         if result.result.verdict.status == "INCONCLUSIVE":
             result = _because(result, outside)
         else:
@@ -180,7 +183,9 @@ def record(
     result, weighed = _on_gpu(order, result, records)
     notes = (*notes, *weighed)
     path.write_text(result.program.text, encoding="utf-8")
-    return Recorded(judged=result, records=records, ran=ran, notes=notes, path=path, home=home)
+    return Recorded(
+        judged=result, records=records, ran=ran, notes=notes, path=path, home=home, waits=waits
+    )
 
 
 def _with_processes(

@@ -1,6 +1,7 @@
 """Ranks that never meet, or meet in vain: KIND says why; `right` is right."""
 
 import os
+import socket
 import sys
 
 import torch
@@ -17,8 +18,12 @@ if kind == "larger":
     more = {"rank": rank, "world_size": world + 1}
 if kind == "twice":
     more = {"rank": 0, "world_size": world}
+if kind == "own_port":
+    os.environ["MASTER_PORT"] = "29879"
 if kind == "port":
     os.environ["MASTER_PORT"] = os.environ["TAKEN"]
+if kind == "own_port" and rank == 0:
+    server = socket.create_server(("", int(os.environ["MASTER_PORT"])))
 if kind == "name":
     os.environ.update(MASTER_ADDR="trainer-0.invalid", MASTER_PORT="29878")
 if kind == "places":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -94,6 +95,27 @@ def examine(claim: dict[str, Any]) -> None:
                 trial.bind(("", port))
             except OSError as error:
                 claim["taken"] = str(error.strerror or error)
+                claim["self"] = _listens(port)
+
+
+def _listens(port: int) -> bool:
+    """Whether this process itself listens at a port; False where that is not known."""
+    held = set()
+    with suppress(OSError):  # no `/proc`
+        for each in os.listdir("/proc/self/fd"):
+            with suppress(OSError):  # it was open to list them
+                held.add(os.readlink(f"/proc/self/fd/{each}"))
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError), open(f"/proc/net/{table}", encoding="ascii") as rows:
+            for row in [each.split() for each in rows][1:]:
+                is_open = row[3] == _LISTENS and int(row[1].rpartition(":")[2], 16) == port
+                if is_open and f"socket:[{row[9]}]" in held:
+                    return True
+    return False
+
+
+#: the state of a socket that waits for others, as the kernel writes it
+_LISTENS = "0A"
 
 
 def is_own(address: str) -> bool:

@@ -614,6 +614,8 @@ MOST_CHANGES, MOST_ASKED, MOST_PATH = 256, 512, 400
 MOST_SEEN, MOST_LOOKS = 4096, 10_000
 #: files that are opened to be run, and our own between a script and its store
 _CODE, _BETWEEN = (".py", ".pyc", ".so"), ("record/fake.py", "record/evidence/decision.py")
+#: where a port is tried before torch takes it
+_TRIES = "record/evidence/claim.py"
 #: functions that ask for a file, by the module or class that has them
 _ASKING = (
     (os.path, ("exists", "isfile", "isdir")),
@@ -734,7 +736,9 @@ class SideEffects:
         return use_key
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
-        if event in _CHANGES:
+        if event == "socket.bind":
+            self._note_port(args[1])
+        elif event in _CHANGES:
             if event == "open" and not (isinstance(args[2], int) and args[2] & _WRITING):
                 if self._left > 0 and not str(args[0]).endswith(_CODE):
                     self._left -= 1
@@ -743,6 +747,19 @@ class SideEffects:
             self._note(_CHANGES[event], args[0])
             if event == "os.rename":
                 self._note("writes", args[1])
+
+    def _note_port(self, address: Any) -> None:
+        """Write down where a script itself begins to listen, for a job that meets there."""
+        is_port = isinstance(address, tuple) and len(address) > 1 and isinstance(address[1], int)
+        if not is_port or not address[1]:
+            return
+        frame: Any = sys._getframe(1).f_back
+        if frame is not None and frame.f_code.co_filename.endswith(_TRIES):
+            return
+        while frame is not None and self._is_foreign(frame.f_code.co_filename):
+            frame = frame.f_back
+        if frame is not None:
+            self._put("binds", str(address[1]), frame)
 
     def _note(self, what: str, path: Any) -> None:
         if self._is_full(what):

@@ -52,6 +52,9 @@ class Claim(Struct, kw_only=True):
     is_own: bool = False
     unresolved: str = ""
     taken: str = ""
+    #: the process itself listens at the port that is taken, since a place of its own
+    is_self: bool = False
+    listens_at: ScriptPlace | None = None
     left: bool = False
     failed: str = ""
 
@@ -82,6 +85,7 @@ def read_claims(folder: Path) -> list[Claim]:
 
 def _read_claim(path: Path) -> Claim | None:
     places: dict[Any, ScriptPlace] = {}
+    ports: dict[str, ScriptPlace] = {}
     claim, number = None, -1
     try:
         lines = itertools.islice(lines_of(path), MOST_LINES)
@@ -91,8 +95,11 @@ def _read_claim(path: Path) -> Claim | None:
         for line in lines:
             if line[0] == "s":
                 places[line[1]] = ScriptPlace(frames=script_frames(line[3]), api=str(line[2]))
+            elif line[0] == "a" and line[1] == "binds":
+                ports[str(line[2])] = places[line[3]]
             elif claim is None and line[0] == "b" and line[2] == RENDEZVOUS and "init" in line[5]:
                 number, claim = line[1], _claim(about, line[5]["init"], places[line[3]])
+                claim.listens_at = ports.get(str(claim.port))
             elif claim is not None and line[0] == "be" and line[1] == number:
                 claim.left, claim.failed = line[4] is None, str(line[4] or "")
                 break
@@ -115,6 +122,7 @@ def _claim(about: Mapping[str, Any], claim: Mapping[str, Any], place: ScriptPlac
         is_own=bool(claim.get("own")),
         unresolved=str(claim.get("unresolved", "")),
         taken=str(claim.get("taken", "")),
+        is_self=bool(claim.get("self")),
         place=place,
     )
 
@@ -320,17 +328,22 @@ def _has_no_port(start: JobStart) -> Finding | None:
     lost = next((each for each in start.claims if each.taken), None)
     if lost is None or (lost.left and lost.host):
         return None
+    user = f"rank {lost.rank} itself" if lost.is_self else "another program"
     waiting = [each.rank for each in start.claims if each.rank != lost.rank]
     clauses = [Clause(f"rank {lost.rank} is to listen at {lost.where}{_place(lost, start.home)}")]
+    if lost.is_self and lost.listens_at is not None:
+        where = lost.listens_at.short(start.home)
+        clauses.append(Clause(f"it listens there itself since {where}"))
     if waiting:
         verb = "asks" if len(waiting) == 1 else "ask"
         clauses.append(Clause(f"{ranks_text(waiting)} {verb} the program that listens there"))
     return _make_finding(
         start,
-        f"port {lost.port} is in use by another program ({lost.taken}), and rank 0 cannot "
-        "listen there",
+        f"port {lost.port} is in use by {user} ({lost.taken}), and rank 0 cannot listen there",
         clauses,
-        "choose another MASTER_PORT; or let torchrun choose a free one: "
+        "let the script's own server listen at another port, or choose another MASTER_PORT."
+        if lost.is_self
+        else "choose another MASTER_PORT; or let torchrun choose a free one: "
         "`torchrun --rdzv-backend c10d --rdzv-endpoint localhost:0`.",
     )
 

@@ -7,6 +7,7 @@ stack is what py-spy reads from outside; a dump of the flight recorder comes thr
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import socket
 import subprocess
@@ -257,9 +258,11 @@ def _write_to(pipe: Path) -> bool:
     return True
 
 
-#: characters of a program's command, and what is said of one that takes a rank's place
+#: characters of a program's command, and what is said of one that takes a rank's place, and of one
+#: that waits for its rank in turn
 MOST_COMMAND = 80
 JOINS = "it uses torch with the rank's own RANK"
+FILLS = "what it prints has filled a pipe, from which the rank reads nothing"
 
 
 def read_program(pid: int) -> str:
@@ -274,8 +277,34 @@ def read_program(pid: int) -> str:
                 command = _command_of(child)
                 if command and command != own:
                     shown = " ".join(" ".join(command).split())[:MOST_COMMAND]
-                    found = f"`{clean_line(shown)}`" + (f"; {JOINS}" if _is_rank(child) else "")
+                    found = f"`{clean_line(shown)}`"
+                    found += f"; {JOINS}" if _is_rank(child) else ""
+                    found += f"; {FILLS}" if _fills_pipe(child, pid) else ""
     return found
+
+
+def _fills_pipe(pid: int, reader: int) -> bool:
+    """Whether a process prints into a pipe that is full, and that another one has to read."""
+    with suppress(OSError):
+        held = {_target(each) for each in Path(f"/proc/{reader}/fd").iterdir()}
+        for number in (1, 2):
+            path = Path(f"/proc/{pid}/fd/{number}")
+            if (target := _target(path)).startswith("pipe:") and target in held:
+                end = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+                try:
+                    if not select.select([], [end], [], 0)[1]:
+                        return True
+                finally:
+                    os.close(end)
+    return False
+
+
+def _target(path: Path) -> str:
+    """Return what a link of `/proc` names; nothing where it is gone."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
 
 
 def _command_of(pid: int) -> list[str]:

@@ -69,10 +69,14 @@ def find_tensor(parting: Parting, folder: str, what: str) -> Reason | None:
         if source is None or value is None:
             continue
         read = {each.id for each in ast.walk(value) if isinstance(each, ast.Name)}
-        for node, _ in source.around(line):
-            if isinstance(node, ast.For) and read & _names_of(node.target):
-                return _explain_order(source, node, folder)
         found = source.origins(value, line)
+        made_of = _read_at(source, found)
+        for node, _ in source.around(line):
+            if not isinstance(node, ast.For):
+                continue
+            names = _names_of(node.target)
+            if read & names or (made_of & names and _is_of_names(node.iter)):
+                return _explain_order(source, node, folder)
         if found:
             place = short(((file, found[0], ""),), folder)
             text = ast.unparse(value)
@@ -118,6 +122,31 @@ def find_buffer(place: Frames, folder: str) -> tuple[str, str]:
 
 def _names_of(target: ast.expr) -> set[str]:
     return {each.id for each in ast.walk(target) if isinstance(each, ast.Name)}
+
+
+def _read_at(source: Script, lines: Sequence[int]) -> set[str]:
+    """Return the names that assignments read, by their lines."""
+    return {
+        name.id
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Assign) and node.lineno in lines
+        for name in ast.walk(node.value)
+        if isinstance(name, ast.Name)
+    }
+
+
+#: calls that give what a dict or a set holds, in the order in which it was put in
+_HELD = frozenset({"items", "values", "keys", "set", "named_parameters", "parameters"})
+#: calls that keep the order of what they are given
+_KEEPING = frozenset({"enumerate", "zip", "list", "tuple", "reversed"})
+
+
+def _is_of_names(node: ast.expr) -> bool:
+    """Whether a loop goes through a dict or a set, whose order each rank has for itself."""
+    if not isinstance(node, ast.Call):
+        return isinstance(node, ast.Set)
+    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+    return name in _HELD or (name in _KEEPING and any(map(_is_of_names, node.args)))
 
 
 def _explain_order(

@@ -30,20 +30,90 @@ def find_caught(parted: Parted, *, whole: bool, by_chance: bool = False) -> Reas
     for (decision, words), own in reversed(found.items()):
         if len(own) == len(parted.ranks) or (not by_chance and _is_tried_again(parted, decision)):
             continue
-        caught = next(iter(own.values()))
-        who, place = ranks_text([*own]), parted.place(decision)
-        raised = caught.raised_at.short(parted.folder)
-        sentence = f"{words} ({raised})" if raised else words
-        verb = "catches" if len(own) == 1 else "catch"
-        clause = Clause(
-            f"{who} {verb} {sentence} in `{decision.text}` ({place}), and {_goes_on(own)}"
-        )
-        fix = (
-            f"let no error be caught at {place} on one rank alone: agree on it (an `all_reduce` of "
-            "a flag) before the ranks go on, or raise it."
-        )
-        return clause, fix
+        if not words.startswith(_ENDS):
+            return _tell_caught(parted, decision, own)
+        if not _begins_anew(decision):
+            skipped = _find_skipped(parted, decision, own)
+            return _tell_caught(parted, *skipped) if skipped else _tell_end(parted, decision, own)
     return None
+
+
+#: errors by which an iterator says that it has no more
+_ENDS = ("StopIteration", "StopAsyncIteration")
+
+
+def _tell_caught(parted: Parted, decision: Decision, own: Mapping[int, Caught]) -> Reason:
+    caught = next(iter(own.values()))
+    who, place = ranks_text([*own]), parted.place(decision)
+    raised = caught.raised_at.short(parted.folder)
+    sentence = f"{caught.words} ({raised})" if raised else caught.words
+    verb = "catches" if len(own) == 1 else "catch"
+    clause = Clause(f"{who} {verb} {sentence} in `{decision.text}` ({place}), and {_goes_on(own)}")
+    fix = (
+        f"let no error be caught at {place} on one rank alone: agree on it (an `all_reduce` of "
+        "a flag) before the ranks go on, or raise it."
+    )
+    return clause, fix
+
+
+def _tell_end(parted: Parted, decision: Decision, own: Mapping[int, Caught]) -> Reason:
+    """Return that an iterator of some ranks has no more, and those of the others have."""
+    who, place = ranks_text([*own]), parted.place(decision)
+    owner = "the iterator" if len(own) == 1 else "the iterators"
+    has = "has" if len(own) == 1 else "have"
+    words = (
+        f"{owner} of {who} {has} no more, which `{decision.text}` ({place}) catches, while the "
+        "other ranks go on"
+    )
+    fix = (
+        f"give every rank as many turns up to {place}: uneven batches need `drop_last=True` (of "
+        "the sampler and the loader), or one number of steps that the ranks agree on."
+    )
+    return Clause(words), fix
+
+
+def _find_skipped(
+    parted: Parted, end: Decision, own: Mapping[int, Caught]
+) -> tuple[Decision, dict[int, Caught]] | None:
+    """Return the error that the same ranks alone caught before, beside the end of an iterator.
+
+    A generator that leaves out what cannot be read ends earlier because of it.
+    """
+    source = script_at(end.file)
+    found: dict[Decision, dict[int, Caught]] = {}
+    for rank in parted.ranks if source is not None else ():
+        for each in parted.records[rank].caught:
+            if parted.is_within(rank, each.before, whole=True):
+                found.setdefault(each.decision, {})[rank] = each
+    for decision, caught in reversed(found.items()):
+        is_beside = (
+            decision != end
+            and decision.file == end.file
+            and source is not None
+            and source.scope(decision.line) is source.scope(end.line)
+        )
+        if is_beside and {*caught} == {*own}:
+            return decision, caught
+    return None
+
+
+def _begins_anew(decision: Decision) -> bool:
+    """Whether what catches the end of an iterator begins it once more."""
+    return any(
+        isinstance(each, ast.Call) and getattr(each.func, "id", "") in {"iter", "next"}
+        for handler in _handlers_at(decision)
+        for part in handler.body
+        for each in ast.walk(part)
+    )
+
+
+def _handlers_at(decision: Decision) -> list[ast.ExceptHandler]:
+    source = script_at(decision.file)
+    return [
+        each
+        for each in ast.walk(source.tree if source is not None else ast.Module([], []))
+        if isinstance(each, ast.ExceptHandler) and each.lineno == decision.line
+    ]
 
 
 def _is_tried_again(parted: Parted, decision: Decision) -> bool:

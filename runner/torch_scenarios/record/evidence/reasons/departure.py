@@ -18,7 +18,7 @@ from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Parted, Reason, short
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.files import explain_key
-from torch_scenarios.record.evidence.process import JOINS
+from torch_scenarios.record.evidence.process import FILLS, JOINS
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.evidence.stack import StackFrame, printed_place, read_stack
@@ -148,6 +148,9 @@ def explain_idle(
     places = {rank: printed_place(stack).frames for rank, stack in stacks.items()}
     keys = explain_key(records, [rank for rank in stacks if rank in records], folder)
     waits = keys or _explain_waits(stacks, programs, folder)
+    lost = _explain_lost(places, records, folder)
+    if lost:  # what helps is there, and not where its rank waits
+        return [*lost, *(each for each in waits if not each.startswith("fix: "))]
     return [*waits, *_explain_outside(places, records, folder)]
 
 
@@ -176,15 +179,22 @@ def _explain(frames: Sequence[StackFrame], program: str, folder: str) -> tuple[s
     for pattern, words, fix in _KNOWN if at else ():
         if pattern.search(passed):
             more = f": {program}" if program and "program" in words else ""
-            return f"at {place} {words}{more}", _JOINS if JOINS in more else fix
+            own_fix = next((own for said, own in _OF_PROGRAM.items() if said in more), fix)
+            return f"at {place} {words}{more}", own_fix
     return _explain_lock(own, folder) if not at else None
 
 
-#: what helps where a program that a rank starts takes the rank's place
-_JOINS = (
-    "a program that finds RANK, WORLD_SIZE and MASTER_ADDR in its environment joins this job, and "
-    "waits for its ranks: start it without them (`env=`), and give the call a `timeout=`."
-)
+#: what helps, by what is said of a program that a rank has started
+_OF_PROGRAM = {
+    JOINS: (
+        "a program that finds RANK, WORLD_SIZE and MASTER_ADDR in its environment joins this job, "
+        "and waits for its ranks: start it without them (`env=`), and give the call a `timeout=`."
+    ),
+    FILLS: (
+        "read what the program prints while it runs: `communicate()` in place of `wait()`, or let "
+        "it print into a file or `subprocess.DEVNULL`."
+    ),
+}
 
 
 def _explain_lock(own: Sequence[StackFrame], folder: str) -> tuple[str, str] | None:
@@ -259,6 +269,14 @@ def _explain_outside(
 
     `places` says where each of them is: what it decided since its last call is in its memory alone.
     """
+    waiting = [r for r, each in records.items() if r not in places and each.inside]
+    return [*_find_apart(places, waiting, records, folder), *_find_polls(places, records, folder)]
+
+
+def _explain_lost(
+    places: Mapping[int, Frames], records: Mapping[int, RankRecord], folder: str
+) -> list[str]:
+    """Return which threads of ranks outside of any call have died, and by what."""
     lines = []
     for rank in places:
         for each in records[rank].lost[-1:] if rank in records else ():
@@ -268,10 +286,11 @@ def _explain_outside(
                 f"a thread of rank {rank}, {each.name}, has died by {each.words}{at}: what waits "
                 "for it waits for ever"
             )
-    waiting = [r for r, each in records.items() if r not in places and each.inside]
-    if lines:
-        return lines
-    return [*_find_apart(places, waiting, records, folder), *_find_polls(places, records, folder)]
+            lines.append(
+                f"fix: look at what raises{at and f' at {where}'}, and let a thread hand its error to "
+                "the main thread, which then stops waiting."
+            )
+    return lines
 
 
 def _find_polls(
