@@ -178,6 +178,33 @@ def test_a_forecast_says_between_which_times_such_calls_were() -> None:
     assert found.json()["nccl_tests_us"] == pytest.approx(found.time - 14)
 
 
+@pytest.mark.parametrize(("count", "is_compared"), [(100, True), (1, False)])
+def test_a_time_most_of_which_is_like_no_measurement_has_no_interval(
+    count: int, *, is_compared: bool
+) -> None:
+    """Groups of 4,096 nodes were never measured."""
+    traffic, node, everyone = Traffic(32768), range(8), range(32768)
+    calls = [("all_reduce", node, 2.0**33)] * count + [("all_gather", everyone, 2.0**20)]
+    for name, ranks, size in calls:
+        number, members = traffic.stroke(), np.array(ranks)
+        zeros = np.zeros(len(ranks))
+        entry = Enter(number, members, zeros, name, f"of {len(ranks)}", size, tuple(ranks))
+        traffic.enter(entry)
+        traffic.finish(members, number, None)
+    found = forecast(traffic, topology("h100-8x400g"))
+    assert found.uncompared > 0
+    if is_compared:
+        assert found.low < found.time < found.high
+        assert "% of the time was never compared, and may err as the rest" in found.error
+        alone = forecast(called("all_reduce", 2.0**33), topology("h100-8x400g"))
+        share = found.high / found.time
+        assert share == pytest.approx(alone.high / alone.time, rel=0.01)
+    else:
+        assert found.low == found.time == found.high
+        assert found.interval_words == "never compared"
+        assert found.error.startswith("never compared with a measurement: ")
+
+
 @pytest.mark.parametrize(("name", "model"), [("flat", None), ("h100-8x400g", "torch")])
 def test_models_without_measurements_say_so(name: str, model: str | None) -> None:
     found = forecast(called("all_reduce", 2.0**28), topology(name), model=model)

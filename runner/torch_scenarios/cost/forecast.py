@@ -125,7 +125,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
     @property
     def interval_words(self) -> str:
         """Between which times 80 % of such calls were, in few words."""
-        if self.error == NEVER_COMPARED:
+        if self.error.startswith(NEVER_COMPARED):
             return "never compared"
         return f"{microseconds(self.low)} to {microseconds(self.high)}"
 
@@ -640,10 +640,11 @@ def _compare(
 ) -> tuple[float, float, float, str]:
     """Return between which times 80 % of measurements like it are, and how much was not compared.
 
-    Hops err together: all of them are as slow, or as quick, as such calls were at once. `host` is
-    how much of the path is the host's; `compared` are steps with kernels, and hosts, like these.
+    Hops err together: all of them are as slow, or as quick, as such calls were at once, those that
+    were never compared too, unless these are most of the time. `host` is how much of the path is
+    the host's; `compared` are steps with kernels, and hosts, like these.
     """
-    low = high = uncompared = kernels = reached = 0.0
+    low = high = uncompared = known = kernels = reached = 0.0
     seen: dict[Interval, None] = {}
     for hop in path:
         taken = max(0.0, hop.ended - max(reached, hop.started))
@@ -656,6 +657,7 @@ def _compare(
             uncompared += taken
             continue
         seen[timing.interval] = None
+        known += taken
         low += taken * (timing.interval.low - 1)
         high += taken * (timing.interval.high - 1)
     if not time:
@@ -663,6 +665,7 @@ def _compare(
     rows = [_rows_words(seen)] if seen else []
     for what, taken, steps in zip(("kernels", "hosts"), (kernels, host), compared, strict=True):
         if steps is not None and taken > MENTIONED * time:
+            known += taken
             low += taken * (steps.low - 1)
             high += taken * (steps.high - 1)
             rows.append(f"{what} of {steps.whose}")
@@ -670,11 +673,19 @@ def _compare(
         alone = "what is stated of pauses and calls"
         words = NEVER_COMPARED if uncompared or host > time / 2 else alone
         return time, time, uncompared, words
+    if uncompared > MOST_UNCOMPARED * time:
+        words = (
+            f"{NEVER_COMPARED}: {uncompared / time:.0%} of the time; the rest: {'; '.join(rows)}"
+        )
+        return time, time, uncompared, words + _name_uncompared(time, (kernels, host), compared)
+    low, high = (each * (1 + uncompared / (known or time)) for each in (low, high))
     span = f"{microseconds(time + low)} to {microseconds(time + high)}"
     such = "calls" if compared[0] is None else "steps"
     words = f"80 % of such {such} took {span}: {'; '.join(rows)}"
     if uncompared > MENTIONED * time:
-        words += f"; {uncompared / time:.0%} of the time was never compared with a measurement"
+        words += (
+            f"; {uncompared / time:.0%} of the time was never compared, and may err as the rest"
+        )
     words += _name_uncompared(time, (kernels, host), compared)
     return time + low, time + high, uncompared, words
 
@@ -692,6 +703,8 @@ def _name_uncompared(
 
 #: the part of a time from which on it is mentioned
 MENTIONED = 0.005
+#: the part of a time that may be like no measurement, where the whole time has an interval
+MOST_UNCOMPARED = 0.5
 #: kernels and hosts that were compared with no step
 _UNCOMPARED = (
     "kernels as the file states them, without an interval",
