@@ -45,8 +45,10 @@ WRONG = [
     ("reduces_by_hand.py", "times", "not_equivalent", "(2 times as large), and"),
     ("zero_owners.py", "owner", "not_equivalent", "its weights are what this broadcast left"),
     ("zero_owners.py", "sum", "not_equivalent", "the optimizer reduces it, and the weight moves 2"),
+    ("zero_owners.py", "rest", "not_equivalent", "and no rank's optimizer steps `4.bias`"),
     ("functional.py", "bias", "not_equivalent", "the weight `0.bias` on rank 0 is not what one"),
     ("pipeline_by_hand.py", "micro", "not_equivalent", "on rank 1 (4 times as large), and"),
+    ("stages_of_one_model.py", "micro", "not_equivalent", "on rank 1 (4 times as large), and"),
     ("pipeline_by_hand.py", "clip", "not_equivalent", "multiplies them by a number of its own ("),
     ("clips_by_hand.py", "local", "not_equivalent", "multiplies them by a number of its own ("),
     ("experts_by_hand.py", "all", "not_equivalent", "0 and 1 hold other parts of this parameter"),
@@ -168,6 +170,7 @@ def test_the_first_deviation_is_named_with_what_it_is(
     [
         ("reduces_by_hand.py", ""),
         ("zero_owners.py", ""),
+        ("stages_of_one_model.py", ""),
         ("zero_owners.py", "inside"),
         ("functional.py", ""),
         ("pipeline_by_hand.py", ""),
@@ -299,12 +302,13 @@ def test_a_page_draws_the_modules_and_what_the_ranks_have_of_them(tmp_path: Path
     assert "split along dimension 0, which has " in text
     halves = ["left:0.00%;width:50.00%", "left:50.00%;width:50.00%"]
     assert all(half in text for half in halves)
-    code, output, _ = parity_of(tmp_path, "tensor_parallel.py", "", "--html", str(page))
-    assert code == 0, output
-    text = page.read_text(encoding="utf-8")
-    assert 'class="right"' in text
-    assert 'class="wrong"' not in text
-    assert 'class="later"' not in text
+    for right in ("", "half"):
+        code, output, _ = parity_of(tmp_path, "tensor_parallel.py", right, "--html", str(page))
+        assert code == 0, output
+        text = page.read_text(encoding="utf-8")
+        assert 'class="right"' in text
+        assert 'class="wrong"' not in text
+        assert 'class="later"' not in text
 
 
 @pytest.mark.nightly

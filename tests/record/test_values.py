@@ -44,7 +44,8 @@ NIGHTLY = {
     *("fsdp1_clips_own_shards", "zero_clips_own_shard", "no_backward_reduce"),
     *("half_of_a_copy", "same_rng_batches", "term_of_gathered_parts"),
     *("one_seed_of_noise", "epoch_anew_after_resume", "fsdp2_scales_own_shards"),
-    *("never_awaited", "shared_head_not_reduced"),
+    *("never_awaited", "shared_head_not_reduced", "biases_not_averaged", "adapters_after_fsdp"),
+    *("norms_of_a_split_sequence", "average_object_before_ddp", "owners_clip_alone"),
 }
 #: findings that are warnings: the script is not wrong for sure
 WARNINGS = {
@@ -54,7 +55,7 @@ WARNINGS = {
 
 
 #: scripts of such a finding that are wrong for sure: nothing is trained, parts are one part
-SURE = {"stale_params_fsdp", "parts_of_one_seed"}
+SURE = {"stale_params_fsdp", "parts_of_one_seed", "owners_leave_one_out"}
 
 
 def scripts(folder: str) -> list[object]:

@@ -42,6 +42,10 @@ GATHERS = frozenset({"allgather_", "_allgather_base_", "gather_"})
 #: whose results are looked at, so that their work is waited for first. A message of Gloo may be
 #: waited for once alone: a second wait never returns
 LOOKED_AT = frozenset({"allreduce_", "broadcast_"})
+#: what sums activations, whole or in parts
+SUMMING = frozenset({"allreduce_", "reduce_scatter_", "_reduce_scatter_base_"})
+#: what leaves the sum of a gradient on the rank that steps it
+REDUCING = frozenset({"allreduce_", "reduce_"})
 #: what Gloo does wrongly where the elements of a tensor are not one block of memory
 STRIDED = frozenset({"allreduce_", "broadcast_", "reduce_"})
 #: where a call has tensors whose elements Gloo takes in the order of their memory
@@ -115,6 +119,9 @@ class Carriage:
         self._known = -1
         #: exchanges of activations since the forward pass began: between two of them are experts
         self.exchanges = 0
+        #: whether activations were gathered, and their products are not summed yet: each rank has
+        #: a part of the weights in between
+        self.is_gathered = False
         recorder = witness.recorder
         self._recorder = recorder
         #: torch's own `Work.wait`, where the recorder has put one around it
@@ -136,7 +143,7 @@ class Carriage:
         else:
             result = self._answer(number, name, group, args, go_on, is_awaited=is_awaited)
         if before is not None:
-            if is_awaited and name in LOOKED_AT:
+            if is_awaited and name in LOOKED_AT | REDUCING:
                 self._wait(result)
             with self._witness.guard:
                 self._after(before, number, name, is_awaited=is_awaited)
@@ -173,6 +180,8 @@ class Carriage:
             details += [self._describe(tensor, name, maker) for tensor in tensors[:64]]
         if name in EXCHANGING and not self._witness.in_backward and tensors[0].is_floating_point():
             self.exchanges += 1
+        if not self._witness.in_backward and details and details[0]["carries"] == "activation":
+            self.is_gathered = name in GATHERS or (self.is_gathered and name not in SUMMING)
         self._witness.parameters.distrust(
             number
             for each in details
@@ -202,6 +211,10 @@ class Carriage:
                         what["sums"] = [float(x) for x in tensors[0].reshape(-1).double()]
         elif not is_awaited and len(tensors) <= 4:
             self._note_pending(number, name, tensors, entry)
+        if is_awaited and name in REDUCING and not self._witness.in_backward:
+            own = [e for e in entry[-1] if e["carries"] == "gradient" and e["exact"]]
+            with self._torch.no_grad():
+                self._witness.left.reduce(n for each in own for n in each["parameters"])
         self._put([*entry, results])
 
     def _maker(self, frame: Any) -> str:
@@ -424,7 +437,7 @@ class Carriage:
 
     def before_backward(self, roots: Any) -> None:
         """Find the suspects that the loss depends on."""
-        self.exchanges = 0
+        self.exchanges, self.is_gathered = 0, False
         if not self._suspects:
             return
         waiting, self._suspects = self._suspects, []

@@ -28,8 +28,14 @@ from torch_scenarios.record.values.format import (
     OptimizerStep,
     ValueRecord,
 )
-from torch_scenarios.record.values.invariants.finding import ValueFinding
-from torch_scenarios.record.values.source import frames_of_loss, frames_of_return, is_in_forward
+from torch_scenarios.record.values.invariants.finding import ValueFinding, list_names
+from torch_scenarios.record.values.roles import find_stages
+from torch_scenarios.record.values.source import (
+    find_gradient_writes,
+    frames_of_loss,
+    frames_of_return,
+    is_in_forward,
+)
 from torch_scenarios.verdict.finding import ranks_text
 
 #: times the unit roundoff and the root of the fan-in that a value may be off; times that, from
@@ -90,9 +96,10 @@ def find_first_output(
     The stage of a pipeline may name a module otherwise, as its parameters show.
     """
     seen = set()
-    apart = _find_limit([reference, *held.values()], step)
+    apart = find_limit([reference, *held.values()], step)
     names = {rank: _names_of_modules(own) for rank, own in layout.items()}
     is_piped = any(each != {"": ""} for each in names.values())
+    stages = {*find_stages(records)}
     for event in first.of_kind("out"):
         turn, call, kind, _ = event.details
         name = call.partition("#")[0]
@@ -100,7 +107,12 @@ def find_first_output(
             continue
         seen.add(name)
         whole = output_of(reference, step, name)
-        own_names = {rank: _rename(name, names[rank]) for rank in held}
+        own_names = {
+            rank: _rename(name, names[rank])
+            if rank not in stages or _has_whole(name, reference, layout[rank])
+            else None
+            for rank in held
+        }
         parts = {
             rank: output_of(values, step, own_name)
             for rank, values in held.items()
@@ -128,7 +140,10 @@ def find_first_output(
             "look at what this module sums, splits or normalises over: the same over all ranks as "
             "in one process, and once"
         )
-        if (sent := _find_sent_weight(record, own.at, name)) is not None:
+        if left := _find_unstepped(first, records, layout, name):
+            words += f", and no rank's optimizer steps {list_names(left)}"
+            hint = "give each parameter to the optimizer of a rank"
+        elif (sent := _find_sent_weight(record, own.at, name)) is not None:
             frames = record.places.get(sent.place, ())
             words += f", and its weights are what this {sent.operation.strip('_')} left"
             hint = "let the rank that has stepped a weight send it: the owner, by the same rule"
@@ -145,6 +160,26 @@ def find_first_output(
             name=name,
         )
     return None
+
+
+def _has_whole(module: str, reference: Values, own: Mapping[str, Arrangement]) -> bool:
+    """Whether a stage has all parameters of a module of the reference: not those of its own."""
+    inside = f"{module}." if module else ""
+    wanted = {name for name in first_weights(reference) if name.startswith(inside)}
+    return wanted <= {each.name for each in own.values()}
+
+
+def _find_unstepped(first: ValueRecord, records: Records, layout: Layout, module: str) -> list[str]:
+    """Return the parameters of a module that an optimizer steps in one process, and in no rank."""
+    theirs = {first.parameters[n].name for step in first.steps for n in step.gradients}
+    mine = {
+        at.name
+        for rank, record in records.items()
+        for step in record.steps
+        for number in step.gradients
+        if (at := layout[rank].get(record.parameters[number].name)) is not None
+    }
+    return [name for name in sorted(theirs - mine) if name.rpartition(".")[0] == module]
 
 
 def _names_of_modules(own: Mapping[str, Arrangement]) -> dict[str, str]:
@@ -245,7 +280,7 @@ def find_coarsest(sides: Iterable[Values], step: int) -> float:
     return max((EPS[each] for each in own & {"float16", "bfloat16"}), default=0.0)
 
 
-def _find_limit(sides: Iterable[Values], step: int) -> float:
+def find_limit(sides: Iterable[Values], step: int) -> float:
     """Return the relative distance from which an output is not that of one process."""
     return max(OUTPUTS_APART, COARSE_OUTPUT * find_coarsest(sides, step))
 
@@ -590,7 +625,7 @@ def make_finding(
         )
         hint = "reduce over the ranks that hold the same part alone, where there are several"
     elif scales := _tell_scales(first, reference, held, layout):
-        frames = _frames_of_clip(record, step)
+        frames = _frames_of_clip(record, step) or _frames_of_writes(record, step)
         words, hint = scales
     elif is_changed and "is this rank's own" not in words:
         frames = changed
@@ -680,7 +715,7 @@ def leaves_right(
     if any(each.shape != wanted.shape for each in left) or not wanted.any():
         return False
     mean = np.mean(left, axis=0)
-    apart = _find_limit([reference, *held.values()], first.step)
+    apart = find_limit([reference, *held.values()], first.step)
     factors = (1.0, 1 / len(held)) if len(left) > 1 else (1.0, 1 / len(held), float(len(held)))
     return any(_is_near(mean, factor * wanted, apart) for factor in factors)
 
@@ -746,6 +781,12 @@ def _frames_of_clip(record: ValueRecord, step: OptimizerStep) -> tuple[tuple[str
     began = max((each.at for each in record.steps if each.at < step.at), default=-1)
     places = [e.details[1] for e in record.of_kind("clip") if began < e.at < step.at]
     return record.places.get(places[-1], ()) if places else ()
+
+
+def _frames_of_writes(record: ValueRecord, step: OptimizerStep) -> tuple[tuple[str, int, str], ...]:
+    """Return the line that writes gradients between a backward pass and a step, or nothing."""
+    places = [e.details[1] for e in record.of_kind("left") if e.at < step.at]
+    return find_gradient_writes(record, places[-1], step.place) if places else ()
 
 
 def _tell_scales(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 #: bytes of a hash
@@ -30,7 +30,8 @@ def is_captured() -> bool:
     import torch
 
     cuda: Any = torch.cuda
-    return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
+    is_built = torch.version.cuda is not None or torch.version.hip is not None
+    return bool(is_built and cuda.is_initialized() and cuda.is_current_stream_capturing())
 
 
 def refuse_in_capture(tensor: Any) -> None:
@@ -194,8 +195,9 @@ def is_constant(tensor: Any) -> bool:
     return bool((head == head[0]).all()) and bool((flat == flat[0]).all())
 
 
-#: elements by which one tensor is found to be another one times a number, of how many tensors
-HEAD, MOST_HEADS = 8, 8
+#: elements by which one tensor is found to be another one times a number, of how many tensors,
+#: and of how many of which this rank may step a part
+HEAD, MOST_HEADS, MOST_REDUCED = 8, 8, 64
 #: bytes of gradients of another device that are copied after a backward pass
 MOST_COPIED = 1 << 26
 #: relative difference of two numbers that rounding does not make
@@ -215,6 +217,8 @@ class LeftGradients:
         self._heads: dict[int, Any] = {}
         #: elements of gradients that are shards
         self._parts: dict[int, Any] = {}
+        #: elements of gradients as a call behind the backward pass has reduced them
+        self._reduced: dict[int, Any] = {}
         self._place: int | None = None
 
     def see(self, turn: int, place: int) -> None:
@@ -234,6 +238,13 @@ class LeftGradients:
                 self._heads[number] = _head_of(gradient)
         whole = digest_text(" ".join(f"{n} {each}" for n, each in sorted(self._left.items())))
         self._put(["left", turn, place, whole])
+
+    def reduce(self, numbers: Iterable[int]) -> None:
+        """Know what a call behind the backward pass has left of gradients."""
+        wanted = {*numbers}
+        for number, gradient in self._gradients():
+            if number in wanted and len(self._reduced) < MOST_REDUCED:
+                self._reduced[number] = _head_of(gradient)
 
     def _find_parts(self) -> Iterator[tuple[int, Any]]:
         """Yield the first elements of some gradients that are shards."""
@@ -268,6 +279,11 @@ class LeftGradients:
         factor = _find_common(self._parts, dict(self._find_parts()))
         if factor is not None and len(self._parts) > 1:  # one alone may be clipped by itself
             self._put(["parts", self._place, factor])
+        reduced = {n: self._reduced[n] for n, each in gradients if each and n in self._reduced}
+        now = {n: _head_of(each) for n, each in self._gradients() if n in reduced}
+        factor = _find_common(reduced, now)
+        if factor is not None and len(now) > 1:
+            self._put(["reduced", self._place, factor])
 
     def _find_factor(self, changed: set[int]) -> float | None:
         """Return the one number by which all that changed was multiplied, where there is one."""
@@ -283,6 +299,7 @@ class LeftGradients:
         self._left.clear()
         self._heads.clear()
         self._parts.clear()
+        self._reduced.clear()
         self._place = None
 
 

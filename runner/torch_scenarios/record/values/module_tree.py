@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from torch_scenarios.display import clean
 from torch_scenarios.errors import Problem
+from torch_scenarios.record.values.algorithm import find_sent_precision
 from torch_scenarios.record.values.arrangement import (
     Arrangement,
     Layout,
@@ -26,6 +27,7 @@ from torch_scenarios.record.values.arrangement import (
 )
 from torch_scenarios.record.values.deviation import (
     find_deviations,
+    find_limit,
     measure_noise,
     name_arrangement,
     output_of,
@@ -92,9 +94,10 @@ def build_tree(one: Path, many: Path, found: Parity, disturbed: Sequence[Path] =
         layout = {rank: {} for rank in together}
     noise = measure_noise(reference, [read_tensors(each, min(alone)) for each in disturbed])
     known = {rank: own for rank, own in layout.items() if own}
+    sides, sent = (reference, held, layout), find_sent_precision(together)
     wrong = {
         layout[each.rank][each.name].name
-        for each in (find_deviations(reference, held, layout, together, noise) if known else ())
+        for each in (find_deviations(*sides, together, noise, sent) if known else ())
         if each.sure
     }
     culprit = found.judgement.findings[0].name if found.judgement.findings else None
@@ -139,6 +142,7 @@ def _outputs(
 ) -> Iterator[tuple[str, str, TreePart]]:
     """Yield each module whose output is kept, with what it is on the ranks at the first step."""
     seen = set()
+    apart = find_limit([reference, *held.values()], 0)
     for name, _ in _modules_in_order(first):
         whole = output_of(reference, 0, name)
         if name in seen or whole is None:
@@ -149,7 +153,7 @@ def _outputs(
         if len(present) < len(parts):
             words, state = "not seen on all ranks", "unknown"
         else:
-            words = name_arrangement(whole, [*present.values()])
+            words = name_arrangement(whole, [*present.values()], apart)
             state = "right" if words else "later"
         shown = words or "no arrangement that is known"
         yield name, state, TreePart(name="output", state=state, words=shown, segments={})

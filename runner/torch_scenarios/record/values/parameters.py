@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -232,14 +233,26 @@ class Parameters:
         return found[1] if found is not None and found[0]() is module else None
 
     def register_scopes(self, frame: Any, place: int) -> None:
-        """Know the modules that the variables of a frame and of its callers hold."""
+        """Know the modules that the variables of a frame and of its callers hold.
+
+        And those that fields of a script's own objects hold: what keeps an average, a trainer.
+        """
         kind = self._torch.nn.Module
         for values in _scopes(frame, self._is_foreign):
             for name, value in [*values.items()]:
-                held = [*vars(value).values()] if name == "self" and _is_plain(value) else []
+                is_own = name == "self" or self._is_of_script(value)
+                held = [*vars(value).values()] if is_own and _is_plain(value) else []
                 for each in (value, *held):
                     if isinstance(each, kind):
                         self.register_root(each, frame, place)
+
+    def _is_of_script(self, value: Any) -> bool:
+        """Whether a script has written the class of a value: one of its functions is there."""
+        if isinstance(value, self._torch.nn.Module):
+            return False
+        own = (each for each in vars(type(value)).values() if isinstance(each, FunctionType))
+        first = next(own, None)
+        return first is not None and not self._is_foreign(first.__code__.co_filename)
 
     def _prefix(self, owner: Any, variable: str) -> str:
         """Return what tells the names of a module from those of another one."""

@@ -111,7 +111,7 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
         output = output or find_loss(first, together, sure[0], coarse)
         telling = choose_deviation(sure, reference, layout)
         deviation = output or make_finding(telling, reference, held, layout, together)
-        found.append(_blame_strides(deviation, together))
+        found.append(_blame_strides(deviation, together, is_forward=output is not None))
     found = [*rates, *found]
     if found:
         excuse = _excuse(sure, found[0], (first, together), reference, held, layout)
@@ -126,10 +126,13 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
     return replace(_open(reason), is_close=True)
 
 
-def _blame_strides(found: ValueFinding, together: Records) -> ValueFinding:
+def _blame_strides(found: ValueFinding, together: Records, *, is_forward: bool) -> ValueFinding:
     """Return a deviation with the call before it that hands Gloo a tensor with strides."""
     for record in together.values():
         until = max((step.at for step in record.steps if step.turn <= found.turn), default=0)
+        if is_forward:
+            passes = (e.at for e in record.of_kind("bw") if e.details[0] == found.turn)
+            until = next(passes, until)
         for each in record.of_kind("x"):
             code, place, _ = each.details
             if code == "in_place_of_strided" and each.at < until:

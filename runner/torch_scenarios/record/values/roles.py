@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from msgspec import Struct, field
@@ -69,12 +70,14 @@ def find_roles(records: Mapping[int, ValueRecord]) -> Roles:
     model = _model_groups(records) - sure
     replicas = [*wrapped, *_of_meshes(records), *_of_calls(records, model)]
     replicas += _of_optimizers(records, replicas, model)
+    replicas += _of_biases(records, replicas)
     replicas += _of_unsharded(records)
     replicas += _of_owners(records, replicas)
     replicas += _of_resting_modules(records, replicas)
     reduced = {(each.ranks, n) for each in [*wrapped, *_of_meshes(records)] for n in each.names}
     split = [each for each in sorted(model) if _is_split(records, each, reduced)]
     replicas += _of_whole_parts(records, split, replicas)
+    replicas += _of_norms(records, model, replicas)
     covered = {(each.ranks, name) for each in replicas for name in each.names}
     replicas += [
         each
@@ -377,11 +380,46 @@ def _of_optimizers(
             )
 
 
+def _of_biases(
+    records: Mapping[int, ValueRecord], groups: Sequence[ReplicaGroup]
+) -> Iterator[ReplicaGroup]:
+    """Yield biases of layers whose weights ranks average now and then: they go with these."""
+    for group in groups:
+        own = [records[rank] for rank in group.ranks if rank in records]
+        known = {name for each in groups if each.ranks == group.ranks for name in each.names}
+        layers = {each.rpartition(".")[0] for each in group.names if _is_part_named(each, "weight")}
+        names = {
+            name
+            for name in (own[0].names if group.averages and len(own) == len(group.ranks) else ())
+            if _is_part_named(name, "bias")
+            and name.rpartition(".")[0] in layers
+            and name not in known
+            if _equal_at_start(records, group.ranks, name)
+            and all(_is_trained(record, record.names[name]) for record in own)
+        }
+        if names:
+            yield ReplicaGroup(
+                ranks=group.ranks,
+                names=names,
+                because="an average of the weight of its layer",
+                averages=True,
+                gradients=False,
+                surely=False,
+            )
+
+
+def _is_part_named(name: str, part: str) -> bool:
+    """Whether a parameter has a name in its module."""
+    return name.rpartition(".")[2] == part
+
+
 def _of_unsharded(records: Mapping[int, ValueRecord]) -> Iterator[ReplicaGroup]:
     """Yield what an optimizer steps with parameters that FSDP2 shards, and that it does not shard.
 
-    A root that was not wrapped leaves them out: nothing reduces their gradients.
+    A root that was not wrapped leaves them out: nothing reduces their gradients. So of what came
+    into a module after it was sharded.
     """
+    yield from _of_late(records)
     for ranks in sorted({tuple(e.details[1]) for r in records.values() for e in r.of_kind("unit")}):
         if len(ranks) < 2 or any(rank not in records for rank in ranks):
             continue
@@ -398,6 +436,24 @@ def _of_unsharded(records: Mapping[int, ValueRecord]) -> Iterator[ReplicaGroup]:
                 ranks=ranks,
                 names=names,
                 because="one optimizer that steps it with what FSDP shards",
+                surely=False,
+            )
+
+
+def _of_late(records: Mapping[int, ValueRecord]) -> Iterator[ReplicaGroup]:
+    """Yield what came into a module after FSDP2 had sharded it."""
+    late: dict[Ranks, set[str]] = defaultdict(set)
+    for record in records.values():
+        for each in record.of_kind("late"):
+            if each.details[1] == "FSDP" and len(each.details[3]) > 1:
+                late[tuple(each.details[3])].add(record.parameters[each.details[0]].name)
+    for ranks, found in late.items():
+        alike = {each for each in found if _equal_at_start(records, ranks, each)}
+        if alike and not _exchanges_experts(records):
+            yield ReplicaGroup(
+                ranks=ranks,
+                names=alike,
+                because="a module that FSDP had sharded before",
                 surely=False,
             )
 
@@ -522,6 +578,64 @@ def _of_whole_parts(
             )
 
 
+def _of_norms(
+    records: Mapping[int, ValueRecord], model: set[Ranks], groups: Sequence[ReplicaGroup]
+) -> Iterator[ReplicaGroup]:
+    """Yield norms in front of parts of a model that work on what ranks have gathered.
+
+    Each works on its rank's part of a sequence, and has a gradient of that part alone. A norm is
+    a module all of whose parameters are constants at first. (Those in a part are its own.)
+    """
+    for ranks in sorted(model):
+        own = [records[rank] for rank in ranks if rank in records]
+        if len(own) < len(ranks) or not all(_sums_gathered(each, ranks) for each in own):
+            continue
+        known = {n for each in groups if len({*each.ranks} & {*ranks}) > 1 for n in each.names}
+        parts = {
+            each.parameters[number].name
+            for each in own
+            for event in each.of_kind("gathered_in")
+            for number in event.details[0]
+        }
+        names = {
+            each.name
+            for each in own[0].parameters.values()
+            if each.constant and not each.placements and "." in each.name
+            if each.name not in known | parts and not _find_beside(own[0], each.name)
+            if _equal_at_start(records, ranks, each.name)
+            and all(_is_trained(record, record.names[each.name]) for record in own)
+        }
+        if names:
+            yield ReplicaGroup(
+                ranks=ranks,
+                names=names,
+                because="a norm in front of what gathers the parts of a sequence",
+                gradients=False,
+                surely=False,
+            )
+
+
+def _sums_gathered(record: ValueRecord, ranks: Ranks) -> bool:
+    """Whether a forward pass gathers activations over ranks, and sums products of them next."""
+    own = [
+        call.operation
+        for call in record.calls
+        if call.ranks == ranks
+        and not is_in_backward(record, call)
+        and any(each.carries == "activation" and each.size > 1 for each in call.tensors)
+    ]
+    return any(
+        one.startswith(("allgather", "_allgather")) and other in SCATTERING | {"allreduce_"}
+        for one, other in pairwise(own)
+    )
+
+
+def is_in_backward(record: ValueRecord, call: CarryingCall) -> bool:
+    """Whether a call is made by a backward pass: one has begun since the last one has ended."""
+    seen = [e for e in record.seen if e.at < call.at and e.kind in {"bw", "left"}]
+    return bool(seen) and seen[-1].kind == "bw"
+
+
 def _is_next_to_parts(records: Mapping[int, ValueRecord], ranks: Ranks, name: str) -> bool:
     """Whether a module of a weight, or the module around that, has weights of other values."""
     module = name.rpartition(".")[0]
@@ -560,6 +674,49 @@ def _of_owners(
                 only_used=True,
                 surely=False,
             )
+
+
+def find_owners(records: Mapping[int, ValueRecord]) -> Iterator[tuple[Ranks, set[str], set[str]]]:
+    """Yield ranks that reduce gradients and step a part of the parameters each, as ZeRO does.
+
+    With the names that they reduce, and those that some rank steps.
+    """
+    reduced: dict[Ranks, list[set[str]]] = {}
+    for ranks in sorted({e.ranks for r in records.values() for e in r.calls if len(e.ranks) > 1}):
+        if all(rank in records for rank in ranks):
+            reduced[ranks] = [find_reduced(records[rank], ranks) for rank in ranks]
+    for event in (e for record in records.values() for e in record.of_kind("ddp")):
+        ranks = tuple(event.details[1])
+        if all(rank in records for rank in ranks):
+            own = [
+                {records[rank].parameters[number].name for number in each.details[4]}
+                for rank in ranks
+                for each in records[rank].of_kind("ddp")
+            ]
+            reduced.setdefault(ranks, own)
+    for ranks, each in reduced.items():
+        names = set.intersection(*each)
+        parts = [_find_stepped(records[rank]) & names for rank in ranks]
+        stepped = set.union(*parts)
+        is_dealt = sum(map(len, parts)) == len(stepped) and sum(map(bool, parts)) > 1
+        if is_dealt and all(each.steps for each in (records[rank] for rank in ranks)):
+            yield ranks, names, stepped
+
+
+def find_reduced(record: ValueRecord, ranks: Ranks) -> set[str]:
+    """Return the parameters whose gradients a rank hands to sums over some ranks."""
+    return {
+        name
+        for call in record.calls
+        if call.ranks == ranks and call.operation in {"allreduce_", "reduce_"}
+        for tensor in call.tensors
+        if tensor.carries == "gradient"
+        for name in _names_of(record, tensor)
+    }
+
+
+def _find_stepped(record: ValueRecord) -> set[str]:
+    return {record.parameters[n].name for step in record.steps for n in step.gradients}
 
 
 def _of_resting_modules(

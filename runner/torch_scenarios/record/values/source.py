@@ -75,13 +75,19 @@ def scales_values(record: ValueRecord, place: int) -> bool:
 def find_gradient_writes(
     record: ValueRecord, first: int, last: int
 ) -> tuple[tuple[str, int, str], ...]:
-    """Return the one line between two places of a function that writes gradients, if it is one."""
+    """Return the one line between two places of a function that writes gradients, if it is one.
+
+    Else the last one that a function writes which is called before the second place.
+    """
     begin, end = record.places.get(first, ()), record.places.get(last, ())
     if not begin or not end or begin[0][0] != end[0][0]:
         return ()
     script = script_at(end[0][0])
     if script is None:
         return ()
+    if script.scope(begin[0][1]) is not script.scope(end[0][1]):
+        line = _find_called_write(script, end[0][1])
+        return (script.frame(line), *end[1:]) if line else ()
     lines = {
         each.lineno
         for each in ast.walk(script.tree)
@@ -93,6 +99,33 @@ def find_gradient_writes(
         return ()
     (line,) = lines
     return (script.frame(line), *end[1:])
+
+
+def _find_called_write(script: Script, until: int) -> int:
+    """Return the line of the last gradient that a function writes before a line; 0 where none is.
+
+    The function at the line may do so, or one of the script's that it calls.
+    """
+    functions = {
+        each.name: each for each in ast.walk(script.tree) if isinstance(each, ast.FunctionDef)
+    }
+    found = [0]
+    for each in sorted(
+        (e for e in _own_nodes(script.scope(until)) if isinstance(e, ast.stmt)),
+        key=lambda one: one.lineno,
+    ):
+        if each.lineno >= until:
+            break
+        value = getattr(each, "value", None)
+        called = value.func if isinstance(value, ast.Call) else None
+        own = functions.get(getattr(called, "attr", getattr(called, "id", "")))
+        if own is not None:
+            found += [
+                e.lineno for e in _own_nodes(own) if isinstance(e, ast.stmt) and _writes_gradient(e)
+            ]
+        elif _writes_gradient(each):
+            found.append(each.lineno)
+    return found[-1]
 
 
 def _writes_gradient(statement: ast.stmt) -> bool:

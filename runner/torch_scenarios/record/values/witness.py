@@ -167,8 +167,8 @@ class ValueWitness:
         self._nan = False
         self._late = []
         self._looked: set[int] = set()
-        self._experts: set[int] = set()
-        self._wrapped, self._sharded, self._own = {}, {}, []
+        self._experts: set[tuple[int, str]] = set()
+        self._wrapped, self._sharded, self._own, self._units = {}, {}, [], []
         #: whether a loader has given a batch since the last step; rows are seen there
         self._loaded = False
         self._keeps_rows = bool(settings.get("bytes"))
@@ -312,19 +312,22 @@ class ValueWitness:
             grad = self.torch.is_grad_enabled()
             with self.torch.no_grad():
                 self._enter_root(module, inputs, grad=grad)
-        if self.carriage.exchanges % 2 and module._parameters and not self.in_backward:
-            self._know_expert(module)
+        if module._parameters and not self.in_backward:
+            if self.carriage.exchanges % 2:
+                self._know_place(module, "expert")
+            if self.carriage.is_gathered:
+                self._know_place(module, "gathered_in")
         if self.carriage.pending:
             self.carriage.reads(inputs, "a module")
         for each in self.listeners:
             each.enter(module, inputs, depth)
 
-    def _know_expert(self, module: Any) -> None:
+    def _know_place(self, module: Any, kind: str) -> None:
         """Write down the parameters of a module that works on what other ranks have sent."""
-        if id(module) not in self._experts:
-            self._experts.add(id(module))
+        if (id(module), kind) not in self._experts:
+            self._experts.add((id(module), kind))
             own = [self.parameters.find(each) for each in module._parameters.values()]
-            self.put(["expert", [each.number for each in own if each is not None]])
+            self.put([kind, [each.number for each in own if each is not None]])
 
     def _enter_root(self, module: Any, inputs: Any, *, grad: bool) -> None:
         if self.settings.get("stop") and self.is_past:
@@ -337,6 +340,7 @@ class ValueWitness:
         place = self.place(frame)
         root = self.parameters.register_root(module, frame, place)
         self._late_parameters(module, place)
+        self._see_unsharded()
         self.parameters.distrust(self.parameters.at_rest(module))
         changed = self._rehash()
         self._measure(changed)
@@ -908,7 +912,33 @@ class ValueWitness:
             return gather(parameters, group, *args, **kwargs)
 
         module.foreach_all_gather = gather_unit
+        kind: Any = module.FSDPParamGroup
+        begin = kind.__init__
 
+        @functools.wraps(begin)
+        def begin_unit(unit: Any, *args: Any, **kwargs: Any) -> None:
+            begin(unit, *args, **kwargs)
+            with self.guard:
+                ranks = [int(each) for each in unit.mesh_info.mesh.mesh.flatten()]
+                for each in unit.modules:
+                    known = {id(parameter) for parameter in each.parameters()}
+                    self._units.append((weakref.ref(each), known, ranks))
+
+        kind.__init__ = begin_unit
+
+    def _see_unsharded(self) -> None:
+        """Write down parameters that came into a module after FSDP2 took those that it shards."""
+        for reference, known, ranks in self._units:
+            if (module := reference()) is None:
+                continue
+            for each in module.parameters():
+                is_new = id(each) not in known and each.requires_grad
+                if is_new and not hasattr(each, "placements"):
+                    known.add(id(each))
+                    if (found := self.parameters.find(each)) is not None:
+                        self.put(["late", found.number, "FSDP", -1, ranks])
+
+    _units: list[tuple[Any, set[int], list[int]]]
     _sharded: dict[int, Any]
 
     def _find_unreduced(self) -> list[str]:

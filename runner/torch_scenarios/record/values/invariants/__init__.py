@@ -173,7 +173,8 @@ INVARIANTS: tuple[tuple[str, Applies, Search], ...] = (
     (
         "norm_is_local",
         lambda records, roles: (
-            _has("clip")(records, roles) or _has("unit")(records, roles) or bool(roles.model)
+            any(_has(kind)(records, roles) for kind in ("clip", "unit", "reduced"))
+            or bool(roles.model)
         ),
         find_local_norms,
     ),

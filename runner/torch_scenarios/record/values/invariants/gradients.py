@@ -118,26 +118,27 @@ def _tell_apart(
 
 
 def _tell_unlisted(record: ValueRecord, apart: list[str]) -> tuple[str, str] | None:
-    """Say that DDP does not have parameters in its list, and what to do; None where it has them.
+    """Say that DDP or FSDP does not have parameters in its list; None where it has them.
 
     They came into the model after it, or were frozen then. A late one may have taken the place of
     another, for whose gradient a bucket waits.
     """
-    if not any(record.of_kind("ddp")):
-        return None
-    late = [
-        record.parameters[e.details[0]].name
+    late = {
+        record.parameters[e.details[0]].name: e.details[1]
         for e in record.of_kind("late")
         if e.details[1] != "optimizer"
-    ]
+    }
     them = "them" if len(apart) > 1 else "it"
     if late and {*apart} <= {*late}:
         return (
-            f"as DistributedDataParallel took its list before, and does not reduce {them}",
+            f"as {late[apart[0]]} took its list before, and does not reduce {them}",
             "make the whole model before it is wrapped, or wrap it after the change",
         )
+    if not any(record.of_kind("ddp")):
+        return None
     if late:
-        how = f"and `{late[0]}` came into the model after DistributedDataParallel took its list: "
+        how = f"and `{next(iter(late))}` came into the model after DistributedDataParallel took "
+        how += "its list: "
         how += "what it took the place of has no gradient, and its bucket is not reduced"
         return how, "make the whole model, and tie its weights, before it is wrapped"
     if all(record.parameters[record.names[name]].frozen for name in apart):

@@ -13,6 +13,7 @@ from torch_scenarios.record.values.invariants.finding import Records, ValueFindi
 from torch_scenarios.record.values.roles import (
     Ranks,
     Roles,
+    find_owners,
     find_scattering_groups,
     find_stages,
     first_use,
@@ -71,6 +72,7 @@ def _norm_groups(records: Records, roles: Roles) -> Iterator[tuple[Ranks, str]]:
     parts = find_scattering_groups(records)
     parts |= {ranks for ranks in roles.model if ranks in roles.split or _share(records, ranks)}
     parts |= {tuple(e.details[0]) for r in records.values() for e in r.of_kind("sharded")}
+    parts |= {ranks for ranks, *_ in find_owners(records)}
     for ranks in sorted(parts):
         yield ranks, "hold parts of one model"
     for ranks in roles.data:
@@ -114,7 +116,8 @@ def _find_lone_scales(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     A script that clips by hand. Norms change their proportion from step to step: others are left.
     """
     units = {tuple(e.details[1]) for r in records.values() for e in r.of_kind("unit")}
-    for ranks in sorted({each for each in units if len(each) > 1} | {*roles.split}):
+    parts = {each for each in units if len(each) > 1} | {*roles.split}
+    for ranks in sorted(parts | {ranks for ranks, *_ in find_owners(records)}):
         scales = [dict(_list_scales(records[rank])) for rank in ranks if rank in records]
         if len(scales) < len(ranks):
             continue
@@ -137,11 +140,11 @@ def _spread(numbers: list[float]) -> bool:
 
 def _list_scales(record: ValueRecord) -> Iterator[tuple[int, _Scale]]:
     """Yield by what each step's gradients were multiplied, where that is one number."""
-    events = [e for e in record.seen if e.kind in {"kept", "parts"}]
+    events = [e for e in record.seen if e.kind in {"kept", "parts", "reduced"}]
     for number, step in enumerate(record.steps):
         began = record.steps[number - 1].at if number else -1
         own = {e.kind: e for e in events if began < e.at < step.at}
-        if (parts := own.get("parts")) is not None:
+        if (parts := own.get("parts", own.get("reduced"))) is not None:
             factor = parts.details[1]
         elif (kept := own.get("kept")) is not None:
             factor = _find_common_factor(step, *kept.details[1:])

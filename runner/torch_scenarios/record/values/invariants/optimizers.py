@@ -12,7 +12,7 @@ from torch_scenarios.record.values.invariants.finding import (
     list_by_rank,
     list_names,
 )
-from torch_scenarios.record.values.roles import Roles
+from torch_scenarios.record.values.roles import Roles, find_owners, find_reduced
 from torch_scenarios.verdict.finding import ranks_text
 
 
@@ -20,13 +20,14 @@ def find_late_parameters(records: Records, roles: Roles) -> Iterator[ValueFindin
     """Yield parameters that were made after DDP or the optimizer took its list."""
     del roles
     yield from _idle_optimizers(records)
+    yield from _find_left_out(records)
     for rank, record in records.items():
         late = [*record.of_kind("late")]
         if not late:
             continue
         names = [record.parameters[each.details[0]].name for each in late]
         were = "were" if len(names) > 1 else "was"
-        who = "the optimizer" if late[0].details[1] == "optimizer" else "DistributedDataParallel"
+        who = {"optimizer": "the optimizer"}.get(late[0].details[1], late[0].details[1])
         place = late[0].details[2]
         yield ValueFinding(
             code="parameter_not_wrapped",
@@ -62,6 +63,43 @@ def _idle_optimizers(records: Records) -> Iterator[ValueFinding]:
                 place=own[0].place,
                 hint="make the optimizer after the model is wrapped or sharded, from "
                 "`model.parameters()`",
+            )
+            return
+
+
+def _find_left_out(records: Records) -> Iterator[ValueFinding]:
+    """Yield parameters whose gradients ranks reduce, and that none of them steps.
+
+    Each steps a part of the parameters, and the parts leave them out.
+    """
+    for ranks, names, stepped in find_owners(records):
+        own = [records[rank] for rank in ranks]
+        written = {
+            record.parameters[number].name
+            for record in own
+            for found in (
+                *(each.changed for each in record.forwards),
+                *(each.changed for each in record.steps),
+                *(each.after for each in record.steps),
+            )
+            for number in found
+        }
+        summed = names & find_reduced(own[0], ranks)  # DDP's list has what is frozen, too
+        reduced = [each.name for each in own[0].parameters.values() if each.name in summed]
+        left = [name for name in reduced if name not in stepped | written]
+        if left and len(left) < len(stepped) and all(len(each.steps) > 1 for each in own):
+            yield ValueFinding(
+                code="parameter_not_wrapped",
+                message=f"{ranks_text(ranks)} reduce the gradient{'s' * (len(left) > 1)} of "
+                f"{list_names(left)} and step a part of the parameters each, and no part has "
+                f"{'them' if len(left) > 1 else 'it'}: {'they are' if len(left) > 1 else 'it is'} "
+                "never trained",
+                ranks=ranks,
+                rank=ranks[0],
+                place=own[0].steps[0].place,
+                hint="give each parameter to one rank: the last part takes what a division leaves "
+                "over, or deal them out by `i % world_size`",
+                name=left[0],
             )
             return
 

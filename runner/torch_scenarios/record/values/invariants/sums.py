@@ -13,7 +13,7 @@ from torch_scenarios.record.values.invariants.finding import (
     join_calls,
     list_names,
 )
-from torch_scenarios.record.values.roles import Ranks, Roles, first_use
+from torch_scenarios.record.values.roles import Ranks, Roles, first_use, is_in_backward
 from torch_scenarios.record.values.source import scales_values
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -73,7 +73,7 @@ def _find_sum_of_outputs(records: Records, ranks: Ranks) -> ValueFinding | None:
     for met in join_calls(records, ranks, lambda call: call.op == "sum"):
         rank, call = next(iter(met.items()))
         first = call.tensors[0]
-        if first.carries == "activation" and not _is_in_backward(records, rank, call):
+        if first.carries == "activation" and not is_in_backward(records[rank], call):
             is_one = len({each.tensors[0].hash for each in met.values()}) == 1
             is_one = is_one and first.size >= MOST_FEW and not first.constant
             at_line[call.place].append((is_one, rank, call))
@@ -115,12 +115,6 @@ def _is_data_parallel(records: Records, ranks: Ranks) -> bool:
         if any(len({*each} & {*ranks}) > 1 for each in wrapped):
             return True
     return False
-
-
-def _is_in_backward(records: Records, rank: int, call: CarryingCall) -> bool:
-    """Whether a call is made by a backward pass: one has begun since the last one has ended."""
-    seen = [e for e in records[rank].seen if e.at < call.at and e.kind in {"bw", "left"}]
-    return bool(seen) and seen[-1].kind == "bw"
 
 
 def _same_weights(records: Records, ranks: Ranks) -> list[str]:

@@ -66,7 +66,8 @@ data = torch.Generator().manual_seed(1)
 for step in range(3):
     x = torch.randn(4, 8, generator=data)
     opt.zero_grad()
-    net(x).pow(2).mean().backward()
-    pass
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=how == "half"):
+        loss = net(x).pow(2).mean()
+    loss.backward()
     opt.step()
 dist.destroy_process_group()
