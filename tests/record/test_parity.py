@@ -57,6 +57,7 @@ WRONG = [
     ("vocabulary_loss.py", "gathered", "not_equivalent", "step 0, forward: the loss is 4.4"),
     ("pipeline_of_torch.py", "again", "not_equivalent", "on rank 1 (4 times as large), and"),
     ("unfreezes_later.py", "late", "not_equivalent", "step 2: the gradient of `0.2.bias` on rank"),
+    ("hook_in_bfloat16.py", "sum", "not_equivalent", "times what one process has (there are 2"),
     ("autocast.py", "scaled", "not_equivalent", "is 1/1.999 times what one process has (there are"),
 ]
 
@@ -171,6 +172,7 @@ def test_the_first_deviation_is_named_with_what_it_is(
         ("reduces_by_hand.py", ""),
         ("zero_owners.py", ""),
         ("stages_of_one_model.py", ""),
+        ("hook_in_bfloat16.py", ""),
         ("zero_owners.py", "inside"),
         ("functional.py", ""),
         ("pipeline_by_hand.py", ""),

@@ -122,6 +122,8 @@ class Carriage:
         #: whether activations were gathered, and their products are not summed yet: each rank has
         #: a part of the weights in between
         self.is_gathered = False
+        #: code of the hooks by which a script reduces DDP's gradients
+        self.hooks: set[Any] = set()
         recorder = witness.recorder
         self._recorder = recorder
         #: torch's own `Work.wait`, where the recorder has put one around it
@@ -270,6 +272,8 @@ class Carriage:
         is_inside = witness.depth.module > 0 or witness.in_backward
         if not tensor.is_floating_point():
             return "other", [], False
+        if tensor.numel() > 1 and self._is_in_hook():
+            return "gradient", [], False
         if maker == "graph" or (is_inside and tensor.numel() > 1):
             owner = self._of_shape(tensor) if witness.in_backward and not _in_function() else []
             return ("gradient", owner, False) if owner else ("activation", [], False)
@@ -278,6 +282,13 @@ class Carriage:
         if tensor.requires_grad:
             return ("loss" if tensor.numel() == 1 else "activation"), [], False
         return "metric", [], False
+
+    def _is_in_hook(self) -> bool:
+        """Whether a hook that the script gave to DDP makes a call: then it carries gradients."""
+        frame: Any = frame_of(2) if self.hooks else None
+        while frame is not None and frame.f_code not in self.hooks:
+            frame = frame.f_back
+        return frame is not None
 
     def _of_shape(self, tensor: Any) -> list[int]:
         """Return the parameter of one shape, where one alone has it, in a hook of a backward."""

@@ -52,7 +52,8 @@ CANCELLED = 1e-2
 MEASURED = 8.0
 
 
-#: times the unit roundoff of the precision in which gradients are sent that a value may be off
+#: times the unit roundoff of the precision in which gradients are sent that a value may be off;
+#: wrong for sure is what is off by COARSE_SURE times that
 SENT = 4.0
 
 
@@ -427,12 +428,11 @@ def find_deviations(
                     whole = wholes.get(at.name) if at is not None else None
                     if at is None or whole is None:
                         continue
-                    rough = COARSE * coarse * LATER**step
+                    rough = max(COARSE * coarse, SENT * sent) * LATER**step
                     where = (reference, values, name)
                     shaken = MEASURED * noise.get((step, "gradient", at.name), 0.0)
-                    least = min(max(rough, shaken), ABOUT) if coarse else 0.0
+                    least = min(max(rough, shaken), ABOUT) if rough else 0.0
                     off, bound = _distance(kind, step, got, whole, at, where, least)
-                    bound = max(bound, SENT * sent * LATER**step)
                     apart = noise.get((step, kind, at.name), 0.0)
                     measured = MEASURED * apart
                     sure = MEASURED_SURE if coarse else SURE

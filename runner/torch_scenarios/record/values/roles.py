@@ -581,7 +581,7 @@ def _of_whole_parts(
 def _of_norms(
     records: Mapping[int, ValueRecord], model: set[Ranks], groups: Sequence[ReplicaGroup]
 ) -> Iterator[ReplicaGroup]:
-    """Yield norms in front of parts of a model that work on what ranks have gathered.
+    """Yield norms before parts of a model that work on what ranks have gathered.
 
     Each works on its rank's part of a sequence, and has a gradient of that part alone. A norm is
     a module all of whose parameters are constants at first. (Those in a part are its own.)
@@ -609,7 +609,7 @@ def _of_norms(
             yield ReplicaGroup(
                 ranks=ranks,
                 names=names,
-                because="a norm in front of what gathers the parts of a sequence",
+                because="a norm before what gathers the parts of a sequence",
                 gradients=False,
                 surely=False,
             )

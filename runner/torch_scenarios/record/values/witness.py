@@ -830,6 +830,9 @@ class ValueWitness:
         def note_hook(wrapper: Any, state: Any, function: Any) -> Any:
             with self.guard:
                 for each in _list_hooks(function):
+                    code = _code_of(each)
+                    if code is not None and not self.is_foreign(code.co_filename):
+                        self.carriage.hooks.add(code)
                     self.put(["hook", getattr(each, "__qualname__", type(each).__name__)])
             return hook(wrapper, state, function)
 
@@ -1199,6 +1202,12 @@ def _find_stage(names: Collection[str]) -> Any:
             return frame.f_locals.get("self")
         frame = frame.f_back
     return None
+
+
+def _code_of(function: Any) -> Any:
+    """Return the code of a function, a method, or an object that is called; None of any other."""
+    found = getattr(function, "__code__", None)
+    return found or getattr(type(function).__dict__.get("__call__"), "__code__", None)
 
 
 def _list_hooks(function: Any) -> list[Any]:
