@@ -58,6 +58,10 @@ WRONG = [
     ("pipeline_of_torch.py", "again", "not_equivalent", "on rank 1 (4 times as large), and"),
     ("unfreezes_later.py", "late", "not_equivalent", "step 2: the gradient of `0.2.bias` on rank"),
     ("hook_in_bfloat16.py", "sum", "not_equivalent", "times what one process has (there are 2"),
+    ("standardised.py", "own", "not_equivalent", "by the statistics of this rank's own rows"),
+    ("fsdp1.py", "scaled", "not_equivalent", "is 1/2 times what one process has (there are 2"),
+    ("fsdp1.py", "mean", "not_equivalent", "times what one process has, by the root of 2: of"),
+    ("fsdp1.py", "clip", "not_equivalent", "multiplies them by a number of its own ("),
     ("autocast.py", "scaled", "not_equivalent", "is 1/1.999 times what one process has (there are"),
 ]
 
@@ -172,6 +176,8 @@ def test_the_first_deviation_is_named_with_what_it_is(
         ("reduces_by_hand.py", ""),
         ("zero_owners.py", ""),
         ("stages_of_one_model.py", ""),
+        ("standardised.py", ""),
+        ("fsdp1.py", ""),
         ("hook_in_bfloat16.py", ""),
         ("zero_owners.py", "inside"),
         ("functional.py", ""),

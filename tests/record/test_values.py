@@ -129,6 +129,18 @@ def test_data_parallel_ranks_without_rank_0_are_judged(recording: Recording) -> 
     assert "communication: nothing wrong; values: " in ran.output
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("script", "code"), [("wrong/owners_clip_alone", 1), ("right/owners_clip_together", 0)]
+)
+def test_owners_of_one_parameter_alone_are_judged_with_the_others(
+    recording: Recording, script: str, code: int
+) -> None:
+    ran = recording.of(f"values/{script}.py", "-n", "4", "--values")
+    assert ran.code == code, ran.output
+    assert ("error[norm_is_local]" in ran.output) == bool(code)
+
+
 def test_without_values_a_verdict_says_what_it_covers(recording: Recording) -> None:
     ran = recording.of("values/wrong/inner_module.py", "-n", "2")
     assert ran.code == 0

@@ -30,6 +30,10 @@ Values = dict[int, dict[str, Array]]
 MOST_BLOCKS = 64
 
 
+#: elements from which it is known where in a value they are
+FEW = 4
+
+
 #: names of the format -> dtypes
 DTYPES = {
     "F64": "float64",
@@ -48,16 +52,20 @@ DTYPES = {
 class Arrangement(Struct, frozen=True, kw_only=True):
     """Which part of a parameter a rank has: rows along a dimension; the whole where that is -1.
 
-    Or a block, which begins at an element and is smaller along several dimensions.
+    Or a block, which begins at an element and is smaller along several dimensions. Or elements one
+    after another, as FullyShardedDataParallel has them of a parameter (`use_orig_params`).
     """
 
     name: str
     dimension: int = -1
     rows: tuple[int, ...] = ()
     block: tuple[tuple[int, int], ...] = ()
+    flat: tuple[int, int] | None = None
 
     def part_of(self, whole: Array) -> Array:
         """Return the part of a value of the reference's that is laid out alike."""
+        if self.flat is not None:
+            return whole.reshape(-1)[slice(*self.flat)]
         if self.block:
             return whole[tuple(slice(start, end) for start, end in self.block)]
         if self.dimension < 0:
@@ -165,7 +173,7 @@ def _place(name: str, part: Array, whole: Array) -> Arrangement | None:
     if part.shape == whole.shape and np.array_equal(part, whole):
         return Arrangement(name=name)
     if part.ndim != whole.ndim:
-        return None
+        return _find_elements(name, part, whole) if part.ndim == 1 else None
     for dimension in range(part.ndim):
         rest = part.shape[:dimension] + part.shape[dimension + 1 :]
         if rest != whole.shape[:dimension] + whole.shape[dimension + 1 :]:
@@ -174,6 +182,16 @@ def _place(name: str, part: Array, whole: Array) -> Arrangement | None:
         if rows is not None:
             return Arrangement(name=name, dimension=dimension, rows=rows)
     return _block(name, part, whole)
+
+
+def _find_elements(name: str, part: Array, whole: Array) -> Arrangement | None:
+    """Return which elements of a value a part is, one after another; None where it is too short."""
+    flat = whole.reshape(-1)
+    starts = np.flatnonzero(flat[: max(flat.size - part.size + 1, 0)] == part[0])
+    for start in map(int, starts[:MOST_BLOCKS] if part.size >= FEW else ()):
+        if np.array_equal(flat[start : start + part.size], part):
+            return Arrangement(name=name, flat=(start, start + part.size))
+    return None
 
 
 def _find_rows(part: Array, whole: Array) -> tuple[int, ...] | None:

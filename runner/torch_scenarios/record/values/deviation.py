@@ -81,6 +81,8 @@ ABOUT = 0.25
 
 #: elements of a tensor that say too little by chance
 FEW = 16
+#: numbers beyond two for each column that a rescaling of rows has to explain
+FEW_FREE = 8
 EPS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
@@ -381,6 +383,64 @@ def _number_in(numbers: Mapping[str, int]) -> Callable[[tuple[str, Array]], int]
     return lambda each: numbers.get(each[0], 0)
 
 
+def find_own_statistics(reference: Values, held: Mapping[int, Values]) -> int | None:
+    """Return a rank whose rows are one process's, each column times a number and plus another one.
+
+    They are normalised by the statistics of its own rows.
+    """
+    for own, parts in _deal_rows(reference, held):
+        if all(_is_rescaled(own[rank], each) for rank, each in parts.items()):
+            return next((r for r, each in parts.items() if not _is_near(each, own[r])), None)
+    return None
+
+
+def has_near_rows(reference: Values, held: Mapping[int, Values]) -> bool:
+    """Whether the rows of all ranks are those of one process, but for rounding."""
+    return any(
+        all(_is_near(each, own[rank], LOSSES_APART) for rank, each in parts.items())
+        for own, parts in _deal_rows(reference, held)
+    )
+
+
+def _deal_rows(
+    reference: Values, held: Mapping[int, Values]
+) -> Iterator[tuple[dict[int, Array], dict[int, Array]]]:
+    """Yield the rows of one process that each rank may have, and those that it has.
+
+    It may have a block of the batch, or every n-th row of it.
+    """
+    whole = _rows_of(reference)
+    parts = {rank: rows for rank, each in held.items() if (rows := _rows_of(each)) is not None}
+    if whole is None or len(parts) < len(held) or sum(map(len, parts.values())) != len(whole):
+        return
+    if {each.shape[1] for each in parts.values()} != {whole.shape[1]}:
+        return
+    ends = np.cumsum([len(each) for each in parts.values()])
+    yield dict(zip(parts, np.split(whole, ends[:-1]), strict=True)), parts
+    strides = {rank: whole[at :: len(parts)] for at, rank in enumerate(parts)}
+    if all(len(strides[rank]) == len(each) for rank, each in parts.items()):
+        yield strides, parts
+
+
+def _rows_of(values: Values) -> Array | None:
+    """Return the data of the first step as rows of numbers; None where none is kept."""
+    calls = [*arrays_by_name(values, 0, "in").values()]
+    if not calls or len({each.shape[1:] for each in calls}) > 1:
+        return None
+    rows = np.concatenate(calls)
+    return rows.reshape(len(rows), -1).astype(float)
+
+
+def _is_rescaled(rows: Array, part: Array) -> bool:
+    """Whether each column of a part is that of some rows times a positive number, plus another."""
+    if len(rows) != len(part) or (len(rows) - 2) * rows.shape[1] < FEW_FREE:
+        return False
+    x, y = rows - rows.mean(0), part - part.mean(0)
+    power = (x * x).sum(0)
+    times = (x * y).sum(0) / np.where(power, power, 1.0)
+    return bool((times > 0)[power > 0].all()) and _is_near(times * x, y)
+
+
 class Deviation(Struct, frozen=True, kw_only=True):
     """A value of a rank that is off, relative to the largest of its kind, and how far it may be."""
 
@@ -632,7 +692,13 @@ def make_finding(
         words += ", though what backward leaves is right: it is changed before the optimizer"
         if "in the order of the parameters" not in words:
             hint = "look at what reduces, scales or copies gradients between backward and the step"
-    elif words.startswith("is") and "times" in words and not is_on_several(first, layout):
+    elif (
+        words.startswith("is")
+        and "times" in words
+        and "by the root of" not in words
+        and not is_on_several(first, layout)
+        and layout[first.rank][first.name].flat is None
+    ):
         frames = ()
         hint = (
             "divide what one rank alone has of all ranks' rows by the ranks, too: each rank's loss "
@@ -893,6 +959,10 @@ def _explain(
     ratio = float((got * wanted).sum()) / power if power else 0.0
     if ratio and is_close(got / ratio, wanted):
         known = f"{ratio:.4g}" if ratio >= 1 else f"1/{1 / ratio:.4g}"
+        if abs(max(ratio, 1 / ratio) ** 2 / len(held) - 1) < OUTPUTS_APART:
+            words = f"is {known} times what one process has, by the root of {len(held)}: of as "
+            hint = "where a norm clips them: sum its squares over the ranks, and divide by nothing"
+            return f"{words}many ranks", hint
         return (
             f"is {known} times what one process has (there are {len(held)} ranks)",
             (

@@ -282,8 +282,8 @@ class LeftGradients:
         reduced = {n: self._reduced[n] for n, each in gradients if each and n in self._reduced}
         now = {n: _head_of(each) for n, each in self._gradients() if n in reduced}
         factor = _find_common(reduced, now)
-        if factor is not None and len(now) > 1:
-            self._put(["reduced", self._place, factor])
+        if factor is not None:
+            self._put(["reduced", self._place, factor, len(now)])
 
     def _find_factor(self, changed: set[int]) -> float | None:
         """Return the one number by which all that changed was multiplied, where there is one."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from msgspec import Struct, field
 
 from torch_scenarios.display import clean
@@ -180,6 +181,8 @@ def _words_of(places: Mapping[int, Arrangement], shape: tuple[int, ...]) -> str:
     if not places:
         return "on no rank under a known arrangement"
     kinds = {(at.dimension, bool(at.block)) for at in places.values()}
+    if any(at.flat is not None for at in places.values()):
+        return "split by elements"
     if kinds == {(-1, False)}:
         return "whole on each rank" if len(places) > 1 else f"whole on rank {next(iter(places))}"
     if len(kinds) > 1 or kinds == {(-1, True)}:
@@ -195,6 +198,9 @@ def _segments(at: Arrangement, shape: tuple[int, ...]) -> tuple[tuple[float, flo
         dimension = min(range(len(sizes)), key=sizes.__getitem__)
         start, end = at.block[dimension]
         return ((start / shape[dimension], end / shape[dimension]),)
+    if at.flat is not None:
+        size = int(np.prod(shape))
+        return ((at.flat[0] / size, at.flat[1] / size),)
     if at.dimension < 0:
         return ((0.0, 1.0),)
     size = shape[at.dimension]

@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import refusal
 from torch_scenarios.record.values.algorithm import (
     CODE,
@@ -38,6 +39,8 @@ from torch_scenarios.record.values.deviation import (
     find_deviations,
     find_first_output,
     find_loss,
+    find_own_statistics,
+    has_near_rows,
     is_about_a_multiple,
     is_left_apart,
     is_on_several,
@@ -50,7 +53,7 @@ from torch_scenarios.record.values.format import LoadedBatch, ValueRecord, read_
 from torch_scenarios.record.values.invariants import Judgement
 from torch_scenarios.record.values.invariants.finding import ValueFinding, tell_line
 from torch_scenarios.record.values.invariants.proofs import PROVED
-from torch_scenarios.record.values.source import is_shown
+from torch_scenarios.record.values.source import find_batch_line, is_shown
 from torch_scenarios.verdict.finding import ranks_text
 
 
@@ -85,9 +88,12 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
     reference = read_tensors(one, min(alone))
     held = {rank: read_tensors(many, rank) for rank in together}
     first = alone[min(alone)]
-    if reason := _another_batch(first, together):
-        return _open(reason)
-    found = [*_find_missing_rows(first, together)]
+    reason = _another_batch(first, together)
+    is_near = bool(reason) and has_near_rows(reference, held)
+    if reason and not is_near:
+        rank = find_own_statistics(reference, held)
+        return _open(reason) if rank is None else _fail([_tell_statistics(together, rank)])
+    found = [] if is_near else [*_find_missing_rows(first, together)]
     try:
         layout = arrange(reference, held)
     except UnlikeError as error:
@@ -124,6 +130,24 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
         "and by less than a mistake does"
     )
     return replace(_open(reason), is_close=True)
+
+
+def _tell_statistics(together: Records, rank: int) -> ValueFinding:
+    place = together[rank].forwards[0].place
+    line = find_batch_line(together[rank], place)
+    script = script_at(line[0]) if line is not None else None
+    return ValueFinding(
+        code="not_equivalent",
+        message=f"the rows that {ranks_text((rank,))} trains on are those of one process, each "
+        "column times a number and plus another one: they are normalised by the statistics of "
+        "this rank's own rows",
+        ranks=(rank,),
+        rank=rank,
+        place=place,
+        frames=(script.frame(line[1]),) if script is not None and line is not None else (),
+        hint="compute the statistics over the rows of all ranks (`all_reduce` of the count, the "
+        "sum and the sum of squares), or on one rank, and broadcast them",
+    )
 
 
 def _blame_strides(found: ValueFinding, together: Records, *, is_forward: bool) -> ValueFinding:

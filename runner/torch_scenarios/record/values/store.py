@@ -1,8 +1,9 @@
 """Values of the first steps, kept in the user's process by the standard library alone.
 
 One file a step and rank: `values-RANK-step-K.safetensors` holds `before/NAME` (the weights at the
-first step, before it), `left/NAME` as backward leaves a gradient, `gradient/NAME` as the optimizer
-gets it, and `after/NAME`.
+first step, before it), `in/K` (the data that a model is called with before the first step),
+`left/NAME` as backward leaves a gradient, `gradient/NAME` as the optimizer gets it, and
+`after/NAME`.
 """
 
 from __future__ import annotations
@@ -55,6 +56,22 @@ class ValueStore:
         name = self._witness.parameters.name_module(module)
         if name is not None:
             self._entered[id(module)] = self._calls.get(name, 0)
+        if depth == 0 and self._outputs and self.count == 0:
+            self._keep_rows(module, inputs)
+
+    def _keep_rows(self, module: Any, inputs: Any) -> None:
+        """Keep the data that a model is called with before the first step: `in/K` at call K."""
+        witness = self._witness
+        if witness.in_backward or not module.training or not witness.torch.is_grad_enabled():
+            return
+        tensor = next(tensors_in(inputs, witness.torch.Tensor), None)
+        if tensor is None or tensor.grad_fn is not None or not tensor.is_floating_point():
+            return
+        if tensor.dim() > 1 and tensor.numel() <= MOST_OUTPUT:
+            self._keep(f"in/{self._rows}", tensor)
+            self._rows += 1
+
+    _rows = 0
 
     def leave(self, module: Any, output: Any, depth: int) -> None:
         """Keep what a module gives back in training: `out/NAME#K` at its call K since a step."""

@@ -108,6 +108,8 @@ class _Scale(Struct, frozen=True):
     left: int
     step: int
     turn: int
+    #: gradients that were multiplied by it; several where that is not known
+    count: int
 
 
 def _find_lone_scales(records: Records, roles: Roles) -> Iterator[ValueFinding]:
@@ -121,6 +123,8 @@ def _find_lone_scales(records: Records, roles: Roles) -> Iterator[ValueFinding]:
         scales = [dict(_list_scales(records[rank])) for rank in ranks if rank in records]
         if len(scales) < len(ranks):
             continue
+        if all(each.count < 2 for own in scales for each in own.values()):
+            continue  # one tensor alone may be clipped by itself
         common = sorted(set.intersection(*map(set, scales)))
         steps = [[own[at].factor for own in scales] for at in common]
         clips = [each for each in steps if all(0.0 < f <= 1.0 + SCALES_APART for f in each)]
@@ -144,15 +148,16 @@ def _list_scales(record: ValueRecord) -> Iterator[tuple[int, _Scale]]:
     for number, step in enumerate(record.steps):
         began = record.steps[number - 1].at if number else -1
         own = {e.kind: e for e in events if began < e.at < step.at}
+        count = 2
         if (parts := own.get("parts", own.get("reduced"))) is not None:
-            factor = parts.details[1]
+            factor, count = (*parts.details[1:], count)[:2]
         elif (kept := own.get("kept")) is not None:
             factor = _find_common_factor(step, *kept.details[1:])
         else:
             continue
         if factor is not None:
             left = own["kept"].details[0] if "kept" in own else step.place
-            yield number, _Scale(float(factor), left, step.place, step.turn)
+            yield number, _Scale(float(factor), left, step.place, step.turn, count)
 
 
 def _find_common_factor(
