@@ -15,6 +15,7 @@ from torch_scenarios.record.evidence.reasons import (
     explain_idle,
     explain_message,
     find_late_rank,
+    list_own_ways,
 )
 from torch_scenarios.record.evidence.reasons.caller import find_caller
 from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
@@ -205,6 +206,57 @@ def mean(losses):
     for name, value in losses.items():
         total = value.detach().clone()
         dist.all_reduce(total)
+"""
+
+
+PADS = """\
+def gather(t):
+    dist.all_reduce(t)
+
+
+def predict(batches):
+    for x in batches:
+        gather(model(x))
+predict(batches)
+"""
+COUNTS = """\
+def total(self):
+    t = torch.tensor(self.lengths).sum()
+    return t
+def reduce(self):
+    value = self.total()
+    dist.all_reduce(value)
+"""
+JOINED = """\
+with Join([model]):
+    for x in rows:
+        model(x)
+        dist.all_reduce(loss)
+dist.barrier()
+"""
+TRACKS = """\
+def reduce(tracker):
+    for name in tracker:
+        dist.all_reduce(tracker[name])
+for step in range(3):
+    dist.send(x, 1)
+    reduce(tracker)
+"""
+STEPS = """\
+def first(n):
+    for i in range(n):
+        dist.send(x, 1)
+def last(n):
+    for i in range(n):
+        dist.recv(x, 0)
+    dist.send(g, 0)
+"""
+STOPS = """\
+for epoch in range(9):
+    fit(model)
+    value = evaluate(model)
+    if value < target:
+        break
 """
 
 
@@ -739,4 +791,132 @@ def test_a_function_for_one_rank_is_told_with_its_decorator(tmp_path: Path) -> N
         each.ways = [Way(before=9, decision=_if(file, 9, "x"), yes=1)]
     (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
     words = " ".join(each.words for each in found.notes)
-    assert "`@rank_zero_only` (train.py:1) runs it on some ranks alone" in words
+    assert "in `report`, which `@rank_zero_only` (train.py:1) runs on some ranks alone" in words
+
+
+def test_a_metric_of_a_function_for_one_rank_has_its_decorator_where_others_never_come(
+    tmp_path: Path,
+) -> None:
+    file = script(tmp_path, METHOD)
+    step = call("all_reduce", place(file, 5))
+    records = {
+        0: record(0, step, call("all_gather", place(file, 3, 4))),
+        1: record(1, step, ways=[_way(file)]),
+    }
+    (found,) = add_reasons([finding("missing_participant", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert "rank 0 alone communicates in `report`, which `@rank_zero_only` (train.py:1)" in words
+
+
+def test_a_loop_that_a_rank_comes_to_more_often_is_not_why_it_goes_on(tmp_path: Path) -> None:
+    file = script(tmp_path, PREPARES)
+    loop = Decision(kind="for", file=file, line=2, text="for word in words[rank]")
+    turns = [(1, 4, 2), (0, 2, 1)]  # rank, turns, entries
+    records = {
+        0: record(0, call("all_gather", place(file, 9))),
+        1: record(1, call("all_reduce", place(file, 7))),
+    }
+    for rank, yes, no in turns:
+        records[rank].ways = [Way(before=0, decision=loop, yes=yes, no=no)]
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    assert "has more turns" not in " ".join(each.words for each in found.notes)
+
+
+def test_a_tensor_that_a_function_is_given_is_told_by_its_caller(tmp_path: Path) -> None:
+    at = place(script(tmp_path, PADS), 2, 7, 8)
+    records = {0: record(0, call("all_reduce", at)), 1: record(1, call("all_reduce", at, rows=3))}
+    (found,) = add_reasons([finding("shape_mismatch", 0, 1)], records, str(tmp_path))
+    assert found.notes[0].words == "the tensor is `model(x)`, which is passed at train.py:7"
+    assert "give `model(x)` (train.py:7) the same shape" in str(found.fix)
+
+
+def test_a_tensor_that_a_function_gives_is_told_by_what_makes_it_there(tmp_path: Path) -> None:
+    at = place(script(tmp_path, COUNTS), 6)
+    whole = call("all_reduce", at)
+    whole.inputs = (Tensor(dtype="int64", shape=(4,)),)
+    records = {0: record(0, call("all_reduce", at)), 1: record(1, whole)}
+    (found,) = add_reasons([finding("dtype_mismatch", 0, 1)], records, str(tmp_path))
+    assert "`t = torch.tensor(self.lengths).sum()` (train.py:2)" in found.notes[0].words
+
+
+def test_a_call_of_ones_own_under_join_is_taken_out_of_the_loop(tmp_path: Path) -> None:
+    file = script(tmp_path, JOINED)
+    lines = {0: (3, 4, 3, 4), 1: (3, 4, 5)}
+    records = {
+        rank: record(rank, *[call("all_reduce", place(file, line)) for line in own])
+        for rank, own in lines.items()
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    assert "and not the `all_reduce` at train.py:4" in found.notes[-1].words
+    assert "take the call at train.py:4 out of the loop at train.py:2" in str(found.fix)
+
+
+def _waits(*words: str) -> Finding:
+    return replace(finding("circular_wait", 0, 1), notes=tuple(map(Clause, words)))
+
+
+@pytest.mark.parametrize(("turns", "is_told"), [(0, True), (1, False)])
+def test_a_collective_that_another_rank_went_past_is_told_with_its_loop(
+    turns: int, *, is_told: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, TRACKS)
+    loop = Decision(kind="for", file=file, line=2, text="for name in tracker")
+    records = {
+        0: record(0, call("send", place(file, 5), peer=1)),
+        1: record(1, call("all_reduce", place(file, 3, 6))),
+    }
+    records[0].ways = [Way(before=0, decision=loop, yes=turns, no=1)]
+    records[1].ways = [Way(before=0, decision=loop, yes=1, no=1)]
+    waits = _waits(
+        "rank 0 waits in `send to 1` for rank 1 to receive",
+        "rank 1 waits in `all_reduce` for rank 0 to enter `all_reduce`",
+    )
+    reason = explain_message(waits, records, str(tmp_path))
+    assert (reason is not None and "(train.py:2) has more turns" in reason[0].words) is is_told
+
+
+@pytest.mark.parametrize("is_fake", [False, True])
+@pytest.mark.parametrize(("turns", "is_told"), [(1, True), (2, False)])
+def test_a_loop_of_messages_that_one_end_left_earlier_is_told_with_both(
+    turns: int, *, is_told: bool, is_fake: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, STEPS)
+    sends = Decision(kind="for", file=file, line=2, text="for i in range(n)")
+    takes = Decision(kind="for", file=file, line=5, text="for i in range(n)")
+    records = {
+        0: record(0, *[call("send", place(file, 3), peer=1)] * 2),
+        1: record(1, call("recv", place(file, 6), peer=0), call("send", place(file, 7), peer=0)),
+    }
+    if is_fake:  # such ranks go on behind where they would be stuck
+        records[0].items.append(call("recv", place(file, 9), peer=1))
+        records[1].items.append(call("recv", place(file, 6), peer=0))
+    records[0].ways = [Way(before=0, decision=sends, yes=2, no=1)]
+    records[1].ways = [Way(before=0, decision=takes, yes=turns, no=1)]
+    waits = _waits(
+        "rank 0 waits in `send to 1` for rank 1 to receive",
+        "rank 1 waits in `send to 0` for rank 0 to receive",
+    )
+    reason = explain_message(waits, records, str(tmp_path))
+    words = reason[0].words if reason is not None else ""
+    assert ("rank 1 has taken its loop `for i in range(n)` (train.py:5)" in words) is is_told
+
+
+@pytest.mark.parametrize(
+    ("values", "is_told"), [(("0.5", "0.25"), True), (("0.5", "0.5"), False), (("1", "2"), False)]
+)
+def test_a_way_out_by_a_number_of_each_rank_is_noted(
+    values: tuple[str, str], *, is_told: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, STOPS)
+    asks = Decision(kind="if", file=file, line=4, text="if value < target", names=("value",))
+    records = {
+        rank: record(
+            rank,
+            call("all_reduce", place(file, 2)),
+            ways=[Way(before=1, decision=asks, no=1, values=(value,))],
+        )
+        for rank, value in enumerate(values)
+    }
+    lines = list_own_ways(records, str(tmp_path))
+    assert bool(lines) is is_told
+    assert all("`if value < target` (train.py:4) leaves the loop at :1" in line for line in lines)

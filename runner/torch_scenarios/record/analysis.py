@@ -35,6 +35,7 @@ from torch_scenarios.record.evidence.reasons import (
     explain_idle,
     explain_message,
     find_late_rank,
+    list_own_ways,
     with_reason,
 )
 from torch_scenarios.record.evidence.stack import know_killed
@@ -160,7 +161,7 @@ def record(
         records, path, script=script, observed=observed, folder=home, limits=limits
     )
     result = add_why(result, records, home)
-    notes = (*notes, *(() if result.found else list_races(records, home)))
+    notes = (*notes, *(() if result.found else _list_other_ways(records, home)))
     result = _with_processes(result, records, ran, home)
     ranks, outside = _outside(ran, records)
     waits: tuple[str, ...] = ()
@@ -330,6 +331,11 @@ def judge_start(
         result.result.verdict, status="FAILED", findings=tuple(wrong), reason=None, notes=()
     )
     return replace(result, result=replace(result.result, verdict=verdict))
+
+
+def _list_other_ways(records: Mapping[int, RankRecord], home: str) -> list[str]:
+    """Return where another run may go another way, though nothing is wrong in this one."""
+    return [*list_races(records, home), *list_own_ways(records, home)]
 
 
 #: ranks outside of any call that are named with their places

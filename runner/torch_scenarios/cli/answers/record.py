@@ -381,12 +381,12 @@ def report_lines(found: Recorded, seconds: float, values: ValueVerdict | None = 
             head = f"  rank {rank} {where}; its Python stack, innermost first:"
             stack = [f"    {line}" for line in stack_of(ran.stacks[rank], MOST_LINES)]
             positions += [head, *stack]
-    told = _without_values(result, values)
-    if told.result.verdict.findings:
-        parts += tell_result(told, records, positions, (*found.waits, *found.notes))
+    shown = _without_values(result, values)
+    if shown.result.verdict.findings:
+        parts += tell_result(shown, records, positions, (*found.waits, *found.notes))
     else:  # what a rank waits for is the nearest to a cause that is known
         parts += [f"  {each}" for each in found.waits]
-        parts += tell_result(told, records, positions, found.notes)
+        parts += tell_result(shown, records, positions, found.notes)
     if own_code := tell_own_code(found):
         parts.append(f"  {own_code}")
     if scope and values is None:

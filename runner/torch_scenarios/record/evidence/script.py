@@ -112,22 +112,34 @@ class Script:
         return max(found, default=0)
 
     def origins(self, value: ast.expr, line: int) -> list[int]:
-        """Return the lines that set what an expression reads, and what these read."""
+        """Return the lines that set what an expression reads, and what these read.
+
+        What a function of the script gives is what its one `return` reads there.
+        """
         found: list[int] = []
-        waiting = [value]
+        waiting = [(value, line)]
         while waiting and len(found) < MOST_ORIGINS:
-            for node in ast.walk(waiting.pop(0)):
+            read, before = waiting.pop(0)
+            for node in ast.walk(read):
                 if not isinstance(node, ast.Name | ast.Attribute):
                     continue
-                at = self.assignment(node, line)
+                at = self.assignment(node, before)
                 if at and at not in found:
                     found.append(at)
-                    waiting += [
-                        each.value
-                        for each in ast.walk(self.tree)
-                        if isinstance(each, ast.Assign) and each.lineno == at
-                    ]
+                    for each in ast.walk(self.tree):
+                        if isinstance(each, ast.Assign) and each.lineno == at:
+                            waiting.append((each.value, before))
+                            waiting += self._given(each.value)
         return found[:MOST_ORIGINS]
+
+    def _given(self, value: ast.expr) -> list[tuple[ast.expr, int]]:
+        """Return what a call of the script's own function gives, with the line of its `return`."""
+        at = self.returns(value)
+        return [
+            (each.value, at)
+            for each in ast.walk(self.tree)
+            if isinstance(each, ast.Return) and each.lineno == at and each.value is not None
+        ]
 
     def returns(self, value: ast.expr) -> int:
         """Return the line of the one `return` of the script's function that is called; 0 for none.

@@ -22,13 +22,20 @@ from torch_scenarios.record.evidence.divergence import Parting, find_difference,
 from torch_scenarios.record.evidence.files import explain_file, tell_race
 from torch_scenarios.record.evidence.reasons.argument import find_argument, find_order, find_tensor
 from torch_scenarios.record.evidence.reasons.branch import explain_places, find_branch
-from torch_scenarios.record.evidence.reasons.caller import find_caller, find_compiled, find_handler
+from torch_scenarios.record.evidence.reasons.caller import (
+    find_caller,
+    find_compiled,
+    find_decorated,
+    find_handler,
+)
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught, find_lost
 from torch_scenarios.record.evidence.reasons.condition import find_condition
 from torch_scenarios.record.evidence.reasons.coroutine import find_coroutine
 from torch_scenarios.record.evidence.reasons.counterpart import explain_anyone, explain_message
 from torch_scenarios.record.evidence.reasons.departure import explain_idle, find_departure
 from torch_scenarios.record.evidence.reasons.earlier_condition import (
+    BEFORE,
+    EARLY,
     find_last_decided,
     find_other_way,
     list_early,
@@ -47,7 +54,7 @@ from torch_scenarios.record.evidence.reasons.model_options import find_options
 from torch_scenarios.record.evidence.reasons.other_group import find_other_group, tell_groups
 from torch_scenarios.record.evidence.reasons.part_of_model import find_part, list_parts
 from torch_scenarios.record.evidence.reasons.shortcut import find_shortcut
-from torch_scenarios.record.evidence.reasons.way_out import find_way_out
+from torch_scenarios.record.evidence.reasons.way_out import find_way_out, list_own_ways
 from torch_scenarios.record.format import Blocking, RankRecord, RecordedCall
 from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text
@@ -60,6 +67,7 @@ __all__ = [
     "explain_message",
     "explain_places",
     "find_late_rank",
+    "list_own_ways",
     "with_reason",
 ]
 
@@ -100,6 +108,9 @@ def add_reasons(
         return tuple(lines)
     clauses, fix = explain_parting(parting, records, folder)
     reason = _explain_argument(finding, parting, folder)
+    kept = (finding.fix or "").startswith("rank ")  # its error is nearer than what it decided
+    clauses = _keep_near(clauses) if reason is not None or kept else clauses
+    clauses += [Clause(str(finding.fix).partition(": in a `finally`")[0])] * kept
     clauses, fix = ([*clauses, reason[0]], reason[1]) if reason else (clauses, fix)
     if finding.diagnosis != "group_order":
         clauses = [*clauses, *tell_groups(parting, records, folder)]
@@ -107,9 +118,13 @@ def add_reasons(
         return tuple(lines)
     if not any("more turns on some ranks" in each.words for each in clauses):
         clauses = [*clauses, *tell_progress(Parted(parting, records, folder))]
-    kept = (finding.fix or "").startswith("rank ")
     lines[at] = with_reason(finding, clauses, "" if kept else fix)
     return tuple(_without_results(lines, at, parting)) if fix else tuple(lines)
+
+
+def _keep_near(clauses: Sequence[Clause]) -> list[Clause]:
+    """Return the clauses without those of what ranks decided before, and elsewhere."""
+    return [each for each in clauses if not each.words.startswith((EARLY, BEFORE))]
 
 
 def _explain_argument(finding: Finding, parting: Parting, folder: str) -> Reason | None:
@@ -194,6 +209,7 @@ def explain_parting(
             find_lost(parted),
             find_caught(parted, whole=False),
             find_handler(parted),
+            find_decorated(parted),
             find_set(parted),
             find_part(parted),
             find_condition(parted, now, by_all=True),

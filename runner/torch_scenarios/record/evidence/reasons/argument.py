@@ -63,11 +63,15 @@ _ALIKE = {
 
 def find_tensor(parting: Parting, folder: str, what: str) -> Reason | None:
     """Return what gives a tensor its shape or dtype that ranks pass in one line: a loop, a line."""
-    for file, line, _ in next((at for _, at in parting.sides), ())[:1]:
+    frames = next((at for _, at in parting.sides), ())
+    for file, line, _ in frames[:1]:
         source = script_at(file)
         value = source.argument(line, _TENSORS, _TENSOR_POSITIONS) if source is not None else None
         if source is None or value is None:
             continue
+        given = _find_given(frames, value)
+        if given is not None:
+            return _explain_given(given, folder, what)
         read = {each.id for each in ast.walk(value) if isinstance(each, ast.Name)}
         found = source.origins(value, line)
         made_of = _read_at(source, found)
@@ -84,6 +88,43 @@ def find_tensor(parting: Parting, folder: str, what: str) -> Reason | None:
             fix = f"give `{text}` ({place}) the same {what} on every rank: {_ALIKE[what]}"
             return Clause(words), fix
     return None
+
+
+def _find_given(frames: Frames, value: ast.expr) -> tuple[str, int, str] | None:
+    """Return the line of the caller that passes what a function calls with, and how it is called.
+
+    None where the function sets it itself: then its own lines say where it comes from.
+    """
+    (file, line, _), *callers = frames
+    source = script_at(file)
+    scope = source.scope(line) if source is not None else None
+    if source is None or not isinstance(scope, ast.FunctionDef) or not callers:
+        return None
+    names = [each.arg for each in scope.args.args]
+    is_own = isinstance(value, ast.Name) and value.id in names
+    if not is_own or source.assignment(value, line) or not isinstance(value, ast.Name):
+        return None
+    at_file, at_line, _ = callers[0]
+    caller = script_at(at_file)
+    for call in ast.walk(caller.tree) if caller is not None else ():
+        if not isinstance(call, ast.Call):
+            continue
+        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        if name != scope.name or not call.lineno <= at_line <= (call.end_lineno or 0):
+            continue
+        place = names.index(value.id) - (names[0] in {"self", "cls"})
+        named = {each.arg: each.value for each in call.keywords}
+        found = named.get(value.id) or (call.args[place] if place < len(call.args) else None)
+        return (at_file, at_line, ast.unparse(found)) if found is not None else None
+    return None
+
+
+def _explain_given(given: tuple[str, int, str], folder: str, what: str) -> Reason:
+    file, line, text = given
+    place = short(((file, line, ""),), folder)
+    words = f"the tensor is `{text}`, which is passed at {place}"
+    fix = f"give `{text}` ({place}) the same {what} on every rank: {_ALIKE[what]}"
+    return Clause(words), fix
 
 
 def find_order(parting: Parting, folder: str) -> Reason | None:

@@ -19,6 +19,29 @@ _LOGS = re.compile(r"\b(?:log|logger|logging|_log|_logger)\w*\.(?:debug|info|war
 _SCALES = re.compile(r"scaler\w*\.step\(")
 
 
+def find_decorated(parted: Parted) -> Reason | None:
+    """Return the function in which some ranks communicate, and that a decorator runs on these."""
+    for ranks, frames in parted.sides:
+        if len(ranks) == len(parted.ranks):
+            continue
+        decorated = _find_decorated(frames)
+        if decorated is None:
+            continue
+        wrapped, name, where = decorated
+        place = short((where,), parted.folder)
+        verb = "communicates" if len(ranks) == 1 else "communicate"
+        words = (
+            f"{ranks_text(ranks)} alone {verb} in `{name}`, which {wrapped} ({place}) runs on some "
+            "ranks alone"
+        )
+        fix = (
+            f"let `{name}` ({place}) call nothing that communicates: do that before, on every "
+            "rank, and pass it what it needs."
+        )
+        return Clause(words), fix
+    return None
+
+
 def find_caller(parted: Parted) -> Reason | None:
     """Return the line under which some ranks communicate and others, who pass it too, do not."""
     sides = [(ranks, frames) for ranks, frames in parted.parting.sides if len(frames) > 1]
@@ -40,10 +63,6 @@ def find_caller(parted: Parted) -> Reason | None:
                 f"let the ranks agree on that before {place} (an `all_reduce` of `found_inf`, as "
                 "FSDP's ShardedGradScaler does), or communicate outside of the optimizer's step."
             )
-        elif (decorated := _find_decorated(frames)) is not None:
-            wrapped, where = decorated
-            words += f": {wrapped} ({short((where,), parted.folder)}) runs it on some ranks alone"
-            fix = f"let every rank of the group make the calls under {place}, or none."
         elif (cached := _find_cached(frames)) is not None:
             name, where = cached
             at = short((where,), parted.folder)
@@ -58,14 +77,16 @@ def find_caller(parted: Parted) -> Reason | None:
     return None
 
 
-def _find_decorated(frames: Frames) -> tuple[str, tuple[str, int, str]] | None:
-    """Return the decorator for some ranks of a function around a call, and its place."""
+def _find_decorated(frames: Frames) -> tuple[str, str, tuple[str, int, str]] | None:
+    """Return the decorator for some ranks of a function around a call, its name, and its place."""
     for file, line, _ in frames:
         source = script_at(file)
         scope = source.scope(line) if source is not None else None
-        for each in scope.decorator_list if isinstance(scope, ast.FunctionDef) else ():
+        if not isinstance(scope, ast.FunctionDef):
+            continue
+        for each in scope.decorator_list:
             if ASKS_RANK.search(text := ast.unparse(each)):
-                return f"`@{text}`", (file, each.lineno, "")
+                return f"`@{text}`", scope.name, (file, each.lineno, "")
     return None
 
 

@@ -76,7 +76,9 @@ def explain_message(
     parted = Parted(Parting(group="", at=0, calls={}, missing=tuple(records)), records, folder)
     return (
         find_caught(parted, whole=True)
+        or _find_past(finding, parted)
         or _loop(finding, parted)
+        or next(filter(None, (_find_over(parted, *each) for each in answers)), None)
         or next(filter(None, (_answer(parted, *each) for each in answers)), None)
     )
 
@@ -226,6 +228,133 @@ def _loop(finding: Finding, parted: Parted) -> Reason | None:
         fix = f"give every rank that takes it as many turns of the loop at {place}."
         return clause, fix
     return None
+
+
+#: what a rank waits for others to enter
+_ENTERS = re.compile(r"rank (\d+) waits in .*?for rank (\d+) to enter")
+
+
+def _find_past(finding: Finding, parted: Parted) -> Reason | None:
+    """Return the loop or `if` around a collective in which one rank waits and another went past.
+
+    It came there as often, and made fewer turns or took the other way: it will not come any more.
+    """
+    pairs = [
+        (int(waiting), int(rank))
+        for each in finding.notes
+        for waiting, rank in _ENTERS.findall(f"{each.words} {each.rest}")
+    ]
+    tallies = parted.tallies(whole=True)
+    for waiting, rank in pairs:
+        if not {waiting, rank} <= parted.records.keys() or not parted.records[waiting].items:
+            continue
+        for file, line, _ in parted.records[waiting].items[-1].place.frames:
+            source = script_at(file)
+            for node, part in source.around(line) if source is not None else ():
+                reason = _tell_past(parted, tallies, (node, part, file), waiting, rank)
+                if reason is not None:
+                    return reason
+    return None
+
+
+def _tell_past(
+    parted: Parted,
+    tallies: Mapping[Decision, Mapping[int, Tally]],
+    around: tuple[ast.stmt, str, str],
+    waiting: int,
+    rank: int,
+) -> Reason | None:
+    node, part, file = around
+    is_loop = isinstance(node, ast.For)
+    if not is_loop and not (isinstance(node, ast.If) and part in {"body", "orelse"}):
+        return None
+    line = node.test.lineno if isinstance(node, ast.If) else node.lineno
+    kind = "for" if is_loop else "if"
+    for decision, own in tallies.items():
+        if (decision.kind, decision.file, decision.line) != (kind, file, line):
+            continue
+        mine, others = own[waiting], own[rank]
+        taken = (mine.yes, others.yes) if part == "body" else (mine.no, others.no)
+        came = (mine.no, others.no) if is_loop else (mine.yes + mine.no, others.yes + others.no)
+        if came[1] < came[0] or taken[1] >= taken[0]:
+            continue
+        place = parted.place(decision)
+        if is_loop:
+            words = f"the loop `{decision.text}` ({place}) has more turns on some ranks: "
+            words += list_times({waiting: taken[0], rank: taken[1]})
+            fix = (
+                f"give every rank as many turns of the loop at {place}: let it go over the same on "
+                "all ranks."
+            )
+        else:
+            way = "into" if part == "body" else "into the `else` of"
+            words = f"{ranks_text([rank])} does not go {way} `{decision.text}` ({place})"
+            words += f", under which rank {waiting} is"
+            fix = f"decide `{decision.text}` ({place}) alike on all ranks of the group."
+        return Clause(words), fix
+    return None
+
+
+def _find_over(parted: Parted, waiting: int, rank: int, what: str) -> Reason | None:
+    """Return the loop in which a rank received, and that it has left after fewer turns.
+
+    The other rank sends in a loop of more turns, and both wait for each other to receive.
+    """
+    ends = _find_blocked(parted, waiting, rank) if what == "receive" else None
+    if ends is None:
+        return None
+    until, left_at = ends
+    own = [each for each in _messages(parted, rank, what, waiting - rank) if each[0] < left_at]
+    calls = parted.records[waiting].items[until], parted.records[rank].items[left_at]
+    outer = loop_of(calls[0].place.frames, [])
+    inner = loop_of(own[-1][1].place.frames, []) if own else None
+    span = _span(inner[2], inner[1]) if inner is not None else None
+    if inner is None or outer is None or span is None or inner[1:] == outer[1:]:
+        return None
+    if _is_inside(calls[1].place.frames, inner[2], span):
+        return None  # it is still in the loop, and waits there
+    few = _count_turns(parted.records[rank], inner, left_at)
+    many = _count_turns(parted.records[waiting], outer, until)
+    if not 0 < few < many:
+        return None
+    at, there = (short(((each[2], each[1], ""),), parted.folder) for each in (inner, outer))
+    words = (
+        f"rank {rank} has taken its loop `{inner[0]}` ({at}) {times(few)} and left it, rank "
+        f"{waiting} takes its own, `{outer[0]}` ({there}), {times(many)}"
+    )
+    fix = f"let both ranks count alike: as many turns of the loop at {at} as of that at {there}."
+    return Clause(words), fix
+
+
+def _find_blocked(parted: Parted, one: int, other: int) -> tuple[int, int] | None:
+    """Return the items of two ranks that send to each other while neither receives.
+
+    The messages of a pair meet in order. Fake ranks go on behind where they would be stuck.
+    """
+    sent = {
+        (one, other): _messages(parted, one, "send", other - one),
+        (other, one): _messages(parted, other, "send", one - other),
+    }
+    taken = {
+        (one, other): [at for at, _ in _messages(parted, other, "receive", one - other)],
+        (other, one): [at for at, _ in _messages(parted, one, "receive", other - one)],
+    }
+    for number, (mine, _) in enumerate(sent[one, other]):
+        before = sum(at < mine for at in taken[other, one])
+        for back, (its, _) in enumerate(sent[other, one][before : before + 1], before):
+            if sum(at < its for at in taken[one, other]) == number and back == before:
+                return mine, its
+    return None
+
+
+def _count_turns(record: RankRecord, loop: tuple[str, int, str], until: int) -> int:
+    """Return how many turns of a loop a rank has made, up to an item of its record."""
+    _, line, file = loop
+    return sum(
+        way.yes
+        for way in record.ways
+        if (way.decision.file, way.decision.line) == (file, line) and way.before <= until
+    )
 
 
 def _span(file: str, line: int) -> tuple[int, int] | None:

@@ -287,8 +287,8 @@ def _explain_lost(
                 "for it waits for ever"
             )
             lines.append(
-                f"fix: look at what raises{at and f' at {where}'}, and let a thread hand its error to "
-                "the main thread, which then stops waiting."
+                f"fix: look at what raises{at and f' at {where}'}, and let a thread hand its error "
+                "to the main thread, which then stops waiting."
             )
     return lines
 

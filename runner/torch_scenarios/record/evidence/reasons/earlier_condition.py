@@ -12,6 +12,9 @@ from torch_scenarios.record.format import (
     Decision,
 )
 
+#: how what ranks decided begins that is not around their calls, and that nothing ties to them
+BEFORE, EARLY = "before that, ", "nothing near the calls differs; long before"
+
 
 def find_other_way(
     parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]
@@ -65,7 +68,7 @@ def find_last_decided(
     decision = decided[-1]
     own = tallies[decision]
     values = list_values(decision, own)
-    words = f"before that, {count_turns(parted, decision, own)}"
+    words = f"{BEFORE}{count_turns(parted, decision, own)}"
     return Clause(words + (f", where {values}" if values else "")), _advice(parted, decision)
 
 
@@ -81,7 +84,7 @@ def list_early(parted: Parted) -> Reason | None:
         return None
     *most, last = [f"`{each.text}` ({parted.place(each)})" for each in decided]
     words = f"{', '.join(most)} and {last}" if most else last
-    return Clause(f"nothing near the calls differs; long before, ranks differ in {words}"), ""
+    return Clause(f"{EARLY}, ranks differ in {words}"), ""
 
 
 def _list_decided(tallies: Mapping[Decision, Mapping[int, Tally]]) -> list[Decision]:

@@ -51,6 +51,9 @@ def find_turns(
         elif _is_begun_more_often(Parted(parting, records, folder), ranks, file, line):
             continue
         place = short(((file, line, ""),), folder)
+        joined = _explain_join(parting, records, folder, (file, line))
+        if joined is not None:
+            return joined
         is_backward = call.maker in {"bw", "cc"}
         what = "backward passes" if call.maker == "bw" else f"calls of {short(frames, folder)}"
         what = "turns" if outer is not None else what
@@ -72,6 +75,54 @@ def find_turns(
                 "all ranks, or agree on its length first (an `all_reduce` with `op=max`)."
             )
         return clause, fix
+    return None
+
+
+def _find_join(file: str, line: int) -> int:
+    """Return the line of the `with Join(...)` that a line is under; 0 for none."""
+    source = script_at(file)
+    for node, name in source.around(line) if source is not None else ():
+        if name == "body" and isinstance(node, ast.With):
+            for each in node.items:
+                call = each.context_expr
+                made = call.func if isinstance(call, ast.Call) else call
+                if getattr(made, "attr", getattr(made, "id", "")) in {"Join", "join"}:
+                    return node.lineno
+    return 0
+
+
+def _explain_join(
+    parting: Parting,
+    records: Mapping[int, RankRecord],
+    folder: str,
+    at: tuple[str, int],
+) -> Reason | None:
+    """Return the script's own call in a loop under `with Join(...)`; None where there is none.
+
+    A rank whose loop has ended answers what the models call that Join is given, and no other call.
+    """
+    file, line = at
+    joined, source = _find_join(file, line), script_at(file)
+    span = source.loop(line) if source is not None and joined else None
+    for call in (c for rank in parting.calls for c in records[rank].calls) if span else ():
+        inner = script_at(call.place.frames[0][0]) if call.place.frames else None
+        is_in_loop = span is not None and any(
+            each == file and span[0] < number <= span[1] for each, number, _ in call.place.frames
+        )
+        if inner is None or not is_in_loop or call.place.via or call.maker in {"bw", "cc"}:
+            continue
+        if f"{call.operation}(" in inner.text(call.place.frames[0][1]):
+            head, where = short(((file, joined, ""),), folder), short(call.place.frames, folder)
+            loop = short(((file, line, ""),), folder)
+            words = (
+                f"under `with Join` ({head}) a rank whose loop has ended answers the calls of the "
+                f"models alone, and not the `{call.operation}` at {where}"
+            )
+            fix = (
+                f"take the call at {where} out of the loop at {loop}, or give every rank as many "
+                "turns of it."
+            )
+            return Clause(words), fix
     return None
 
 
@@ -212,9 +263,18 @@ def find_shorter(parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]
         is_loop = decision.kind in {"for", "while"} and parted.leads_on(decision)
         for waiting in sides if is_loop else ():
             rest = [count for rank, count in counts.items() if rank not in waiting]
+            if decision.kind == "for" and _is_entered_more(own, waiting):
+                continue  # what leads there differs: another step, another forward pass
             if rest and min(counts[rank] for rank in waiting) > max(rest):
                 return _explain_turns(parted, decision, counts)
     return None
+
+
+def _is_entered_more(own: Mapping[int, Tally], ranks: Sequence[int]) -> bool:
+    """Whether some ranks come to a loop more often than the others do."""
+    mine = [own[rank].no for rank in ranks]
+    rest = [each.no for rank, each in own.items() if rank not in ranks]
+    return min(mine, default=0) > max(rest, default=0)
 
 
 def _explain_turns(parted: Parted, decision: Decision, counts: Mapping[int, int]) -> Reason:

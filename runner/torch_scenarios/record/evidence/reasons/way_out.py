@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+import re
+from collections.abc import Mapping, Sequence
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Parted, Reason, Tally, list_values, times
-from torch_scenarios.record.evidence.script import script_at
-from torch_scenarios.record.format import (
-    Decision,
+from torch_scenarios.record.evidence.choice import (
+    Parted,
+    Reason,
+    Tally,
+    list_values,
+    short,
+    times,
 )
+from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.format import Decision, RankRecord, Way
 from torch_scenarios.verdict.finding import ranks_text
 
 
@@ -59,6 +66,68 @@ def find_way_out(
         )
         return Clause(words + (f", where {values}" if values else "")), fix
     return None
+
+
+def list_own_ways(records: Mapping[int, RankRecord], folder: str) -> list[str]:
+    """Return in words where ranks leave a loop that communicates by numbers of their own.
+
+    They decided alike in this run, and read other numbers: in another one they may not.
+    """
+    own: dict[Decision, dict[int, Way]] = {}
+    for rank, record in records.items():
+        for way in record.ways:
+            if way.values and way.decision.kind == "if":
+                own.setdefault(way.decision, {})[rank] = way
+    lines = []
+    for decision, ways in own.items():
+        if len(ways) < max(len(records), 2) or not _differs_in_number(list(ways.values())):
+            continue
+        head = _find_loop_left(decision, records)
+        if head:
+            tallies = {rank: Tally(values=way.values) for rank, way in ways.items()}
+            place = short(((decision.file, decision.line, ""),), folder)
+            lines.append(
+                f"`{decision.text}` ({place}) leaves the loop at :{head} by each rank's own "
+                f"number ({list_values(decision, tallies)}): where it is true on some ranks alone, "
+                "the others wait; let the ranks agree on it first (an `all_reduce`)"
+            )
+    return lines[:MOST_OWN_WAYS]
+
+
+#: ways out by own numbers that are told
+MOST_OWN_WAYS = 2
+
+
+def _differs_in_number(ways: Sequence[Way]) -> bool:
+    """Whether what ranks read last is a number that is no integer, and another one on each."""
+    for values in zip(*(way.values for way in ways), strict=False):
+        numbers = [each for each in values if each is not None and _FRACTION.fullmatch(each)]
+        if len(numbers) == len(ways) and len(set(numbers)) > 1:
+            return True
+    return False
+
+
+#: a number that is no integer, as Python writes it
+_FRACTION = re.compile(r"-?\d+(?:\.\d+(?:e[+-]?\d+)?|e[+-]?\d+)")
+
+
+def _find_loop_left(decision: Decision, records: Mapping[int, RankRecord]) -> int:
+    """Return the line of the loop that a `break` under an `if` leaves while ranks communicate."""
+    source = script_at(decision.file)
+    jump = source.jump_under(decision.line) if source is not None else None
+    if source is None or jump is None or jump[1] not in {"break", "return"}:
+        return 0
+    for node, _ in source.around(decision.line):
+        if isinstance(node, ast.For | ast.While):
+            last = node.end_lineno or node.lineno
+            is_left = any(
+                path == decision.file and node.lineno < at <= last
+                for record in records.values()
+                for call in record.calls
+                for path, at, _ in call.place.frames
+            )
+            return node.lineno if is_left else 0
+    return 0
 
 
 def _others(counts: Mapping[int, int], most: int) -> str:
