@@ -13,7 +13,7 @@ import pytest
 
 from torch_scenarios.record.evidence.process import FILLS, read_program
 from torch_scenarios.record.evidence.reasons import explain_idle
-from torch_scenarios.record.format import LostThread, RankRecord, ScriptPlace
+from torch_scenarios.record.format import FileChange, LostThread, RankRecord, ScriptPlace
 
 LIB = sysconfig.get_path("stdlib")
 SCRIPT = """\
@@ -113,3 +113,56 @@ def test_a_pipe_that_is_full_has_its_own_advice(tmp_path: Path) -> None:
     line, fix = explain_idle({}, {1: text}, {1: f"`convert`; {FILLS}"}, str(tmp_path))
     assert line.endswith(f"`convert`; {FILLS}")
     assert "`communicate()` in place of `wait()`" in fix
+
+
+STORE = """\
+store = dist.TCPStore(
+    host,
+    29500,
+    world + 1,
+    is_master=rank == 0,
+)
+names = [store.get(f"name/{rank}") for rank in range(world)]
+"""
+POLL = """\
+torch.save(rows, "index.tmp")
+while not os.path.exists("index.pt"):
+    time.sleep(0.2)
+"""
+
+
+def test_a_store_that_counts_more_clients_than_come_is_told_before_keys(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(STORE, encoding="utf-8")
+    stacks = {rank: stack((str(script), line, "<module>")) for rank, line in enumerate((1, 7))}
+    asks = FileChange(before=0, what="awaits", path="name/0", place=_place(script, 7))
+    records = {
+        0: RankRecord(rank=0, world_size=2),
+        1: RankRecord(rank=1, world_size=2, changes=[asks]),
+    }
+    line, fix, *_ = explain_idle(records, stacks, {}, str(tmp_path))
+    assert line.startswith("rank 0 waits at train.py:1 for the clients of its `TCPStore`")
+    assert "`world + 1`" in line
+    assert "how many processes make this store" in fix
+
+
+@pytest.mark.parametrize(("name", "is_missed"), [("index.tmp", True), ("index.pt", False)])
+def test_a_file_that_no_rank_writes_is_told_with_what_is_beside_it(
+    name: str, *, is_missed: bool, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(POLL, encoding="utf-8")
+    writes = FileChange(before=0, what="writes", path=f"/data/{name}", place=_place(script, 1))
+    asks = FileChange(before=0, what="misses", path="/data/index.pt", place=_place(script, 2))
+    records = {
+        0: RankRecord(rank=0, world_size=2, changes=[writes]),
+        1: RankRecord(rank=1, world_size=2, changes=[asks]),
+    }
+    stacks = {1: stack((str(script), 3, "<module>"))}
+    line, *_ = explain_idle(records, stacks, {}, str(tmp_path))
+    known = "for the file `index.pt` (train.py:2), which no rank writes; in its folder they write "
+    assert (f"{known}`index.tmp` by rank 0 (train.py:1)" in line) is is_missed
+
+
+def _place(script: Path, line: int) -> ScriptPlace:
+    return ScriptPlace(frames=((str(script), line, ""),))

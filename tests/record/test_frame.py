@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from torch_scenarios.record.evidence.frame import frame_of
+from torch_scenarios.record.evidence.frame import frame_of, is_asking
 
 if TYPE_CHECKING:
     from recordings import Recording
@@ -32,6 +32,23 @@ def test_frames_are_counted_from_the_caller() -> None:
         return frame_of(1)
 
     assert inner().f_code.co_name == "test_frames_are_counted_from_the_caller"
+
+
+@pytest.mark.parametrize(
+    ("test", "body", "is_told"),
+    [
+        ("not done.is_set()", "time.sleep(0.1)", True),
+        ("not box", "time.sleep(0.1)", True),
+        ("not all(each.done() for each in tasks)", "sleep(1)", True),
+        ("time.monotonic() < end", "time.sleep(0.1)", False),
+        ("not os.path.exists(path)", "time.sleep(0.1)", False),
+        ("True", "time.sleep(0.1)", False),
+        ("not done.is_set()", "step()", False),
+    ],
+)
+def test_a_loop_that_only_sleeps_waits_for_a_thread(test: str, body: str, *, is_told: bool) -> None:
+    assert is_asking(f"x = 1\nwhile {test}:\n    {body}\n", 3) is is_told
+    assert not is_asking(f"x = 1\nwhile {test}:\n    {body}\n", 1)
 
 
 @pytest.mark.torch

@@ -11,13 +11,16 @@ process: it imports the standard library alone.
 
 from __future__ import annotations
 
+import ast
 import atexit
 import functools
+import linecache
 import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 #: frames of the user's own, the innermost first: their file and line
@@ -68,7 +71,43 @@ def handover_ns() -> int:
 def is_main_waiting() -> bool:
     """Whether the main thread waits in a lock, a queue or a future, such as this thread's end."""
     frame: Any = sys._current_frames().get(threading.main_thread().ident or 0)
-    return frame is not None and frame.f_code.co_filename.endswith(_WAITING)
+    if frame is None:
+        return False
+    file = frame.f_code.co_filename
+    return file.endswith(_WAITING) or is_asking("".join(linecache.getlines(file)), frame.f_lineno)
+
+
+def is_asking(source: str, line: int) -> bool:
+    """Whether a line is in a loop that only sleeps until this process's own threads end it.
+
+    A loop that asks for the time, or for a file, ends without them.
+    """
+    with suppress(SyntaxError, ValueError, RecursionError):
+        for node in ast.walk(ast.parse(source)):
+            is_here = isinstance(node, ast.While) and node.lineno <= line <= (node.end_lineno or 0)
+            if is_here and isinstance(node, ast.While) and all(map(_sleeps, node.body)):
+                called = {_called(each) for each in ast.walk(node.test)} - {""}
+                return called <= _OF_THREADS and not isinstance(node.test, ast.Constant)
+    return False
+
+
+#: what a loop calls between two questions
+_PAUSES = frozenset({"sleep"})
+#: what a loop asks of the threads of its own process
+_OF_THREADS = frozenset({"is_set", "is_alive", "done", "running", "empty", "qsize", "len", "all"})
+
+
+def _sleeps(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Pass) or (
+        isinstance(node, ast.Expr) and _called(node.value) in _PAUSES
+    )
+
+
+def _called(node: ast.AST) -> str:
+    """Return the name of what a call calls; nothing of what is no call."""
+    if not isinstance(node, ast.Call):
+        return ""
+    return str(getattr(node.func, "attr", getattr(node.func, "id", "?")))
 
 
 class Handover:

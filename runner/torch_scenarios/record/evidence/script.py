@@ -172,6 +172,14 @@ class Script:
         ]
         return max(found, default=0)
 
+    def called(self, line: int) -> set[str]:
+        """Return the names of the functions and classes that a line calls."""
+        return {
+            getattr(node.func, "attr", getattr(node.func, "id", ""))
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or 0)
+        }
+
     def argument(
         self, line: int, names: Collection[str], positions: Mapping[str, int]
     ) -> ast.expr | None:

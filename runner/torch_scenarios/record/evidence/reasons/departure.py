@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Parted, Reason, short
@@ -146,12 +147,39 @@ def explain_idle(
     `programs` says which programs ranks have started that still run.
     """
     places = {rank: printed_place(stack).frames for rank, stack in stacks.items()}
-    keys = explain_key(records, [rank for rank in stacks if rank in records], folder)
+    keys = _explain_stores(stacks, folder)  # a key may be missing because its rank waits there
+    keys = keys or explain_key(records, [rank for rank in stacks if rank in records], folder)
     waits = keys or _explain_waits(stacks, programs, folder)
     lost = _explain_lost(places, records, folder)
     if lost:  # what helps is there, and not where its rank waits
         return [*lost, *(each for each in waits if not each.startswith("fix: "))]
     return [*waits, *_explain_outside(places, records, folder)]
+
+
+def _explain_stores(stacks: Mapping[int, str], folder: str) -> list[str]:
+    """Return which ranks wait in a store that they make themselves, for its clients."""
+    lines = []
+    for rank, stack in sorted(stacks.items()):
+        for frame in read_stack(stack)[:1]:
+            source = script_at(frame.filename)
+            count = (
+                source.argument(frame.line, {"world_size"}, {"TCPStore": 2})
+                if source is not None and "TCPStore" in source.called(frame.line)
+                else None
+            )
+            if count is None:
+                continue
+            place = short(((frame.filename, frame.line, ""),), folder)
+            text = ast.unparse(count)
+            lines.append(
+                f"rank {rank} waits at {place} for the clients of its `TCPStore`, which counts "
+                f"`{text}` of them with itself"
+            )
+            lines.append(
+                f"fix: pass as `world_size` how many processes make this store, and not `{text}`; "
+                "or `wait_for_workers=False`."
+            )
+    return lines
 
 
 def _explain_waits(
@@ -299,6 +327,7 @@ def _find_polls(
     """Return the loop with a condition that ranks outside of any call are in."""
     found: dict[str, list[int]] = {}
     counted: list[str] = []
+    missed: list[str] = []
     for rank, frames in places.items():
         for file, line, _ in frames:
             source = script_at(file)
@@ -308,12 +337,43 @@ def _find_polls(
                 place = short(((file, loop.lineno, ""),), folder)
                 found.setdefault(f"`while {ast.unparse(loop.test)}` ({place})", []).append(rank)
                 counted = counted or _find_uncounted(records, (file, loop.test.lineno), folder)
+                missed = missed or _find_missed(records, (file, loop.test.lineno), folder)
                 break
+    if missed:
+        return missed
     return counted + [
         f"{ranks_text(ranks)} {'asks' if len(ranks) == 1 else 'ask'} again and again in {text}: "
         "look at what has to change for it to end, and at the rank that changes it"
         for text, ranks in found.items()
     ]
+
+
+def _find_missed(
+    records: Mapping[int, RankRecord], asks_at: tuple[str, int], folder: str
+) -> list[str]:
+    """Return the file that a loop asks for and no rank writes, and what is written beside it."""
+    changes = [(rank, each) for rank, record in records.items() for each in record.changes]
+    asked: dict[str, list[int]] = {}
+    for rank, each in changes:
+        if each.what == "misses" and each.place.frames[:1] and each.place.frames[0][:2] == asks_at:
+            asked.setdefault(each.path, []).append(rank)
+    written = [(r, each) for r, each in changes if each.what in {"writes", "makes", "renames"}]
+    for path, ranks in asked.items():
+        if any(each.path == path for _, each in written):
+            continue
+        name, folder_of = PurePath(path).name, PurePath(path).parent
+        beside = [
+            f"`{PurePath(each.path).name}` by rank {rank} ({each.place.short(folder)})"
+            for rank, each in written
+            if PurePath(each.path).parent == folder_of
+        ]
+        where = short(((*asks_at, ""),), folder)
+        verb = "asks" if len(ranks) == 1 else "ask"
+        words = f"{ranks_text(ranks)} {verb} again and again for the file `{name}` ({where})"
+        words += ", which no rank writes"
+        words += f"; in its folder they write {', '.join(dict.fromkeys(beside))}" if beside else ""
+        return [words, f"fix: let a rank write `{name}`, or ask for what is written ({where})."]
+    return []
 
 
 def _find_uncounted(
