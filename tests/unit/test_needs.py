@@ -7,14 +7,18 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from torch_scenarios.cli import cli
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.execution.lacks import read_lacks
 from torch_scenarios.language import load
-from torch_scenarios.model.needs import CAPABILITIES, LEVELS, Needs
+from torch_scenarios.limits import DEFAULT
+from torch_scenarios.model.needs import CAPABILITIES, LEVELS, Lacks, Needs
+from torch_scenarios.model.plan import Plan
+from torch_scenarios.model.trace import Trace
 from torch_scenarios.model.traits import TRAITS
-from torch_scenarios.pipeline.attempts import analyse, find_lacks
+from torch_scenarios.pipeline.attempts import analyse, execute, find_lacks
 from torch_scenarios.reference import derive
 
 TENSORS = 'world_size: 2\ntensors: {x: "full(2, rank + 1)", y: [0, 0]}\n'
@@ -314,3 +318,27 @@ def test_a_plugin_that_declares_something_else_is_refused(
     )
     assert refused.exit_code == 2
     assert words in refused.output
+
+
+class LackingExecutor:
+    """Runs as predicted, on a backend that lacks something."""
+
+    lacks = Lacks(backends=("nccl",))
+
+    def run(self, plan: Plan, predicted: Trace) -> Trace:
+        """Return what is predicted."""
+        del plan
+        return predicted
+
+
+def test_the_bounds_of_an_analysis_hold_where_a_run_asks_what_its_backend_lacks(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "case.yaml"
+    turns = '  - for: {i: "range(60)"}\n    steps:\n      - all_reduce: {tensor: x}\n'
+    path.write_text(f"{TENSORS}steps:\n{turns}", encoding="utf-8")
+    analysis = analyse(load(path)[0])
+    assert execute(analysis, LackingExecutor()).verdict.status == "PASSED"
+    narrow = replace(analysis, limits=replace(DEFAULT, max_turns=10))
+    (problem,) = execute(narrow, LackingExecutor()).verdict.problems
+    assert problem.code == "too_many_turns"

@@ -102,6 +102,7 @@ def analyse(
         run_bytes=opened.run_bytes,
         too_large=_too_large(opened.run_bytes, limits, scenario),
         strict=strict,
+        limits=limits,
     )
 
 
@@ -276,7 +277,7 @@ def execute(analysis: Analysis, executor: Executor, backend: str | None = None) 
     try:
         lacks = getattr(executor, "lacks", lacks)
         if lacks:
-            predicted = with_needs(plan, predicted, lacks)
+            predicted = with_needs(plan, predicted, lacks, analysis.limits)
         observed = executor.run(plan, predicted)
     except ScenarioError as error:
         verdict = Verdict(status="INVALID", problems=error.problems)
@@ -307,14 +308,14 @@ def execute(analysis: Analysis, executor: Executor, backend: str | None = None) 
     return replace(result_of(analysis), verdict=verdict, duration_s=duration_s, ready_s=ready_s)
 
 
-def with_needs(plan: Plan, predicted: Trace, lacks: Lacks) -> Trace:
+def with_needs(plan: Plan, predicted: Trace, lacks: Lacks, limits: Limits) -> Trace:
     """Return what is predicted, with what the case needs of that which a run may lack.
 
     Raises ScenarioError where a bound is exceeded.
     """
     from torch_scenarios.reference import derive
 
-    needs = derive(plan, predicted) if predicted.needs is None else predicted.needs
+    needs = derive(plan, predicted, limits) if predicted.needs is None else predicted.needs
     known = replace(predicted, needs=needs)
     spared = {
         word

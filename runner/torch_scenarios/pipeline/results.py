@@ -169,9 +169,9 @@ class Result(Struct, frozen=True, kw_only=True):
 class Analysis(Struct, frozen=True, kw_only=True):
     """A case before it runs: its plan, what the reference predicts, and the static verdict.
 
-    With `strict` the verdict, of the run as well, is FAILED where there is a warning. `run_bytes`
-    is what the ranks of a run hold together. `footprint` is what shapes alone tell, where that was
-    asked for.
+    With `strict` the verdict, of the run as well, is FAILED where there is a warning. `limits` are
+    the bounds of what is asked of it later, too. `run_bytes` is what the ranks of a run hold
+    together. `footprint` is what shapes alone tell, where that was asked for.
     """
 
     scenario: Scenario
@@ -182,6 +182,7 @@ class Analysis(Struct, frozen=True, kw_only=True):
     run_bytes: int = 0
     too_large: Problem | None = None
     strict: bool = False
+    limits: Limits = DEFAULT
     footprint: Footprint | None = None
 
 
