@@ -251,6 +251,13 @@ def last(n):
         dist.recv(x, 0)
     dist.send(g, 0)
 """
+ENGINE = """\
+def step(engine, batch):
+    dist.all_reduce(loss)
+engine = Engine(step)
+engine.run(loader)
+dist.barrier()
+"""
 STOPS = """\
 for epoch in range(9):
     fit(model)
@@ -920,3 +927,29 @@ def test_a_way_out_by_a_number_of_each_rank_is_noted(
     lines = list_own_ways(records, str(tmp_path))
     assert bool(lines) is is_told
     assert all("`if value < target` (train.py:4) leaves the loop at :1" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("passes", "words"),
+    [
+        (
+            1,
+            "rank 1 has left `engine.run(loader)` (train.py:4), in which rank 0 still communicates",
+        ),
+        (0, "rank 0 alone communicates under `engine.run(loader)` (train.py:4)"),
+    ],
+)
+def test_a_rank_that_leaves_a_framework_earlier_is_told_with_the_line(
+    passes: int, words: str, tmp_path: Path
+) -> None:
+    file = script(tmp_path, ENGINE)
+    at = ScriptPlace(frames=((file, 2, ""), (file, 4, "engine.run(loader)")))
+    records = {
+        0: record(0, *[call("all_reduce", at) for _ in range(passes + 1)]),
+        1: record(1, *[call("all_reduce", at)] * passes, call("barrier", place(file, 5))),
+    }
+    for each in records.values():
+        each.ways = [Way(before=9, decision=_if(file, 9, "x"), yes=1)]
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    assert words in " ".join(each.words for each in found.notes)
+    assert ("agree first on what ends it there" in str(found.fix)) is bool(passes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Parted, Reason, short
@@ -71,10 +72,30 @@ def find_caller(parted: Parted) -> Reason | None:
                 "arguments are new on the rank"
             )
             fix = f"communicate outside of `{name}` ({at}), whose cache each rank has for itself."
+        elif left := _find_left(parted, ranks, (file, line)):
+            has = "has" if len(left) == 1 else "have"
+            words = (
+                f"{ranks_text(left)} {has} left `{text.strip()}` ({place}), in which "
+                f"{ranks_text(ranks)} still {verb}"
+            )
+            fix = (
+                f"let all ranks leave {place} in the same turn: agree first on what ends it there "
+                "(an `all_reduce`), such as a score that each rank has for its own rows."
+            )
         else:
             fix = f"let every rank of the group make the calls under {place}, or none."
         return Clause(words), fix
     return None
+
+
+def _find_left(parted: Parted, ranks: Sequence[int], at: tuple[str, int]) -> list[int]:
+    """Return the other ranks, where all of them have communicated under a line before."""
+    others = [rank for rank in parted.ranks if rank not in ranks]
+    is_known = all(
+        any(frame[:2] == at for call in parted.records[rank].calls for frame in call.place.frames)
+        for rank in others
+    )
+    return others if is_known else []
 
 
 def _find_decorated(frames: Frames) -> tuple[str, str, tuple[str, int, str]] | None:
