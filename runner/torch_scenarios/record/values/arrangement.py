@@ -30,7 +30,7 @@ Values = dict[int, dict[str, Array]]
 MOST_BLOCKS = 64
 
 
-#: elements from which it is known where in a value they are
+#: elements from which it is known where in a value they are, whatever its name
 FEW = 4
 
 
@@ -156,7 +156,7 @@ def _match(name: str, part: Array, wholes: Mapping[str, Array], rank: int) -> Ar
     """Return what part of the reference a parameter is: of its own name first, else of any."""
     order = [name] if name in wholes else []
     for each in (*order, *(other for other in wholes if other != name)):
-        found = _place(each, part, wholes[each])
+        found = _place(each, part, wholes[each], few=2 if each == name else FEW)
         if found is not None:
             return found
     message = (
@@ -167,13 +167,13 @@ def _match(name: str, part: Array, wholes: Mapping[str, Array], rank: int) -> Ar
     raise UnlikeError(message)
 
 
-def _place(name: str, part: Array, whole: Array) -> Arrangement | None:
+def _place(name: str, part: Array, whole: Array, few: int) -> Arrangement | None:
     if part.dtype != whole.dtype:
         return None
     if part.shape == whole.shape and np.array_equal(part, whole):
         return Arrangement(name=name)
     if part.ndim != whole.ndim:
-        return _find_elements(name, part, whole) if part.ndim == 1 else None
+        return _find_elements(name, part, whole, few) if part.ndim == 1 else None
     for dimension in range(part.ndim):
         rest = part.shape[:dimension] + part.shape[dimension + 1 :]
         if rest != whole.shape[:dimension] + whole.shape[dimension + 1 :]:
@@ -184,11 +184,11 @@ def _place(name: str, part: Array, whole: Array) -> Arrangement | None:
     return _block(name, part, whole)
 
 
-def _find_elements(name: str, part: Array, whole: Array) -> Arrangement | None:
+def _find_elements(name: str, part: Array, whole: Array, few: int) -> Arrangement | None:
     """Return which elements of a value a part is, one after another; None where it is too short."""
     flat = whole.reshape(-1)
     starts = np.flatnonzero(flat[: max(flat.size - part.size + 1, 0)] == part[0])
-    for start in map(int, starts[:MOST_BLOCKS] if part.size >= FEW else ()):
+    for start in map(int, starts[:MOST_BLOCKS] if part.size >= few else ()):
         if np.array_equal(flat[start : start + part.size], part):
             return Arrangement(name=name, flat=(start, start + part.size))
     return None

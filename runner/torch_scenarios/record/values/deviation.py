@@ -687,6 +687,8 @@ def make_finding(
     elif scales := _tell_scales(first, reference, held, layout):
         frames = _frames_of_clip(record, step) or _frames_of_writes(record, step)
         words, hint = scales
+    elif "by the root of" in words:
+        frames = _frames_of_clip(record, step) or _frames_of_writes(record, step) or frames
     elif is_changed and "is this rank's own" not in words:
         frames = changed
         words += ", though what backward leaves is right: it is changed before the optimizer"
@@ -695,7 +697,6 @@ def make_finding(
     elif (
         words.startswith("is")
         and "times" in words
-        and "by the root of" not in words
         and not is_on_several(first, layout)
         and layout[first.rank][first.name].flat is None
     ):

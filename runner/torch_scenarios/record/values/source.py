@@ -77,7 +77,7 @@ def find_gradient_writes(
 ) -> tuple[tuple[str, int, str], ...]:
     """Return the one line between two places of a function that writes gradients, if it is one.
 
-    Else the last one that a function writes which is called before the second place.
+    Where functions of the script do that are called in between, the last line of the last of them.
     """
     begin, end = record.places.get(first, ()), record.places.get(last, ())
     if not begin or not end or begin[0][0] != end[0][0]:
@@ -85,47 +85,40 @@ def find_gradient_writes(
     script = script_at(end[0][0])
     if script is None:
         return ()
-    if script.scope(begin[0][1]) is not script.scope(end[0][1]):
-        line = _find_called_write(script, end[0][1])
-        return (script.frame(line), *end[1:]) if line else ()
-    lines = {
-        each.lineno
-        for each in ast.walk(script.tree)
-        if isinstance(each, ast.stmt)
-        and begin[0][1] < each.lineno < end[0][1]
-        and _writes_gradient(each)
-    }
-    if len(lines) != 1:
+    is_one = script.scope(begin[0][1]) is script.scope(end[0][1])
+    found = _find_writes(script, begin[0][1] if is_one else 0, end[0][1])
+    lines = {line for line, _ in found}
+    if not found or (is_one and len(lines) > 1 and not all(called for _, called in found)):
         return ()
-    (line,) = lines
-    return (script.frame(line), *end[1:])
+    return (script.frame(found[-1][0]), *end[1:])
 
 
-def _find_called_write(script: Script, until: int) -> int:
-    """Return the line of the last gradient that a function writes before a line; 0 where none is.
+def _find_writes(script: Script, since: int, until: int) -> list[tuple[int, bool]]:
+    """Return the lines that write gradients between two lines of a function, in order.
 
-    The function at the line may do so, or one of the script's that it calls.
+    And whether each is of a function of the script that is called there: its last one counts.
     """
     functions = {
         each.name: each for each in ast.walk(script.tree) if isinstance(each, ast.FunctionDef)
     }
-    found = [0]
-    for each in sorted(
-        (e for e in _own_nodes(script.scope(until)) if isinstance(e, ast.stmt)),
-        key=lambda one: one.lineno,
-    ):
-        if each.lineno >= until:
-            break
+    found = []
+    statements = [e for e in _own_nodes(script.scope(until)) if isinstance(e, ast.stmt)]
+    for each in sorted(statements, key=lambda one: one.lineno):
+        if not since < each.lineno < until:
+            continue
         value = getattr(each, "value", None)
         called = value.func if isinstance(value, ast.Call) else None
         own = functions.get(getattr(called, "attr", getattr(called, "id", "")))
-        if own is not None:
-            found += [
-                e.lineno for e in _own_nodes(own) if isinstance(e, ast.stmt) and _writes_gradient(e)
-            ]
+        inside = [
+            e.lineno
+            for e in (_own_nodes(own) if own is not None else ())
+            if isinstance(e, ast.stmt) and _writes_gradient(e)
+        ]
+        if inside:
+            found.append((max(inside), True))
         elif _writes_gradient(each):
-            found.append(each.lineno)
-    return found[-1]
+            found.append((each.lineno, False))
+    return found
 
 
 def _writes_gradient(statement: ast.stmt) -> bool:

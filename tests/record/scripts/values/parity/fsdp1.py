@@ -22,7 +22,7 @@ class Layer(nn.Module):
 
 
 torch.manual_seed(61)
-net = nn.Sequential(Layer(), Layer(), nn.Linear(8, 3))
+net = nn.Sequential(Layer(), Layer(), nn.Linear(8, 1))
 wrap = {"auto_wrap_policy": ModuleWrapPolicy({Layer}), "device_id": torch.device("cpu")}
 model = FSDP(net, use_orig_params=True, **wrap)
 opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
