@@ -39,6 +39,7 @@ from torch_scenarios.record.values.digest import (
     digest,
     digest_text,
     is_captured,
+    is_constant,
     local_part,
     plain_tensor,
     refuse_in_capture,
@@ -66,6 +67,8 @@ STOP_S = 10.0
 MOST_BIRTHS = 1 << 14
 #: number from which loaders are numbered
 FIRST_LOADER = 10_000
+#: parameters whose state is looked at where one is loaded
+MOST_STATES = 256
 #: places whose variables are searched for modules
 MOST_LOOKS = 32
 
@@ -988,10 +991,32 @@ class ValueWitness:
         def load_and_note(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             found = load(optimizer, *args, **kwargs)
             with self.guard:
-                self.put(["reload", self.turn, self.place(frame_of(1))])
+                place = self.place(frame_of(1))
+                self.put(["reload", self.turn, place])
+                with self.torch.no_grad():
+                    self.put(["loaded_state", self.turn, place, self._describe_state(optimizer)])
             return found
 
         kind.load_state_dict = load_and_note
+
+    def _describe_state(self, optimizer: Any) -> list[list[str]]:
+        """Return the place of each parameter in an optimizer, its hash, and that of its state.
+
+        A state of the parameter's shape counts, such as a momentum, that is not constant.
+        """
+        found: list[list[str]] = []
+        places = [
+            (f"{at}.{within}", tensor)
+            for at, group in enumerate(optimizer.param_groups)
+            for within, tensor in enumerate(group["params"])
+        ]
+        for place, tensor in places[:MOST_STATES]:
+            for each in optimizer.state.get(tensor, {}).values():
+                is_one = isinstance(each, self.torch.Tensor) and each.shape == tensor.shape
+                if is_one and not local_part(each).is_meta and not is_constant(each):
+                    found.append([place, digest(tensor), digest(each)])
+                    break
+        return found
 
     def _watch_saving(self) -> None:
         """See after which steps a checkpoint is written."""

@@ -30,7 +30,10 @@ from torch_scenarios.record.values.invariants.numbers import find_first_nan
 from torch_scenarios.record.values.invariants.optimizers import find_late_parameters
 from torch_scenarios.record.values.invariants.proofs import find_proved
 from torch_scenarios.record.values.invariants.replicas import find_replicas_apart
-from torch_scenarios.record.values.invariants.resumption import find_epochs_begun_anew
+from torch_scenarios.record.values.invariants.resumption import (
+    find_epochs_begun_anew,
+    find_foreign_states,
+)
 from torch_scenarios.record.values.invariants.samples import find_same_order, find_same_samples
 from torch_scenarios.record.values.invariants.start import find_early_copies
 from torch_scenarios.record.values.invariants.sums import find_sums_of_replicas
@@ -179,6 +182,7 @@ INVARIANTS: tuple[tuple[str, Applies, Search], ...] = (
         find_local_norms,
     ),
     ("resumes_otherwise", _has("reload"), find_epochs_begun_anew),
+    ("resumes_otherwise", _has("reload"), find_foreign_states),
     ("masks_differ", _has("rand"), find_masks),
     ("same_mask", _has("noise"), find_noise),
     ("same_mask", _has("augmented"), find_augmentations),

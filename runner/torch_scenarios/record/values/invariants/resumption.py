@@ -1,4 +1,4 @@
-"""A training that goes on from a checkpoint within one process: where its data goes on."""
+"""A training that goes on from a checkpoint within one process: with which data and state."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torch_scenarios.record.values.format import (
 )
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding, tell_line
 from torch_scenarios.record.values.roles import Roles
+from torch_scenarios.verdict.finding import ranks_text
 
 #: batches that are the same again from which an epoch begins anew
 MOST_FEW = 2
@@ -60,6 +61,39 @@ def find_epochs_begun_anew(records: Records, roles: Roles) -> Iterator[ValueFind
                     turn=following.turn,
                 )
                 return
+
+
+def find_foreign_states(records: Records, roles: Roles) -> Iterator[ValueFinding]:
+    """Yield a state of an optimizer that several ranks load, and that belongs to one's part alone.
+
+    Their weights differ, as shards do; a momentum that has one value on them all is of one rank.
+    """
+    del roles
+    loads = {rank: [*record.of_kind("loaded_state")] for rank, record in records.items()}
+    for together in zip(*loads.values(), strict=False):
+        events = dict(zip(loads, together, strict=True))
+        held: dict[tuple[str, str], dict[int, str]] = {}
+        for rank, event in events.items():
+            for name, weight, state in event.details[2]:
+                held.setdefault((name, state), {})[rank] = weight
+        unlike = [own for own in held.values() if len({*own.values()}) == len(own) > 1]
+        if not unlike:
+            continue
+        rank, other = [*unlike[0]][:2]
+        turn, place, _ = events[other].details
+        yield ValueFinding(
+            code="resumes_otherwise",
+            message=f"{ranks_text([*unlike[0]])} load one and the same state of the optimizer, and "
+            f"hold other weights: the momentum that rank {other} goes on with belongs to the part "
+            f"of rank {rank}",
+            ranks=tuple(unlike[0]),
+            rank=other,
+            place=place,
+            hint="save the optimizer's state of each rank, and load each rank's own; or gather the "
+            "whole of it, and give each rank its part",
+            turn=turn,
+        )
+        return
 
 
 def _is_broken_off(record: ValueRecord, first: LoadedBatch, until: int, later: int) -> bool:
