@@ -299,6 +299,17 @@ def test_what_rounding_does_is_measured_where_it_decides(tmp_path: Path) -> None
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize(("mistake", "exit_code"), [("world", 1), ("", 0)])
+def test_a_half_on_four_ranks_is_the_size_of_a_group(
+    tmp_path: Path, mistake: str, exit_code: int
+) -> None:
+    code, output, _ = parity_of(tmp_path, "tp_inside_dp.py", mistake, "-n", "4")
+    assert code == exit_code, output
+    words = " ".join(output.split())
+    assert ("1/2 times what one process has (there are 4 ranks)" in words) == bool(exit_code)
+
+
+@pytest.mark.nightly
 def test_a_page_draws_the_modules_and_what_the_ranks_have_of_them(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     code, output, _ = parity_of(tmp_path, "tensor_parallel.py", "front", "--html", str(page))

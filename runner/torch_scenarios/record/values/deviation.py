@@ -960,7 +960,8 @@ def _explain(
     ratio = float((got * wanted).sum()) / power if power else 0.0
     if ratio and is_close(got / ratio, wanted):
         known = f"{ratio:.4g}" if ratio >= 1 else f"1/{1 / ratio:.4g}"
-        if abs(max(ratio, 1 / ratio) ** 2 / len(held) - 1) < OUTPUTS_APART:
+        root = len(held) ** 0.5  # a whole one may be the size of a group
+        if not root.is_integer() and abs(max(ratio, 1 / ratio) / root - 1) < OUTPUTS_APART:
             words = f"is {known} times what one process has, by the root of {len(held)}: of as "
             hint = "where a norm clips them: sum its squares over the ranks, and divide by nothing"
             return f"{words}many ranks", hint
