@@ -101,6 +101,7 @@ ON_TORCH = {
     "record.fake",
     "record.kernels.clock",
     "record.kernels.lanes",
+    "record.launch",
     "record.shim",
     "record.values.carriage",
     "record.values.parameters",

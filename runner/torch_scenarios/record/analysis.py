@@ -61,9 +61,9 @@ from torch_scenarios.record.format import (
     signal_name,
 )
 from torch_scenarios.record.kernels.schedule import last_step, with_twins
-from torch_scenarios.record.launch import SCRATCH
 from torch_scenarios.record.live import JOIN_S, JOINED, Launcher, Order, Ran, place_of, prepare, run
 from torch_scenarios.record.program import RecordedProgram, program_of
+from torch_scenarios.record.scratch import SCRATCH
 from torch_scenarios.verdict import Finding, Verdict
 
 

@@ -34,29 +34,21 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
+import torch.distributed
+
+from torch_scenarios.record import shim
 from torch_scenarios.record.evidence.claim import watch_claims
 from torch_scenarios.record.evidence.standstill import Standstill, States
 from torch_scenarios.record.recorder import VALUES, Recorder, is_foreign
-from torch_scenarios.record.scratch import Scratch
+from torch_scenarios.record.scratch import SCRATCH, Scratch
 from torch_scenarios.record.values import deal
 
 #: where the ranks of a run meet: no other host reaches it
 ADDRESS = "127.0.0.1"
-#: the folder in that of a record in which the files lie that fake ranks write
-SCRATCH = "scratch"
-
 #: what a rank raises at a call where that is asked for
 STRUCK = "this rank raises here, for --nemesis"
 
-#: modules that a training script is likely to import: they are imported once, before the forks
-LIKELY = {
-    "device_mesh": ("torch.distributed.device_mesh",),
-    "distributed.tensor": ("torch.distributed.tensor.parallel", "torch._dynamo"),
-    "distributed.fsdp": ("torch.distributed.fsdp", "torch._dynamo"),
-    "pipelining": ("torch.distributed.pipelining", "torch._dynamo"),
-    "DistributedDataParallel": ("torch.nn.parallel", "torch._dynamo"),
-    "optim": ("torch._dynamo",),
-}
 #: modules that the witness of values imports
 WITNESSED = ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.algorithms.join")
 
@@ -144,11 +136,8 @@ def _parent_of_run(order: dict[str, Any], parent: int) -> int:
 
 def _import(order: dict[str, Any]) -> None:
     """Import once, before the forks, what a script is likely to import."""
-    import torch
-    import torch.distributed
-
     torch.set_num_threads(1)
-    names = [name for word in order["mentions"] for name in LIKELY[word]]
+    names = list(order["imports"])
     if order["values"]:
         names += WITNESSED
     if order["fake"]:
@@ -162,8 +151,6 @@ def _import(order: dict[str, Any]) -> None:
 
 def _launch(order: dict[str, Any]) -> None:
     """Fork the ranks and wait for all of them."""
-    import torch.distributed
-
     dist: Any = torch.distributed
     folder, ranks, world = order["folder"], order["ranks"], order["world_size"]
     fake = bool(order["fake"])
@@ -273,10 +260,6 @@ def environment(order: dict[str, Any], rank: int, port: int) -> dict[str, str]:
 
 
 def _run(order: dict[str, Any], rank: int, port: int, board: Any, parent: int) -> int:
-    import torch.distributed
-
-    from torch_scenarios.record import shim
-
     end_with(parent)
     os.environ.update(environment(order, rank, port))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -445,8 +428,6 @@ def _print_error(error: BaseException) -> None:
 
 def _call(order: dict[str, Any]) -> None:
     """Call a function of a module, with the default process group made before."""
-    import torch.distributed
-
     dist: Any = torch.distributed
     begin = dist.init_process_group
 

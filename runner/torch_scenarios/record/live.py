@@ -41,9 +41,9 @@ from torch_scenarios.record.format import (
     read,
     read_launch,
 )
-from torch_scenarios.record.launch import LIKELY, SCRATCH
 from torch_scenarios.record.mapped_file import count_written, is_written
 from torch_scenarios.record.recorder import STACKS, VALUES, append_line, is_foreign
+from torch_scenarios.record.scratch import SCRATCH
 
 #: how values are seen: steps of an optimizer whose values are kept, and bytes of a rank's
 SEEN: Mapping[str, Any] = {"steps": 3, "bytes": 1 << 26}
@@ -261,7 +261,7 @@ def _write_order(order: Order) -> dict[str, Any]:
         "gpu": dict(order.gpu),
         "parent": os.getpid(),
         "command": list(order.command),
-        "mentions": [] if order.module else _mentions(Path(order.command[0])),
+        "imports": [] if order.module else _find_likely_imports(Path(order.command[0])),
         "values": bool(order.values),
         "strike": dict(order.strike),
     }
@@ -385,14 +385,25 @@ class _Forked:
         return line
 
 
-def _mentions(script: Path) -> list[str]:
-    """Return the words of a script that tell what it imports: that is imported once, for all."""
+#: a word of a training script -> modules that it is likely to import
+LIKELY = {
+    "device_mesh": ("torch.distributed.device_mesh",),
+    "distributed.tensor": ("torch.distributed.tensor.parallel", "torch._dynamo"),
+    "distributed.fsdp": ("torch.distributed.fsdp", "torch._dynamo"),
+    "pipelining": ("torch.distributed.pipelining", "torch._dynamo"),
+    "DistributedDataParallel": ("torch.nn.parallel", "torch._dynamo"),
+    "optim": ("torch._dynamo",),
+}
+
+
+def _find_likely_imports(script: Path) -> list[str]:
+    """Return the modules that a script is likely to import: that is done once, before the forks."""
     try:
         text = script.read_text(encoding="utf-8", errors="replace")[:1_000_000]
     except OSError as error:
         message = f"`{script}` cannot be read: {error.strerror or error}"
         raise LaunchError(message) from error
-    return [word for word in LIKELY if word in text]
+    return [name for word, names in LIKELY.items() if word in text for name in names]
 
 
 def make_environment(folder: Path, python_path: str) -> dict[str, str]:

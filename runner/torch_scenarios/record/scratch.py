@@ -32,6 +32,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
+#: the folder in that of a record in which the files lie that fake ranks write
+SCRATCH = "scratch"
 #: names that Python, torch and its compilers give to temporary files
 _TEMPORARY = re.compile(
     r"tmp[a-z0-9_]{8}\b|pymp-|torch(inductor|elastic|_extensions)|triton|scenario-record-|ray/"
