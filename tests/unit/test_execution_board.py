@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from torch_scenarios.model.trace import Failure
-from torch_scenarios.worker.board import Board, Site, TakenStep
+from torch_scenarios.worker.board import MOST_ON_DEVICE, Board, Site, TakenStep
 from torch_scenarios.worker.device import WithAnEvent, WithTheCall, completion_on
 
 
@@ -261,3 +261,33 @@ def test_what_is_enqueued_for_a_step_afterwards_is_waited_for_too() -> None:
     here.behind(last, Step())
     assert here.advance() is last
     assert states(here.account("blocked")) == [(0, "done"), (1, "blocked")]
+
+
+@dataclass
+class Copied:
+    """A copy on a device, or its array on the host."""
+
+    nbytes: int
+    is_here: bool = False
+
+
+def bring(value: Any) -> Any:
+    """Bring a value to the host, as an account's conversion does."""
+    if isinstance(value, list):
+        return [bring(item) for item in value]
+    return Copied(value.nbytes, is_here=True)
+
+
+def test_copies_come_to_the_host_once_they_are_too_many_for_the_device() -> None:
+    here, steps = enqueued("call", "call", "call", "call")
+    here.convert = bring
+    steps[0].happened = steps[1].happened = True
+    for record in here.records:
+        record.written, record.kept = ("x",), [[Copied(MOST_ON_DEVICE // 3)]]
+        here.spare(record)
+    # three thirds fit; the fourth asks for one, and the device has made that
+    assert [record.kept[0][0].is_here for record in here.records] == [True, False, False, False]
+    late = here.records[-1]
+    here.spare(late)
+    here.spare(late)  # the device has made no third one: what it has not made stays there
+    assert [record.kept[0][0].is_here for record in here.records] == [True, True, False, False]

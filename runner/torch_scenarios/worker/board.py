@@ -109,6 +109,13 @@ def is_large(value: Any) -> bool:
     return bool(getattr(value, "nbytes", 0) > LARGE)
 
 
+def _count_bytes(value: Any) -> int:
+    """Return the bytes of a tensor, or of the tensors in a list."""
+    if isinstance(value, list):
+        return sum(map(_count_bytes, value))
+    return int(getattr(value, "nbytes", 0))
+
+
 # -------------------------------------------------------------------------------------------------
 # The copies of a rank become the values of a trace: NumPy arrays, when the account is given.
 
@@ -215,6 +222,11 @@ class Converter:
 # when the account is given, and what a device did is asked for then.
 
 
+#: bytes of copies that a rank leaves on its device; beyond them those come to the host that the
+#: device has made. Ranks may share a device, and a scenario's own tensors need room
+MOST_ON_DEVICE = 2**30
+
+
 class Site(Struct):
     """What a step is called on this rank, and whether it may block on others."""
 
@@ -283,6 +295,8 @@ class Board:
         #: moves that the records do not show
         self._others = 0
         self._device = threading.Lock()
+        #: bytes of copies on the device, and how many records' copies have come to the host
+        self._on_device = self._brought = 0
         #: what asking the device raised: its context is lost
         self.fault: Exception | None = None
 
@@ -364,6 +378,21 @@ class Board:
         with self._device:
             record.event = event
             self._done = min(self._done, len(self.records) - 1)
+
+    def spare(self, record: TakenStep) -> None:
+        """Count the copies of the last step, and bring copies to the host where these are too many.
+
+        Copies of what the device has not done yet stay: it may hang before it makes them.
+        """
+        self._on_device += sum(map(_count_bytes, record.kept))
+        if self._on_device <= MOST_ON_DEVICE:
+            return
+        self.advance()
+        while self._on_device > MOST_ON_DEVICE and self._brought < self._done:
+            done = self.records[self._brought]
+            self._on_device -= sum(map(_count_bytes, done.kept))
+            done.kept = self.convert(list(done.kept))
+            self._brought += 1
 
     @property
     def position(self) -> TakenStep | None:

@@ -664,6 +664,7 @@ class Stepping:
                 record.timeout_s = acts.timeout_s(call) if awaits else timeout_s
                 # behind the copies: they may be read once it has happened
                 record.event = mark()
+                board.spare(record)
             if looks:
                 self._observe(record, step)
             return goes_on
