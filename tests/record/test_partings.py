@@ -953,3 +953,17 @@ def test_a_rank_that_leaves_a_framework_earlier_is_told_with_the_line(
     (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
     assert words in " ".join(each.words for each in found.notes)
     assert ("agree first on what ends it there" in str(found.fix)) is bool(passes)
+
+
+@pytest.mark.parametrize("died", ["SIGABRT", None])
+def test_a_rank_that_dies_of_what_is_passed_has_not_taken_its_loop_less_often(
+    died: str | None, tmp_path: Path
+) -> None:
+    file = script(tmp_path, EPOCHS.replace("fit([draw() for _ in range(2)])", "dist.all_reduce(x)"))
+    records = {
+        0: record(0, call("all_reduce", place(file, 2)), died=died),
+        1: record(1, *[call("all_reduce", place(file, 2)) for _ in range(2)]),
+    }
+    (found,) = add_reasons([finding("shape_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert ("has more turns" in words) is (died is None)

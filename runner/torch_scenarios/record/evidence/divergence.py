@@ -73,11 +73,24 @@ def parting_of(finding: Finding, records: Mapping[int, RankRecord]) -> Parting |
         return _find_other_groups(records) or parting
     if finding.diagnosis in DISAGREEING:
         differing = find_difference(records)
-        if parting is None or (
-            differing is not None and differing.group == parting.group and differing.at < parting.at
+        if (
+            parting is None
+            or _is_cut_off(parting, records)
+            or (
+                differing is not None
+                and differing.group == parting.group
+                and differing.at < parting.at
+            )
         ):
             return differing
     return parting
+
+
+def _is_cut_off(parting: Parting, records: Mapping[int, RankRecord]) -> bool:
+    """Whether ranks miss an operation because what they passed in one before has ended them."""
+    gone = [records[rank] for rank in parting.missing]
+    is_ended = all(each.died is not None or each.error is not None for each in gone)
+    return bool(gone) and is_ended and len(parting.sides) == 1
 
 
 def find_difference(records: Mapping[int, RankRecord]) -> Parting | None:
