@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from handwritten_records import ALL_REDUCE, BARRIER, LARGER, recorded
 
 from torch_scenarios.cli import cli
-from torch_scenarios.record.format import read
+from torch_scenarios.record.format import read, set_earlier_aside
 from torch_scenarios.vocabulary import DIAGNOSES
 
 #: a kind of call, with which a thread says whether the main one waits
@@ -313,3 +313,15 @@ def test_threads_of_one_group_race_where_the_main_one_goes_on(
     record = read(folder)[0]
     assert "several threads of a rank communicate in one group" in record.notes[0]
     assert record.racing == ("train.py:12 and train.py:13" if races else "")
+
+
+def test_the_records_of_an_earlier_launch_are_set_aside(tmp_path: Path) -> None:
+    folder = recorded(tmp_path / "a", (ALL_REDUCE,), (ALL_REDUCE,), (ALL_REDUCE,))
+    for rank, (launch, time) in enumerate([("b", 20.0), ("a", 10.0), ("b", 21.0)]):
+        path = folder / f"rank-{rank:05d}.jsonl"
+        head, *rest = path.read_text(encoding="utf-8").splitlines()
+        about = json.loads(head) | {"launch": launch, "time": time}
+        path.write_text("\n".join([json.dumps(about), *rest]) + "\n", encoding="utf-8")
+    set_earlier_aside(folder)
+    assert sorted(read(folder)) == [0, 2]
+    assert (folder / "earlier-rank-00001.jsonl").exists()

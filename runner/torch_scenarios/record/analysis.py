@@ -58,6 +58,7 @@ from torch_scenarios.record.format import (
     read,
     read_starts,
     refusal,
+    set_earlier_aside,
     signal_name,
 )
 from torch_scenarios.record.kernels.schedule import last_step, with_twins
@@ -127,7 +128,7 @@ def record(
     path = order.folder / "scenario.yaml"
 
     prepare(order.folder)
-    ran = run(order, Questions(order, path, limits), notice, start)
+    ran = _run(order, Questions(order, path, limits), notice, start)
     if not is_record(order.folder):
         if ran.interrupted:
             raise KeyboardInterrupt
@@ -331,6 +332,16 @@ def judge_start(
         result.result.verdict, status="FAILED", findings=tuple(wrong), reason=None, notes=()
     )
     return replace(result, result=replace(result.result, verdict=verdict))
+
+
+def _run(
+    order: Order, asked: Questions, notice: Callable[[str], None], start: Launcher | None
+) -> Ran:
+    """Run a program, and keep the records of its newest launch where it was started anew."""
+    ran = run(order, asked, notice, start)
+    if order.own_launcher:
+        set_earlier_aside(order.folder)
+    return ran
 
 
 def _list_other_ways(records: Mapping[int, RankRecord], home: str) -> list[str]:

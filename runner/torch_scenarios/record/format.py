@@ -612,6 +612,20 @@ def read_starts(folder: Path) -> dict[int, RankRecord]:
     return found
 
 
+def set_earlier_aside(folder: Path) -> None:
+    """Rename the records of earlier launches of a job that was started anew, and keep the newest.
+
+    A rank that has not come so far as to write its own again is unknown in that launch.
+    """
+    begun = {
+        path: read_file(path).about for path in folder.glob("rank-*.jsonl") if _has_begun(path)
+    }
+    newest = max(begun.values(), key=lambda about: float(about.get("time", 0.0)), default={})
+    for path, about in begun.items():
+        if about.get("launch") != newest.get("launch"):
+            path.rename(path.with_name(f"earlier-{path.name}"))
+
+
 def read(folder: Path) -> dict[int, RankRecord]:
     """Return the records of a folder by rank. Raises ScenarioError where a file is not a record.
 
