@@ -1,7 +1,7 @@
 """Join covers the collectives of the model, and not the log in its loop.
 
 Ranks: 2
-Told: has more turns on some ranks
+Told: a rank whose loop has ended answers the calls of the models alone, and not the `all_reduce` at
 """
 
 import torch
