@@ -18,6 +18,10 @@ MISUSES = {
     "run --versoin": "scenario run: there is no option --versoin; did you mean scenario --version?",
     "run --keep-going": "scenario run: there is no option --keep-going; "
     "`scenario run --help` shows how it is used",
+    "record train.py --epochs 3": "scenario record: there is no option --epochs; an option of the "
+    "script comes behind `--`, as `scenario record -- train.py --epochs`",
+    "parity -n 2 train.py --jsno": "scenario parity: there is no option --jsno; did you mean "
+    "--json? An option of the script comes behind `--`, as `scenario parity -- train.py --jsno`",
     "run --jobs": "scenario run: --jobs needs a value; `scenario run --help` shows how it is used",
     "run --jobs x": "scenario run: --jobs: 'x' is neither a number from 1 to 64 nor `auto`",
     "cost --nodes 0 x": "scenario cost: --nodes: 0 is not in the range x>=1; "

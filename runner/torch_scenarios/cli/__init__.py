@@ -267,7 +267,9 @@ def describe_misuse(error: click.UsageError, command: str) -> str:
             near = _find_near(error.option_name, [*known, "--version"])
             near = "scenario --version" if near == "--version" else near
             text = f"there is no option {error.option_name}"
-            text += f"; did you mean {near}?" if near else f"; {page}"
+            own = _describe_script_option(error, command)
+            text += f"; did you mean {near}?" if near else f"; {own or page}"
+            text += f" {own[0].upper()}{own[1:]}" if near and own else ""
         case click.BadOptionUsage():
             text = f"{error.option_name} needs a value; {page}"
         case click.MissingParameter():
@@ -288,6 +290,14 @@ def describe_misuse(error: click.UsageError, command: str) -> str:
 #: what click says of a command, and of arguments, that are not there
 _UNKNOWN = re.compile(r"No such command '(.+)'\.?")
 _SURPLUS = re.compile(r"Got unexpected extra arguments? \((.+)\)$")
+
+
+def _describe_script_option(error: click.NoSuchOption, command: str) -> str:
+    """Return what to do with an option that a script has; nothing where no script is run."""
+    if not any(each.type is click.UNPROCESSED for each in _params(error.ctx)):
+        return ""
+    example = f"`{command} -- train.py {error.option_name}`"
+    return f"an option of the script comes behind `--`, as {example}"
 
 
 def _params(context: click.Context | None) -> list[click.Parameter]:
