@@ -19,6 +19,7 @@ from flight_dumps import mismatched
 from msgspec.structs import replace
 
 from torch_scenarios.cli import cli
+from torch_scenarios.record.evidence import process as processes
 from torch_scenarios.record.evidence.process import RunningRank, ask_for_dumps, find_ranks
 
 if TYPE_CHECKING:
@@ -115,6 +116,19 @@ def test_no_job_is_no_finding() -> None:
     code, said = ran("--job", "no-such-job")
     assert code == 5
     assert "RANK and WORLD_SIZE" in said
+
+
+def test_stacks_that_nobody_read_are_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = RunningRank(rank=0, world_size=1, pid=os.getpid(), job="mine", environment={})
+    monkeypatch.setattr(processes, "find_ranks", lambda: [own])
+    monkeypatch.setattr(processes, "py_spy", lambda: None)
+    path = tmp_path / "stacks.txt"
+    code, said = ran("--seconds", "0", "-o", str(path))
+    assert code == 3
+    assert f"`{path}` is not written: no stack was read" in said
+    assert not path.exists()
 
 
 def process(proc: Path, pid: int, parent: int, **environment: str) -> None:

@@ -41,8 +41,9 @@ def hang(options: Mapping[str, Any]) -> None:
     first, failures = _stacks(program, ranks)
     time.sleep(options["seconds"])
     second, _ = _stacks(program, ranks)
-    if options["file"]:
-        _write(options["file"], second or first)
+    stacks = second or first
+    if options["file"] and stacks:
+        _write(options["file"], stacks)
     world = ranks[0].world_size
     head = f"{len(ranks)} of {world} ranks on this machine"
     dumped = _read_dumps(ranks)
@@ -52,6 +53,8 @@ def hang(options: Mapping[str, Any]) -> None:
     found = _findings(second, dumped, moving, _home(ranks))
     verdict = "FAILED" if found else "INCONCLUSIVE"
     notes = _notes(ranks, second, failures, moving, is_found=bool(found))
+    if options["file"] and not stacks:
+        notes.append(f"  note: `{options['file']}` is not written: no stack was read")
     if options["json_file"]:
         content = _as_json(verdict, ranks, second, found, moving, notes)
         write_text(options["json_file"], content)
