@@ -170,6 +170,7 @@ class ValueWitness:
         self._nan = False
         self._late = []
         self._looked: set[int] = set()
+        self._reloaded = {}
         self._experts: set[tuple[int, str]] = set()
         self._wrapped, self._sharded, self._own, self._units = {}, {}, [], []
         #: whether a loader has given a batch since the last step; rows are seen there
@@ -624,6 +625,7 @@ class ValueWitness:
                     gradients.append([known.number, details])
             self.carriage.before_step(optimizer, place)
             self.left.meet(gradients)
+            self._see_loaded_state(optimizer)
         self._see_settings(optimizer)
         if names := self._find_unreduced():
             self.put(["unreduced", self.turn, place, names])
@@ -993,11 +995,20 @@ class ValueWitness:
             with self.guard:
                 place = self.place(frame_of(1))
                 self.put(["reload", self.turn, place])
-                with self.torch.no_grad():
-                    self.put(["loaded_state", self.turn, place, self._describe_state(optimizer)])
+                self._reloaded[id(optimizer)] = [self.turn, place]
             return found
 
         kind.load_state_dict = load_and_note
+
+    def _see_loaded_state(self, optimizer: Any) -> None:
+        """Write down a state that an optimizer has loaded, before its next step.
+
+        The weights may be loaded after it, and may have come from another rank since.
+        """
+        if (where := self._reloaded.pop(id(optimizer), None)) is not None:
+            self.put(["loaded_state", *where, self._describe_state(optimizer)])
+
+    _reloaded: dict[int, list[int]]
 
     def _describe_state(self, optimizer: Any) -> list[list[str]]:
         """Return the place of each parameter in an optimizer, its hash, and that of its state.
