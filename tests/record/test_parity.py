@@ -179,6 +179,7 @@ def test_the_first_deviation_is_named_with_what_it_is(
         ("standardised.py", ""),
         ("fsdp1.py", ""),
         ("hook_in_bfloat16.py", ""),
+        ("hook_in_bfloat16.py", "torch"),
         ("zero_owners.py", "inside"),
         ("functional.py", ""),
         ("pipeline_by_hand.py", ""),

@@ -19,7 +19,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection
-from types import FunctionType, TracebackType
+from types import FunctionType, ModuleType, TracebackType
 from typing import Any
 
 import torch
@@ -834,7 +834,7 @@ class ValueWitness:
         @functools.wraps(hook)
         def note_hook(wrapper: Any, state: Any, function: Any) -> Any:
             with self.guard:
-                for each in _list_hooks(function):
+                for each in _list_hooks(function, self.is_foreign):
                     code = _code_of(each)
                     if code is not None and not self.is_foreign(code.co_filename):
                         self.carriage.hooks.add(code)
@@ -1246,8 +1246,11 @@ def _code_of(function: Any) -> Any:
     return found or getattr(type(function).__dict__.get("__call__"), "__code__", None)
 
 
-def _list_hooks(function: Any) -> list[Any]:
-    """Return a hook and those that it wraps: what its closure or `functools.partial` holds."""
+def _list_hooks(function: Any, is_foreign: Callable[[str], bool]) -> list[Any]:
+    """Return a hook and those that it wraps: what its closure or `functools.partial` holds.
+
+    And what a function of the script calls by its name, as torch's own hooks.
+    """
     found: list[Any] = []
     left = [function]
     while left:
@@ -1259,6 +1262,11 @@ def _list_hooks(function: Any) -> list[Any]:
         for cell in getattr(each, "__closure__", None) or ():
             with contextlib.suppress(ValueError):  # a cell that nothing has been put into
                 held.append(cell.cell_contents)
+        if isinstance(each, FunctionType) and not is_foreign(each.__code__.co_filename):
+            names = each.__code__.co_names
+            own = [each.__globals__.get(name) for name in names]
+            modules = [value for value in own if isinstance(value, ModuleType)]
+            held += [*own, *(getattr(e, name, None) for e in modules for name in names)]
         left += [e for e in held if isinstance(e, (FunctionType, functools.partial))]
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -39,6 +39,7 @@ def find_local_norms(records: Records, roles: Roles) -> Iterator[ValueFinding]:
 
 def _find_norms(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     details = {rank: [*record.of_kind("clip")] for rank, record in records.items()}
+    owners = {ranks for ranks, *_ in find_owners(records)}
     for ranks, what in _norm_groups(records, roles):
         lists = {rank: details[rank] for rank in ranks if details.get(rank)}
         if len(lists) < 2:
@@ -52,6 +53,9 @@ def _find_norms(records: Records, roles: Roles) -> Iterator[ValueFinding]:
                 continue
             low, high = min(norms.values()), max(norms.values())
             if high - low <= NORMS_APART * high or not math.isfinite(most) or high <= most:
+                continue
+            clipped = {rank: each.details[5] for rank, each in zip(lists, together, strict=True)}
+            if ranks in owners and _are_modules(records, clipped):
                 continue
             rank = next(iter(norms))
             shown = ", ".join(f"{norm:.4g} on rank {r}" for r, norm in [*norms.items()][:4])
@@ -125,6 +129,9 @@ def _find_lone_scales(records: Records, roles: Roles) -> Iterator[ValueFinding]:
             continue
         if all(each.count < 2 for own in scales for each in own.values()):
             continue  # one tensor alone may be clipped by itself
+        stepped = {rank: {n for e in records[rank].steps for n in e.gradients} for rank in ranks}
+        if ranks not in parts and _are_modules(records, stepped):
+            continue
         common = sorted(set.intersection(*map(set, scales)))
         steps = [[own[at].factor for own in scales] for at in common]
         clips = [each for each in steps if all(0.0 < f <= 1.0 + SCALES_APART for f in each)]
@@ -135,6 +142,19 @@ def _find_lone_scales(records: Records, roles: Roles) -> Iterator[ValueFinding]:
         first = {rank: own[apart[0]] for rank, own in zip(ranks, scales, strict=True)}
         yield _tell_scales(records, first)
         return
+
+
+def _are_modules(records: Records, held: Mapping[int, Iterable[int]]) -> bool:
+    """Whether what each rank has is the whole of one module, which may be clipped by itself."""
+    for rank, numbers in held.items():
+        known = records[rank].parameters
+        names = {known[number].name for number in numbers}
+        modules = [{name[:at] for at, c in enumerate(name, 1) if c == "."} for name in names]
+        module = max(set.intersection(*modules), key=len, default="") if modules else ""
+        whole = {e.name for e in known.values() if e.name.startswith(module) and not e.frozen}
+        if not module or names != whole:
+            return False
+    return True
 
 
 def _spread(numbers: list[float]) -> bool:

@@ -1,4 +1,5 @@
 """A resume: the optimizer's state is loaded before the weights; each rank has its own seed."""
+
 import os, tempfile
 import torch
 import torch.distributed as dist
