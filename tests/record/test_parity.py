@@ -300,6 +300,13 @@ def test_what_rounding_does_is_measured_where_it_decides(tmp_path: Path) -> None
 
 
 @pytest.mark.nightly
+def test_statistics_of_all_ranks_that_round_otherwise_are_no_rank_s_own(tmp_path: Path) -> None:
+    code, output, _ = parity_of(tmp_path, "standardised.py", "years")
+    assert code == 3, output
+    assert "the global batch is another one" in " ".join(output.split())
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize(("mistake", "exit_code"), [("world", 1), ("", 0)])
 def test_a_half_on_four_ranks_is_the_size_of_a_group(
     tmp_path: Path, mistake: str, exit_code: int

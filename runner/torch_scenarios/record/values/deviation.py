@@ -386,10 +386,14 @@ def _number_in(numbers: Mapping[str, int]) -> Callable[[tuple[str, Array]], int]
 def find_own_statistics(reference: Values, held: Mapping[int, Values]) -> int | None:
     """Return a rank whose rows are one process's, each column times a number and plus another one.
 
-    They are normalised by the statistics of its own rows.
+    They are normalised by the statistics of its own rows. Where those numbers are the same on all
+    ranks, the statistics are: they are rounded otherwise than in one process.
     """
     for own, parts in _deal_rows(reference, held):
-        if all(_is_rescaled(own[rank], each) for rank, each in parts.items()):
+        wholes = [np.concatenate([*each.values()]) for each in (own, parts)]
+        if not _is_rescaled(*wholes) and all(
+            _is_rescaled(own[rank], each) for rank, each in parts.items()
+        ):
             return next((r for r, each in parts.items() if not _is_near(each, own[r])), None)
     return None
 

@@ -584,7 +584,8 @@ def _of_norms(
     """Yield norms before parts of a model that work on what ranks have gathered.
 
     Each works on its rank's part of a sequence, and has a gradient of that part alone. A norm is
-    a module all of whose parameters are constants at first. (Those in a part are its own.)
+    a module all of whose parameters are constants at first. (Those in a part are its own.) What it
+    gives is as wide as a part is along one of its dimensions: features that are gathered are not.
     """
     for ranks in sorted(model):
         own = [records[rank] for rank in ranks if rank in records]
@@ -597,10 +598,16 @@ def _of_norms(
             for event in each.of_kind("gathered_in")
             for number in event.details[0]
         }
+        shapes = [
+            each.shape
+            for each in own[0].parameters.values()
+            if each.name in parts or _differs_at_start(records, ranks, each.name)
+        ]
         names = {
             each.name
             for each in own[0].parameters.values()
             if each.constant and not each.placements and "." in each.name
+            if any({*each.shape[-1:]} & {*shape} for shape in shapes)
             if each.name not in known | parts and not _find_beside(own[0], each.name)
             if _equal_at_start(records, ranks, each.name)
             and all(_is_trained(record, record.names[each.name]) for record in own)

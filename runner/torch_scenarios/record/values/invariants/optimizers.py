@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torch_scenarios.record.values.format import OptimizerStep, ValueRecord
@@ -70,7 +70,8 @@ def _idle_optimizers(records: Records) -> Iterator[ValueFinding]:
 def _find_left_out(records: Records) -> Iterator[ValueFinding]:
     """Yield parameters whose gradients ranks reduce, and that none of them steps.
 
-    Each steps a part of the parameters, and the parts leave them out.
+    Each steps a part of the parameters, and the parts leave them out. It is an error where they are
+    what a division leaves over; what is left out elsewhere may not be meant to be trained.
     """
     for ranks, names, stepped in find_owners(records):
         own = [records[rank] for rank in ranks]
@@ -98,10 +99,22 @@ def _find_left_out(records: Records) -> Iterator[ValueFinding]:
                 rank=ranks[0],
                 place=own[0].steps[0].place,
                 hint="give each parameter to one rank: the last part takes what a division leaves "
-                "over, or deal them out by `i % world_size`",
+                "over, or deal them out by `i % world_size`; freeze what is not to be trained by "
+                "`requires_grad_(False)`",
+                error=_is_left_over(own, reduced, left),
                 name=left[0],
             )
             return
+
+
+def _is_left_over(own: Sequence[ValueRecord], names: Sequence[str], left: Sequence[str]) -> bool:
+    """Whether ranks step equal parts of a list, one after another, and the end of it is left."""
+    if len(left) >= len(own) or [*left] != [*names[len(names) - len(left) :]]:
+        return False
+    share = (len(names) - len(left)) // len(own)
+    dealt = [{r.parameters[n].name for step in r.steps for n in step.gradients} for r in own]
+    parts = [{*names[at * share : (at + 1) * share]} for at in range(len(own))]
+    return all(part in dealt for part in parts)
 
 
 def tell_unlike_steps(
