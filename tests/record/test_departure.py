@@ -115,6 +115,26 @@ def test_a_pipe_that_is_full_has_its_own_advice(tmp_path: Path) -> None:
     assert "`communicate()` in place of `wait()`" in fix
 
 
+@pytest.mark.parametrize(
+    ("line", "program", "is_told"),
+    [
+        ("text = process.stdout.read()", f"`convert`; {FILLS}", True),
+        ("for line in process.stderr:", "`convert`", True),
+        ("text = process.stdout.read()", "", False),
+        ("time.sleep(9)", f"`convert`; {FILLS}", False),
+    ],
+)
+def test_a_rank_that_reads_one_pipe_in_its_own_line_waits_for_the_program(
+    line: str, program: str, *, is_told: bool, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(line + ("\n    pass" if line.endswith(":") else ""), encoding="utf-8")
+    lines = explain_idle({}, {1: stack((str(script), 1, "<module>"))}, {1: program}, str(tmp_path))
+    words = "rank 1 waits at train.py:1 for the end of what a program prints"
+    assert bool(lines and lines[0].startswith(words)) is is_told
+    assert bool(lines and "reading one pipe to its end" in lines[1]) is (FILLS in program * is_told)
+
+
 STORE = """\
 store = dist.TCPStore(
     host,
@@ -162,6 +182,23 @@ def test_a_file_that_no_rank_writes_is_told_with_what_is_beside_it(
     line, *_ = explain_idle(records, stacks, {}, str(tmp_path))
     known = "for the file `index.pt` (train.py:2), which no rank writes; in its folder they write "
     assert (f"{known}`index.tmp` by rank 0 (train.py:1)" in line) is is_missed
+
+
+def test_a_file_that_another_rank_writes_in_a_folder_of_its_own_is_told_with_both(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(POLL, encoding="utf-8")
+    writes = FileChange(before=0, what="writes", path="/run-8/index.pt", place=_place(script, 1))
+    asks = FileChange(before=0, what="misses", path="/run-9/index.pt", place=_place(script, 2))
+    records = {
+        0: RankRecord(rank=0, world_size=2, changes=[writes]),
+        1: RankRecord(rank=1, world_size=2, changes=[asks]),
+    }
+    stacks = {1: stack((str(script), 3, "<module>"))}
+    line, fix = explain_idle(records, stacks, {}, str(tmp_path))
+    assert "for the file `/run-9/index.pt` (train.py:2), and rank 0 writes `/run-8/" in line
+    assert "let the ranks agree on the folder" in fix
 
 
 def _place(script: Path, line: int) -> ScriptPlace:

@@ -258,6 +258,33 @@ engine = Engine(step)
 engine.run(loader)
 dist.barrier()
 """
+READS = """\
+class Rows:
+    def __next__(self):
+        while True:
+            line = next(self.lines)
+            try:
+                return json.loads(line)
+            except ValueError:
+                self.skipped += 1
+while True:
+    try:
+        row = next(reader)
+    except StopIteration:
+        break
+    dist.all_reduce(row)
+dist.barrier()
+"""
+AGREES = """\
+def stop(own):
+    dist.all_reduce(own)
+for epoch in range(9):
+    fit(model)
+    if stop(
+        value,
+    ):
+        break
+"""
 STOPS = """\
 for epoch in range(9):
     fit(model)
@@ -630,6 +657,27 @@ def test_what_a_rank_leaves_out_of_an_iterator_is_why_it_ends_earlier(tmp_path: 
     assert "train.py:8 on one rank alone" in str(found.fix)
 
 
+@pytest.mark.parametrize(("name", "is_told"), [("__next__", True), ("describe", False)])
+def test_what_an_iterator_leaves_out_itself_is_why_it_ends_earlier(
+    name: str, *, is_told: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, READS.replace("__next__", name))
+    skips = Decision(kind="except", file=file, line=7, text="except ValueError")
+    caught = [
+        Caught(before=0, decision=skips, words="ValueError: no row", raised_at=place(file, 6)),
+        Caught(before=1, decision=_ends(file, 12), words="StopIteration: "),
+    ]
+    row = call("all_reduce", place(file, 14))
+    records = {
+        0: record(0, row, row),
+        1: record(1, row, call("barrier", place(file, 15)), ways=[_way(file)], caught=caught),
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert ("rank 1 catches ValueError: no row (train.py:6)" in words) is is_told
+    assert ("`drop_last=True`" in str(found.fix)) is not is_told
+
+
 def test_an_iterator_that_is_begun_once_more_is_no_reason(tmp_path: Path) -> None:
     file = script(tmp_path, ANEW)
     asks = _if(file, 7, "rank == 0")
@@ -927,6 +975,23 @@ def test_a_way_out_by_a_number_of_each_rank_is_noted(
     lines = list_own_ways(records, str(tmp_path))
     assert bool(lines) is is_told
     assert all("`if value < target` (train.py:4) leaves the loop at :1" in line for line in lines)
+
+
+@pytest.mark.parametrize(("asked_at", "is_told"), [((2, 5), False), ((2, 4), True)])
+def test_a_way_out_that_ranks_agree_on_in_the_condition_is_not_noted(
+    asked_at: tuple[int, int], *, is_told: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, AGREES)
+    asks = Decision(kind="if", file=file, line=5, text="if stop(value)", names=("value",))
+    records = {
+        rank: record(
+            rank,
+            call("all_reduce", place(file, *asked_at)),
+            ways=[Way(before=1, decision=asks, no=1, values=(value,))],
+        )
+        for rank, value in enumerate(("0.5", "0.25"))
+    }
+    assert bool(list_own_ways(records, str(tmp_path))) is is_told
 
 
 @pytest.mark.parametrize(

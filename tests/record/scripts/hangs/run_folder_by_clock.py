@@ -1,7 +1,9 @@
 """The folder of a run has the time in its name, and each rank asks its own clock.
 
 Ranks: 2
-Told: asks again and again in `while not os.path.exists(ready)`
+Told: rank 1 asks again and again for the file `
+Told: and rank 0 writes `
+Told: let the ranks agree on the folder
 """
 
 import os

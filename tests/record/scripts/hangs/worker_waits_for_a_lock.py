@@ -1,7 +1,7 @@
 """A worker of the loader is forked while a thread holds the lock that the worker needs.
 
 Ranks: 2
-Told: waits for a worker of its DataLoader
+Told: for a worker of its DataLoader
 """
 
 import threading

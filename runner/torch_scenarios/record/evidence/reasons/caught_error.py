@@ -75,9 +75,9 @@ def _tell_end(parted: Parted, decision: Decision, own: Mapping[int, Caught]) -> 
 def _find_skipped(
     parted: Parted, end: Decision, own: Mapping[int, Caught]
 ) -> tuple[Decision, dict[int, Caught]] | None:
-    """Return the error that the same ranks alone caught before, beside the end of an iterator.
+    """Return the error that the same ranks alone caught before, where an iterator gives its items.
 
-    A generator that leaves out what cannot be read ends earlier because of it.
+    A generator, or a `__next__`, that leaves out what cannot be read ends earlier because of it.
     """
     source = script_at(end.file)
     found: dict[Decision, dict[int, Caught]] = {}
@@ -86,15 +86,26 @@ def _find_skipped(
             if parted.is_within(rank, each.before, whole=True):
                 found.setdefault(each.decision, {})[rank] = each
     for decision, caught in reversed(found.items()):
-        is_beside = (
-            decision != end
-            and decision.file == end.file
-            and source is not None
-            and source.scope(decision.line) is source.scope(end.line)
-        )
-        if is_beside and {*caught} == {*own}:
+        if decision == end or {*caught} != {*own}:
+            continue
+        handler = script_at(decision.file)
+        scope = handler.scope(decision.line) if handler is not None else None
+        is_beside = source is not None and scope is source.scope(end.line)
+        if is_beside or _gives_items(scope):
             return decision, caught
     return None
+
+
+def _gives_items(scope: ast.AST | None) -> bool:
+    """Whether a function is a generator, or what an iterator or a dataset gives its items by."""
+    if not isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    is_generator = any(isinstance(each, ast.Yield | ast.YieldFrom) for each in ast.walk(scope))
+    return is_generator or scope.name in _GIVING
+
+
+#: methods by which an iterator, or a dataset, gives its items
+_GIVING = frozenset({"__next__", "__anext__", "__getitem__"})
 
 
 def _begins_anew(decision: Decision) -> bool:

@@ -209,7 +209,23 @@ def _explain(frames: Sequence[StackFrame], program: str, folder: str) -> tuple[s
             more = f": {program}" if program and "program" in words else ""
             own_fix = next((own for said, own in _OF_PROGRAM.items() if said in more), fix)
             return f"at {place} {words}{more}", own_fix
-    return _explain_lock(own, folder) if not at else None
+    return None if at else _explain_read(own[0], program, folder) or _explain_lock(own, folder)
+
+
+def _explain_read(frame: StackFrame, program: str, folder: str) -> tuple[str, str] | None:
+    """Return that a rank reads what a program prints, in its own line; None where it does not."""
+    source = script_at(frame.filename)
+    reads = _READS.search(source.frame(frame.line)[2]) if source is not None else None
+    if not program or reads is None:
+        return None
+    place = short(((frame.filename, frame.line, ""),), folder)
+    words = f"at {place} for the end of what a program prints that it has started: {program}"
+    fix = "look at what the program waits for, and end it after a time (`communicate(timeout=)`)."
+    return words, next((own for each, own in _OF_PROGRAM.items() if each in words), fix)
+
+
+#: a line that reads what a program prints
+_READS = re.compile(r"\b(?:stdout|stderr)\b")
 
 
 #: what helps, by what is said of a program that a rank has started
@@ -219,8 +235,8 @@ _OF_PROGRAM = {
         "and waits for its ranks: start it without them (`env=`), and give the call a `timeout=`."
     ),
     FILLS: (
-        "read what the program prints while it runs: `communicate()` in place of `wait()`, or let "
-        "it print into a file or `subprocess.DEVNULL`."
+        "read all that the program prints while it runs: `communicate()` in place of `wait()`, or "
+        "of reading one pipe to its end; or let it print into a file or `subprocess.DEVNULL`."
     ),
 }
 
@@ -369,6 +385,15 @@ def _find_missed(
         ]
         where = short(((*asks_at, ""),), folder)
         verb = "asks" if len(ranks) == 1 else "ask"
+        elsewhere = next(((r, e) for r, e in written if PurePath(e.path).name == name), None)
+        if elsewhere is not None:
+            rank, each = elsewhere
+            words = (
+                f"{ranks_text(ranks)} {verb} again and again for the file `{path}` ({where}), and "
+                f"rank {rank} writes `{each.path}` ({each.place.short(folder)})"
+            )
+            fix = "let the ranks agree on the folder: one of them chooses its name, broadcasts it."
+            return [words, f"fix: {fix}"]
         words = f"{ranks_text(ranks)} {verb} again and again for the file `{name}` ({where})"
         words += ", which no rank writes"
         words += f"; in its folder they write {', '.join(dict.fromkeys(beside))}" if beside else ""

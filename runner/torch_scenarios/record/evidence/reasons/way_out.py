@@ -83,7 +83,7 @@ def list_own_ways(records: Mapping[int, RankRecord], folder: str) -> list[str]:
         if len(ways) < max(len(records), 2) or not _differs_in_number(list(ways.values())):
             continue
         head = _find_loop_left(decision, records)
-        if head:
+        if head and not _is_agreed_on(decision, records):
             tallies = {rank: Tally(values=way.values) for rank, way in ways.items()}
             place = short(((decision.file, decision.line, ""),), folder)
             lines.append(
@@ -96,6 +96,21 @@ def list_own_ways(records: Mapping[int, RankRecord], folder: str) -> list[str]:
 
 #: ways out by own numbers that are told
 MOST_OWN_WAYS = 2
+
+
+def _is_agreed_on(decision: Decision, records: Mapping[int, RankRecord]) -> bool:
+    """Whether every rank communicates in the condition itself, and so decides for all of them."""
+    source = script_at(decision.file)
+    node = source.condition(decision.line) if source is not None else None
+    last = node.test.end_lineno if node is not None else None
+    return all(
+        any(
+            path == decision.file and decision.line <= at <= (last or 0)
+            for call in record.calls
+            for path, at, _ in call.place.frames
+        )
+        for record in records.values()
+    )
 
 
 def _differs_in_number(ways: Sequence[Way]) -> bool:
