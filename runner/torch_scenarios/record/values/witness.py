@@ -560,7 +560,7 @@ class ValueWitness:
         known = self._optimizers.get(id(optimizer))
         if known is not None and known[0]() is optimizer:
             return known[1]
-        number = len(self._optimizers)
+        number = 1 + max((each for _, each in self._optimizers.values()), default=-1)
         self._optimizers[id(optimizer)] = (weakref.ref(optimizer), number)
         return number
 
@@ -995,7 +995,8 @@ class ValueWitness:
             with self.guard:
                 place = self.place(frame_of(1))
                 self.put(["reload", self.turn, place])
-                self._reloaded[id(optimizer)] = [self.turn, place]
+                if self._number(optimizer) not in self._settled:  # it has stepped: no resume
+                    self._reloaded[id(optimizer)] = [self.turn, place]
             return found
 
         kind.load_state_dict = load_and_note
