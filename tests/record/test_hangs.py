@@ -34,6 +34,7 @@ ALWAYS = {
     *(("breakpoint_left", "live"), ("asyncio_order", "fake")),
     *(("any_stops_early", "live"), ("suppressed_error", "fake"), ("future_never_asked", "fake")),
     *(("half_written_vocab", "fake"), ("tag_of_own_step", "fake")),
+    ("worker_dies_in_an_error", "live"),
 }
 #: right twins that every run records
 ALWAYS_RIGHT = {("bad_sample", "fake"), ("accumulation_by_loss", "live"), ("unused_branch", "live")}

@@ -395,7 +395,10 @@ def _script(order: dict[str, Any], recorder: Recorder) -> int:
         return code if isinstance(code, int) else 0 if code is None else 1
     except BaseException as error:
         recorder.note_error(error)
-        _print_error(error)
+        try:
+            _print_error(error)
+        except Exception as struck:  # by a handler of a signal
+            _print_error(struck)
         return 1
     return 0
 

@@ -1036,11 +1036,21 @@ class Recorder:
         )
 
     def note_error(self, error: BaseException) -> None:
-        """Write down what ended the program."""
+        """Write down what ended the program.
+
+        A handler of a signal may raise while an error is looked at: a loader's worker is killed,
+        its pipe breaks, and then torch's handler says which worker it was. That one is told.
+        """
+        try:
+            self._write_error(error, error)
+        except Exception as struck:
+            self._write_error(struck, error)
+
+    def _write_error(self, error: BaseException, ended: BaseException) -> None:
         self._write_decisions()
         words = _words(error)
         words += _name_parameters(words)
-        self._put(json.dumps(["raise", words, _find_places(error), self._now()]))
+        self._put(json.dumps(["raise", words, _find_places(ended), self._now()]))
 
     def note_exit(self, error: BaseException) -> None:
         """Write down where the program leaves by `sys.exit`."""
