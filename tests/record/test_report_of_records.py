@@ -325,3 +325,26 @@ def test_the_records_of_an_earlier_launch_are_set_aside(tmp_path: Path) -> None:
     set_earlier_aside(folder)
     assert sorted(read(folder)) == [0, 2]
     assert (folder / "earlier-rank-00001.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "is_own"),
+    [
+        ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.", True),
+        ("RuntimeError: Timed out waiting 1800000ms for send operation", False),
+    ],
+)
+def test_a_worker_that_is_killed_while_its_rank_is_in_a_call_is_why_it_raises(
+    words: str, *, is_own: bool, tmp_path: Path
+) -> None:
+    """Torch's handler of the signal raises wherever the rank is; a backend's error is of a call."""
+    folder = recorded(tmp_path / "a", (ALL_REDUCE,), (ALL_REDUCE,))
+    lost = "RuntimeError: Connection closed by peer"
+    for rank, each in enumerate((lost, words)):
+        path = folder / f"rank-{rank:05d}.jsonl"
+        *head, _, _, _, _ = path.read_text(encoding="utf-8").splitlines()
+        raised = ["raise", each, [["/me/train.py", 12, "x"]], 9]
+        tail = [json.dumps(line) for line in (["e", 0, 8, each], raised, ["end", 1, 10])]
+        path.write_text("\n".join([*head, *tail]) + "\n", encoding="utf-8")
+    shown = CliRunner().invoke(cli, ["import", str(folder)]).output
+    assert (f"rank 1 raises {words} (train.py:12)" in shown) is is_own

@@ -28,6 +28,7 @@ from torch_scenarios.record.format import (
     RecordedCall,
     RecordedWait,
     ScriptPlace,
+    names_dead_worker,
     names_lost_peer,
 )
 from torch_scenarios.verdict import Finding, Verdict
@@ -646,8 +647,7 @@ _KILLED = (
 )
 
 
-#: what torch says of a loader's worker that is gone, and what to look at
-_WORKER_DIED = re.compile(r"DataLoader worker .*(?:killed by signal|exited unexpectedly)")
+#: what to look at where a loader's worker is gone
 _WORKER = (
     "look at `dmesg | grep -i 'killed process'` and at shared memory (`--shm-size` of a "
     "container): a worker that is killed most often had no memory left; with `num_workers=0` an "
@@ -663,7 +663,7 @@ def _fix_rank(record: RankRecord, folder: str) -> str:
     """
     refused = _NOT_A_MEMBER.search(record.error or "")
     if refused is None:
-        return _WORKER if _WORKER_DIED.search(record.error or "") else _fix_model(record, folder)
+        return _WORKER if names_dead_worker(record.error or "") else _fix_model(record, folder)
     text = record.raised_at.frames[0][2] if record.raised_at.frames else ""
     named = _ARGUMENT.search(text)
     name = named[1] if named is not None and named[1] != "global_rank" else "dst"

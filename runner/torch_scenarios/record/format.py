@@ -133,6 +133,8 @@ BATCH = "batch_isend_irecv"
 _PEER_GONE = re.compile(
     r"gloo/transport/|ncclRemoteError|Connection (closed|reset) by peer|Broken pipe|Socket Timeout"
 )
+#: what a signal's handler of a DataLoader raises, wherever its rank is, and also within a call
+_WORKER_DIED = re.compile(r"DataLoader worker .*(?:killed by signal|exited unexpectedly)")
 #: what DDP raises because of the model that a rank has, or the part of it that has a gradient
 _MODEL = re.compile(
     r"to have finished reduction in the prior iteration|expects same model across|"
@@ -561,6 +563,11 @@ def signal_name(number: int) -> str:
 def names_lost_peer(words: str) -> bool:
     """Whether an error is a backend's about a rank that is gone."""
     return _PEER_GONE.search(words) is not None
+
+
+def names_dead_worker(words: str) -> bool:
+    """Whether an error is a DataLoader's about a worker that has died."""
+    return _WORKER_DIED.search(words) is not None
 
 
 def names_model(words: str) -> bool:
@@ -1221,7 +1228,8 @@ class _Reader:
     def _take_raise(self, words: str, frames: list[Any], us: int) -> None:
         # C++ that waits, as in the constructor of DDP, raises where no call is
         failed = names_lost_peer(str(words)[:MOST_CHARACTERS])
-        failed = failed or any(call.failed for call in self._calls.values())
+        is_own = names_dead_worker(str(words)[:MOST_CHARACTERS])
+        failed = failed or (not is_own and any(call.failed for call in self._calls.values()))
         self.record.error = _show(words, MOST_OF_AN_ERROR)
         self.record.raised_at = ScriptPlace(frames=script_frames(frames))
         self.record.ending = "stopped" if failed else "raised"
