@@ -300,6 +300,13 @@ def test_what_rounding_does_is_measured_where_it_decides(tmp_path: Path) -> None
 
 
 @pytest.mark.nightly
+def test_ranks_that_each_step_some_of_the_optimizers_are_not_compared(tmp_path: Path) -> None:
+    code, output, _ = parity_of(tmp_path, "optimizers_of_owners.py")
+    assert code == 3, output
+    assert "one process steps 2 optimizers, and rank 0 steps 1" in " ".join(output.split())
+
+
+@pytest.mark.nightly
 def test_statistics_of_all_ranks_that_round_otherwise_are_no_rank_s_own(tmp_path: Path) -> None:
     code, output, _ = parity_of(tmp_path, "standardised.py", "years")
     assert code == 3, output

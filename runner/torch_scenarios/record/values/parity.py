@@ -111,6 +111,9 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
     sides = (reference, held, layout)
     sure = [each for each in deviations if each.sure or is_left_apart(each, *sides)]
     compared = sum(len(values) for rank in held for values in held[rank].values())
+    is_later = bool(sure) and not found and all(each.step > 0 for each in sure)
+    if is_later and (reason := _tell_own_optimizers(first, together, layout)):
+        return _open(reason)
     if sure and not found:
         output = find_first_output(first, reference, held, layout, together, sure[0].step)
         coarse = find_coarsest([reference, *held.values()], sure[0].step)
@@ -130,6 +133,31 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
         "and by less than a mistake does"
     )
     return replace(_open(reason), is_close=True)
+
+
+def _tell_own_optimizers(first: ValueRecord, together: Records, layout: Layout) -> str:
+    """Return that a rank steps fewer optimizers than one process, or nothing.
+
+    Steps are counted one by one, so that those of a rank are others then. All that one process
+    steps is stepped by some rank: no optimizer is forgotten.
+    """
+    whole = {first.parameters[n].name for step in first.steps for n in step.gradients}
+    stepped = {
+        at.name
+        for rank, record in together.items()
+        for step in record.steps
+        for number in step.gradients
+        if (at := layout[rank].get(record.parameters[number].name)) is not None
+    }
+    count = len({step.optimizer for step in first.steps})
+    for rank, record in together.items():
+        own = len({step.optimizer for step in record.steps})
+        if 0 < own < count and whole <= stepped:
+            return (
+                f"one process steps {count} optimizers, and rank {rank} steps {own}: values are "
+                "compared step by step, and these steps are others"
+            )
+    return ""
 
 
 def _tell_statistics(together: Records, rank: int) -> ValueFinding:
