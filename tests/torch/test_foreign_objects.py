@@ -116,7 +116,13 @@ SPOKEN = {
 }
 
 
-def program(tensors: tuple[str, ...], taking: str, size: int, content: bytes) -> str:
+#: a world's timeout where a rank is to raise, which a busy machine may delay
+PATIENT = "60s"
+
+
+def program(
+    tensors: tuple[str, ...], taking: str, size: int, content: bytes, timeout: str = "5s"
+) -> str:
     """Return a scenario in which rank 0 sends a size, the bytes and the size, as tensors."""
     data = list(content)
     steps = "".join(
@@ -125,7 +131,7 @@ def program(tensors: tuple[str, ...], taking: str, size: int, content: bytes) ->
     )
     return f"""\
 world_size: 2
-timeout: 5s
+timeout: {timeout}
 tensors:
   size: {{dtype: int64, value: [{size}]}}
   size_two: {{dtype: int64, value: [{size}, {size}]}}
@@ -207,7 +213,7 @@ def test_a_pickle_that_arrives_is_refused_by_the_name_that_it_names(
 ) -> None:
     marker = tmp_path / "marker"
     content = pickle.dumps(Payload(marker))
-    trace = unguarded(program(SPOKEN[taking], taking, len(content), content))
+    trace = unguarded(program(SPOKEN[taking], taking, len(content), content, timeout=PATIENT))
     assert "it names posix.mkdir" in failure_on(1, trace)
     assert not marker.exists()
 
@@ -246,7 +252,7 @@ def test_no_tensor_is_read_as_the_plan_of_a_checkpoint(
 def test_a_size_from_a_tensor_makes_no_room(
     taking: str, size: int, unguarded: Callable[[str], Trace]
 ) -> None:
-    trace = unguarded(program(SPOKEN[taking], taking, size, b"0123"))
+    trace = unguarded(program(SPOKEN[taking], taking, size, b"0123", timeout=PATIENT))
     if size < 0 and taking in {"all_gather_object", "gather_object"}:
         return  # the larger of both sizes is rank 1's own
     assert f"was sent a size of {size} bytes" in failure_on(1, trace)
