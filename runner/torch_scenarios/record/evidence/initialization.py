@@ -52,7 +52,7 @@ class Claim(Struct, kw_only=True):
     is_own: bool = False
     unresolved: str = ""
     taken: str = ""
-    #: the process itself listens at the port that is taken, since a place of its own
+    #: the process itself listens at the port that is taken, and this line made it listen
     is_self: bool = False
     listens_at: ScriptPlace | None = None
     left: bool = False

@@ -129,10 +129,10 @@ class Script:
                     for each in ast.walk(self.tree):
                         if isinstance(each, ast.Assign) and each.lineno == at:
                             waiting.append((each.value, before))
-                            waiting += self._given(each.value)
+                            waiting += self._find_returned(each.value)
         return found[:MOST_ORIGINS]
 
-    def _given(self, value: ast.expr) -> list[tuple[ast.expr, int]]:
+    def _find_returned(self, value: ast.expr) -> list[tuple[ast.expr, int]]:
         """Return what a call of the script's own function gives, with the line of its `return`."""
         at = self.returns(value)
         return [

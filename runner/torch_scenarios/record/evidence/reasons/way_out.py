@@ -114,7 +114,7 @@ def _is_agreed_on(decision: Decision, records: Mapping[int, RankRecord]) -> bool
 
 
 def _differs_in_number(ways: Sequence[Way]) -> bool:
-    """Whether what ranks read last is a number that is no integer, and another one on each."""
+    """Whether what ranks read last is a number with a fraction, and another one on each."""
     for values in zip(*(way.values for way in ways), strict=False):
         numbers = [each for each in values if each is not None and _FRACTION.fullmatch(each)]
         if len(numbers) == len(ways) and len(set(numbers)) > 1:
@@ -122,7 +122,7 @@ def _differs_in_number(ways: Sequence[Way]) -> bool:
     return False
 
 
-#: a number that is no integer, as Python writes it
+#: a number with a fraction, as Python writes it
 _FRACTION = re.compile(r"-?\d+(?:\.\d+(?:e[+-]?\d+)?|e[+-]?\d+)")
 
 
