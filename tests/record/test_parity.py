@@ -62,6 +62,10 @@ WRONG = [
     ("fsdp1.py", "scaled", "not_equivalent", "is 1/2 times what one process has (there are 2"),
     ("fsdp1.py", "mean", "not_equivalent", "times what one process has, by the root of 2: of"),
     ("fsdp1.py", "clip", "not_equivalent", "multiplies them by a number of its own ("),
+    ("pipeline_by_hand.py", "last", "not_equivalent", "look at the gradient that each backward"),
+    ("reduces_by_hand.py", "clip", "not_equivalent", "each rank clips it by a norm of its own ("),
+    ("reduces_by_hand.py", "late", "not_equivalent", "the mean over ranks 0 and 1 is what one"),
+    ("heads_of_whole_sequences.py", "turns", "not_equivalent", "values between `att.qkv` and this"),
     ("autocast.py", "scaled", "not_equivalent", "is 1/1.999 times what one process has (there are"),
 ]
 
@@ -188,6 +192,7 @@ def test_the_first_deviation_is_named_with_what_it_is(
         ("experts_by_hand.py", ""),
         ("vocabulary_loss.py", ""),
         ("padded_tokens.py", ""),
+        ("heads_of_whole_sequences.py", ""),
     ],
 )
 def test_a_strategy_by_hand_computes_what_one_process_does(

@@ -386,7 +386,7 @@ def test_parts_that_are_clipped_by_hand_are_told_where_all_of_them_are(
         ("send", False, True, False),  # each tower has a loss of its own
         ("send", False, False, True),  # a stage of a pipeline
         ("allgather_", False, True, False),
-        ("allgather_", True, True, True),
+        ("allgather_", True, True, True),  # nothing but a gradient that they reduce shows it
     ],
 )
 def test_towers_may_clip_by_norms_of_their_own(
@@ -396,6 +396,8 @@ def test_towers_may_clip_by_norms_of_their_own(
     for rank in (0, 1):
         own = [named(0, "body.weight", f"b{'' if shared else rank}")]
         own += [call(operation, "activation", value=f"x{rank}"), ["bw", 0, 0, own_loss]]
+        if shared:
+            own.append(call("allreduce_", "gradient", value=f"g{rank}"))
         own.append(["clip", 0, 0, 2.0 + rank, 1.0, False, [0]])
         own.append(["o", 0, 0, 0, [0.1], [[0, f"g{rank}"]], [], [[0, f"a{rank}"]]])
         lines[rank] = own

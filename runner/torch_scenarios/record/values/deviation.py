@@ -26,9 +26,14 @@ from torch_scenarios.record.values.format import (
     CarriedTensor,
     CarryingCall,
     OptimizerStep,
+    ValueEvent,
     ValueRecord,
 )
-from torch_scenarios.record.values.invariants.finding import ValueFinding, list_names
+from torch_scenarios.record.values.invariants.finding import (
+    ValueFinding,
+    list_by_rank,
+    list_names,
+)
 from torch_scenarios.record.values.roles import find_stages
 from torch_scenarios.record.values.source import (
     find_gradient_writes,
@@ -83,6 +88,13 @@ ABOUT = 0.25
 FEW = 16
 #: numbers beyond two for each column that a rescaling of rows has to explain
 FEW_FREE = 8
+#: of a value of which nothing more is known
+UNLIKE = "is not what one process has"
+#: torch's modules whose output depends on their weights and input alone, row by row
+PLAIN = {
+    *("Linear", "Embedding", "Conv1d", "Conv2d", "Conv3d", "Identity", "Flatten"),
+    *("ReLU", "GELU", "SiLU", "Tanh", "Sigmoid", "ELU", "LeakyReLU", "Softplus"),
+}
 EPS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
@@ -99,6 +111,7 @@ def find_first_output(
     The stage of a pipeline may name a module otherwise, as its parameters show.
     """
     seen = set()
+    before = ""
     apart = find_limit([reference, *held.values()], step)
     names = {rank: _names_of_modules(own) for rank, own in layout.items()}
     is_piped = any(each != {"": ""} for each in names.values())
@@ -125,6 +138,7 @@ def find_first_output(
         if whole is None or not present or (len(present) < len(held) and not is_piped):
             continue
         if name_arrangement(whole, [*present.values()], apart):
+            before = name
             continue
         rank = next(
             (r for r, part in present.items() if not name_arrangement(whole, [part], apart)),
@@ -140,9 +154,15 @@ def find_first_output(
         shown = f"`{name}` ({kind})" if name else f"the model ({kind})"
         words = "the modules before it are right"
         hint = (
-            "look at what this module sums, splits or normalises over: the same over all ranks as "
-            "in one process, and once"
+            "look at what this module sums, splits, puts in order or normalises over: the same "
+            "over all ranks as in one process, and once"
         )
+        if kind in PLAIN and before and _is_whole_on(layout[rank], name):
+            words += ", and so are its weights: what comes into it is not what one process has"
+            hint = (
+                f"look at what is done to values between `{before}` and this module: what is "
+                "exchanged, split, joined or summed there, and in which order"
+            )
         if left := _find_unstepped(first, records, layout, name):
             words += f", and no rank's optimizer steps {list_names(left)}"
             hint = "give each parameter to the optimizer of a rank"
@@ -170,6 +190,12 @@ def _has_whole(module: str, reference: Values, own: Mapping[str, Arrangement]) -
     inside = f"{module}." if module else ""
     wanted = {name for name in first_weights(reference) if name.startswith(inside)}
     return wanted <= {each.name for each in own.values()}
+
+
+def _is_whole_on(own: Mapping[str, Arrangement], module: str) -> bool:
+    """Whether a rank has the whole of each parameter of a module."""
+    parts = [each for each in own.values() if each.name.rpartition(".")[0] == module]
+    return all(each == Arrangement(name=each.name) for each in parts)
 
 
 def _find_unstepped(first: ValueRecord, records: Records, layout: Layout, module: str) -> list[str]:
@@ -678,6 +704,11 @@ def make_finding(
     own = sorted(layout[first.rank], key=lambda name: record.names.get(name, -1))
     order = [layout[first.rank][name].name for name in own]
     words, hint = _explain(first, reference, held, layout, order)
+    if words == UNLIKE and first.rank in find_stages(records):
+        hint = (
+            "look at the gradient that each backward pass of this stage gets: that of its own "
+            "microbatch, in the order in which they are sent, and each once"
+        )
     frames = _frames_to_blame(first, record, words)
     changed = _frames_of_change(record, step, first.name)
     is_changed = leaves_right(first, reference, held, layout) and _is_changed(first, held)
@@ -693,6 +724,12 @@ def make_finding(
         words, hint = scales
     elif "by the root of" in words:
         frames = _frames_of_clip(record, step) or _frames_of_writes(record, step) or frames
+    elif is_changed and (clip := _find_lone_clip(first, records)):
+        frames = record.places.get(clip[first.rank].details[1], ())
+        shown = list_by_rank({r: f"{e.details[2]:.4g}" for r, e in clip.items()})
+        words += ", though what backward leaves is right: each rank clips it by a norm of its own "
+        words += f"({shown}) before it is reduced"
+        hint = "reduce gradients before they are clipped: then each rank has the same norm"
     elif is_changed and "is this rank's own" not in words:
         frames = changed
         words += ", though what backward leaves is right: it is changed before the optimizer"
@@ -725,6 +762,33 @@ def make_finding(
         turn=first.step,
         name=first.name,
     )
+
+
+def _find_lone_clip(first: Deviation, records: Records) -> dict[int, ValueEvent] | None:
+    """Return the clipping of each rank, by its own norm, before a reduction of what it clips.
+
+    Empty where a rank clips by no norm of its own, or does after all of its reductions.
+    """
+    found = {}
+    for rank, record in records.items():
+        step = next((each for each in record.steps if each.turn == first.step), None)
+        if step is None:
+            return None
+        began = max((each.at for each in record.steps if each.at < step.at), default=-1)
+        clips = [e for e in record.of_kind("clip") if began < e.at < step.at]
+        number = record.names.get(first.name, -1)
+        later = [
+            call
+            for call in record.calls
+            if clips and clips[-1].at < call.at < step.at
+            if any(t.carries == "gradient" and number in t.parameters for t in call.tensors)
+        ]
+        if not later:
+            return None
+        found[rank] = clips[-1]
+    norms = [each.details[2] for each in found.values()]
+    is_apart = max(norms, default=0.0) - min(norms, default=0.0) > OUTPUTS_APART * max(norms)
+    return found if is_apart else None
 
 
 def _find_mixing(
@@ -990,10 +1054,7 @@ def _explain(
                 "`at += p.grad.numel()`, in the order in which it was filled"
             ),
         )
-    return (
-        "is not what one process has",
-        "compare how its loss is averaged: over rows, tokens and ranks",
-    )
+    return UNLIKE, "compare how its loss is averaged: over rows, tokens and ranks"
 
 
 def _explain_own(
@@ -1020,12 +1081,26 @@ def _explain_own(
     what = next((name for name, value in sums.items() if is_close(value, wanted)), "")
     if not what:
         return None
-    if times := _moves(first, reference, held, at):
+    is_kept = _leave_alike(first, held, layout)
+    if is_kept and (times := _moves(first, reference, held, at)):
         words = f"the optimizer reduces it, and the weight moves {times} times as far"
         return f"is this rank's own, {words}", "divide by the ranks where the optimizer sums"
     words = f"the {what} over {ranks_text(tuple(alike))} is what one process has"
     hint = "reduce it over these ranks before the optimizer steps"
     return f"is this rank's own: {words}, and nothing computes it", hint
+
+
+def _leave_alike(first: Deviation, held: Mapping[int, Values], layout: Layout) -> bool:
+    """Whether a step leaves a weight equal on all ranks that hold the same part of it."""
+    at = layout[first.rank][first.name]
+    ends = [
+        arrays_by_name(held[rank], first.step, "after").get(name)
+        for rank, own in layout.items()
+        for name, each in own.items()
+        if each == at
+    ]
+    known = [each for each in ends if each is not None]
+    return all(np.array_equal(known[0], each) for each in known[1:])
 
 
 def _moves(first: Deviation, reference: Values, held: Mapping[int, Values], at: Arrangement) -> str:

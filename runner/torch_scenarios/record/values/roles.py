@@ -37,7 +37,8 @@ class ReplicaGroup(Struct, kw_only=True):
 
     `averages` says that weights are averaged now and then and may differ in between; `gradients`
     that their gradients must agree at the optimizer; `only_used` that they need to be equal where
-    a module is called alone; `surely` that no later equality makes a difference right.
+    a module is called alone; `surely` that no later equality makes a difference right; `intended`
+    that an author may want them to differ.
     """
 
     ranks: Ranks
@@ -49,6 +50,7 @@ class ReplicaGroup(Struct, kw_only=True):
     keeps_buffers: bool = False
     only_used: bool = False
     surely: bool = True
+    intended: bool = False
 
 
 class Roles(Struct, kw_only=True):
@@ -383,7 +385,10 @@ def _of_optimizers(
 def _of_biases(
     records: Mapping[int, ValueRecord], groups: Sequence[ReplicaGroup]
 ) -> Iterator[ReplicaGroup]:
-    """Yield biases of layers whose weights ranks average now and then: they go with these."""
+    """Yield biases of layers whose weights ranks average now and then: they go with these.
+
+    Unless each rank is to have biases of its own, as clients of a federation have.
+    """
     for group in groups:
         own = [records[rank] for rank in group.ranks if rank in records]
         known = {name for each in groups if each.ranks == group.ranks for name in each.names}
@@ -405,6 +410,7 @@ def _of_biases(
                 averages=True,
                 gradients=False,
                 surely=False,
+                intended=True,
             )
 
 
@@ -584,8 +590,7 @@ def _of_norms(
     """Yield norms before parts of a model that work on what ranks have gathered.
 
     Each works on its rank's part of a sequence, and has a gradient of that part alone. A norm is
-    a module all of whose parameters are constants at first. (Those in a part are its own.) What it
-    gives is as wide as a part is along one of its dimensions: features that are gathered are not.
+    a module all of whose parameters are constants at first. (Those in a part are its own.)
     """
     for ranks in sorted(model):
         own = [records[rank] for rank in ranks if rank in records]
@@ -598,8 +603,8 @@ def _of_norms(
             for event in each.of_kind("gathered_in")
             for number in event.details[0]
         }
-        shapes = [
-            each.shape
+        split = [
+            each
             for each in own[0].parameters.values()
             if each.name in parts or _differs_at_start(records, ranks, each.name)
         ]
@@ -607,7 +612,7 @@ def _of_norms(
             each.name
             for each in own[0].parameters.values()
             if each.constant and not each.placements and "." in each.name
-            if any({*each.shape[-1:]} & {*shape} for shape in shapes)
+            if _takes_width(split, each, len(ranks))
             if each.name not in known | parts and not _find_beside(own[0], each.name)
             if _equal_at_start(records, ranks, each.name)
             and all(_is_trained(record, record.names[each.name]) for record in own)
@@ -620,6 +625,18 @@ def _of_norms(
                 gradients=False,
                 surely=False,
             )
+
+
+def _takes_width(parts: Sequence[ParameterRecord], norm: ParameterRecord, ranks: int) -> bool:
+    """Whether the part behind a norm works on features as wide as the norm.
+
+    One that works on the features of all ranks, side by side, is as wide as these.
+    """
+    width = norm.shape[-1:]
+    wide = {*width, *(each * ranks for each in width)}
+    near = [each for each in parts if wide & {*each.shape}]
+    later = [each for each in near if each.number > norm.number] or near
+    return bool(later) and later[0].shape[-1] not in wide - {*width}
 
 
 def _sums_gathered(record: ValueRecord, ranks: Ranks) -> bool:

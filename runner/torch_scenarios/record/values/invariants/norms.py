@@ -40,8 +40,12 @@ def find_local_norms(records: Records, roles: Roles) -> Iterator[ValueFinding]:
 def _find_norms(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     details = {rank: [*record.of_kind("clip")] for rank, record in records.items()}
     owners = {ranks for ranks, *_ in find_owners(records)}
-    for ranks, what in _norm_groups(records, roles):
-        lists = {rank: details[rank] for rank in ranks if details.get(rank)}
+    for ranks, names, what in _norm_groups(records, roles):
+        lists = {
+            rank: [e for e in details[rank] if _clips_any(records[rank], e.details[5], names)]
+            for rank in ranks
+            if details.get(rank)
+        }
         if len(lists) < 2:
             continue
         for together in zip(*lists.values(), strict=False):
@@ -72,23 +76,35 @@ def _find_norms(records: Records, roles: Roles) -> Iterator[ValueFinding]:
             return
 
 
-def _norm_groups(records: Records, roles: Roles) -> Iterator[tuple[Ranks, str]]:
+def _clips_any(record: ValueRecord, numbers: Iterable[int], names: set[str] | None) -> bool:
+    """Whether some parameters are clipped; None for any."""
+    return names is None or any(record.parameters[number].name in names for number in numbers)
+
+
+def _norm_groups(records: Records, roles: Roles) -> Iterator[tuple[Ranks, set[str] | None, str]]:
+    """Yield ranks that clip by one norm, what they clip by it (None: anything), and why.
+
+    Replicas whose weights alone are averaged, or sent, may each clip by a norm of its own.
+    """
     parts = find_scattering_groups(records)
     parts |= {ranks for ranks in roles.model if ranks in roles.split or _share(records, ranks)}
     parts |= {tuple(e.details[0]) for r in records.values() for e in r.of_kind("sharded")}
     parts |= {ranks for ranks, *_ in find_owners(records)}
     for ranks in sorted(parts):
-        yield ranks, "hold parts of one model"
+        yield ranks, None, "hold parts of one model"
     for ranks in roles.data:
-        yield ranks, "hold replicas of one model"
+        own = [each for each in roles.replicas if each.ranks == ranks]
+        names = {n for e in own if e.gradients and e.surely and not e.averages for n in e.names}
+        yield ranks, names if own else None, "hold replicas of one model"
 
 
 def _share(records: Records, ranks: Ranks) -> bool:
     """Whether ranks that exchange activations compute one model.
 
     A rank of a pipeline begins a backward pass with a gradient that another one has sent. Of
-    others, some random weight that they train is one and the same on all ranks. Two towers have
-    neither: each compares what it has with what it gets, in a loss of its own.
+    others, some random weight that they train is one and the same on all ranks, and a collective
+    carries its gradient. Two towers have neither: each compares what it has with what it gets, in
+    a loss of its own.
     """
     own = [records[rank] for rank in ranks if rank in records]
     if any(not all(e.details[2:]) for record in own for e in record.of_kind("bw")):
@@ -97,9 +113,11 @@ def _share(records: Records, ranks: Ranks) -> bool:
         return False
     first = [first_use(record) for record in own]
     names = set.intersection(*map(set, first)) if first else set()
+    sent = [(e, t) for e in own for c in e.calls for t in c.tensors if t.carries == "gradient"]
+    reduced = {e.parameters[number].name for e, tensor in sent for number in tensor.parameters}
     return any(
         len({each[name] for each in first}) == 1
-        for name in names
+        for name in names & reduced
         if not (known := own[0].parameters[own[0].names[name]]).constant
         and any(step.gradients.get(known.number) is not None for step in own[0].steps[:3])
     )

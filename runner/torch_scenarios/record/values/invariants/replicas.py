@@ -248,6 +248,8 @@ def _replicas_differ(
         "each gradient, and write a weight by nothing that differs between ranks"
     )
     because = ""
+    if group.intended:
+        hint = "average them with the weights, unless each rank is to have its own"
     steps = {r: e for r, e in events.items() if isinstance(e, OptimizerStep)}
     found = None
     if kind == 2:
@@ -268,6 +270,7 @@ def _replicas_differ(
         place=place,
         hint=hint,
         turn=turn,
+        error=not group.intended,
         name=apart[0],
     )
 

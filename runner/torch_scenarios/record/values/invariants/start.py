@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torch_scenarios.record.values.format import CarryingCall, ValueRecord
+from torch_scenarios.record.values.format import (
+    CarryingCall,
+    Forward,
+    OptimizerStep,
+    ValueRecord,
+)
 from torch_scenarios.record.values.invariants.finding import (
     Records,
     ValueFinding,
@@ -80,6 +85,7 @@ def _tell_copy(
 ) -> ValueFinding:
     root = {each.root for each in records[apart[0]].parameters.values() if each.name in set(names)}
     called = any(each.root in root for each in records[apart[0]].forwards)
+    followed = _are_written(records[apart[0]], names)
     return ValueFinding(
         code="replicas_differ",
         message=f"{list_names(names)} on {ranks_text(apart)} "
@@ -92,9 +98,19 @@ def _tell_copy(
         hint="make the copy (an average, a teacher) after this line, or seed all ranks alike "
         "before the model is made",
         turn=0,
-        error=called,
+        error=called and followed,
         name=names[0],
     )
+
+
+def _are_written(record: ValueRecord, names: list[str]) -> bool:
+    """Whether something writes into parameters while others are trained, as an average does.
+
+    What nothing writes may be a teacher that each rank is to have for itself.
+    """
+    numbers = {record.names[name] for name in names}
+    events: list[Forward | OptimizerStep] = [*record.forwards, *record.steps]
+    return any(numbers & {*each.changed} for each in events)
 
 
 def find_lone_load(records: Records, ranks: Ranks, turn: int) -> tuple[int, int] | None:

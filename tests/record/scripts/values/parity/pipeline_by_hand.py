@@ -39,13 +39,13 @@ for step in range(4):
                 loss = loss if how == "micro" else loss / MICRO
                 loss.backward()
                 kept.append(h)
-        for h in kept:
+        for at, h in enumerate(kept):
             if rank == 1:
                 dist.send(h.grad, 0)
             else:
                 g = torch.empty_like(h)
                 dist.recv(g, 1)
-                h.backward(g)
+                kept[MICRO - 1 - at if how == "last" else at].backward(g)
     if how == "clip":
         nn.utils.clip_grad_norm_(mine.parameters(), 0.05)
     opt.step()
