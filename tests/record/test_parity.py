@@ -21,7 +21,11 @@ from sampling import sampled
 from torch_scenarios.cli import cli
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.record.values.arrangement import arrange, read_tensor_file
-from torch_scenarios.record.values.deviation import find_deviations, is_left_apart
+from torch_scenarios.record.values.deviation import (
+    find_deviations,
+    is_left_apart,
+    name_arrangement,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,6 +119,43 @@ def test_a_sign_that_a_lower_precision_decides_moves_no_weight_wrongly(
     layout = arrange(reference, {0: held})
     found = [*find_deviations(reference, {0: held}, layout, records, {})]
     assert [(each.kind, each.sure) for each in found] == [("after", True)] * is_wrong
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("kind", ["gradient", "after"])
+@pytest.mark.parametrize(
+    ("mine", "theirs", "is_wrong"),
+    [(np.nan, 1.0, True), (np.inf, -np.inf, True), (np.nan, np.nan, False)],
+)
+def test_what_is_no_number_is_off_where_one_process_has_another(
+    kind: str, mine: float, theirs: float, *, is_wrong: bool
+) -> None:
+    draw = np.random.default_rng(0)
+    weight, value = draw.normal(size=(2, 64)).astype(np.float32)
+    reference, held = (
+        {
+            0: {
+                "before/weight": weight,
+                "gradient/weight": value,
+                f"{kind}/weight": np.where(np.arange(64) < 3, odd, value).astype(np.float32),
+            }
+        }
+        for odd in (theirs, mine)
+    )
+    records: Any = {0: SimpleNamespace(names={})}
+    found = [*find_deviations(reference, {0: held}, arrange(reference, {0: held}), records, {})]
+    assert [(each.kind, each.sure) for each in found] == [(kind, True)] * is_wrong
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("is_right", [True, False])
+def test_a_mask_of_minus_infinity_is_compared(*, is_right: bool) -> None:
+    scores = np.random.default_rng(0).normal(size=(6, 8))
+    scores[scores > 1] = -np.inf
+    parts = [scores[:3], scores[3:]]
+    if not is_right:
+        parts = [np.where(np.isfinite(each), each, 0.0) for each in parts]
+    assert bool(name_arrangement(scores, parts)) == is_right
 
 
 @pytest.mark.parametrize(("is_reduced", "is_told"), [(False, True), (True, False)])

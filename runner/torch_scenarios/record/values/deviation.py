@@ -279,8 +279,8 @@ def find_loss(
     return ValueFinding(
         code="not_equivalent",
         message=f"step {step}, forward: the loss is {shown}{times}, and "
-        f"{wanted:.5g} in one process; no module before it is off (its gradients "
-        f"{off.off / off.bound:.3g} times what rounding does)",
+        f"{wanted:.5g} in one process; no module before it is off"
+        f"{_tell_size(off).replace('(', '(its gradients ')}",
         ranks=tuple(losses),
         rank=rank,
         place=passes[0] if passes else -1,
@@ -332,6 +332,7 @@ def name_arrangement(whole: Array, parts: Sequence[Array], apart: float = OUTPUT
     relative to the largest element. What no arrangement of these kinds can be is not known, and
     counts as arranged.
     """
+    whole, *parts = _mark_infinite([whole, *parts])
     suits = False
     for some in _sums(parts):
         more = "" if len(some) == len(parts) else f"; summed over {len(parts) // len(some)} ranks"
@@ -357,6 +358,31 @@ def _sums(parts: Sequence[Array]) -> Iterator[list[Array]]:
         yield [np.sum(parts[at : at + size], axis=0) for at in range(0, count, size)]
         if size < count:
             yield [np.sum(parts[at :: count // size], axis=0) for at in range(count // size)]
+
+
+def _are_finite_alike(one: Array, other: Array) -> bool:
+    """Whether two values have infinities, and what is not a number, at the same elements."""
+    own, others = (each[~np.isfinite(each)] for each in (one, other))
+    alike = np.array_equal(np.isfinite(one), np.isfinite(other))
+    return alike and np.array_equal(own.astype(float), others.astype(float), equal_nan=True)
+
+
+def _set_finite(value: Array) -> Array:
+    """Return a value with zero where it has no finite number."""
+    finite = np.isfinite(value)
+    return value if finite.all() else np.where(finite, value, np.zeros_like(value))
+
+
+def _mark_infinite(values: Sequence[Array]) -> list[Array]:
+    """Return values with numbers beyond their own in place of infinities and of no numbers.
+
+    A mask of scores is minus infinity: its difference from itself would be no number.
+    """
+    if all(np.isfinite(each).all() for each in values):
+        return [*values]
+    finite = [each[np.isfinite(each)] for each in values]
+    most = max(float(np.abs(each).max(initial=0.0)) for each in finite) or 1.0
+    return [np.nan_to_num(each, nan=3 * most, posinf=2 * most, neginf=-2 * most) for each in values]
 
 
 def _is_near(one: Array, other: Array, apart: float = OUTPUTS_APART) -> bool:
@@ -396,6 +422,9 @@ def _has_rows(part: Array, whole: Array, dimension: int, apart: float) -> bool:
 
 def _what_it_is(whole: Array, part: Array, apart: float) -> str:
     """Say what an output is in place of that of one process."""
+    if np.isfinite(whole).all() and not np.isfinite(part).all():
+        return "is not a number, or infinite, where one process has numbers"
+    whole, part = _mark_infinite([whole, part])
     power = float((whole * whole).sum())
     if part.shape == whole.shape and power:
         ratio = float((part * whole).sum()) / power
@@ -640,6 +669,9 @@ def _distance(
     wanted = at.part_of(whole).astype(float)
     if got.shape != wanted.shape:
         return float("inf"), bound
+    if not _are_finite_alike(got, wanted):
+        return float("inf"), bound
+    got, wanted, whole = map(_set_finite, (got, wanted, whole))
     if kind == "gradient":
         size = float(np.abs(whole.astype(float)).max(initial=0.0))
         size = max(size, size_of_gradients([where[0]], step))
@@ -650,8 +682,8 @@ def _distance(
     mine = _weights_before(values, step, name)
     if before is None or mine is None:
         return 0.0, bound
-    moved = wanted - at.part_of(before).astype(float)
-    own = got.astype(float) - mine.astype(float)
+    moved = wanted - _set_finite(at.part_of(before).astype(float))
+    own = got.astype(float) - _set_finite(mine.astype(float))
     gradient = arrays_by_name(reference, step, "gradient").get(at.name)
     if least and gradient is not None:
         steep = np.abs(gradient.astype(float))
@@ -752,8 +784,8 @@ def make_finding(
         hint = "reduce once, after the last microbatch"
     return ValueFinding(
         code="not_equivalent",
-        message=f"step {first.step}: {what} `{first.name}` on rank {first.rank} {words} "
-        f"({first.off / first.bound:.3g} times what rounding does)",
+        message=f"step {first.step}: {what} `{first.name}` on rank {first.rank} {words}"
+        f"{_tell_size(first)}",
         ranks=(first.rank,),
         rank=first.rank,
         place=step.place,
@@ -762,6 +794,12 @@ def make_finding(
         turn=first.step,
         name=first.name,
     )
+
+
+def _tell_size(first: Deviation) -> str:
+    """Return how far a value is off, in words; nothing where that is no number."""
+    times = first.off / first.bound
+    return f" ({times:.3g} times what rounding does)" if np.isfinite(times) else ""
 
 
 def _find_lone_clip(first: Deviation, records: Records) -> dict[int, ValueEvent] | None:
@@ -1013,10 +1051,16 @@ def _explain(
     wanted = at.part_of(whole).astype(float)
     got = arrays_by_name(held[first.rank], first.step, first.kind)[first.name].astype(float)
     if first.kind != "gradient" or got.shape != wanted.shape:
-        return "is not what one process has", (
+        return UNLIKE, (
             "look at what is done with its gradient: over which ranks it is reduced, what it is "
             "divided by, and what the optimizer keeps of it"
         )
+    if not _are_finite_alike(got, wanted):
+        return "is not a number, or infinite, where one process has numbers", (
+            "look at what divides by a count of rows or tokens, or takes a logarithm or a root: of "
+            "some rank's own rows it may be zero"
+        )
+    got, wanted = _set_finite(got), _set_finite(wanted)
     size = float(np.abs(wanted).max(initial=0.0)) or 1.0
 
     def is_close(value: Array, to: Array) -> bool:

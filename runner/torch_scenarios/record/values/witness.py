@@ -652,6 +652,15 @@ class ValueWitness:
             self._nan = True
             self.put(["nan", self.turn, "gradient", name, place])
 
+    def _look_at_losses(self, losses: Any, place: int) -> None:
+        if self._nan or self.scaled:
+            return
+        for each in losses:
+            if not each.is_meta and has_nan(self.torch, local_part(each.detach())):
+                self._nan = True
+                self.put(["nan", self.turn, "loss", "", place])
+                return
+
     def _after_step(self, optimizer: Any, *_: Any) -> None:
         self.depth.optimizer = max(self.depth.optimizer - 1, 0)
         if self.depth.optimizer:
@@ -680,6 +689,8 @@ class ValueWitness:
                     isinstance(each, self.torch.Tensor) and each.numel() == 1 for each in roots
                 )
                 self.put(["bw", self.turn, place, own])
+                if own:
+                    self._look_at_losses(roots, place)
                 if self.depth.optimizer:
                     self.put(["closure", self.turn, place])
                 if kwargs.get("accumulate_grad"):

@@ -78,6 +78,7 @@ FOLLOWS = {
     "gradient_missing": {"gradients_differ", "replicas_differ", "parameter_not_wrapped"},
     "same_order_each_epoch": {"same_samples"},
     "parameter_not_wrapped": {"gradients_differ"},
+    "sum_of_replicas": {"first_nan"},
     "same_mask": {"same_samples", "gradients_differ", "replicas_differ", "masks_differ"},
 }
 

@@ -8,6 +8,20 @@ from torch_scenarios.record.values.invariants.finding import Records, ValueFindi
 from torch_scenarios.record.values.roles import Roles
 from torch_scenarios.verdict.finding import ranks_text
 
+#: what has, or is, no number, as a sentence begins: in the order of computing
+WHAT = {
+    "output": "the output of `{}` has",
+    "loss": "the loss is",
+    "gradient": "the gradient of `{}` has",
+}
+ENTERS = "look at what enters there: a division by zero, a logarithm, a row of the data"
+HINTS = {
+    "output": ENTERS,
+    "gradient": ENTERS,
+    "loss": "look at what it divides by: a rank's own rows may have no label, and no token; sum "
+    "the counts over the ranks before the division",
+}
+
 
 def find_first_nan(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     """Yield where the first value that is not a number appears."""
@@ -19,7 +33,7 @@ def find_first_nan(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     if not firsts:
         return
     rank, first = min(
-        firsts.items(), key=lambda each: (each[1].details[0], each[1].details[1] != "output")
+        firsts.items(), key=lambda each: (each[1].details[0], [*WHAT].index(each[1].details[1]))
     )
     turn, kind, name, place = first.details
     alike = [r for r, each in firsts.items() if each.details[:3] == first.details[:3]]
@@ -28,17 +42,16 @@ def find_first_nan(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     lines = [set(ranks) for ranks in roles.data if rank in ranks]
     if others and not any(line & set(others) for line in lines):
         return  # stages of a pipeline pass other values on, and some that were never set
-    disagree = bool(others) and kind == "output"
-    what = f"the output of `{name}`" if kind == "output" else f"the gradient of `{name}`"
+    disagree = bool(others) and kind in {"output", "loss"}
+    what = WHAT[kind].format(name)
     details = f", and not on {ranks_text(others)}" if others else ""
     yield ValueFinding(
         code="first_nan",
-        message=f"{what} has the first NaN or infinity, at step {turn} on "
-        f"{ranks_text(alike)}{details}",
+        message=f"{what} the first NaN or infinity, at step {turn} on {ranks_text(alike)}{details}",
         ranks=tuple(alike),
         rank=rank,
         place=place,
-        hint="look at what enters there: a division by zero, a logarithm, a row of the data",
+        hint=HINTS[kind],
         turn=turn,
         error=disagree and not scaled,
     )
