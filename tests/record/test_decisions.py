@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from torch_scenarios.record.evidence.decision import Decisions
+from torch_scenarios.record.evidence.decision import Decisions, attribute
 from torch_scenarios.record.live import make_environment
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def noted(
         ("__scenario_hash__", decisions.hash),
         ("__scenario_enter__", decisions.enter),
         ("__scenario_leave__", decisions.leave),
+        ("__scenario_attribute__", attribute),
     ):
         monkeypatch.setattr(f"builtins.{name}", value, raising=False)
     found: dict[str, Any] = {"NAMES": NAMES}
@@ -253,3 +254,37 @@ def test_code_with_notes_runs_in_a_process_that_does_not_know_them(tmp_path: Pat
         check=False,
     )
     assert done.stdout == "done\n", done.stderr
+
+
+def test_what_a_condition_reads_by_keys_and_attributes_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = """
+from collections import defaultdict
+from types import SimpleNamespace
+config = {"eval": {"every": 3}}
+run = SimpleNamespace(args=SimpleNamespace(steps=7))
+counts = defaultdict(int)
+if 6 % config["eval"]["every"] == 0: pass
+if run.args.steps > 9: pass
+if counts["misses"] == 0: pass
+if run.args.epochs if "epochs" in vars(run.args) else 0: pass
+"""
+    decisions = Decisions(lambda error: (str(error), []))
+    for name, value in (
+        ("__scenario_traced__", lambda: False),
+        ("__scenario_decide__", decisions.decide),
+        ("__scenario_order__", decisions.order),
+        ("__scenario_attribute__", attribute),
+    ):
+        monkeypatch.setattr(f"builtins.{name}", value, raising=False)
+    exec(decisions.compile(source.encode(), "train.py"), {})  # noqa: S102
+    found = [
+        dict(zip(decisions.places[number].names, values, strict=False))
+        for number, (_, _, values) in decisions.pending.items()
+    ]
+    assert found[:3] == [
+        {"config['eval']['every']": "3"},
+        {"run.args.steps": "7"},
+        {"counts['misses']": None},
+    ]

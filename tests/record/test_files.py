@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from torch_scenarios.record.evidence.files import CallOrder, explain_key, list_races
+from torch_scenarios.record.evidence.files import (
+    CallOrder,
+    explain_file,
+    explain_key,
+    list_races,
+)
 from torch_scenarios.record.format import FileChange, RankRecord, RecordedCall, ScriptPlace
+from torch_scenarios.verdict import Finding
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,3 +127,18 @@ def test_a_race_among_many_files_and_calls_is_looked_for_in_moments(
     }
     assert list_races(records, str(tmp_path)) == []
     assert reached <= 2
+
+
+@pytest.mark.parametrize(("key", "is_told"), [("vocab", True), ("other", False)])
+def test_a_key_that_another_rank_sets_after_a_timeout_is_told_with_both_lines(
+    key: str, *, is_told: bool
+) -> None:
+    wants = FileChange(before=0, what="awaits", path="vocab", place=deed(0, "", 9).place)
+    sets = FileChange(before=0, what="sets", path=key, place=deed(0, "", 7).place)
+    records = {0: record(0, [], sets), 1: record(1, [], wants)}
+    records[1].error = "RuntimeError: Wait timeout"
+    raised = Finding(witness="program", code="outcome_differs", prose="rank 1 raises", ranks=(1,))
+    found = explain_file(raised, records, "")
+    words = "rank 0 sets the key `vocab` (train.py:7), and comes to it too late"
+    assert (words in [each.words for each in found.notes]) is is_told
+    assert ("a timeout that is longer" in str(found.fix)) is is_told

@@ -743,6 +743,21 @@ def test_a_shape_that_all_ranks_have_is_no_reason() -> None:
     assert list_values(asks, own).startswith("loss has shape [] on ranks 0 and 1; ")
 
 
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (("39.6109619140625", "0.7"), "loss = 39.61 on rank 0; loss = 0.7 on rank 1"),
+        (("0.12345678", "0.12345679"), "loss = 0.12345678 on rank 0; loss = 0.12345679 on rank 1"),
+    ],
+)
+def test_numbers_have_four_digits_where_they_still_differ(
+    values: tuple[str, str], words: str
+) -> None:
+    asks = Decision(kind="if", file="train.py", line=1, text="if loss < 1", names=("loss",))
+    tallies = {rank: Tally(yes=1, values=(each,)) for rank, each in enumerate(values)}
+    assert list_values(asks, tallies) == words
+
+
 def test_an_error_of_a_framework_has_the_if_since_the_last_call(tmp_path: Path) -> None:
     file = script(tmp_path, FIT)
     fit = call("all_reduce", place(file, 6))
@@ -1032,3 +1047,84 @@ def test_a_rank_that_dies_of_what_is_passed_has_not_taken_its_loop_less_often(
     (found,) = add_reasons([finding("shape_mismatch", 0, 1)], records, str(tmp_path))
     words = " ".join(each.words for each in found.notes)
     assert ("has more turns" in words) is (died is None)
+
+
+HANDLERS = """\
+if rank == 0:
+    RunningAverage().attach(trainer, "loss")
+trainer.run(loader)
+barrier()
+"""
+IN_TURN = """\
+def prepare():
+    if rank == 0:
+        save(rows)
+    fabric.barrier()
+with fabric.rank_zero_first():
+    rows = prepare()
+"""
+SCHEDULED = """\
+def run(schedule, x, y):
+    if rank == 0:
+        schedule.step(x)
+    else:
+        if not isfinite(y):
+            return False
+        schedule.step(target=y)
+"""
+
+
+@pytest.mark.parametrize(("text", "is_told"), [(HANDLERS, True), (PREPARES, False)])
+def test_a_handler_that_some_ranks_register_long_before_is_why_their_calls_differ(
+    text: str, *, is_told: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, text)
+    asks = _if(file, 1 if is_told else 3, "rank == 0")
+    records = {
+        0: record(0, call("barrier", place(file, 3)), call("all_reduce", place(file, 3))),
+        1: record(1, call("barrier", place(file, 3)), call("broadcast", place(file, 4))),
+    }
+    records[0].ways = [Way(before=0, decision=asks, yes=1)]
+    records[1].ways = [Way(before=0, decision=asks, no=1)]
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    told = " ".join(each.words for each in found.notes)
+    assert ("what is registered under it (train.py:2) is called later" in told) is is_told
+    assert ("register at train.py:2 on every rank" in str(found.fix)) is is_told
+
+
+@pytest.mark.parametrize("head", ["fabric.rank_zero_first()", "torch.no_grad()"])
+def test_a_call_under_a_context_that_lets_ranks_in_one_by_one_is_told(
+    head: str, tmp_path: Path
+) -> None:
+    file = script(tmp_path, IN_TURN.replace("fabric.rank_zero_first()", head))
+    records = {
+        0: record(0, call("barrier", place(file, 4, 6))),
+        1: record(1, call("broadcast", place(file, 5))),
+    }
+    asks = _if(file, 2, "rank == 0")
+    records[0].ways = [Way(before=0, decision=asks, yes=1)]
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    told = " ".join(each.words for each in found.notes)
+    is_told = "rank 1 waits there to be let in, and never comes to train.py:4" in told
+    assert is_told is ("first" in head)
+    assert ("take the call at train.py:4 out of" in str(found.fix)) is is_told
+
+
+@pytest.mark.parametrize(("taken", "is_told"), [(1, True), (0, False)])
+def test_a_message_of_a_framework_that_a_rank_does_not_take_has_the_way_out(
+    taken: int, *, is_told: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, SCHEDULED)
+    asks = _if(file, 5, "not isfinite(y)")
+    records = {
+        0: record(0, *[call("send", place(file, 3), peer=1)] * 2),
+        1: record(1, *[call("recv", place(file, 7), peer=0)]),
+    }
+    records[1].ways = [Way(before=0, decision=asks, no=1), Way(before=1, decision=asks, yes=taken)]
+    waits = replace(
+        finding("unmatched_send", 0, 1),
+        notes=(Clause("rank 0 sends to rank 1 in `isend to 1`, and rank 1 never receives it"),),
+    )
+    reason = explain_message(waits, records, str(tmp_path))
+    words = reason[0].words if reason is not None else ""
+    assert ("rank 1 alone takes the `return`:6 under" in words) is is_told

@@ -34,6 +34,7 @@ from torch_scenarios.record.evidence.reasons import (
     explain_anyone,
     explain_idle,
     explain_message,
+    find_anyone,
     find_late_rank,
     list_own_ways,
     with_reason,
@@ -387,6 +388,9 @@ def add_why(result: Judged, records: Mapping[int, RankRecord], home: str) -> Jud
         why = explain_absence(records, late.ranks[-1:], home)  # what took the late one so long
         late = late if why is None else replace(late, notes=(*late.notes, why))
         verdict = replace(verdict, status="FAILED", reason=None, findings=(late,))
+    unsent = None if verdict.findings else find_anyone(records, home)
+    if unsent is not None:
+        verdict = replace(verdict, status="FAILED", reason=None, findings=(unsent,))
     told = [explain_anyone(each, records, home) for each in verdict.findings]
     findings = [*add_reasons(told, records, home)]
     for at, each in enumerate(findings):

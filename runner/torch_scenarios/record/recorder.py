@@ -1133,7 +1133,8 @@ MOST_WORDS = 4000
 
 
 def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:MOST_WORDS]
+    words = " ".join(str(error).split())
+    return f"{type(error).__name__}{': ' * bool(words)}{words}"[:MOST_WORDS]
 
 
 #: characters of the names of the parameters that a rank trains

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
@@ -135,12 +136,13 @@ class Parted:
 def list_values(decision: Decision, tallies: Mapping[int, Tally]) -> str:
     """Return what a condition read last on each rank: `loss = 4.0 on rank 0`."""
     alike: dict[str, list[int]] = {}
-    for rank, tally in sorted(tallies.items()):
+    values = _shorten({rank: tally.values for rank, tally in sorted(tallies.items())})
+    for rank in sorted(tallies):
         words = ", ".join(
             f"{name} has {value}"
             if value.startswith("shape") or "item" in value
             else f"{name} = {value}"
-            for name, value in zip(decision.names, tally.values, strict=False)
+            for name, value in zip(decision.names, values[rank], strict=False)
             if value is not None and not (name.endswith("rank") and value == str(rank))
         )
         if words:
@@ -156,6 +158,28 @@ def list_values(decision: Decision, tallies: Mapping[int, Tally]) -> str:
         assigned = source.assigned(decision.names[0], decision.line)
     shown = "; ".join(f"{words} on {ranks_text(ranks)}" for words, ranks in alike.items())
     return f"{shown} (`{assigned}`)" if assigned else shown
+
+
+#: a number with more digits than a person reads
+_LONG = re.compile(r"-?\d+\.\d{4,}(?:e[+-]?\d+)?")
+
+
+def _shorten(
+    values: Mapping[int, tuple[str | None, ...]],
+) -> dict[int, tuple[str | None, ...]]:
+    """Return what ranks read with numbers of four digits, where these still differ as before."""
+    short_of = {
+        each: f"{float(each):.4g}"
+        for own in values.values()
+        for each in own
+        if each is not None and _LONG.fullmatch(each)
+    }
+    if len(set(short_of.values())) < len(short_of):
+        return dict(values)
+    return {
+        rank: tuple(each if each is None else short_of.get(each, each) for each in own)
+        for rank, own in values.items()
+    }
 
 
 def count_turns(parted: Parted, decision: Decision, own: Mapping[int, Tally]) -> str:

@@ -320,12 +320,22 @@ def _small(value: Any) -> Any:
     return None
 
 
-def attribute(owner: Any, name: str) -> Any:
-    """Return what an object holds under a name, without calling anything of its own."""
-    try:
-        return object.__getattribute__(owner, "__dict__").get(name, owner)
-    except AttributeError:
-        return owner  # which is too large to be written
+def attribute(owner: Any, *steps: tuple[bool, Any]) -> Any:
+    """Return what an object holds along a path, without calling anything of its own.
+
+    A step is an attribute's name, or the key of a dict (where it begins with True). What is not
+    there as such is `...`, which is not written.
+    """
+    found = owner
+    for is_key, name in steps:
+        try:
+            held = found if is_key else object.__getattribute__(found, "__dict__")
+        except AttributeError:
+            return ...
+        if held.__class__ is not dict or name not in held:
+            return ...
+        found = held[name]
+    return found
 
 
 #: expressions that decide often, for values and not for calls
@@ -564,10 +574,12 @@ def _read_by(test: ast.expr) -> list[tuple[str, ast.expr]]:
         if isinstance(node, ast.Name):
             if node.id not in stored:
                 found.setdefault(node.id, ast.Name(node.id, ast.Load()))
-        elif isinstance(node, ast.Attribute):
-            if isinstance(node.value, ast.Name) and node.value.id not in stored:
-                found.setdefault(f"{node.value.id}.{node.attr}", _call_attribute(node))
-        else:
+        elif (path := _path_of(node)) is not None:
+            owner, steps = path
+            if owner not in stored:
+                held = _call(_ATTRIBUTE, ast.Name(owner, ast.Load()), *map(ast.Constant, steps))
+                found.setdefault(ast.unparse(node), held)
+        elif not isinstance(node, ast.Attribute):
             waiting += _surely_read(node)
     return list(found.items())
 
@@ -590,10 +602,18 @@ def _surely_read(node: ast.AST) -> list[ast.expr]:
     return []
 
 
-def _call_attribute(node: ast.Attribute) -> ast.expr:
-    """Return an expression that gives an attribute that an object holds, and calls no property."""
-    owner = ast.Name(node.value.id, ast.Load())  # type: ignore[attr-defined]
-    return _call(_ATTRIBUTE, owner, ast.Constant(node.attr))
+def _path_of(node: ast.AST) -> tuple[str, list[tuple[bool, Any]]] | None:
+    """Return the name that a path of attributes and constant keys begins with, and its steps."""
+    steps: list[tuple[bool, Any]] = []
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        if isinstance(node, ast.Attribute):
+            steps.append((False, node.attr))
+        elif isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+            steps.append((True, node.slice.value))
+        else:
+            return None
+        node = node.value
+    return (node.id, steps[::-1]) if isinstance(node, ast.Name) and steps else None
 
 
 #: what a process does to files, by the event that Python tells of it

@@ -224,8 +224,24 @@ def explain_key(records: Mapping[int, RankRecord], ranks: Iterable[int], folder:
     return lines
 
 
-#: errors of a store whose key never comes
-_NO_KEY = re.compile(r"DistStoreError|wait timeout|Socket Timeout")
+def _explain_late_key(records: Mapping[int, RankRecord], rank: int, folder: str) -> list[str]:
+    """Return that another rank sets the key for which one has waited, after its timeout."""
+    record = records[rank]
+    last = next((each for each in reversed(record.changes) if each.what == "awaits"), None)
+    for other, each in _changes(records, rank, "sets"):
+        if last is not None and each.path == last.path and last.before == len(record.items):
+            at, there = last.place.short(folder), each.place.short(folder)
+            words = f"rank {other} sets the key `{last.path}` ({there}), and comes to it too late"
+            fix = (
+                f"give the wait at {at} a timeout longer than what rank {other} does before "
+                f"{there}, or do that before the ranks meet."
+            )
+            return [words, f"fix: {fix}"]
+    return []
+
+
+#: errors of a store whose key does not come in time
+_NO_KEY = re.compile(r"DistStoreError|[Ww]ait timeout|Socket Timeout")
 
 
 #: errors about a file, what another rank did to it, and what mends it
@@ -241,7 +257,9 @@ def explain_file(finding: Finding, records: Mapping[int, RankRecord], folder: st
     record = records.get(rank) if rank is not None else None
     error = record.error or "" if record is not None else ""
     if rank is not None and record is not None and _NO_KEY.search(error):
-        key = explain_key(records, finding.ranks, folder)
+        key = explain_key(records, finding.ranks, folder) or _explain_late_key(
+            records, rank, folder
+        )
         return _add(finding, key[0], key[1].removeprefix("fix: ")) if key else finding
     is_missing = _MISSING.search(error) is not None
     if rank is None or record is None:

@@ -27,11 +27,16 @@ from torch_scenarios.record.evidence.reasons.caller import (
     find_compiled,
     find_decorated,
     find_handler,
+    find_turn,
 )
 from torch_scenarios.record.evidence.reasons.caught_error import find_caught, find_lost
 from torch_scenarios.record.evidence.reasons.condition import find_condition
 from torch_scenarios.record.evidence.reasons.coroutine import find_coroutine
-from torch_scenarios.record.evidence.reasons.counterpart import explain_anyone, explain_message
+from torch_scenarios.record.evidence.reasons.counterpart import (
+    explain_anyone,
+    explain_message,
+    find_anyone,
+)
 from torch_scenarios.record.evidence.reasons.departure import explain_idle, find_departure
 from torch_scenarios.record.evidence.reasons.earlier_condition import (
     BEFORE,
@@ -66,6 +71,7 @@ __all__ = [
     "explain_idle",
     "explain_message",
     "explain_places",
+    "find_anyone",
     "find_late_rank",
     "list_own_ways",
     "with_reason",
@@ -210,6 +216,7 @@ def explain_parting(
             find_caught(parted, whole=False),
             find_handler(parted),
             find_decorated(parted),
+            find_turn(parted),
             find_set(parted),
             find_part(parted),
             find_condition(parted, now, by_all=True),

@@ -43,6 +43,47 @@ def find_decorated(parted: Parted) -> Reason | None:
     return None
 
 
+#: contexts that let ranks in one after another
+_IN_TURN = re.compile(r"first|turn|sequential", re.IGNORECASE)
+
+
+def find_turn(parted: Parted) -> Reason | None:
+    """Return the `with` that lets ranks in one after another, where one in it waits for others."""
+    for ranks, frames in parted.parting.sides:
+        others = [(who, at) for who, at in parted.parting.sides if at != frames]
+        for file, line, _ in frames:
+            source = script_at(file)
+            for node, part in source.around(line) if source is not None else ():
+                if not isinstance(node, ast.With) or part != "body":
+                    continue
+                head = ", ".join(ast.unparse(each.context_expr) for each in node.items)
+                last = node.items[-1].context_expr.end_lineno or node.lineno
+                waiting = [
+                    rank
+                    for who, at in others
+                    if at and at[0][0] == file and node.lineno <= at[0][1] <= last
+                    for rank in who
+                ]
+                if waiting and _IN_TURN.search(head):
+                    place = short(((file, node.lineno, ""),), parted.folder)
+                    return _tell_turn(ranks, waiting, short(frames, parted.folder), head, place)
+    return None
+
+
+def _tell_turn(
+    ranks: Sequence[int], waiting: Sequence[int], where: str, head: str, place: str
+) -> Reason:
+    verb = "is" if len(ranks) == 1 else "are"
+    wait = "waits" if len(waiting) == 1 else "wait"
+    words = (
+        f"{ranks_text(list(ranks))} {verb} under `with {head}` ({place}), which lets the ranks in "
+        f"one after another: {ranks_text(list(waiting))} {wait} there to be let in, and never "
+        f"{'comes' if len(waiting) == 1 else 'come'} to {where}"
+    )
+    fix = f"take the call at {where} out of `with {head}` ({place}): no call in it may wait."
+    return Clause(words), fix
+
+
 def find_caller(parted: Parted) -> Reason | None:
     """Return the line under which some ranks communicate and others, who pass it too, do not."""
     sides = [(ranks, frames) for ranks, frames in parted.parting.sides if len(frames) > 1]

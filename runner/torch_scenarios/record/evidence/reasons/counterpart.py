@@ -80,7 +80,20 @@ def explain_message(
         or _loop(finding, parted)
         or next(filter(None, (_find_over(parted, *each) for each in answers)), None)
         or next(filter(None, (_answer(parted, *each) for each in answers)), None)
+        or next(filter(None, (_find_left(parted, *each[:2]) for each in answers)), None)
     )
+
+
+def _find_left(parted: Parted, waiting: int, rank: int) -> Reason | None:
+    """Return the way out that a rank which does not answer takes, and the one that waits does not.
+
+    A framework sends and receives in one line of the script, so that nothing else leads there.
+    """
+    both = Parting(group="", at=0, calls={}, missing=(rank, waiting))
+    apart = Parted(both, parted.records, parted.folder)
+    reason = find_way_out(apart, apart.tallies(whole=True), None)
+    alone = reason is not None and reason[0].words.startswith(f"rank {rank} alone")
+    return reason if alone else None
 
 
 def _out_of_turn(records: Mapping[int, RankRecord], folder: str) -> Reason | None:
@@ -579,7 +592,10 @@ def explain_anyone(finding: Finding, records: Mapping[int, RankRecord], folder: 
         ]
         fix = f"let rank {rank} receive as often as the others send to it"
         loop = loop_of(last.place.frames, [])
-        if loop is not None:
+        skipped = _find_unsent(records, rank, folder)
+        if skipped is not None:
+            clauses, fix = [skipped[0], *clauses], skipped[1].removesuffix(".")
+        elif loop is not None:
             text, line, file = loop
             fix += f": look at the turns of `{text}` ({short(((file, line, ''),), folder)})"
         return replace(
@@ -593,6 +609,39 @@ def explain_anyone(finding: Finding, records: Mapping[int, RankRecord], folder: 
             help=(f"{fix}.",),
         )
     return finding
+
+
+def find_anyone(records: Mapping[int, RankRecord], folder: str) -> Finding | None:
+    """Return the receive from anyone that fake ranks stand at, none of which goes on; or None."""
+    is_fake = all(each.about.get("mode") == "fake" for each in records.values())
+    if not is_fake or not all(each.inside or not each.truncated for each in records.values()):
+        return None
+    words = "the outcome is a deadlock"
+    stuck = Finding(witness="program", code="outcome_differs", prose=words, name="outcome")
+    found = explain_anyone(stuck, records, folder)
+    return found if found.diagnosis is not None else None
+
+
+def _find_unsent(records: Mapping[int, RankRecord], rank: int, folder: str) -> Reason | None:
+    """Return the `if` past which one of those went that have sent to a rank the least."""
+    counts = {other: _sent(each, rank, folder)[0] for other, each in records.items()}
+    counts.pop(rank)
+    parted = Parted(Parting(group="", at=0, calls={}, missing=(*records,)), records, folder)
+    for other in (each for each in sorted(counts) if counts[each] < max(counts.values())):
+        sent = _messages(parted, other, "send", rank - other)
+        known = sent or next(
+            (
+                own
+                for each in sorted(counts)
+                if (own := _messages(parted, each, "send", rank - each))
+            ),
+            [],
+        )
+        for _, call in known[-1:]:
+            reason = _skipped(parted, other, "send", call.choice_frames)
+            if reason is not None:
+                return reason
+    return None
 
 
 def _sent(record: RankRecord, rank: int, folder: str) -> tuple[int, str]:

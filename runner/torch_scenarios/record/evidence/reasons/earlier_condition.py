@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
+
+from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Parted, Reason, Tally, count_turns, list_values
@@ -75,16 +78,54 @@ def find_last_decided(
 def list_early(parted: Parted) -> Reason | None:
     """Return the `if`s and loops that ranks went through otherwise once, long before they part.
 
-    Nothing ties them to the calls: they are named, and no advice follows.
+    Nothing ties them to the calls: they are named, and no advice follows. But an `if` under which a
+    script registers what runs later, a hook or a handler, is why later calls are not every rank's.
     """
     tallies = parted.tallies(whole=True)
-    decided = [each for each in tallies if each.kind in {"for", "while"}] + _list_decided(tallies)
+    asked = _list_decided(tallies)
+    registered = next(((each, line) for each in asked if (line := _find_registered(each))), None)
+    if registered is not None:
+        return _tell_registered(parted, *registered)
+    decided = [each for each in tallies if each.kind in {"for", "while"}] + asked
     decided = sorted(decided, key=[*tallies].index)[-MOST_EARLY:]
     if not decided:
         return None
     *most, last = [f"`{each.text}` ({parted.place(each)})" for each in decided]
     words = f"{', '.join(most)} and {last}" if most else last
     return Clause(f"{EARLY}, ranks differ in {words}"), ""
+
+
+#: methods and decorators that keep a function, or what is made of it, to be called later
+_REGISTERS = re.compile(r"^(?:attach|on|add_(?:event_|hook|callback)\w*|register_\w*|subscribe)$")
+
+
+def _find_registered(decision: Decision) -> int:
+    """Return the line under an `if` that registers what is called later; 0 for none."""
+    source = script_at(decision.file)
+    node = source.condition(decision.line) if source is not None else None
+    for part in (*node.body, *node.orelse) if isinstance(node, ast.If) else ():
+        for each in ast.walk(part):
+            function = each.func if isinstance(each, ast.Call) else None
+            if isinstance(function, ast.Attribute) and _REGISTERS.match(function.attr):
+                return function.end_lineno or function.lineno
+    return 0
+
+
+def _tell_registered(parted: Parted, decision: Decision, line: int) -> Reason:
+    """Return that some ranks register what communicates later, with the `if` around it."""
+    own = parted.tallies(whole=True)[decision]
+    place = parted.place(decision)
+    values = list_values(decision, own)
+    at = parted.place(replace(decision, line=line))
+    words = f"{BEFORE}{count_turns(parted, decision, own)}" + (
+        f", where {values}" if values else ""
+    )
+    words += f"; what is registered under it ({at}) is called later"
+    fix = (
+        f"register at {at} on every rank, or on none: decide `{decision.text}` ({place}) alike on "
+        "all ranks."
+    )
+    return Clause(words), fix
 
 
 def _list_decided(tallies: Mapping[Decision, Mapping[int, Tally]]) -> list[Decision]:
