@@ -1128,3 +1128,50 @@ def test_a_message_of_a_framework_that_a_rank_does_not_take_has_the_way_out(
     reason = explain_message(waits, records, str(tmp_path))
     words = reason[0].words if reason is not None else ""
     assert ("rank 1 alone takes the `return`:6 under" in words) is is_told
+
+
+TRAINS = """\
+def loader(rank):
+    return DataLoader(rows[rank], batch_size=4)
+trainer = Trainer(loader)
+trainer.train()
+"""
+
+
+@pytest.mark.parametrize("has_ways", [True, False])
+@pytest.mark.parametrize(("batches", "is_told"), [((7, 5), True), ((5, 5), False)])
+def test_a_loader_of_more_batches_on_one_rank_is_why_a_framework_goes_on_there(
+    batches: tuple[int, int], *, is_told: bool, has_ways: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, TRAINS)
+    one, other = (replace(place(file, 4), via=f"framework.py:{line}") for line in (7, 9))
+    records = {
+        0: record(0, call("all_reduce", one), call("all_reduce", one)),
+        1: record(1, call("all_reduce", one), call("all_gather", other)),
+    }
+    for rank, each in records.items():
+        made = FileChange(before=0, what="loads", path=str(batches[rank]), place=place(file, 2, 4))
+        each.changes = [made]
+        each.ways = [Way(before=0, decision=_if(file, 9, "x"), yes=1)] * has_ways
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    told = " ".join(each.words for each in found.notes)
+    words = "the loader that train.py:2 makes has batches of another number: 7 on rank 0, 5 on"
+    assert (words in told) is is_told
+    assert ("give the loaders at train.py:2 as many batches" in str(found.fix)) is is_told
+
+
+@pytest.mark.parametrize(("timeout_s", "is_late"), [(-0.001, False), (0.5, True)])
+def test_a_group_without_a_timeout_of_its_own_is_not_waited_for_too_long(
+    timeout_s: float, *, is_late: bool, tmp_path: Path
+) -> None:
+    at = place(script(tmp_path, PREPARES), 3)
+    records = {
+        rank: record(
+            rank,
+            call("barrier", at, began_us=1_000_000 * (1 + rank), timeout_s=timeout_s),
+            about={"mode": "fake"},
+            timeout_s=1800.0,
+        )
+        for rank in (0, 1)
+    }
+    assert (find_late_rank(records, str(tmp_path)) is not None) is is_late

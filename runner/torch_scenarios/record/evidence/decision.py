@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import copy
 import functools
 import importlib.machinery
@@ -625,7 +626,8 @@ _CHANGES = {
     "os.rename": "renames",
     "os.mkdir": "makes",
 }
-_CHANGED = frozenset(_CHANGES.values())
+#: what is written down in any case: changes, and how many batches a loader has
+_CHANGED = frozenset({*_CHANGES.values(), "loads"})
 _PATHS = (str, bytes, pathlib.PurePath)
 _WRITING = os.O_WRONLY | os.O_RDWR
 #: changes that a process writes down, what else it writes down, and characters of a path
@@ -672,6 +674,7 @@ class SideEffects:
         """See changes, questions and threads from now on."""
         sys.addaudithook(self._audit)
         self._watch_questions()
+        self._watch_loaders()
         self._watch_threads(describe)
         inner: Any = self._recorder.torch._C
         writer = inner.PyTorchFileWriter
@@ -711,6 +714,31 @@ class SideEffects:
             fail(future, error)
 
         Future.set_exception = note_future  # type: ignore[method-assign, assignment]
+
+    def _watch_loaders(self) -> None:
+        """Write down how many batches each loader has that the script makes, or lets be made."""
+        data = sys.modules.get("torch.utils.data")
+        loader: Any = getattr(data, "DataLoader", None)
+        if loader is None:
+            return
+        begin = loader.__init__
+
+        @functools.wraps(begin)
+        def make(own: Any, *args: Any, **kwargs: Any) -> None:
+            begin(own, *args, **kwargs)
+            deals = own.batch_sampler if own.batch_sampler is not None else own.sampler
+            if all(type(each).__module__.startswith("torch.") for each in (deals, own.sampler)):
+                with contextlib.suppress(Exception):  # a dataset of no length, or its own mistake
+                    self._note_made("loads", str(len(deals)))
+
+        loader.__init__ = make
+
+    def _note_made(self, what: str, name: str) -> None:
+        frame: Any = sys._getframe(1)
+        while frame is not None and self._is_foreign(frame.f_code.co_filename):
+            frame = frame.f_back
+        if frame is not None:
+            self._put(what, name, frame)
 
     def _watch_questions(self) -> None:
         for holder, names in _ASKING:

@@ -20,7 +20,7 @@ from pathlib import PurePath
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Parted
+from torch_scenarios.record.evidence.choice import Parted, short
 from torch_scenarios.record.evidence.divergence import calls_by_group
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import FileChange, RankRecord, RecordedCall
@@ -230,7 +230,7 @@ def _explain_late_key(records: Mapping[int, RankRecord], rank: int, folder: str)
     last = next((each for each in reversed(record.changes) if each.what == "awaits"), None)
     for other, each in _changes(records, rank, "sets"):
         if last is not None and each.path == last.path and last.before == len(record.items):
-            at, there = last.place.short(folder), each.place.short(folder)
+            at, there = short(last.place.frames, folder), short(each.place.frames, folder)
             words = f"rank {other} sets the key `{last.path}` ({there}), and comes to it too late"
             fix = (
                 f"give the wait at {at} a timeout longer than what rank {other} does before "

@@ -47,6 +47,7 @@ from torch_scenarios.record.evidence.reasons.earlier_condition import (
 )
 from torch_scenarios.record.evidence.reasons.late_rank import find_late_rank
 from torch_scenarios.record.evidence.reasons.loop import (
+    find_loader,
     find_longest,
     find_loop,
     find_set,
@@ -229,6 +230,7 @@ def explain_parting(
             find_turns(parting, records, folder) if loop is not None or not always else None,
             find_condition(parted, always),
             find_shortcut(parted, by_all=False),
+            find_loader(parted),
             find_other_way(parted, always),
             find_last_decided(parted),
             find_longest(parted, always),
@@ -244,6 +246,7 @@ def explain_parting(
         reasons += [
             find_turns(parting, records, folder),
             find_branch(parting, records, folder),
+            find_loader(parted),
         ]
     reasons += [find_compiled(parted), find_departure(parted), *far]
     reason = next(filter(None, reasons), None)
@@ -254,6 +257,8 @@ def explain_parting(
         clauses += tell_race(parted)
     if reason is None:
         return clauses, ""
+    loader = find_loader(parted) if "more turns on some ranks" in reason[0].words else None
+    clauses += [loader[0]] if loader is not None else []
     if not parting.group and not reason[1]:
         return [*clauses, reason[0]], ""
     is_end = any(not records[rank].left_at.frames for rank in parting.missing)

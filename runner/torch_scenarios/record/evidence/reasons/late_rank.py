@@ -102,8 +102,10 @@ def _timeout_s(
     """Return the timeout that strikes, or on fake ranks the one that would."""
     record, call = records[early], entered[early]
     own = call.timeout_s
-    if own is None:
+    if own is None or own <= 0:  # a millisecond below zero is torch's word for none of its own
         own = record.timeouts.get(int(call.group_name))
+    if own is not None and own <= 0:
+        own = None
     if record.about.get("mode") == "fake":
         return record.timeout_s if own is None else own
     words = " ".join(filter(None, (call.failed, record.error)))

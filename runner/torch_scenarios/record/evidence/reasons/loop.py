@@ -17,6 +17,7 @@ from torch_scenarios.record.format import (
     RecordedCall,
     RecordedWait,
 )
+from torch_scenarios.verdict.finding import ranks_text
 
 #: loops over data
 _BATCHES = re.compile(r"load|batch|data|sampler|step|epoch|iter", re.IGNORECASE)
@@ -285,6 +286,34 @@ def _explain_turns(parted: Parted, decision: Decision, counts: Mapping[int, int]
         "of steps that each of them has data for."
     )
     return Clause(words + list_times(counts)), fix
+
+
+def find_loader(parted: Parted) -> Reason | None:
+    """Return the loader of the script that has more batches on some ranks than on others.
+
+    A framework goes through it, and its loop is in no line of the script.
+    """
+    found: dict[tuple[tuple[str, int], ...], dict[int, int]] = {}
+    for rank in parted.ranks:
+        for each in parted.records[rank].changes:
+            if each.what == "loads" and parted.is_within(rank, each.before, whole=True):
+                at = tuple((file, line) for file, line, _ in each.place.frames)
+                found.setdefault(at, {})[rank] = int(each.path)
+    for at, counts in reversed(found.items()):
+        if len(counts) == len(parted.ranks) and len(set(counts.values())) > 1:
+            place = short(tuple((file, line, "") for file, line in at), parted.folder)
+            alike: dict[int, list[int]] = {}
+            for rank, count in sorted(counts.items()):
+                alike.setdefault(count, []).append(rank)
+            shown = ", ".join(f"{count} on {ranks_text(who)}" for count, who in alike.items())
+            words = f"the loader that {place} makes has batches of another number: {shown}"
+            fix = (
+                f"give the loaders at {place} as many batches on every rank (`drop_last=True`, a "
+                "`DistributedSampler`, rows that all ranks have as many of), or let the ranks "
+                "agree on a number of steps."
+            )
+            return Clause(words), fix
+    return None
 
 
 def find_longest(parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]) -> Reason | None:
