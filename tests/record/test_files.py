@@ -141,4 +141,4 @@ def test_a_key_that_another_rank_sets_after_a_timeout_is_told_with_both_lines(
     found = explain_file(raised, records, "")
     words = "rank 0 sets the key `vocab` (train.py:7), and comes to it too late"
     assert (words in [each.words for each in found.notes]) is is_told
-    assert ("a timeout that is longer" in str(found.fix)) is is_told
+    assert ("a timeout longer than" in str(found.fix)) is is_told

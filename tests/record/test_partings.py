@@ -1155,9 +1155,9 @@ def test_a_loader_of_more_batches_on_one_rank_is_why_a_framework_goes_on_there(
         each.ways = [Way(before=0, decision=_if(file, 9, "x"), yes=1)] * has_ways
     (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
     told = " ".join(each.words for each in found.notes)
-    words = "the loader that train.py:2 makes has batches of another number: 7 on rank 0, 5 on"
+    words = "the loader made at train.py:2 has 7 batches on rank 0, 5 batches on rank 1"
     assert (words in told) is is_told
-    assert ("give the loaders at train.py:2 as many batches" in str(found.fix)) is is_told
+    assert ("give the loader at train.py:2 as many batches" in str(found.fix)) is is_told
 
 
 @pytest.mark.parametrize(("timeout_s", "is_late"), [(-0.001, False), (0.5, True)])

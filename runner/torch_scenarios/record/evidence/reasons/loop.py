@@ -305,11 +305,14 @@ def find_loader(parted: Parted) -> Reason | None:
             alike: dict[int, list[int]] = {}
             for rank, count in sorted(counts.items()):
                 alike.setdefault(count, []).append(rank)
-            shown = ", ".join(f"{count} on {ranks_text(who)}" for count, who in alike.items())
-            words = f"the loader that {place} makes has batches of another number: {shown}"
+            shown = ", ".join(
+                f"{count} batch{'es' * (count != 1)} on {ranks_text(who)}"
+                for count, who in alike.items()
+            )
+            words = f"the loader made at {place} has {shown}"
             fix = (
-                f"give the loaders at {place} as many batches on every rank (`drop_last=True`, a "
-                "`DistributedSampler`, rows that all ranks have as many of), or let the ranks "
+                f"give the loader at {place} as many batches on every rank (`drop_last=True`, or a "
+                "`DistributedSampler` over rows that all ranks see), or let the ranks "
                 "agree on a number of steps."
             )
             return Clause(words), fix
