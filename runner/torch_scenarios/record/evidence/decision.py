@@ -321,16 +321,17 @@ def _small(value: Any) -> Any:
     return None
 
 
-def attribute(owner: Any, *steps: tuple[bool, Any]) -> Any:
+def attribute(owner: Any, *steps: str) -> Any:
     """Return what an object holds along a path, without calling anything of its own.
 
-    A step is an attribute's name, or the key of a dict (where it begins with True). What is not
-    there as such is `...`, which is not written.
+    A step is an attribute's name behind a `.`, or the key of a dict behind a `[`. What is not there
+    as such is `...`, which is not written.
     """
     found = owner
-    for is_key, name in steps:
+    for step in steps:
+        name = step[1:]
         try:
-            held = found if is_key else object.__getattribute__(found, "__dict__")
+            held = found if step[0] == "[" else object.__getattribute__(found, "__dict__")
         except AttributeError:
             return ...
         if held.__class__ is not dict or name not in held:
@@ -603,14 +604,14 @@ def _surely_read(node: ast.AST) -> list[ast.expr]:
     return []
 
 
-def _path_of(node: ast.AST) -> tuple[str, list[tuple[bool, Any]]] | None:
+def _path_of(node: ast.AST) -> tuple[str, list[str]] | None:
     """Return the name that a path of attributes and constant keys begins with, and its steps."""
-    steps: list[tuple[bool, Any]] = []
+    steps: list[str] = []
     while isinstance(node, ast.Attribute | ast.Subscript):
         if isinstance(node, ast.Attribute):
-            steps.append((False, node.attr))
+            steps.append(f".{node.attr}")
         elif isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
-            steps.append((True, node.slice.value))
+            steps.append(f"[{node.slice.value}")
         else:
             return None
         node = node.value
