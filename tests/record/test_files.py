@@ -139,6 +139,6 @@ def test_a_key_that_another_rank_sets_after_a_timeout_is_told_with_both_lines(
     records[1].error = "RuntimeError: Wait timeout"
     raised = Finding(witness="program", code="outcome_differs", prose="rank 1 raises", ranks=(1,))
     found = explain_file(raised, records, "")
-    words = "rank 0 sets the key `vocab` (train.py:7), and comes to it too late"
+    words = "rank 0 sets the key `vocab` (train.py:7) too late"
     assert (words in [each.words for each in found.notes]) is is_told
     assert ("a timeout longer than" in str(found.fix)) is is_told

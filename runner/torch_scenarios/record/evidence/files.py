@@ -231,7 +231,7 @@ def _explain_late_key(records: Mapping[int, RankRecord], rank: int, folder: str)
     for other, each in _changes(records, rank, "sets"):
         if last is not None and each.path == last.path and last.before == len(record.items):
             at, there = short(last.place.frames, folder), short(each.place.frames, folder)
-            words = f"rank {other} sets the key `{last.path}` ({there}), and comes to it too late"
+            words = f"rank {other} sets the key `{last.path}` ({there}) too late"
             fix = (
                 f"give the wait at {at} a timeout longer than what rank {other} does before "
                 f"{there}, or do that before the ranks meet."
