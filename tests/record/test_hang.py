@@ -21,6 +21,8 @@ from msgspec.structs import replace
 from torch_scenarios.cli import cli
 from torch_scenarios.record.evidence import process as processes
 from torch_scenarios.record.evidence.process import RunningRank, ask_for_dumps, find_ranks
+from torch_scenarios.record.evidence.reasons import explain_places
+from torch_scenarios.record.evidence.stack import RankStack, StackFrame, find_in_stacks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -246,3 +248,74 @@ def test_torch_s_own_folders_of_dumps_are_looked_at(tmp_path: Path) -> None:
     }
     unnamed = replace(rank, environment=environment)
     assert [path.name for _, path in ask_for_dumps([unnamed])] == ["comm_lib_trace_rank_0"]
+
+
+def test_several_jobs_are_told_with_the_option_that_chooses_each() -> None:
+    ranks = [
+        RunningRank(
+            rank=0,
+            world_size=1,
+            pid=os.getpid(),
+            job=f"MASTER_ADDR=localhost MASTER_PORT={port}",
+            environment={},
+        )
+        for port in (29500, 29501)
+    ]
+    with mock.patch.object(processes, "find_ranks", return_value=ranks):
+        code, said = ran()
+    assert code == 2
+    assert "several jobs run here: choose one by --job" in said
+    assert f"--job MASTER_PORT=29500: 1 rank, `{processes.tell_command(os.getpid())[1:9]}" in said
+    assert "--job MASTER_PORT=29501: 1 rank, " in said
+
+
+@pytest.mark.parametrize(
+    ("waits_in", "is_told"), [("torch/utils/data/dataloader.py", True), ("app/data.py", False)]
+)
+def test_a_rank_in_no_call_is_told_with_what_it_waits_for(waits_in: str, *, is_told: bool) -> None:
+    library = "/usr/lib/python3.11/site-packages"
+    own = StackFrame("main", "/x/train.py", 9)
+    stacks = {
+        0: RankStack(rank=0, frames=(StackFrame("_try_get_data", f"{library}/{waits_in}", 3), own)),
+        1: RankStack(
+            rank=1,
+            frames=(
+                StackFrame("all_reduce", f"{library}/torch/distributed/distributed_c10d.py", 3),
+                own,
+            ),
+        ),
+    }
+    (found,) = find_in_stacks(stacks, parses=False)
+    told = " ".join(each.words for each in found.notes)
+    assert ("rank 0 waits at train.py:9 for a worker of its DataLoader" in told) is is_told
+    assert ("`num_workers=0`" in str(found.fix)) is is_told
+
+
+TABLE = """\
+def normalize(table):
+    if table.numel() == 0:
+        return table
+    return table / table.full_tensor()
+"""
+MAIN = """\
+def main():
+    normalize(table)
+    dist.barrier()
+"""
+
+
+@pytest.mark.parametrize(("past", "is_told"), [(3, True), (2, False)])
+def test_a_way_out_of_the_function_in_which_others_wait_is_told(
+    past: int, *, is_told: bool, tmp_path: Path
+) -> None:
+    main, table = tmp_path / "train.py", tmp_path / "table.py"
+    main.write_text(MAIN, encoding="utf-8")
+    table.write_text(TABLE, encoding="utf-8")
+    at = (str(main), 2, "")
+    sides = [([1], ((str(main), past, ""),)), ([0], ((str(table), 4, ""), at))]
+    reason = explain_places(sides, str(tmp_path))
+    words = reason[0].words if reason is not None else ""
+    assert (
+        "rank 1 is past train.py:2, in which rank 0 waits: `if table.numel() == 0` (table.py:2)"
+        in words
+    ) is is_told

@@ -1175,3 +1175,58 @@ def test_a_group_without_a_timeout_of_its_own_is_not_waited_for_too_long(
         for rank in (0, 1)
     }
     assert (find_late_rank(records, str(tmp_path)) is not None) is is_late
+
+
+RETRIED = """\
+def train():
+    @find_executable_batch_size(starting_batch_size=32)
+    def inner(size):
+        model = prepare(size)
+        for x in rows(size):
+            model(x).backward()
+    return inner()
+train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        (RETRIED, True),
+        (RETRIED.replace("@find_executable_batch_size(starting_batch_size=32)", ""), False),
+        (RETRIED.replace("train()\n", "for epoch in range(3): train()\n")[:-1], False),
+    ],
+)
+def test_a_function_that_its_decorator_begins_anew_on_one_rank_is_told(
+    text: str, *, is_told: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, text.replace("def for epoch in range(3): train()", "def train()"))
+    prepares, steps = place(file, 4, 7, 8), place(file, 6, 7, 8)
+    records = {
+        0: record(0, call("all_gather", prepares), call("all_reduce", steps)),
+        1: record(1, call("all_gather", prepares), call("all_gather", prepares)),
+    }
+    for each in records.values():
+        each.ways = [Way(before=0, decision=_if(file, 9, "x"), yes=1)]
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    told = " ".join(each.words for each in found.notes)
+    assert ("rank 1 has begun `inner` (train.py:3) anew" in told) is is_told
+    assert ("before `@find_executable_batch_size" in str(found.fix)) is is_told
+
+
+def test_what_ranks_decided_before_they_pass_other_shapes_is_looked_at_first(
+    tmp_path: Path,
+) -> None:
+    file = script(tmp_path, "if memory < 64:\n    least = 200\nmodel(x)\n")
+    records = {
+        rank: record(rank, call("all_gather", place(file, 3), rows=4 + rank)) for rank in (0, 1)
+    }
+    asks = _if(file, 1, "memory < 64")
+    records[0].ways = [Way(before=0, decision=asks, yes=1)]
+    records[1].ways = [Way(before=0, decision=asks, no=1)]
+    apart = replace(finding("shape_mismatch", 0, 1), fix="use the same parameters.")
+    (found,) = add_reasons([apart], records, str(tmp_path))
+    assert found.fix == (
+        "look first at `if memory < 64` (train.py:1), which ranks decide otherwise; use the same "
+        "parameters."
+    )

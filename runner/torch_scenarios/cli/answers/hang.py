@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from torch_scenarios.cli.options import refuse_usage, write_text
 from torch_scenarios.display import clean
@@ -24,14 +25,15 @@ from torch_scenarios.record.evidence.stack import (
     RankStack,
     find_in_stacks,
     position_lines,
+    position_of,
     write_stack,
 )
 from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text
 
 FOUND, INCONCLUSIVE, NOTHING = 1, 3, 5
-#: ranks of which more than a line is shown
-MOST_RANKS = 8
+#: ranks of which more than a line is shown, and processes that one has started
+MOST_RANKS, MOST_WORKERS = 8, 2
 
 
 def hang(options: Mapping[str, Any]) -> None:
@@ -58,7 +60,8 @@ def hang(options: Mapping[str, Any]) -> None:
     if options["json_file"]:
         content = _as_json(verdict, ranks, second, found, moving, notes)
         write_text(options["json_file"], content)
-    for line in (f"{verdict:12} {head}", *_report(ranks, second, found), *notes):
+    workers = _tell_workers(program, ranks, second, _home(ranks))
+    for line in (f"{verdict:12} {head}", *_report(ranks, second, found, workers), *notes):
         if options["json_file"] != "-":
             click.echo(clean(line))
     sys.exit(FOUND if found else INCONCLUSIVE)
@@ -81,9 +84,37 @@ def _of_one_job(found: Sequence[RunningRank], wanted: str) -> list[RunningRank]:
         )
         sys.exit(NOTHING)
     if len(jobs) > 1:
-        listed = ", ".join(f"`{job}` ({sum(x.job == job for x in found)} ranks)" for job in jobs)
-        refuse_usage(f"several jobs run here: choose one by --job, of {listed}")
+        listed = "".join(f"\n  {_tell_job(job, jobs, found)}" for job in jobs)
+        refuse_usage(f"several jobs run here: choose one by --job{listed}")
     return [each for each in found if each.job == jobs[0]]
+
+
+def _tell_job(job: str, jobs: Sequence[str], found: Sequence[RunningRank]) -> str:
+    """Return by which option a job is chosen, and what is seen of it."""
+    own = [each for each in found if each.job == job]
+    parts = [each for each in job.split() if sum(each in other.split() for other in jobs) == 1]
+    count = f"{len(own)} rank{'s' * (len(own) != 1)}"
+    return f"--job {(parts or [job])[-1]}: {count}, {process.tell_command(own[0].pid)}"
+
+
+def _tell_workers(
+    program: str | None,
+    ranks: Sequence[RunningRank],
+    stacks: Mapping[int, RankStack],
+    home: str,
+) -> list[str]:
+    """Return where the processes are that ranks outside of any call have started."""
+    lines = []
+    for each in ranks if program is not None else ():
+        own = stacks.get(each.rank)
+        if own is None or own.call:
+            continue
+        for pid in process.list_workers(each.pid)[:MOST_WORKERS]:
+            stack, _ = process.read_stack(str(program), replace(each, pid=pid))
+            if stack is not None and stack.own:
+                words = position_of(stack, home)
+                lines.append(f"process {pid}, which rank {each.rank} has started: {words}")
+    return lines
 
 
 def _stacks(
@@ -168,10 +199,13 @@ def _as_json(
 
 
 def _report(
-    ranks: Sequence[RunningRank], stacks: Mapping[int, RankStack], found: Sequence[Finding]
+    ranks: Sequence[RunningRank],
+    stacks: Mapping[int, RankStack],
+    found: Sequence[Finding],
+    workers: Sequence[str],
 ) -> list[str]:
     """Return where the ranks are, and what that means, in lines."""
-    lines = position_lines(stacks, _home(ranks))
+    lines = [*position_lines(stacks, _home(ranks)), *workers]
     lines += [
         f"rank {each.rank}: process {each.pid} {process.kernel_word(each.pid)}"
         for each in ranks

@@ -181,6 +181,15 @@ def read_stack(program: str, rank: RunningRank) -> tuple[RankStack | None, str]:
     return replace(found, text=_text_of(found)), ""
 
 
+def list_workers(pid: int) -> list[int]:
+    """Return the processes of Python that a process has started, such as a loader's workers."""
+    found = []
+    for path in sorted(Path(f"/proc/{pid}/task").glob("*/children")):
+        with suppress(OSError, ValueError):
+            found += [*map(int, path.read_text(encoding="ascii").split())]
+    return [child for child in found if _is_python(Path(f"/proc/{child}"))]
+
+
 def _text_of(stack: RankStack) -> str:
     """Return the innermost line of the script, as it is in its file now; or nothing."""
     for frame in stack.own[:1]:
@@ -281,6 +290,19 @@ def read_program(pid: int) -> str:
                     found += f"; {JOINS}" if _is_rank(child) else ""
                     found += f"; {FILLS}" if _fills_pipe(child, pid) else ""
     return found
+
+
+def tell_command(pid: int) -> str:
+    """Return the command of a process in words, with its number and for how long it runs."""
+    words = clean_line(" ".join(" ".join(_command_of(pid)).split())[-MOST_COMMAND:])
+    try:
+        began = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        ticks = int(began.rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        uptime = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return f"`{words}` (process {pid})"
+    minutes, seconds = divmod(int(uptime - ticks), 60)
+    return f"`{words}` (process {pid}, for {minutes} min {seconds} s)"
 
 
 def _fills_pipe(pid: int, reader: int) -> bool:

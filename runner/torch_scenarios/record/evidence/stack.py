@@ -16,12 +16,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path, PurePath
 
 from msgspec import Struct
 
 from torch_scenarios.display import clean_line
 from torch_scenarios.errors import Clause
+from torch_scenarios.record.evidence.script import closed_scripts
 from torch_scenarios.record.format import MESSAGES, RankRecord, ScriptPlace, read_bounded
 from torch_scenarios.record.recorder import is_foreign
 from torch_scenarios.verdict import Finding
@@ -272,11 +274,12 @@ def position_lines(stacks: Mapping[int, RankStack], folder: str = "") -> list[st
     """Return where the ranks are; ranks at one place are one line."""
     alike: dict[str, list[int]] = {}
     for rank, stack in sorted(stacks.items()):
-        alike.setdefault(_position(stack, folder), []).append(rank)
+        alike.setdefault(position_of(stack, folder), []).append(rank)
     return [f"{ranks_text(ranks)}: {words}" for words, ranks in alike.items()]
 
 
-def _position(stack: RankStack, folder: str) -> str:
+def position_of(stack: RankStack, folder: str = "") -> str:
+    """Return where a rank is, in words: its call and line, or that it is in none."""
     where = stack.place.short(folder) or "no line of the script"
     if stack.call:
         return f"in {stack.call} ({where})"
@@ -297,7 +300,7 @@ def find_in_stacks(
     waiting = {rank: each for rank, each in stacks.items() if each.call}
     outside = [rank for rank in stacks if rank not in waiting]
     if waiting and outside:
-        return [_outside(stacks, waiting, outside, folder)]
+        return [_outside(stacks, waiting, outside, folder, parses=parses)]
     places = {(each.call, each.place.frames[:1]) for each in waiting.values()}
     if len(places) < 2 or any(each.call in MESSAGES for each in waiting.values()):
         return []
@@ -309,10 +312,23 @@ def _outside(
     waiting: Mapping[int, RankStack],
     outside: Sequence[int],
     folder: str,
+    *,
+    parses: bool,
 ) -> Finding:
+    from torch_scenarios.record.evidence.reasons import explain_wait
+
     notes = [
-        Clause(f"{ranks_text([rank])} is {_position(stacks[rank], folder)}") for rank in outside[:8]
+        Clause(f"{ranks_text([rank])} is {position_of(stacks[rank], folder)}")
+        for rank in outside[:8]
     ]
+    with nullcontext() if parses else closed_scripts():
+        waits = {
+            rank: found
+            for rank in outside[:8]
+            if (found := explain_wait(stacks[rank].frames, "", folder)) is not None
+        }
+    notes += [Clause(f"rank {rank} waits {words}") for rank, (words, _) in waits.items()]
+    fixes = list(dict.fromkeys(fix for _, fix in waits.values()))
     notes += [Clause(f"others wait: {line}") for line in position_lines(waiting, folder)[:8]]
     verb = "is" if len(outside) == 1 else "are"
     return Finding(
@@ -321,7 +337,9 @@ def _outside(
         prose=f"{ranks_text(list(outside))} {verb} in no call, and the others wait",
         notes=tuple(notes),
         ranks=tuple(outside),
-        fix=(
+        fix=fixes[0]
+        if fixes
+        else (
             f"look at what {ranks_text(list(outside))} does there: the others go on after it "
             "enters the same call."
         ),

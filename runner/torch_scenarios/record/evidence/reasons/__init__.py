@@ -12,6 +12,7 @@ The source is parsed and never run; it is the script that was just recorded.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
@@ -23,6 +24,7 @@ from torch_scenarios.record.evidence.files import explain_file, tell_race
 from torch_scenarios.record.evidence.reasons.argument import find_argument, find_order, find_tensor
 from torch_scenarios.record.evidence.reasons.branch import explain_places, find_branch
 from torch_scenarios.record.evidence.reasons.caller import (
+    find_anew,
     find_caller,
     find_compiled,
     find_decorated,
@@ -37,7 +39,11 @@ from torch_scenarios.record.evidence.reasons.counterpart import (
     explain_message,
     find_anyone,
 )
-from torch_scenarios.record.evidence.reasons.departure import explain_idle, find_departure
+from torch_scenarios.record.evidence.reasons.departure import (
+    explain_idle,
+    explain_wait,
+    find_departure,
+)
 from torch_scenarios.record.evidence.reasons.earlier_condition import (
     BEFORE,
     EARLY,
@@ -72,6 +78,7 @@ __all__ = [
     "explain_idle",
     "explain_message",
     "explain_places",
+    "explain_wait",
     "find_anyone",
     "find_late_rank",
     "list_own_ways",
@@ -125,8 +132,20 @@ def add_reasons(
         return tuple(lines)
     if not any("more turns on some ranks" in each.words for each in clauses):
         clauses = [*clauses, *tell_progress(Parted(parting, records, folder))]
-    lines[at] = with_reason(finding, clauses, "" if kept else fix)
+    lines[at] = with_reason(finding, clauses, "" if kept else fix or _hint(clauses, finding))
     return tuple(_without_results(lines, at, parting)) if fix else tuple(lines)
+
+
+#: an `if` with its place, as a clause names it
+_DECIDED = re.compile(rf"(?:{BEFORE})?(`if [^`]+` \([^)]+\)) is (?:not )?true ")
+
+
+def _hint(clauses: Sequence[Clause], finding: Finding) -> str:
+    """Return the advice of a finding, with what ranks decided otherwise before that; or nothing."""
+    decided = next(filter(None, (_DECIDED.match(each.words) for each in clauses)), None)
+    if decided is None or not finding.fix or finding.fix.startswith("find why"):
+        return ""
+    return f"look first at {decided[1]}, which ranks decide otherwise; {finding.fix}"
 
 
 def _keep_near(clauses: Sequence[Clause]) -> list[Clause]:
@@ -218,6 +237,7 @@ def explain_parting(
             find_handler(parted),
             find_decorated(parted),
             find_turn(parted),
+            find_anew(parted),
             find_set(parted),
             find_part(parted),
             find_condition(parted, now, by_all=True),

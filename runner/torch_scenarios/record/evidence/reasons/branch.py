@@ -122,6 +122,44 @@ def _decision(
     return Clause(words), fix
 
 
+def _jump_within(
+    sides: Sequence[tuple[list[int], Frames]], folder: str
+) -> tuple[Clause, str] | None:
+    """Return the way out of a function in which some ranks wait, and past whose call others are.
+
+    The others are further on in the function that calls it: they have left it, or never came.
+    """
+    for ranks, frames in sides:
+        for at, (file, line, _) in enumerate(frames[1:], 1):
+            source = script_at(file)
+            past = [
+                rank
+                for who, other in sides
+                for path, further, _ in other
+                if source is not None and path == file and line < further
+                if source.scope(line) is source.scope(further)
+                for rank in who
+            ]
+            for inner, number, _ in frames[:at] if past else ():
+                called = script_at(inner)
+                node = called.jump_before(number) if called is not None else None
+                if called is None or node is None:
+                    continue
+                text, place = called.text(node.lineno), short(((inner, node.lineno, ""),), folder)
+                verb = "is" if len(past) == 1 else "are"
+                words = (
+                    f"{ranks_text(past)} {verb} past {short(((file, line, ''),), folder)}, in "
+                    f"which {ranks_text(ranks)} wait{'s' * (len(ranks) == 1)}: `{text}` ({place}) "
+                    "may lead out of it before"
+                )
+                fix = (
+                    f"take the way out at {place} on all ranks or on none: agree on its condition "
+                    "first."
+                )
+                return Clause(words), fix
+    return None
+
+
 def _jump(sides: Sequence[tuple[list[int], Frames]], folder: str) -> tuple[Clause, str] | None:
     """Return the way out under an `if` (`return`, `continue`) that leads some past a call."""
     placed = [(ranks, frames[0]) for ranks, frames in sides if frames]
@@ -132,10 +170,10 @@ def _jump(sides: Sequence[tuple[list[int], Frames]], folder: str) -> tuple[Claus
     ]
     source = script_at(file)
     if source is None or file != other:
-        return None
+        return _jump_within(sides, folder)
     node = source.jump_before(line)
     if node is None:
-        return None
+        return _jump_within(sides, folder)
     text, place = source.text(node.lineno), short(((file, node.lineno, ""),), folder)
     who, verb = ranks_text(late), "goes" if len(late) == 1 else "go"
     words = (

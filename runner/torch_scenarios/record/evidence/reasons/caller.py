@@ -84,6 +84,61 @@ def _tell_turn(
     return Clause(words), fix
 
 
+def find_anew(parted: Parted) -> Reason | None:
+    """Return the decorated function that some ranks are in anew, and others for the first time.
+
+    Nothing in the script calls it twice: what decorates it has caught an error, and tries again.
+    """
+    for ranks, frames in parted.parting.sides:
+        for at, (file, line, _) in enumerate(frames):
+            source = script_at(file)
+            scope = source.scope(line) if source is not None else None
+            if source is None or not isinstance(scope, ast.FunctionDef) or not scope.decorator_list:
+                continue
+            further = [
+                rank
+                for who, other in parted.parting.sides
+                for place in (place for place, (path, _, _) in enumerate(other) if path == file)
+                if source.scope(other[place][1]) is scope and line < other[place][1]
+                if other[place + 1 :] == frames[at + 1 :]
+                for rank in who
+            ]
+            if not further or not _is_repeated(parted, ranks, frames[at:]):
+                continue
+            wrapped = f"@{ast.unparse(scope.decorator_list[-1])}"
+            place = short(((file, scope.lineno, ""),), parted.folder)
+            has = "has" if len(ranks) == 1 else "have"
+            words = (
+                f"{ranks_text(ranks)} {has} begun `{scope.name}` ({place}) anew, which `{wrapped}` "
+                f"runs again after an error; {ranks_text(further)} still "
+                f"{'runs' if len(further) == 1 else 'run'} it for the first time"
+            )
+            fix = (
+                "let the ranks agree on an error of one of them (an `all_reduce` of a flag) before "
+                f"`{wrapped}` begins `{scope.name}` anew: it knows of its own rank alone."
+            )
+            return Clause(words), fix
+    return None
+
+
+def _is_repeated(parted: Parted, ranks: Sequence[int], frames: Frames) -> bool:
+    """Whether ranks came to a line of a function before, and no loop of the script leads there."""
+    for file, line, _ in frames:
+        source = script_at(file)
+        around = source.around(line) if source is not None else []
+        if any(isinstance(node, ast.For | ast.AsyncFor | ast.While) for node, _ in around):
+            return False
+    place = frames[0][:2]
+    return all(
+        any(
+            place in {each[:2] for each in call.place.frames}
+            for call in parted.records[rank].calls[:-1]
+            if call is not parted.parting.calls[rank]
+        )
+        for rank in ranks
+    )
+
+
 def find_caller(parted: Parted) -> Reason | None:
     """Return the line under which some ranks communicate and others, who pass it too, do not."""
     sides = [(ranks, frames) for ranks, frames in parted.parting.sides if len(frames) > 1]

@@ -187,7 +187,7 @@ def _explain_waits(
 ) -> list[str]:
     found: dict[tuple[str, str], list[int]] = {}
     for rank, stack in sorted(stacks.items()):
-        wait = _explain(read_stack(stack), programs.get(rank, ""), folder)
+        wait = explain_wait(read_stack(stack), programs.get(rank, ""), folder)
         if wait is not None:
             found.setdefault(wait, []).append(rank)
     lines = []
@@ -197,7 +197,8 @@ def _explain_waits(
     return lines
 
 
-def _explain(frames: Sequence[StackFrame], program: str, folder: str) -> tuple[str, str] | None:
+def explain_wait(frames: Sequence[StackFrame], program: str, folder: str) -> tuple[str, str] | None:
+    """Return what a rank outside of any call waits for by its stack, and what helps."""
     at = next((at for at, each in enumerate(frames) if not is_foreign(each.filename)), None)
     if at is None:
         return None
