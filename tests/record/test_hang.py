@@ -115,7 +115,8 @@ def test_a_job_that_hangs_is_told_with_its_lines(
 
 
 def test_no_job_is_no_finding() -> None:
-    code, said = ran("--job", "no-such-job")
+    with mock.patch.object(processes, "find_ranks", return_value=[]):
+        code, said = ran("--job", "no-such-job")
     assert code == 5
     assert "RANK and WORLD_SIZE" in said
 

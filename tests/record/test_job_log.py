@@ -324,3 +324,66 @@ def test_what_people_paste_is_read(tmp_path: Path, name: str) -> None:
     assert found.exit_code == 1, found.output
     for words in said:
         assert words in found.output
+
+
+FAULTS = """\
+Thread 0x00007f10 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 324 in wait
+Current thread 0x00007f2b (most recent call first):
+  File "/opt/site-packages/torch/distributed/distributed_c10d.py", line 3937 in barrier
+  File "/app/ckpt.py", line 44 in save
+
+Thread 0x00007f11 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 324 in wait
+Current thread 0x00007f2b (most recent call first):
+  File "/opt/site-packages/torch/distributed/distributed_c10d.py", line 2806 in all_gather_object
+  File "/app/eval.py", line 12 in gather
+"""
+MIDDLE = """\
+Current thread 0x00007f10 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 324 in wait
+Thread 0x00007f2b (most recent call first):
+  File "/opt/site-packages/torch/distributed/distributed_c10d.py", line 3937 in barrier
+  File "/app/ckpt.py", line 44 in save
+"""
+
+
+def test_dumps_of_faulthandler_without_a_rank_are_of_one_process_each(tmp_path: Path) -> None:
+    found = judged(tmp_path, FAULTS)
+    assert found.exit_code == 1, found.output
+    assert "rank 0: in barrier (ckpt.py:44)" in found.output
+    assert "rank 1: in all_gather_object (eval.py:12)" in found.output
+    alone = judged(tmp_path, MIDDLE)
+    assert "of 1 ranks" in alone.output
+    assert "rank 0: in barrier (ckpt.py:44)" in alone.output
+
+
+UNNAMED = """\
+[rank0]:[W1127 14:02 ProcessGroupNCCL.cpp:1538] [PG ID 0 PG GUID 0 Rank 0] Timeout at NCCL work: \
+55, last enqueued NCCL work: 57, last completed NCCL work: 54.
+[rank2]:[E1127 14:02 ProcessGroupNCCL.cpp:629] [Rank 2] Watchdog caught collective operation \
+timeout: WorkNCCL(SeqNum=55, OpType=ALLREDUCE, NumelIn=9, NumelOut=9, Timeout(ms)=600000) ran for \
+600003 milliseconds before timing out.
+"""
+
+
+def test_a_collective_of_which_a_log_says_the_number_alone_is_no_other_one(tmp_path: Path) -> None:
+    found = judged(tmp_path, UNNAMED)
+    assert "meet with different calls" not in found.output
+    assert "ranks 0 and 2 wait in ALLREDUCE 55" in found.output
+    assert "of rank 1 the watchdog says nothing" in found.output
+
+
+def test_the_line_of_a_traceback_stands_beside_the_collective_of_its_rank(tmp_path: Path) -> None:
+    lines = TABLE.format(error="RuntimeError: NCCL timed out", first=1, code=1).splitlines()[:5]
+    found = judged(tmp_path, UNNAMED + "\n".join(lines).replace("[rank1]", "[rank2]") + "\n")
+    assert "rank 2 waits at train.py:88" in found.output
+
+
+def test_lines_of_ranks_are_read_behind_what_a_system_s_log_puts_before_them(
+    tmp_path: Path,
+) -> None:
+    before = "2026-11-27T03:12:46 node2 train[119]: "
+    lines = TABLE.format(error="ValueError: empty batch", first=1, code=1).splitlines()
+    found = judged(tmp_path, "\n".join(f"{before}{line}" for line in lines[:5]))
+    assert "rank 1 raises ValueError: empty batch (train.py:88)" in found.output

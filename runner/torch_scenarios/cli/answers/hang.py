@@ -25,7 +25,6 @@ from torch_scenarios.record.evidence.stack import (
     RankStack,
     find_in_stacks,
     position_lines,
-    position_of,
     write_stack,
 )
 from torch_scenarios.verdict import Finding
@@ -112,8 +111,8 @@ def _tell_workers(
         for pid in process.list_workers(each.pid)[:MOST_WORKERS]:
             stack, _ = process.read_stack(str(program), replace(each, pid=pid))
             if stack is not None and stack.own:
-                words = position_of(stack, home)
-                lines.append(f"process {pid}, which rank {each.rank} has started: {words}")
+                where = stack.place.short(home)
+                lines.append(f"process {pid}, which rank {each.rank} has started, is at {where}")
     return lines
 
 

@@ -42,12 +42,14 @@ from torch_scenarios.verdict.finding import ranks_text
 MOST_BYTES = 1 << 28
 #: ranks that a log may name
 MOST_RANKS = 65_536
-#: characters of a line that are read
-MOST_LINE = 20_000
+#: characters of a line that are read, and of what a system's log puts before a rank's
+MOST_LINE, MOST_PREFIX = 20_000, 200
+#: what a rank is in of which a log says the number alone
+UNNAMED = "collective"
 
 _WORLD_RANK = re.compile(r"\[rank(\d+)\]:")
 _GROUP = re.compile(
-    r"\[(?:PG (?:ID )?(?P<id>\d+)(?: PG GUID (?P<guid>[^\s(\]]+)(?:\((?P<name>[^)]*)\))?)? )?"
+    r"\[(?:PG (?:ID )?(?P<id>\d+)(?: PG GUID (?P<guid>[^\s(\]]+))?(?: ?\((?P<name>[^)]*)\))? )?"
     r"Rank (?P<rank>\d+)\]"
 )
 _WORK = re.compile(
@@ -205,7 +207,7 @@ def _read_errors(lines: Sequence[str], found: JobLog) -> None:
     """Read the tracebacks that a rank's prefix stands before; the first of each rank counts."""
     places: dict[int, str] = {}
     for line in lines:
-        world = _WORLD_RANK.match(line)
+        world = _WORLD_RANK.search(line, 0, MOST_PREFIX)
         rank = None if world is None else _rank_of(world[1])
         if world is None or rank is None or rank in found.errors:
             continue
@@ -336,15 +338,20 @@ def _advice(words: str) -> str:
     return next((advice for pattern, advice in _ADVICE if pattern.search(words)), "")
 
 
-def _mismatch(log: JobLog) -> Iterator[Finding]:
-    """Yield which calls of ranks meet in one collective, as torch's DETAIL saw it."""
-    if len(log.mismatch) < 2:
-        return
-    places = {
+def _list_places(log: JobLog) -> dict[int, str]:
+    """Return the line of the script at which each rank has raised, where its traceback has one."""
+    return {
         rank: words.rpartition(" (")[2].removesuffix(")")
         for rank, words in log.errors.items()
         if words.endswith(")") and ".py:" in words.rpartition(" (")[2]
     }
+
+
+def _mismatch(log: JobLog) -> Iterator[Finding]:
+    """Yield which calls of ranks meet in one collective, as torch's DETAIL saw it."""
+    if len(log.mismatch) < 2:
+        return
+    places = _list_places(log)
     notes = [
         Clause(f"rank {rank} is in {words}" + (f" ({places[rank]})" if rank in places else ""))
         for rank, (_, words) in sorted(log.mismatch.items())
@@ -401,7 +408,7 @@ def _works(log: JobLog) -> Iterator[Finding]:
     for group, ranks in log.groups.items():
         at = {rank: each.works[0] for rank, each in ranks.items() if each.works}
         for rank, own in ranks.items():
-            at.setdefault(rank, WatchedWork(number=(own.done or 0) + 1, kind="collective"))
+            at.setdefault(rank, WatchedWork(number=(own.done or 0) + 1, kind=UNNAMED))
         if not at:
             continue
         where = _of_group(group)
@@ -411,14 +418,23 @@ def _works(log: JobLog) -> Iterator[Finding]:
         alike: dict[str, list[int]] = {}
         for rank, each in sorted(at.items()):
             size = (
-                "" if each.sizes is None else f", {each.sizes[0]} elements in, {each.sizes[1]} out"
+                ""
+                if each.sizes is None
+                else f", {each.sizes[0]} element{'s' * (each.sizes[0] != 1)} in, "
+                f"{each.sizes[1]} out"
             )
             alike.setdefault(f"{each.kind} {each.number}{size}", []).append(rank)
         notes = [
             Clause(f"{ranks_text(who)} {'is' if len(who) == 1 else 'are'} in {words}")
             for words, who in alike.items()
         ]
-        kinds = {(each.kind, each.sizes) for each in at.values() if each.number == first}
+        places = _list_places(log)
+        notes += [Clause(f"rank {r} waits at {places[r]}") for r in sorted(at) if r in places]
+        kinds = {
+            (each.kind, each.sizes)
+            for each in at.values()
+            if each.number == first and each.kind != UNNAMED
+        }
         if len(numbers) > 1:
             words = (
                 f"{ranks_text(behind)} {'is' if len(behind) == 1 else 'are'} behind{where}: in "
@@ -447,7 +463,7 @@ def _alone(
 ) -> Finding:
     """Return that ranks wait in one collective, and which of those that the log names do not."""
     where = _of_group(group)
-    work = next(iter(at.values()))
+    work = next((each for each in at.values() if each.kind != UNNAMED), next(iter(at.values())))
     silent = [rank for rank in range(max(log.ranks) + 1) if rank not in at]
     words = (
         f"{ranks_text(sorted(at))} wait{'s' * (len(at) == 1)} in {work.kind} {work.number}{where}"

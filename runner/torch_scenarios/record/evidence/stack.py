@@ -123,7 +123,7 @@ _PROCESS = re.compile(r"Process (\d+): ")
 _THREAD = re.compile(r'Thread (?:0x)?[0-9A-Fa-f]+ \(([^)]*)\)(?:: "(.*)")?')
 _FRAME = re.compile(r"\s{2,}(\S.*?) \(([^()]+):(\d+)\)\s*$")
 #: what a launcher puts before each line of a rank: `[rank1]:`, `[default1]:`, `1: `
-_PREFIX = re.compile(r"^(?:\[(?:rank|default)(\d+)\]:|(\d+): )\s?")
+_PREFIX = re.compile(r"^(?:.{0,200}?\[(?:rank|default)(\d+)\]:|(\d+): )\s?")
 #: frames of processes that start ranks, or work for them, and are none
 _NO_RANK = re.compile(
     r"torch/distributed/elastic/agent/|deepspeed/launcher/|torch/utils/data/_utils/worker\.py:|"
@@ -205,22 +205,32 @@ _FAULT_FRAME = re.compile(r'^\s+File "([^"]+)", line (\d+) in (.+)$')
 
 
 def read_faults(lines: Iterable[str]) -> dict[int, RankStack]:
-    """Return the stacks that faulthandler wrote, of lines with a rank before them.
+    """Return the stacks that faulthandler wrote, by the rank that stands before their lines.
 
-    Of several threads the last counts: the main thread is the oldest, and written last.
+    Of several threads the last counts: the main thread is the oldest, and written last. Lines
+    without a rank are of one process up to its `Current thread`, and then of the next one: what
+    comes last and has none is of the process before it.
     """
     found: dict[int, list[StackFrame]] = {}
+    number, is_over, unfinished = 0, False, 0
     for raw in lines:
         prefix = _PREFIX.match(raw)
-        said = (prefix[1] or prefix[2])[:9] if prefix is not None else "0"
-        rank, line = int(said), raw[prefix.end() :] if prefix is not None else raw
-        if _FAULT.search(line) and (rank in found or len(found) < MOST_STACKS):
+        line = raw[prefix.end() :] if prefix is not None else raw
+        is_head = _FAULT.search(line) is not None
+        if prefix is None and is_head:
+            number += is_over
+            is_over = line.startswith("Current thread")
+            unfinished = 0 if is_over else number
+        rank = int((prefix[1] or prefix[2])[:9]) if prefix is not None else number
+        if is_head and (rank in found or len(found) < MOST_STACKS):
             found[rank] = []
         elif rank in found and (
             frame := _FAULT_FRAME.match(line if prefix is None else f" {line}")
         ):
             file, name = (clean_line(each[-MOST_NAME:]) for each in (frame[1], frame[3]))
             found[rank].append(StackFrame(name, file, int(frame[2][:9])))
+    if unfinished:
+        found[unfinished - 1] = found.pop(unfinished)
     return {
         rank: RankStack(rank=rank, frames=tuple(frames[:MOST_FRAMES]))
         for rank, frames in found.items()
