@@ -205,7 +205,7 @@ _FAULT_FRAME = re.compile(r'^\s+File "([^"]+)", line (\d+) in (.+)$')
 
 
 def read_faults(lines: Iterable[str]) -> dict[int, RankStack]:
-    """Return the stacks that faulthandler wrote, by the rank that stands before their lines.
+    """Return the stacks that faulthandler wrote, by the rank before their lines.
 
     Of several threads the last counts: the main thread is the oldest, and written last. Lines
     without a rank are of one process up to its `Current thread`, and then of the next one: what
