@@ -110,7 +110,7 @@ class ValueStore:
         for known in self._witness.parameters.known.values():
             tensor = known.tensor
             if tensor is not None and tensor.requires_grad and tensor.grad is not None:
-                self._keep(f"left/{known.name}", tensor.grad)
+                self._keep(f"left/{known.name}", tensor.grad, _count_padding(tensor))
 
     def before_clip(self, parameters: Any) -> None:
         """Keep nothing of what is clipped."""
@@ -122,16 +122,16 @@ class ValueStore:
         for known, tensor in self._parameters(optimizer):
             if known.name not in self._begun:
                 self._begun.add(known.name)
-                self._keep(f"before/{known.name}", tensor)
+                self._keep(f"before/{known.name}", tensor, _count_padding(tensor))
             if tensor.grad is not None:
-                self._keep(f"gradient/{known.name}", tensor.grad)
+                self._keep(f"gradient/{known.name}", tensor.grad, _count_padding(tensor))
 
     def after_step(self, optimizer: Any) -> None:
         """Keep weights, and write the file of this step."""
         if self.count >= self._steps:
             return
         for known, tensor in self._parameters(optimizer):
-            self._keep(f"after/{known.name}", tensor)
+            self._keep(f"after/{known.name}", tensor, _count_padding(tensor))
         self._write()
         self.count += 1
 
@@ -140,7 +140,7 @@ class ValueStore:
         if self.count == 0 and not self._begun:
             for known, tensor in self._trained():
                 self._begun.add(known.name)
-                self._keep(f"before/{known.name}", tensor)
+                self._keep(f"before/{known.name}", tensor, _count_padding(tensor))
 
     def written(self, numbers: set[int]) -> None:
         """Keep the weights that a script has written without an optimizer."""
@@ -148,7 +148,7 @@ class ValueStore:
             return
         for known, tensor in self._trained():
             if known.number in numbers:
-                self._keep(f"after/{known.name}", tensor)
+                self._keep(f"after/{known.name}", tensor, _count_padding(tensor))
         self._write()
         self.count += 1
 
@@ -170,8 +170,10 @@ class ValueStore:
                     found.append((known, tensor))
         return found
 
-    def _keep(self, name: str, tensor: Any) -> None:
+    def _keep(self, name: str, tensor: Any, padding: int = 0) -> None:
         local = local_part(tensor)
+        if padding:
+            local = local[: local.numel() - padding]
         dtype = DTYPES.get(str(local.dtype)[6:])
         if dtype is None or local.is_meta:
             return
@@ -187,6 +189,15 @@ class ValueStore:
         write_tensors(os.path.join(self._witness.recorder.folder, name), self._kept)
         self._kept.clear()
         self._calls.clear()
+
+
+def _count_padding(tensor: Any) -> int:
+    """Return how many elements at the end of a rank's part are none of a model's.
+
+    FullyShardedDataParallel makes all parts of a flat parameter equally long.
+    """
+    count = getattr(tensor, "_shard_numel_padded", 0)
+    return int(count) if isinstance(count, int) and 0 < count < tensor.numel() else 0
 
 
 def _is_there(tensor: Any) -> bool:

@@ -1,4 +1,4 @@
-"""FullyShardedDataParallel with the parameters of the model; its argument is a mistake."""
+"""FullyShardedDataParallel with the parameters of the model, or flat ones; the rest is a mistake."""
 
 import sys
 import torch
@@ -8,6 +8,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
 how = sys.argv[1] if len(sys.argv) > 1 else ""
+is_flat, how = how.startswith("flat"), how.removeprefix("flat").removeprefix("-")
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
 
@@ -24,7 +25,7 @@ class Layer(nn.Module):
 torch.manual_seed(61)
 net = nn.Sequential(Layer(), Layer(), nn.Linear(8, 1))
 wrap = {"auto_wrap_policy": ModuleWrapPolicy({Layer}), "device_id": torch.device("cpu")}
-model = FSDP(net, use_orig_params=True, **wrap)
+model = FSDP(net, use_orig_params=not is_flat, **wrap)
 opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
 for step in range(3):
     rows = torch.Generator().manual_seed(step)
