@@ -56,7 +56,10 @@ WARNINGS = {
 
 
 #: scripts of such a finding that are wrong for sure: nothing is trained, parts are one part
-SURE = {"stale_params_fsdp", "parts_of_one_seed", "owners_leave_one_out"}
+SURE = {
+    *("stale_params_fsdp", "parts_of_one_seed", "owners_leave_one_out"),
+    "sums_what_is_summed",
+}
 #: scripts of an error that may be on purpose: each rank has biases of its own
 UNSURE = {"biases_not_averaged"}
 

@@ -220,6 +220,16 @@ class LeftGradients:
         #: elements of gradients as a call behind the backward pass has reduced them
         self._reduced: dict[int, Any] = {}
         self._place: int | None = None
+        self._is_stepped = False
+
+    def begin(self, turn: int, place: int) -> None:
+        """See what a backward pass adds to: what a call has reduced, and no step has used yet."""
+        if self._reduced and not self._is_stepped:
+            now = {n: _head_of(each) for n, each in self._gradients() if n in self._reduced}
+            factor = _find_common(self._reduced, now)
+            if factor:
+                self._put(["carried", turn, place, factor, sorted(now)])
+        self.forget()
 
     def see(self, turn: int, place: int) -> None:
         """Hash what a backward pass has left."""
@@ -268,6 +278,7 @@ class LeftGradients:
 
     def meet(self, gradients: list[list[Any]]) -> None:
         """Write down which gradients of a step are others than the backward pass has left."""
+        self._is_stepped = True
         if self._place is None:
             return
         changed = [
@@ -301,6 +312,7 @@ class LeftGradients:
         self._parts.clear()
         self._reduced.clear()
         self._place = None
+        self._is_stepped = False
 
 
 def _head_of(gradient: Any) -> Any:

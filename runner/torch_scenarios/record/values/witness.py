@@ -694,7 +694,7 @@ class ValueWitness:
                 if self.depth.optimizer:
                     self.put(["closure", self.turn, place])
                 if kwargs.get("accumulate_grad"):
-                    self.left.forget()
+                    self.left.begin(self.turn, place)
                     self._see_draws(place)
                 self._passed, self._passed_at = True, place
                 self.carriage.before_backward(roots)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from torch_scenarios.record.values.format import CarryingCall
+from torch_scenarios.record.values.format import CarryingCall, ValueRecord
 from torch_scenarios.record.values.invariants.finding import (
     Records,
     ValueFinding,
     find_groups_of_calls,
     join_calls,
     list_names,
+    tell_line,
 )
 from torch_scenarios.record.values.roles import Ranks, Roles, first_use, is_in_backward
 from torch_scenarios.record.values.source import scales_values
@@ -19,10 +20,16 @@ from torch_scenarios.verdict.finding import ranks_text
 
 #: elements from which values are not equal by chance, and sums at one line that are enough
 MOST_FEW, MOST_ONCE = 8, 2
+#: relative difference of two factors that rounding may make
+ROUNDED = 1e-3
 
 
 def find_sums_of_replicas(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     """Yield sums of values that are equal on all ranks, and are not divided afterwards."""
+    for ranks in find_groups_of_calls(records):
+        if (found := _find_sum_of_sums(records, ranks)) is not None:
+            yield found
+            return
     for ranks in roles.data:
         if (found := _find_sum_of_gradients(records, ranks)) is not None:
             yield found
@@ -31,6 +38,56 @@ def find_sums_of_replicas(records: Records, roles: Roles) -> Iterator[ValueFindi
         if (found := _find_sum_of_outputs(records, ranks)) is not None:
             yield found
             return
+
+
+def _find_sum_of_sums(records: Records, ranks: Ranks) -> ValueFinding | None:
+    """Return that a gradient is summed, kept while a backward pass adds to it, and summed again.
+
+    What was summed first is equal on all ranks, and counts once for each of them. Where it was
+    divided by their number, the second sum is right.
+    """
+    found = [(rank, *_find_second_sum(records[rank], ranks)) for rank in ranks if rank in records]
+    if len(found) < len(ranks) or any(name == "" for _, name, *_ in found):
+        return None
+    rank, name, first, again = found[0]
+    line = tell_line(records[rank], first)
+    return ValueFinding(
+        code="sum_of_replicas",
+        message=f"the gradient of `{name}` is summed over {ranks_text(ranks)}{line}, kept, and "
+        "summed once more behind the next backward pass: what was summed before counts "
+        f"{len(ranks)} times",
+        ranks=ranks,
+        rank=rank,
+        place=again,
+        hint="reduce once, behind the last microbatch of a step, or divide by the number of ranks "
+        "at each reduction",
+        turn=0,
+        name=name,
+    )
+
+
+def _find_second_sum(record: ValueRecord, ranks: Ranks) -> tuple[str, int, int]:
+    """Return a gradient that is summed twice in a step, and both lines; no name where none is."""
+    for event in record.of_kind("carried"):
+        _, _, factor, numbers = event.details
+        ended = min((s.at for s in record.steps if s.at > event.at), default=event.at)
+        began = max((s.at for s in record.steps if s.at < event.at), default=-1)
+        if abs(factor * len(ranks) - 1.0) < ROUNDED:
+            continue
+        for number in numbers:
+            own = [
+                call
+                for call in record.calls
+                if began < call.at < ended
+                and call.ranks == ranks
+                and (call.operation, call.op) == ("allreduce_", "sum")
+                and any(t.exact and number in t.parameters for t in call.tensors)
+            ]
+            before = [call for call in own if call.at < event.at]
+            later = [call for call in own if call.at > event.at]
+            if before and later:
+                return record.parameters[number].name, before[-1].place, later[0].place
+    return "", -1, -1
 
 
 def _find_sum_of_gradients(records: Records, ranks: Ranks) -> ValueFinding | None:
