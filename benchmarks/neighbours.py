@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from torch_scenarios.cost.candidates import Candidate, Decoder
+from torch_scenarios.cost.candidates import ALL, Candidate, Decoder
 from torch_scenarios.cost.topology import topology
 
 MACHINE = "a100-8x200g"
@@ -86,7 +86,7 @@ def weigh(model: dict[str, Any], execution: dict[str, Any]) -> tuple[float, floa
         micro=execution["microbatch_size"],
         turns=rows // execution["microbatch_size"],
         together=1,
-        recompute=True,
+        recompute=ALL,
     )
     gpu = topology(MACHINE).gpu
     assert gpu is not None

@@ -8,15 +8,23 @@ sizes, which is weighed, and so proved, as any other file::
 
     one stage     the weights of a block are gathered one block ahead, its gradients are scattered
     several       1F1B; gradients are scattered and weights gathered once a step, as ZeRO-1 does
+    interleaved   1F1B of several parts of the model on each stage, which is idle for less
+                  (Narayanan et al., arXiv 2104.04473)
+
+Where the parts of a pipeline do not divide the blocks, the last one and the first one have fewer:
+these hold the embedding and the logits as well (Llama 3, arXiv 2407.21783, 3.3.2).
 
 Bytes of a rank: weights, gradients and two averages in float32, and a copy in bfloat16 of what is
 gathered; of a token of a block what its backward pass needs, after Korthikanti et al.
-(arXiv 2205.05198), without the matrix of attention, which fused kernels do not keep.
+(arXiv 2205.05198), without the matrix of attention, which fused kernels do not keep. What is
+recomputed is nothing, all of a block, or *some* of it: as torchtitan's default does, a block keeps
+what attention gives and every second product.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 from pathlib import Path
 
 from msgspec import Struct
@@ -43,12 +51,20 @@ BACKWARD = 2.0
 #: bytes of a logit: in bfloat16, in float32, its gradient
 OF_LOGIT = 10
 #: microbatches of a pipeline, for each of its stages: of m microbatches on p stages (p - 1) / m are
-#: idle, at most an eighth with these; programs of more have more steps to weigh. `plan` counts them
-MOST_TURNS = 8
+#: idle, at most a sixteenth with these; programs of more have more steps to weigh. `plan` counts
+#: them. Of several parts on a stage a microbatch counts once for each
+MOST_TURNS = 16
 #: what is written of a shorter time
 SHORTEST_US = 0.001
 #: sizes of microbatches, ways to shard, that are looked at
-MICROBATCHES, TENSOR, STAGES, TOGETHER = (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8), (1, 2)
+MICROBATCHES, TENSOR, STAGES, TOGETHER = (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8, 16), (1, 2)
+#: parts of a model on each stage of a pipeline; several want three stages, as ranks exchange both
+#: activations and gradients with one neighbour where there are two
+PARTS, FEWEST_OF_SEVERAL = (1, 2, 4, 8), 3
+#: parts of a model that may have no block: the first, which embeds, and the last, of the logits
+EMPTY = 2
+#: what a backward pass computes anew, see the module
+NOTHING, SOME, ALL = "nothing", "some", "all"
 
 
 class Decoder(Struct, frozen=True, kw_only=True):
@@ -82,10 +98,8 @@ class Decoder(Struct, frozen=True, kw_only=True):
     def candidates(self, machine: Topology, ranks: int) -> Iterator[Candidate]:
         """Yield the ways to train it on so many GPUs; those of one tensor group share a node."""
         node = min(machine.node_ranks or ranks, ranks)
-        for tensor, stages in ((t, p) for t in TENSOR for p in STAGES):
-            if node % tensor or self.kv_heads % tensor or self.layers % stages:
-                continue
-            if ranks % (tensor * stages):
+        for tensor, (stages, parts) in ((t, each) for t in TENSOR for each in self._pipelines()):
+            if node % tensor or self.kv_heads % tensor or ranks % (tensor * stages):
                 continue
             data = ranks // (tensor * stages)
             many = dict.fromkeys((1, max(1, data * tensor // node)))
@@ -93,13 +107,16 @@ class Decoder(Struct, frozen=True, kw_only=True):
                 if data % replicas:
                     continue
                 for micro in MICROBATCHES:
-                    if self.batch % (data * micro):
-                        continue
                     turns = self.batch // (data * micro)
+                    if self.batch % (data * micro) or (parts > 1 and turns % stages):
+                        continue
                     for together in TOGETHER if stages == 1 else (1,):
-                        for recompute in (False, True):
+                        if self.layers % together:
+                            continue
+                        for recompute in (NOTHING, SOME, ALL):
                             yield Candidate(
                                 stages=stages,
+                                parts=parts,
                                 replicas=replicas,
                                 shards=data // replicas,
                                 tensor=tensor,
@@ -109,47 +126,102 @@ class Decoder(Struct, frozen=True, kw_only=True):
                                 recompute=recompute,
                             )
 
+    def _pipelines(self) -> Iterator[tuple[int, int]]:
+        """Yield the stages, and the parts on each of them, that blocks can be divided into."""
+        yield 1, 1
+        for stages, parts in ((p, v) for p in STAGES[1:] for v in PARTS):
+            count = stages * parts
+            lacking = -self.layers % count
+            filled = lacking < stages if self.layers > count else lacking <= EMPTY
+            if filled and (parts == 1 or stages >= FEWEST_OF_SEVERAL):
+                yield stages, parts
+
+    def blocks_of(self, way: Candidate, part: int) -> int:
+        """Return the blocks of a part of a pipeline, by its number in the model from 0."""
+        count = way.stages * way.parts
+        first, last = self.short_parts(way)
+        return ceil(self.layers / count) - (part < first or part >= count - last)
+
+    def short_parts(self, way: Candidate) -> tuple[int, int]:
+        """Return how many parts have a block less, at the beginning of the model and at its end."""
+        lacking = -self.layers % (way.stages * way.parts)
+        return lacking // 2, lacking - lacking // 2
+
     def load(self, way: Candidate, gpu: Gpu) -> RankLoad:
-        """Return what the rank of a candidate holds and computes: one of the first stage."""
+        """Return what a rank holds and computes, of the stage that holds most."""
+        loads = [
+            self.load_of_stage(way, gpu, stage) for stage in {0, way.stages // 2, way.stages - 1}
+        ]
+        return max(loads, key=lambda load: load.held)
+
+    def parameters_of(self, way: Candidate, stage: int) -> float:
+        """Return the parameters of a rank of a stage, before they are sharded."""
+        blocks = sum(self.blocks_of(way, part * way.stages + stage) for part in range(way.parts))
+        ends = self.ends / 2 * ((stage == 0) + (stage == way.stages - 1))
+        return (blocks * self.block + ends) / way.tensor
+
+    def load_of_stage(self, way: Candidate, gpu: Gpu, stage: int) -> RankLoad:
+        """Return what a rank of a stage holds and computes."""
         tokens = way.micro * self.sequence
-        own = self.parameters / (way.stages * way.tensor)
+        own = self.parameters_of(way, stage)
         weights = STATE * own / way.shards
-        layers = self.layers // way.stages
+        blocks = ceil(self.layers / (way.stages * way.parts))
         if way.stages == 1:
             # weights twice in bfloat16, and their gradient in float32; the ends once; own parts
-            blocks, ends = (each / way.tensor for each in (way.together * self.block, self.ends))
-            gathered = 8 * blocks + 6 * ends + 6 * (blocks + ends) / way.shards
+            whole, ends = (each / way.tensor for each in (way.together * self.block, self.ends))
+            gathered = 8 * whole + 6 * ends + 6 * (whole + ends) / way.shards
             rows = 0.0
         else:
             weights = (8 * own / way.shards) + 8 * own  # ZeRO-1: weights and gradients are whole
             gathered = 2 * own + 6 * own / way.shards
-            rows = 4.0  # what goes from stage to stage
+            rows = 4.0 / way.tensor  # what goes from stage to stage
         if way.tensor > 1:
             rows += 1 + 1 / way.tensor
         gathered += 2 * rows * tokens * self.hidden
-        kept = tokens * self.hidden * KEPT / way.tensor
-        at_once = min(way.turns, way.stages)
-        if way.recompute:
-            activations = at_once * layers * 2 * tokens * self.hidden / way.tensor + kept
-        else:
-            activations = at_once * layers * kept
-        logits = tokens * self.vocabulary / way.tensor * OF_LOGIT if way.stages == 1 else 0.0
+        whole_block, kept = (
+            tokens * self.hidden * each / way.tensor for each in (KEPT, self._kept(way))
+        )
+        activations = way.in_flight(stage) * blocks * kept
+        if way.recompute != NOTHING:
+            activations += whole_block  # what the block that is computed anew keeps
+        has_logits = stage == way.stages - 1
+        logits = tokens * self.vocabulary / way.tensor * OF_LOGIT if has_logits else 0.0
         rate = gpu.tflops["bfloat16"] * 1e6
         products = 2 * tokens * self.block / way.tensor / (rate * gpu.matmul)
         attended = 2 * way.micro * self.sequence**2 * self.hidden / way.tensor
         moved = tokens * (MOVED * self.hidden + MOVED_INNER * self.inner) / way.tensor
         attention = rate * gpu.attention_of(self.hidden // self.heads)
-        block = products + attended / attention + moved / (gpu.bandwidth * gpu.memory)
+        passed = moved / (gpu.bandwidth * gpu.memory)
+        block = products + attended / attention + passed
+        again = {NOTHING: 0.0, SOME: products * self._again() + passed, ALL: block}[way.recompute]
         ending = 3 * 2 * tokens * self.hidden * self.vocabulary / way.tensor / (rate * gpu.matmul)
         return RankLoad(
             state=weights,
             gathered=gathered,
             activations=activations + logits,
             block=block,
-            backwards=block * (BACKWARD + way.recompute),
+            backwards=block * BACKWARD + again,
             logits=ending,
             optimizer=20 * 4 * own / way.shards / (gpu.bandwidth * gpu.memory),
         )
+
+    def _kept(self, way: Candidate) -> float:
+        """Return the bytes of a token's feature that a block keeps from its forward pass.
+
+        Of *some*: what goes in, two products of that width and one of keys, attention, and one of
+        the gated network.
+        """
+        some = 2 * (4 + self.kv_heads / self.heads + self.inner / self.hidden)
+        return {NOTHING: float(KEPT), SOME: some, ALL: 2.0}[way.recompute]
+
+    def _again(self) -> float:
+        """Return the part of a block's products that is computed anew where *some* is.
+
+        Products are those of queries, keys, values, the output of attention, the gate, the other
+        half and the way down: each second one is computed anew.
+        """
+        keys, inner = self.kv_heads / self.heads, self.inner / self.hidden
+        return (keys + 1 + inner) / (2 + 2 * keys + 3 * inner)
 
     def estimate_us(self, way: Candidate, gpu: Gpu, times: CollectiveTimes) -> float:
         """Return about how long a step takes: what is gathered or scattered hides behind kernels.
@@ -158,7 +230,6 @@ class Decoder(Struct, frozen=True, kw_only=True):
         other, are added.
         """
         found = self.load(way, gpu)
-        layers, again = self.layers // way.stages, 2 if way.recompute else 1
 
         def take(name: str, group: str, size: float) -> float:
             members = way.members(group)
@@ -168,14 +239,21 @@ class Decoder(Struct, frozen=True, kw_only=True):
             return times.of(call).time
 
         rows = 2.0 * way.micro * self.sequence * self.hidden
-        row = take(ALL_GATHER, "tensor", rows) + take(REDUCE_SCATTER, "tensor", rows)
-        forwards = found.block + 2 * row
-        backwards = found.backwards + 2 * again * row
+        gather_rows, scatter_rows = (
+            take(ALL_GATHER, "tensor", rows),
+            take(REDUCE_SCATTER, "tensor", rows),
+        )
+        forwards = found.block + 2 * (gather_rows + scatter_rows)
+        gathers, scatters = way.again
+        backwards = found.backwards + 2 * (
+            (1 + gathers) * gather_rows + (1 + scatters) * scatter_rows
+        )
         if way.stages > 1:
-            own = self.parameters / (way.stages * way.tensor)
-            turn = layers * (forwards + backwards) + found.logits / way.stages
+            blocks = ceil(self.layers / (way.stages * way.parts))
+            own = max(self.parameters_of(way, stage) for stage in range(way.stages))
+            turn = blocks * (forwards + backwards) + found.logits / way.stages
             ends = take(REDUCE_SCATTER, "shard", 4 * own) + take(ALL_GATHER, "shard", 2 * own)
-            return (way.turns + way.stages - 1) * turn + ends + found.optimizer
+            return (way.turns * way.parts + way.stages - 1) * turn + ends + found.optimizer
         whole, ends = way.together * self.block / way.tensor, self.ends / way.tensor
         gather = take(ALL_GATHER, "shard", 2 * whole)
         scatter = take(REDUCE_SCATTER, "shard", 4 * whole)
@@ -183,7 +261,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         turn = max(way.together * forwards, gather)
         turn += max(way.together * backwards, gather + scatter)
         outside = take(ALL_GATHER, "shard", 2 * ends) + take(REDUCE_SCATTER, "shard", 4 * ends)
-        calls = layers / way.together
+        calls = self.layers / way.together
         return way.turns * (calls * turn + found.logits) + outside + found.optimizer
 
     # The program of a step.
@@ -259,7 +337,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
 
         Backwards the gradients of those before are scattered meanwhile.
         """
-        again = 2 if is_backward and way.recompute else 1
+        again = way.again if is_backward else (0, 0)
         calls = self.layers // way.together
 
         def body(indent: str) -> list[str]:
@@ -311,110 +389,126 @@ class Decoder(Struct, frozen=True, kw_only=True):
         self, way: Candidate, found: RankLoad
     ) -> tuple[dict[str, tuple[int, str]], list[str]]:
         """Return the tensors, as bytes and dtype, and the steps of 1F1B with ZeRO-1."""
-        own = _even(self.parameters / (way.stages * way.tensor), way.shards)
-        layers, stride = self.layers // way.stages, way.ranks // way.stages
+        own = _even(max(self.parameters_of(way, each) for each in range(way.stages)), way.shards)
         rows = 2 * way.micro * self.sequence * self.hidden
+        sent = rows // way.tensor
         tensors = {
             "grads": (4 * own, "float32"),
             "part": (4 * own // way.shards, "float32"),
             "sent": (2 * own // way.shards, "bfloat16"),
             "weights": (2 * own, "bfloat16"),
-            "into": (rows, "bfloat16"),
-            "out": (rows, "bfloat16"),
-            "grad_into": (rows, "bfloat16"),
-            "grad_out": (rows, "bfloat16"),
+            "into": (sent, "bfloat16"),
+            "out": (sent, "bfloat16"),
+            "grad_into": (sent, "bfloat16"),
+            "grad_out": (sent, "bfloat16"),
         }
         if way.tensor > 1:
-            tensors |= {"rows": (rows, "bfloat16"), "own_rows": (rows // way.tensor, "bfloat16")}
-        first, last = stride, way.ranks - stride
-        again = 2 if way.recompute else 1
-
-        def forwards(indent: str) -> list[str]:
-            return [
-                f'{indent}- ranks: "rank >= {first}"',
-                f'{indent}  recv: {{tensor: into, src: "rank - {stride}"}}',
-                f"{indent}- for: {{block: range({layers})}}",
-                f"{indent}  steps:",
-                *_block_lines(found.block, way, f"{indent}    "),
-                f'{indent}- ranks: "rank < {last}"',
-                f'{indent}  isend: {{tensor: out, dst: "rank + {stride}"}}',
-                f"{indent}  as: ahead",
-            ]
-
-        def backwards(indent: str, *, is_drain: bool = False) -> list[str]:
-            logits = f"compute: {{time: {_time(found.logits)}}}"
-            last_stage = f'{indent}- {{ranks: "rank >= {last}", {logits}}}'
-            return [
-                f'{indent}- ranks: "rank < {last}"',
-                f'{indent}  recv: {{tensor: grad_into, src: "rank + {stride}"}}',
-                *([] if is_drain else [last_stage]),
-                f"{indent}- for: {{block: range({layers})}}",
-                f"{indent}  steps:",
-                *_block_lines(found.backwards, way, f"{indent}    ", again),
-                f'{indent}- ranks: "rank >= {first}"',
-                f'{indent}  isend: {{tensor: grad_out, dst: "rank - {stride}"}}',
-                f"{indent}  as: back",
-            ]
-
-        def ends(indent: str, *, ahead: bool, back: bool) -> list[str]:
-            lines = []
-            if ahead:
-                lines.append(f'{indent}- {{ranks: "rank < {last}", wait: ahead}}')
-            if back:
-                lines.append(f'{indent}- {{ranks: "rank >= {first}", wait: back}}')
-            return lines
-
-        most = min(way.turns, way.stages - 1)
-        warm = f"min({way.turns}, {way.stages - 1} - rank // {stride})"
-        inner = "          "
-
-        def turns(count: int, ranks: str) -> list[str]:
-            return [
-                f"  - for: {{turn: range({count})}}",
-                "    steps:",
-                "      - for: {once: range(1)}",
-                f'        ranks: "{ranks}"',
-                "        steps:",
-            ]
-
+            tensors |= {"rows": (rows, "bfloat16"), "own_rows": (sent, "bfloat16")}
+        stride = way.ranks // way.stages
         steps = [
-            *turns(most, f"turn < {warm}"),
-            *forwards(inner),
-            *ends(inner, ahead=True, back=False),
-            *turns(way.turns, f"turn < {way.turns} - {warm}"),
-            *forwards(inner),
-            *backwards(inner),
-            *ends(inner, ahead=True, back=True),
-            *turns(most, f"turn < {warm}"),
-            *backwards(inner, is_drain=True),
-            *ends(inner, ahead=False, back=True),
+            f"  - let: {{stage: rank // {stride}}}",
+            f'  - {{ranks: "stage > 0", recv: {{tensor: into, src: "rank - {stride}"}}}}',
+            f"  - for: {{turn: range({way.turns * way.parts + way.ahead(0)})}}",
+            "    steps:",
+            *(f"      {line}" for line in self._turn_lines(way, found)),
             "  - reduce_scatter_single: {output: part, input: grads, group: mesh.shard}",
             f"  - compute: {{time: {_time(found.optimizer)}}}",
             "  - all_gather_single: {output: weights, input: sent, group: mesh.shard}",
         ]
         return tensors, steps
 
+    def _turn_lines(self, way: Candidate, found: RankLoad) -> list[str]:
+        """Return a turn of a pipeline, in which microbatch `f` goes forward and `b` backward.
+
+        Of several parts on a stage `f` and `b` count what passes it: as many microbatches as there
+        are stages pass a part, and then its next. What a rank sends and receives at a time is one
+        batch: single messages of two ranks that both send first may wait for each other on NCCL.
+        """
+        total, stages, ahead = way.turns * way.parts, way.stages, way.ahead(0)
+        goes, comes, last = f"f < {total}", f"0 <= b < {total}", stages * way.parts - 1
+        by_stage = "stage" if way.parts == 1 else "2 * stage"
+        lines = [f'- let: {{f: turn, b: "turn - {ahead} + {by_stage}"}}']
+        part_of_f = part_of_b = next_of_f = next_of_b = "stage"
+        if way.parts > 1:
+            part_of_f, part_of_b, next_of_f, next_of_b = "f_part", "b_part", "f_next", "b_next"
+            for name, plus in (("part", ""), ("next", " + 1")):
+                f, b = (f"({of}{plus}) // {stages} % {way.parts}" for of in "fb")
+                lines.append(f'- let: {{f_{name}: "{f} * {stages} + stage",')
+                lines.append(f'        b_{name}: "({way.parts - 1} - {b}) * {stages} + stage"}}')
+        forwards = self._pass_lines(way, found.block, part_of_f, goes)
+        backwards = [
+            f'- ranks: "{comes} and {part_of_b} == {last}"',
+            f"  compute: {{time: {_time(found.logits)}}}",
+            *self._pass_lines(way, found.backwards, part_of_b, comes, way.again),
+        ]
+        out = ("isend", "out", 1, f"{goes} and {part_of_f} < {last}")
+        into = ("irecv", "into", -1, f"f + 1 < {total} and {next_of_f} > 0")
+        grad_out = ("isend", "grad_out", -1, f"{comes} and {part_of_b} > 0")
+        if way.parts == 1:  # the gradient comes in the turn whose backward pass it is for
+            grad_into = ("irecv", "grad_into", 1, f"{comes} and stage < {last}")
+            lines += [*forwards, *_batch_lines(way, "ahead", out, grad_into)]
+            return [*lines, *backwards, *_batch_lines(way, "back", grad_out, into)]
+        grad_into = ("irecv", "grad_into", 1, f"0 <= b + 1 < {total} and {next_of_b} < {last}")
+        exchange = _batch_lines(way, "exchange", out, grad_out, into, grad_into)
+        return [*lines, *forwards, *backwards, *exchange]
+
+    def _pass_lines(
+        self, way: Candidate, us: float, part: str, where: str, again: tuple[int, int] = (0, 0)
+    ) -> list[str]:
+        """Return a pass through the blocks of a part, which an expression numbers, where one is."""
+        count, (first, final) = way.stages * way.parts, self.short_parts(way)
+        short = [f"{part} < {first}"] * (first > 0)
+        short += [f"{part} >= {count - final}"] * (final > 0)
+        most = ceil(self.layers / count)
+        lines = [f"- for: {{block: range({most})}}"]
+        if not short:
+            lines += [f'  ranks: "{where}"', "  steps:"]
+            return [*lines, *_block_lines(us, way, "    ", again)]
+        condition = f"{where} and block < {most} - ({' or '.join(short)})"
+        lines += ["  steps:", "    - for: {once: range(1)}", f'      ranks: "{condition}"']
+        return [*lines, "      steps:", *_block_lines(us, way, "        ", again)]
+
 
 class Candidate(Struct, frozen=True, kw_only=True):
     """A way to train a model: the sizes of the dimensions of its mesh, and what goes through it.
 
-    `micro` sequences are a microbatch of a rank, of which a step has `turns`. `together` blocks
-    are gathered by one call. `recompute`: blocks keep what goes into them alone.
+    `micro` sequences are a microbatch of a rank, of which a step has `turns`; each stage has so
+    many `parts` of the model. `together` blocks are gathered by one call. `recompute` is NOTHING,
+    SOME or ALL of a block.
     """
 
     stages: int
+    parts: int = 1
     replicas: int
     shards: int
     tensor: int
     micro: int
     turns: int
     together: int
-    recompute: bool
+    recompute: str
 
     @property
     def is_long(self) -> bool:
         """Whether it is a pipeline of more microbatches than are weighed."""
-        return self.stages > 1 and self.turns > MOST_TURNS * self.stages
+        return self.stages > 1 and self.turns * self.parts > MOST_TURNS * self.stages
+
+    def ahead(self, stage: int) -> int:
+        """Return how many microbatches a stage sends forward before the first comes back.
+
+        One for each stage that follows; of several parts, a microbatch counts once for each of
+        them, and a stage is ahead by two for each that follows, and by all its parts but one.
+        """
+        behind = self.stages - 1 - stage
+        return behind if self.parts == 1 else 2 * behind + (self.parts - 1) * self.stages
+
+    def in_flight(self, stage: int) -> int:
+        """Return how many microbatches a stage keeps at once, each counted once for each part."""
+        return min(self.turns * self.parts, self.ahead(stage) + 1)
+
+    @property
+    def again(self) -> tuple[int, int]:
+        """How often a backward pass gathers and scatters rows of the forward pass once more."""
+        return {NOTHING: (0, 0), SOME: (1, 0), ALL: (1, 1)}[self.recompute]
 
     @property
     def ranks(self) -> int:
@@ -436,6 +530,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
         """What its file is called."""
         parts = {
             "pp": self.stages,
+            "parts": self.parts,
             "hsdp": self.replicas,
             "dp": self.shards,
             "tp": self.tensor,
@@ -443,7 +538,8 @@ class Candidate(Struct, frozen=True, kw_only=True):
         }
         lines = [f"{name}{size}" for name, size in parts.items() if size > 1]
         lines += [f"micro{self.micro}x{self.turns}"]
-        return "-".join([*lines, "recompute"] if self.recompute else lines)
+        again = {NOTHING: [], SOME: ["recompute-some"], ALL: ["recompute"]}[self.recompute]
+        return "-".join([*lines, *again])
 
 
 def read_decoder(path: Path) -> Decoder:
@@ -511,8 +607,13 @@ def _even(count: float, parts: int) -> int:
     return max(1, round(count / parts)) * parts
 
 
-def _block_lines(us: float, way: Candidate, indent: str, also: int = 1) -> list[str]:
-    """Return a pass through one block: kernels, and what its tensor group gathers and scatters."""
+def _block_lines(
+    us: float, way: Candidate, indent: str, again: tuple[int, int] = (0, 0)
+) -> list[str]:
+    """Return a pass through one block: kernels, and what its tensor group gathers and scatters.
+
+    `again` gathers and scatters of the forward pass are done once more.
+    """
     group = "group: mesh.tensor}"
     gather = f"{indent}- all_gather_single: {{output: rows, input: own_rows, {group}"
     scatter = f"{indent}- reduce_scatter_single: {{output: own_rows, input: rows, {group}"
@@ -520,8 +621,23 @@ def _block_lines(us: float, way: Candidate, indent: str, also: int = 1) -> list[
     for _ in range(2):
         lines += [gather] * (way.tensor > 1)
         lines.append(f"{indent}- compute: {{time: {_time(us / 2)}}}")
-        lines += [scatter, *[gather, scatter] * (also - 1)] if way.tensor > 1 else []
+        if way.tensor > 1:
+            lines += [scatter, *[gather] * again[0], *[scatter] * again[1]]
     return lines
+
+
+def _batch_lines(way: Candidate, name: str, *entries: tuple[str, str, int, str]) -> list[str]:
+    """Return a batch of messages, and the wait for it.
+
+    Of each message: its operation, its tensor, how many stages away its peer is, its ranks.
+    """
+    lines = ["- batch_isend_irecv:", "    p2p_op_list:"]
+    for operation, tensor, away, ranks in entries:
+        peer = f"rank {'+' if away > 0 else '-'} {way.ranks // way.stages}"
+        peer = f"({peer}) % {way.ranks}" if way.parts > 1 else peer
+        lines.append(f'      - {{op: {operation}, tensor: {tensor}, peer: "{peer}",')
+        lines.append(f'         ranks: "{ranks}"}}')
+    return [*lines, f'  as: "{name}[turn]"', f'- wait: "{name}[turn]"']
 
 
 def _group_lines(way: Candidate) -> list[str]:

@@ -9,7 +9,14 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from torch_scenarios.cost.candidates import MOST_TURNS, Candidate, Decoder
+from torch_scenarios.cost.candidates import (
+    ALL,
+    MOST_TURNS,
+    NOTHING,
+    SOME,
+    Candidate,
+    Decoder,
+)
 from torch_scenarios.cost.collectives import CollectiveTimes
 from torch_scenarios.cost.forecast import Forecast, forecast, microseconds
 from torch_scenarios.cost.intervals import memory_interval
@@ -38,6 +45,7 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
         return {
             "file": str(self.path),
             "stages": self.way.stages,
+            "parts_of_a_stage": self.way.parts,
             "replicas": self.way.replicas,
             "shards": self.way.shards,
             "tensor": self.way.tensor,
@@ -160,6 +168,10 @@ def _bottleneck(found: Forecast, names: dict[int, str]) -> str:
     return words
 
 
+#: how the table says what of a block a backward pass computes anew
+_RECOMPUTED = {NOTHING: "", SOME: "recompute some", ALL: "recompute"}
+
+
 def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
     """Return a plan as a table."""
     rows = [("", "step", "of 80 %", "tokens/s/GPU", "exposed", "memory", "", "bottleneck", "file")]
@@ -173,7 +185,7 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
                 f"{shown['tokens_per_s_per_gpu']:.0f}",
                 f"{step.forecast.exposure / step.forecast.time:.0%}",
                 f"{step.held / 2**30:.1f} GiB",
-                "recompute" if step.way.recompute else "",
+                _RECOMPUTED[step.way.recompute],
                 step.bottleneck,
                 str(step.path),
             )
