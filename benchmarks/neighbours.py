@@ -80,6 +80,7 @@ def weigh(model: dict[str, Any], execution: dict[str, Any]) -> tuple[float, floa
     rows = execution["batch_size"] // execution["data_par"]
     way = Candidate(
         stages=execution["pipeline_par"],
+        parts=execution["pipeline_interleaving"],
         replicas=1,
         shards=execution["data_par"],
         tensor=execution["tensor_par"],

@@ -105,7 +105,7 @@ def plan(model: Decoder, machine: Topology, ranks: int, folder: Path, most: int)
         long.remove(chosen[0])
     if not chosen:
         chosen = [min(ways, key=lambda way: model.load(way, gpu).held)]
-    found = [_weigh(model, way, machine, gpu, folder) for way in chosen]
+    found = [weigh_candidate(model, way, machine, gpu, folder) for way in chosen]
     return TrainingPlan(
         steps=tuple(sorted(found, key=lambda step: step.forecast.time)),
         looked_at=len(ways),
@@ -117,10 +117,13 @@ def plan(model: Decoder, machine: Topology, ranks: int, folder: Path, most: int)
     )
 
 
-def _weigh(
+def weigh_candidate(
     model: Decoder, way: Candidate, machine: Topology, gpu: Gpu, folder: Path
 ) -> PlannedStep:
-    """Write the program of a candidate, prove it, and weigh it."""
+    """Write the program of a candidate to a folder, prove it, and weigh it.
+
+    Raises LaunchError where the file cannot be written.
+    """
     text = model.program(way, gpu)
     path = folder / f"{way.name}.yaml"
     try:
