@@ -181,7 +181,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         whole_block, kept = (
             tokens * self.hidden * each / way.tensor for each in (KEPT, self._kept(way))
         )
-        activations = way.in_flight(stage) * blocks * kept
+        activations = way.microbatches_kept(stage) * blocks * kept
         if way.recompute != NOTHING:
             activations += whole_block  # what the block that is computed anew keeps
         has_logits = stage == way.stages - 1
@@ -501,7 +501,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
         behind = self.stages - 1 - stage
         return behind if self.parts == 1 else 2 * behind + (self.parts - 1) * self.stages
 
-    def in_flight(self, stage: int) -> int:
+    def microbatches_kept(self, stage: int) -> int:
         """Return how many microbatches a stage keeps at once, each counted once for each part."""
         return min(self.turns * self.parts, self.ahead(stage) + 1)
 
