@@ -51,18 +51,25 @@ def test_a_standstill_is_a_hang_where_a_rank_is_surely_blocked(
     assert questions.blocks(read(folder)) == is_blocked
 
 
-@pytest.mark.parametrize(("timed_out", "status"), [(True, "INCONCLUSIVE"), (False, "PASSED")])
+@pytest.mark.parametrize(
+    ("ended", "status"),
+    [
+        (Ran(timed_out=True), "INCONCLUSIVE"),
+        (Ran(endless=(0,)), "INCONCLUSIVE"),
+        (Ran(), "PASSED"),
+    ],
+)
 def test_a_run_that_is_ended_at_its_limit_has_not_passed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, timed_out: bool, status: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: Ran, status: str
 ) -> None:
     folder = recorded(tmp_path / "a", (ALL_REDUCE,), (ALL_REDUCE,))
     monkeypatch.setattr(analysis, "prepare", lambda _: None)
-    monkeypatch.setattr(analysis, "run", lambda *_: Ran(timed_out=timed_out))
+    monkeypatch.setattr(analysis, "run", lambda *_: ended)
     order = Order(command=("train.py",), folder=folder, world_size=2, ranks=(0, 1))
     found = analysis.record(order)
     verdict = found.judged.result.verdict
     assert verdict.status == status
-    assert ("the run was ended at --max-seconds" in (verdict.reason or "")) == timed_out
+    assert ("the run was ended at --max-seconds" in (verdict.reason or "")) == ended.timed_out
     assert report_lines(found, 1.0)[0].startswith(status)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from torch_scenarios.record.evidence.process import FILLS, read_program
-from torch_scenarios.record.evidence.reasons import explain_idle
+from torch_scenarios.record.evidence.reasons import explain_idle, find_endless
 from torch_scenarios.record.format import FileChange, LostThread, RankRecord, ScriptPlace
 
 LIB = sysconfig.get_path("stdlib")
@@ -203,3 +203,20 @@ def test_a_file_that_another_rank_writes_in_a_folder_of_its_own_is_told_with_bot
 
 def _place(script: Path, line: int) -> ScriptPlace:
     return ScriptPlace(frames=((str(script), line, ""),))
+
+
+@pytest.mark.parametrize(
+    ("lost", "rows", "is_endless"),
+    [(True, 7, True), (False, 7, False), (False, 0, True)],
+)
+def test_a_rank_waits_for_ever_where_nothing_outside_of_the_job_can_help(
+    *, lost: bool, rows: int, is_endless: bool, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    died = LostThread(name="Thread-1", words="OSError", raised_at=ScriptPlace())
+    record = RankRecord(rank=0, world_size=2, lost=[died] * lost)
+    text = stack((f"{LIB}/queue.py", 3, "get"), (str(script), 3, "main"))
+    if not rows:  # it waits for a lock that it took before
+        text = stack((str(script), 7, "flush"), (str(script), 4, "add"))
+    assert find_endless({0: record}, {0: text}, {}, str(tmp_path)) == [0] * is_endless

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from recordings import SCRIPTS
 
+from torch_scenarios.record import live
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -119,3 +121,16 @@ def test_a_fake_rank_that_waits_for_ever_has_not_left(recording: Recording, tmp_
     ran = recording.record(script, "-n", "3", "--fake")
     assert "has left by" not in ran.output
     assert ran.diagnoses == ["unmatched_recv"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["lock_not_reentrant", "key_of_the_store", "prefetcher_dies"])
+def test_a_run_whose_rank_waits_for_what_never_comes_is_ended(
+    recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(live, "ENDLESS_S", 2.0)
+    script = written(FOLDER / f"{name}.py", tmp_path, right=False)
+    ran = recording.record(script, "-n", "2", "--max-seconds", "240")
+    assert ran.code == 3, ran.output + ran.errors
+    assert "and the run was ended" in ran.output
+    assert "--max-seconds" not in ran.output

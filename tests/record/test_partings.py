@@ -1230,3 +1230,62 @@ def test_what_ranks_decided_before_they_pass_other_shapes_is_looked_at_first(
         "look first at `if memory < 64` (train.py:1), which ranks decide otherwise; use the same "
         "parameters."
     )
+
+
+LOCAL_SGD = """\
+for epoch in range(1):
+    for rows in shard:
+        model(rows)
+        if step % 3 == 0:
+            dist.all_reduce(weight)
+dist.all_reduce(total)
+"""
+
+
+@pytest.mark.parametrize(("turns", "is_loop"), [((6, 5), True), ((6, 6), False)])
+def test_an_if_that_asks_for_the_turn_is_no_reason_where_others_have_left_the_loop(
+    turns: tuple[int, int], *, is_loop: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, LOCAL_SGD)
+    loop = Decision(kind="for", file=file, line=2, text="for rows in shard")
+    asks = _if(file, 4, "step % 3 == 0")
+    inner = call("all_reduce", place(file, 5))
+    records = {
+        0: record(0, inner, call("all_reduce", place(file, 5))),
+        1: record(1, inner, call("all_reduce", place(file, 6), rows=9)),
+    }
+    for rank, each in records.items():
+        each.ways = [
+            Way(before=0, decision=loop, yes=3),
+            Way(before=0, decision=asks, yes=1, no=2),
+            Way(before=1, decision=loop, yes=turns[rank] - 3, no=rank),
+            Way(before=1, decision=asks, yes=1 - rank, no=2),
+        ]
+    (found,) = add_reasons([finding("shape_mismatch", 0, 1)], records, str(tmp_path))
+    told = " ".join(each.words for each in found.notes)
+    assert ("the loop `for rows in shard` (train.py:2) has more turns" in told) is is_loop
+    assert ("goes into `if step % 3 == 0` (train.py:4)" in told) is not is_loop
+
+
+FLATTENS = """\
+for step in range(4):
+    dist.all_reduce(grad)
+    if rank == 0 and step == 1:
+        print(parallel.loss_mesh)
+dist.all_reduce(loss, group=parallel.loss_mesh)
+"""
+
+
+def test_a_group_that_one_rank_creates_between_calls_is_told_with_the_if(tmp_path: Path) -> None:
+    file = script(tmp_path, FLATTENS)
+    reduces = call("all_reduce", place(file, 2))
+    made = Blocking(number=9, what=CREATION, place=place(file, 4), group=1, ranks=(0, 1))
+    records = {0: record(0, reduces), 1: record(1, reduces, call("all_reduce", place(file, 2)))}
+    records[0].items.append(made)
+    asks = _if(file, 3, "rank == 0 and step == 1")
+    records[0].ways = [Way(before=1, decision=asks, yes=1)]
+    records[1].ways = [Way(before=1, decision=asks, no=1)]
+    (found,) = add_reasons([finding("circular_wait", 0, 1)], records, str(tmp_path))
+    told = " ".join(each.words for each in found.notes)
+    assert "rank 0 alone goes into `if rank == 0 and step == 1` (train.py:3)" in told
+    assert "create the group of train.py:4 on every rank at one point" in str(found.fix)

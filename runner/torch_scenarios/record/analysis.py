@@ -35,6 +35,7 @@ from torch_scenarios.record.evidence.reasons import (
     explain_idle,
     explain_message,
     find_anyone,
+    find_endless,
     find_late_rank,
     list_own_ways,
     with_reason,
@@ -63,7 +64,17 @@ from torch_scenarios.record.format import (
     signal_name,
 )
 from torch_scenarios.record.kernels.schedule import last_step, with_twins
-from torch_scenarios.record.live import JOIN_S, JOINED, Launcher, Order, Ran, place_of, prepare, run
+from torch_scenarios.record.live import (
+    ENDLESS_S,
+    JOIN_S,
+    JOINED,
+    Launcher,
+    Order,
+    Ran,
+    place_of,
+    prepare,
+    run,
+)
 from torch_scenarios.record.program import RecordedProgram, program_of
 from torch_scenarios.record.scratch import SCRATCH
 from torch_scenarios.verdict import Finding, Verdict
@@ -297,6 +308,16 @@ class Questions(Struct, frozen=True):
         home = script_of(self.order, records)[1]
         return explain_idle(records, stacks, programs, home)
 
+    def endless(
+        self,
+        records: Mapping[int, RankRecord],
+        stacks: Mapping[int, str],
+        programs: Mapping[int, str],
+    ) -> Sequence[int]:
+        """Return which of these ranks wait for what nothing outside of the job gives them."""
+        home = script_of(self.order, records)[1]
+        return find_endless(records, stacks, programs, home)
+
     def never_meets(self, launch: LaunchRecord, *, is_whole: bool) -> bool:
         """Whether the ranks can never meet in `init_process_group`."""
         return bool(wrong_start(self.order.folder, launch, self.order, is_whole=is_whole))
@@ -358,6 +379,9 @@ def _outside(ran: Ran, records: Mapping[int, RankRecord]) -> tuple[Sequence[int]
     """Return which ranks were outside of any call at the end, and in words where; or nothing."""
     if ran.launch.outside:
         ranks, why = ran.launch.outside, "no rank moved any more, and the run was ended"
+    elif ran.endless:
+        ranks = ran.endless
+        why = f"nothing moved any more for {ENDLESS_S:.0f} s, and the run was ended"
     elif ran.timed_out:
         own = ranks_of_processes(records, ran.launch)
         ended = {own[rank] for rank in ran.launch.exits}
@@ -405,10 +429,11 @@ def add_why(result: Judged, records: Mapping[int, RankRecord], home: str) -> Jud
 def _cut_off(result: Judged, ran: Ran) -> Judged:
     """Return a result that is in doubt where nothing is wrong in a run that was ended before."""
     verdict = result.result.verdict
-    if verdict.status != "PASSED" or not ran.timed_out:
+    if verdict.status != "PASSED" or not (ran.timed_out or ran.endless):
         return result
+    when = "at --max-seconds" if ran.timed_out else "where nothing moved any more"
     words = (
-        "the run was ended at --max-seconds, before each rank and what it started came to an end; "
+        f"the run was ended {when}, before each rank and what it started came to an end; "
         "up to there the ranks communicate as they should"
     )
     verdict = replace(verdict, status="INCONCLUSIVE", reason=words)

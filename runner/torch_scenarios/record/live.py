@@ -64,6 +64,8 @@ JOIN_S = 120.0
 IDLE_S = 1.5
 #: seconds without a movement after which the ranks outside of any call are named, live
 OUTSIDE_S = 20.0
+#: seconds without a movement after which a run is ended whose ranks wait for what never comes
+ENDLESS_S = 60.0
 #: seconds between two analyses of one and the same standstill
 AGAIN_S = 5.0
 
@@ -118,6 +120,8 @@ class Ran(Struct, kw_only=True):
     locks: dict[int, tuple[int, str]] = field(default_factory=dict)
     #: programs that ranks have started, and that still run
     programs: dict[int, str] = field(default_factory=dict)
+    #: ranks outside of any call that wait for what never comes, so that the run was ended
+    endless: tuple[int, ...] = ()
     duration_s: float = 0.0
     code: int = 0
 
@@ -135,6 +139,14 @@ class Asked(Protocol):
         programs: Mapping[int, str],
     ) -> Sequence[str]:
         """Return what ranks outside of any call wait for, by their stacks."""
+
+    def endless(
+        self,
+        records: Mapping[int, RankRecord],
+        stacks: Mapping[int, str],
+        programs: Mapping[int, str],
+    ) -> Sequence[int]:
+        """Return which of these ranks wait for what nothing outside of the job gives them."""
 
     def never_meets(self, launch: LaunchRecord, *, is_whole: bool) -> bool:
         """Whether the ranks can never meet in `init_process_group`.
@@ -436,6 +448,7 @@ class _Watch:
         self._moved = time.monotonic()
         self._analysed: tuple[float, float] = (0.0, 0.0)
         self._said = self._named = False
+        self._endless_at = 0.0
         self._launch = LaunchRecord()
         self._ended = False
 
@@ -451,15 +464,13 @@ class _Watch:
 
     def _until_over(self) -> Ran:
         began = time.monotonic()
-        limit = self._order.max_seconds
         while self._process.poll() is None:
             time.sleep(LOOK_S)
             self._look()
             now = time.monotonic()
-            if limit and now - began > limit:
-                return self._end(Ran(timed_out=True))
-            if self._is_over_outside(now) and not self._order.keep:
-                return self._end(Ran(stuck=True))
+            over = self._over(now, began)
+            if over is not None:
+                return self._end(over)
             if now - self._moved < QUIET_S:
                 continue
             if now - self._moved > OUTSIDE_S:
@@ -481,6 +492,17 @@ class _Watch:
             code = next(filter(None, launch.exits.values()), code)
         return Ran(launch=launch, code=code if code >= 0 else 128 - code)
 
+    def _over(self, now: float, began: float) -> Ran | None:
+        """Return how the run is to be ended where its time is over, or its ranks move no more."""
+        limit = self._order.max_seconds
+        if limit and now - began > limit:
+            return Ran(timed_out=True)
+        if self._is_over_outside(now) and not self._order.keep:
+            return Ran(stuck=True)
+        if now - self._moved > ENDLESS_S and (endless := self._find_endless()):
+            return Ran(endless=endless)
+        return None
+
     def _is_over_outside(self, now: float) -> bool:
         """Whether a rank waits outside of any call for what never comes.
 
@@ -490,6 +512,32 @@ class _Watch:
         if self._launch.outside or now - self._moved <= OUTSIDE_S:
             return bool(self._launch.outside)
         return bool(self._launch.forked) or self._is_locked()
+
+    def _find_endless(self) -> tuple[int, ...]:
+        """Return the ranks outside of any call where all of them wait for what never comes.
+
+        The others are in calls, and wait for these. It is asked once a standstill.
+        """
+        if self._endless_at == self._moved or self._order.fake or self._order.keep:
+            return ()
+        self._endless_at = self._moved
+        if not is_record(self._order.folder):
+            return ()
+        try:
+            records = read(self._order.folder)
+        except ScenarioError:  # half a record
+            return ()
+        names = ranks_of_processes(records, self._launch)
+        pids = {names[rank]: self._launch.pids[rank] for rank in self._live()}
+        if any(rank not in records for rank in pids):
+            return ()
+        outside = [rank for rank in pids if not _inside(records[rank], pids[rank])]
+        found = self._stacks({names[rank]: rank for rank in self._live()})
+        stacks = {rank: found.get(rank, "") for rank in outside}
+        programs = {rank: read_program(pids[rank]) for rank in outside}
+        endless = self._asked.endless(records, stacks, programs)
+        is_whole = bool(outside) and {*endless} == {*outside}
+        return tuple(sorted(endless)) if is_whole and self._is_idle() else ()
 
     def _is_locked(self) -> bool:
         locks = read_locks({self._launch.pids[rank]: rank for rank in self._live()})

@@ -358,7 +358,8 @@ def report_lines(found: Recorded, seconds: float, values: ValueVerdict | None = 
     result, records, ran, home = found.judged, found.records, found.ran, found.home
     verdict = result.result.verdict
     world = len(records)
-    how = "stuck" if ran.stuck else "ended at --max-seconds" if ran.timed_out else "ran"
+    how = "ended at --max-seconds" if ran.timed_out else "ran"
+    how = "stuck" if ran.stuck or ran.endless else how
     how = "crashed" if any(each.died is not None for each in records.values()) else how
     how = "interrupted" if ran.interrupted else how
     under = f" under {ran.launch.launcher}" if ran.launch.launcher else ""
@@ -368,7 +369,7 @@ def report_lines(found: Recorded, seconds: float, values: ValueVerdict | None = 
     lines = lines_of_values(values) if values is not None else []
     parts = [f"{head}; {scope}" if scope else head, *lines]
     positions: list[str] = []
-    if result.found or ran.stuck or ran.timed_out or ran.interrupted:
+    if result.found or ran.stuck or ran.timed_out or ran.interrupted or ran.endless:
         positions = tell_positions(records, home, ran.launch)
         outside = [
             rank

@@ -122,12 +122,30 @@ def find_crossing(records: Mapping[int, RankRecord], ranks: Sequence[int]) -> Pa
     each side, so ranks that exchange them are not compared.
     """
     known = [rank for rank in ranks if rank in records]
-    calls = {rank: records[rank].calls for rank in known}
-    if len(known) < 2 or any(c.operation in MESSAGES for own in calls.values() for c in own):
+    calls = {
+        rank: [
+            each
+            for each in records[rank].items
+            if isinstance(each, RecordedCall)
+            or (isinstance(each, Blocking) and each.what == CREATION and not each.local)
+        ]
+        for rank in known
+    }
+    messages = (
+        each.operation in MESSAGES
+        for own in calls.values()
+        for each in own
+        if isinstance(each, RecordedCall)
+    )
+    if len(known) < 2 or any(messages):
         return None
     for at in range(max(map(len, calls.values()))):
         entered = {rank: own[at] for rank, own in calls.items() if at < len(own)}
-        origins = {origin_of(records[rank], call) for rank, call in entered.items()}
+        origins = {
+            origin_of(records[rank], call)
+            for rank, call in entered.items()
+            if isinstance(call, RecordedCall)
+        }
         if len({call.place.frames for call in entered.values()}) > 1 or len(origins) > 1:
             return Parting(
                 group="",

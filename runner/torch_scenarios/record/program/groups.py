@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
 
 from torch_scenarios.record.fold import Coordinate
-from torch_scenarios.record.format import CREATION, Blocking, RankRecord
+from torch_scenarios.record.format import CREATION, Blocking, RankRecord, RecordedCall
 
 WORLD = "world"
 
@@ -112,6 +112,9 @@ class Groups:
         local = any(is_local for each in lists.values() for _, is_local in each)
         whole = all(each.over for calls in created.values() for each in calls)
         alike = whole and not local and len({tuple(each) for each in lists.values()}) == 1
+        # made in the middle of calls, a group is waited for: all ranks have to come to that at once
+        before = {tuple(_count_calls_before(each)) for each in self._records.values()}
+        alike = alike and len(before) == 1
         described = {
             (rank, gid): (ranks, desc)
             for rank, record in self._records.items()
@@ -242,6 +245,16 @@ class Groups:
 def _creations(record: RankRecord) -> list[Blocking]:
     """Return the calls that create groups, in order."""
     return [each for each in record.items if isinstance(each, Blocking) and each.what == CREATION]
+
+
+def _count_calls_before(record: RankRecord) -> Iterator[int]:
+    """Yield how many calls a rank has made before each group that it creates."""
+    count = 0
+    for each in record.items:
+        if isinstance(each, RecordedCall):
+            count += 1
+        elif isinstance(each, Blocking) and each.what == CREATION:
+            yield count
 
 
 def _is_of_mesh(described: str, creation: Blocking | None) -> bool:

@@ -43,6 +43,7 @@ from torch_scenarios.record.evidence.reasons.departure import (
     explain_idle,
     explain_wait,
     find_departure,
+    find_endless,
 )
 from torch_scenarios.record.evidence.reasons.earlier_condition import (
     BEFORE,
@@ -59,6 +60,7 @@ from torch_scenarios.record.evidence.reasons.loop import (
     find_set,
     find_shorter,
     find_turns,
+    is_left_earlier,
     tell_progress,
 )
 from torch_scenarios.record.evidence.reasons.model_error import explain_error
@@ -80,6 +82,7 @@ __all__ = [
     "explain_places",
     "explain_wait",
     "find_anyone",
+    "find_endless",
     "find_late_rank",
     "list_own_ways",
     "with_reason",
@@ -230,6 +233,7 @@ def explain_parting(
     if parted.has_ways:
         now, always = parted.tallies(whole=False), parted.tallies(whole=True)
         loop = find_loop(parted, always)
+        near = {} if is_left_earlier(parted, loop) else now
         reasons += [
             find_coroutine(parted),
             find_lost(parted),
@@ -240,11 +244,11 @@ def explain_parting(
             find_anew(parted),
             find_set(parted),
             find_part(parted),
-            find_condition(parted, now, by_all=True),
+            find_condition(parted, near, by_all=True),
             find_shortcut(parted, by_all=True, is_first=True),
             find_way_out(parted, now, None),
             find_shortcut(parted, by_all=True),
-            find_condition(parted, now),
+            find_condition(parted, near),
             find_caught(parted, whole=True),
             find_way_out(parted, always, loop),
             find_turns(parting, records, folder) if loop is not None or not always else None,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Parted, Reason, Tally, list_values, short
 from torch_scenarios.record.evidence.script import CASE, script_at
-from torch_scenarios.record.format import Decision, RecordedCall
+from torch_scenarios.record.format import CREATION, Blocking, Decision, RecordedCall
 from torch_scenarios.verdict.finding import ranks_text
 
 
@@ -94,6 +94,11 @@ def _explain_decision(
             return Clause(words + (f", where {values}" if values else "")), ""
         if _pass_other_tensors(parted):
             return _explain_both(parted, f"`{text}` ({place})")
+    elif made := _find_creation(parted, ranks):
+        fix = (
+            f"create the group of {made} on every rank at one point of the program, and not under "
+            f"`{text}` ({place}): each rank of the world takes part in that."
+        )
     elif not parted.parting.group and not _are_left_out(parted, ranks):
         fix = ""
     reduced = _find_reduced(parted, decision)
@@ -101,6 +106,17 @@ def _explain_decision(
         words += f", where {values}" if values else ""
         return Clause(f"{words}; {reduced[0]}"), reduced[1]
     return Clause(words + (f", where {values}" if values else "")), fix
+
+
+def _find_creation(parted: Parted, ranks: Sequence[int]) -> str:
+    """Return the line at which some ranks create a group where others make other calls."""
+    calls = parted.parting.calls
+    is_made = {
+        rank: isinstance(each, Blocking) and each.what == CREATION for rank, each in calls.items()
+    }
+    if not is_made.get(ranks[0]) or all(is_made.values()):
+        return ""
+    return short(calls[ranks[0]].place.frames, parted.folder)
 
 
 def _is_other_way_taken(parted: Parted, decision: Decision, ranks: Sequence[int]) -> bool:

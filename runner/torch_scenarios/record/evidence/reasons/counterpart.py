@@ -91,6 +91,7 @@ def _find_left(parted: Parted, waiting: int, rank: int) -> Reason | None:
     """
     both = Parting(group="", at=0, calls={}, missing=(rank, waiting))
     apart = Parted(both, parted.records, parted.folder)
+    apart.sides = []  # where they are tells nothing: a framework communicates there
     reason = find_way_out(apart, apart.tallies(whole=True), None)
     alone = reason is not None and reason[0].words.startswith(f"rank {rank} alone")
     return reason if alone else None

@@ -156,6 +156,36 @@ def explain_idle(
     return [*waits, *_explain_outside(places, records, folder)]
 
 
+def find_endless(
+    records: Mapping[int, RankRecord],
+    stacks: Mapping[int, str],
+    programs: Mapping[int, str],
+    folder: str,
+) -> list[int]:
+    """Return which ranks outside of any call wait for what nothing outside of the job gives them.
+
+    That is a key that no rank sets, a lock that the rank holds itself, a thread that has died, and
+    a program that waits for the rank. All others may go on: a download, a file, another's lock.
+    """
+    found = []
+    for rank, stack in stacks.items():
+        record, program = records.get(rank), programs.get(rank, "")
+        wait = explain_wait(read_stack(stack), program, folder)
+        words = wait[0] if wait is not None else ""
+        if record is not None and (
+            HELD in words
+            or (record.lost and wait is not None)
+            or (program and program in words and (JOINS in program or FILLS in program))
+            or explain_key(records, [rank], folder)
+        ):
+            found.append(rank)
+    return found
+
+
+#: how a lock is told that a rank waits for, and has
+HELD = "which it holds itself since"
+
+
 def _explain_stores(stacks: Mapping[int, str], folder: str) -> list[str]:
     """Return which ranks wait in a store that they make themselves, for its clients."""
     lines = []
@@ -256,7 +286,7 @@ def _explain_lock(own: Sequence[StackFrame], folder: str) -> tuple[str, str] | N
                     f"take the lock once: call nothing under it that takes it again (:"
                     f"{each.line}), or let it be a `threading.RLock`."
                 )
-                return f"at {place} for `{lock}`, which it holds itself since {held}", fix
+                return f"at {place} for `{lock}`, {HELD} {held}", fix
     fix = (
         "look at the thread that holds it: a thread that has died, or that waits for this one, "
         "never gives it back."

@@ -252,6 +252,28 @@ def find_loop(
     return None
 
 
+def is_left_earlier(parted: Parted, loop: tuple[str, int, int] | None) -> bool:
+    """Whether the ranks past a loop have made fewer turns of it than those that are in it.
+
+    Then an `if` in it that asks for the turn is no reason: they do not come there any more.
+    """
+    if loop is None:
+        return False
+    file, first, last = loop
+    inside = {
+        rank
+        for who, frames in parted.parting.sides
+        if any(each == file and first < line <= last for each, line, _ in frames)
+        for rank in who
+    }
+    for decision, own in parted.tallies(whole=True).items():
+        if (decision.file, decision.line) == (file, first) and decision.kind in {"for", "while"}:
+            mine = [own[rank].yes for rank in parted.ranks if rank in inside]
+            rest = [own[rank].yes for rank in parted.ranks if rank not in inside]
+            return bool(mine and rest) and min(mine) > max(rest)
+    return False
+
+
 def find_shorter(parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]) -> Reason | None:
     """Return the first loop that ranks which leave take less often than those that wait.
 
