@@ -12,7 +12,12 @@ from recordings import SCRIPTS
 
 from torch_scenarios.cli import cli
 from torch_scenarios.record.evidence.claim import claim_of, is_own
-from torch_scenarios.record.evidence.initialization import Claim, JobStart, find_in_start
+from torch_scenarios.record.evidence.initialization import (
+    Claim,
+    JobStart,
+    find_in_start,
+    tell_nodes,
+)
 from torch_scenarios.record.evidence.reasons import explain_absence
 from torch_scenarios.record.format import (
     RENDEZVOUS,
@@ -277,3 +282,22 @@ def test_a_script_that_may_start_its_ranks_itself_is_told_how_it_is_recorded(
     script.write_text("import torch.multiprocessing as mp\nif False:\n    mp.spawn(print)\n")
     done = CliRunner().invoke(cli, ["record", "-n", "1", "-o", str(tmp_path / "o"), str(script)])
     assert f"`scenario record -- python {script}`" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("torchrun", "--nnodes", "2", "train.py"), "is told of 2 nodes (`--nnodes 2`)"),
+        (("torchrun", "--nnodes=2:4", "train.py"), "is told of 2 nodes (`--nnodes 2:4`)"),
+        (("accelerate", "launch", "--num_machines", "3", "train.py"), "is told of 3 nodes"),
+        (("torchrun", "--nnodes", "1", "train.py"), ""),
+        (("torchrun", "train.py"), ""),
+        (("torchrun", "--nnodes"), ""),
+    ],
+)
+def test_a_launcher_that_waits_for_other_nodes_is_told(
+    command: tuple[str, ...], words: str
+) -> None:
+    told = tell_nodes(command)
+    assert words in told
+    assert bool(told) is bool(words)

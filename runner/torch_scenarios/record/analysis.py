@@ -27,6 +27,7 @@ from torch_scenarios.record.evidence.initialization import (
     absent_ranks,
     find_in_start,
     read_claims,
+    tell_nodes,
 )
 from torch_scenarios.record.evidence.reasons import (
     add_reasons,
@@ -144,7 +145,8 @@ def record(
     if not is_record(order.folder):
         if ran.interrupted:
             raise KeyboardInterrupt
-        raise NothingRecordedError(ran.code)
+        started = bool(ran.launch.pids) or not order.own_launcher
+        raise NothingRecordedError(ran.code, "" if started else tell_nodes(order.command))
     is_whole = order.ranks == tuple(range(order.world_size)) and not ran.interrupted
     wrong = wrong_start(order.folder, ran.launch, order, is_whole=is_whole)
     records = read_starts(order.folder) if wrong else read(order.folder)
@@ -513,9 +515,9 @@ def _rest(calls: Sequence[RecordedCall], home: str) -> str:
 class NothingRecordedError(Exception):
     """No rank came to communicate; `code` is what the script ended with."""
 
-    def __init__(self, code: int) -> None:
-        """Keep the exit code."""
-        super().__init__(NOTHING)
+    def __init__(self, code: int, why: str = "") -> None:
+        """Keep the exit code; `why` says what the launcher waits for."""
+        super().__init__(why or NOTHING)
         self.code = code
 
 

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 from msgspec import Struct, field
 
 from torch_scenarios.errors import LaunchError, ScenarioError
-from torch_scenarios.record.evidence.initialization import find_waiting, read_claims
+from torch_scenarios.record.evidence.initialization import find_waiting, read_claims, tell_nodes
 from torch_scenarios.record.evidence.process import read_program
 from torch_scenarios.record.evidence.standstill import read_demand_s
 from torch_scenarios.record.findings import find_locked
@@ -660,7 +660,13 @@ class _Watch:
 
     def _tell_outside(self) -> None:
         """Say once where the ranks are that are outside of any call while nothing moves."""
-        if self._named or self._order.fake or not is_record(self._order.folder):
+        if self._named or self._order.fake:
+            return
+        if not is_record(self._order.folder):
+            words = tell_nodes(self._order.command) if self._order.own_launcher else ""
+            self._named = bool(words) and not self._launch.pids
+            if self._named:
+                self._notice(f"{words} (Ctrl-C ends the run)")
             return
         self._named = True
         try:

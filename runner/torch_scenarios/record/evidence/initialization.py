@@ -35,6 +35,24 @@ MOST_LINES = 2000
 MOST_SHOWN = 8
 
 
+#: the number of nodes that torchrun is told of, behind an option of its own or in it
+_NODES = ("--nnodes", "--nnode", "--num-machines", "--num_machines")
+
+
+def tell_nodes(command: Sequence[str]) -> str:
+    """Return that a launcher waits for other nodes, by its command; nothing where it may not."""
+    for at, each in enumerate(command):
+        option, equals, value = each.partition("=")
+        value = value if equals else next(iter(command[at + 1 : at + 2]), "")
+        least = value.partition(":")[0]
+        if option in _NODES and least.isdecimal() and int(least) > 1:
+            return (
+                f"no rank has started: the launcher is told of {least} nodes (`{option} {value}`), "
+                f"and waits until each of them starts it; start it there too, or with `{option} 1`"
+            )
+    return ""
+
+
 class Claim(Struct, kw_only=True):
     """What one process says of its rank before it meets the others, and whether it has met them."""
 
