@@ -292,3 +292,27 @@ def _all_in_a_call(folder: Path, ranks: int, but: int | None = None) -> bool:
     records = read(folder)
     calling = [each.calls and each.inside != (rank == but) for rank, each in records.items()]
     return len(records) == ranks and all(calling)
+
+
+UNWAITED = """\
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+box, works = torch.zeros(()), []
+for step in range(4):
+    works.append(dist.all_reduce(box, async_op=True))
+    print(box.item())
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_calls_of_a_line_that_are_never_waited_for_are_one_finding(
+    recording: Recording, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(UNWAITED, encoding="utf-8")
+    ran = recording.record(script, "-n", "2", "--fake")
+    assert ran.diagnoses == ["missing_wait"], ran.output
+    assert "train.py:7" in ran.output

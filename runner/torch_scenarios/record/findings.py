@@ -349,16 +349,29 @@ def _of_one_mistake(findings: Iterable[Finding]) -> Iterator[Finding]:
             yield replace(each, notes=(*each.notes, Clause(words)))
 
 
+#: diagnoses that are one mistake where they are of one line
+_OF_LINES = frozenset({*_DISAGREEMENTS, "call_mismatch", "missing_participant", "missing_wait"})
+
+
+def _list_lines(finding: Finding) -> frozenset[str]:
+    """Return the lines of the script that a finding names."""
+    return frozenset(
+        _line(str(clause.mark.at))
+        for clause in finding.notes
+        if clause.mark is not None and clause.mark.at
+    )
+
+
 def _of_one_line(findings: Iterable[Finding]) -> Iterator[Finding]:
     """Yield the findings; of those of one kind in one line, as in a loop, the first alone."""
     found: dict[object, list[Finding]] = {}
-    for at, each in enumerate(findings):
-        places = frozenset(
-            _line(str(clause.mark.at))
-            for clause in each.notes
-            if clause.mark is not None and clause.mark.at
-        )
-        is_alike = each.diagnosis in {*_DISAGREEMENTS, "call_mismatch", "missing_participant"}
+    listed = [*findings]
+    unwaited = {_list_lines(each) for each in listed if each.diagnosis == "missing_wait"}
+    for at, each in enumerate(listed):
+        places = _list_lines(each)
+        if each.diagnosis == "buffer_race" and places in unwaited:
+            continue  # who waits there touches nothing before
+        is_alike = each.diagnosis in _OF_LINES
         key = (each.diagnosis, each.ranks, places) if places and is_alike else at
         found.setdefault(key, []).append(each)
     for alike in found.values():
