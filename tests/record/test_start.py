@@ -287,9 +287,9 @@ def test_a_script_that_may_start_its_ranks_itself_is_told_how_it_is_recorded(
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (("torchrun", "--nnodes", "2", "train.py"), "is told of 2 nodes (`--nnodes 2`)"),
-        (("torchrun", "--nnodes=2:4", "train.py"), "is told of 2 nodes (`--nnodes 2:4`)"),
-        (("accelerate", "launch", "--num_machines", "3", "train.py"), "is told of 3 nodes"),
+        (("torchrun", "--nnodes", "2", "train.py"), "waits for 2 nodes (`--nnodes 2`)"),
+        (("torchrun", "--nnodes=2:4", "train.py"), "waits for 2 nodes (`--nnodes 2:4`)"),
+        (("accelerate", "launch", "--num_machines", "3", "train.py"), "waits for 3 nodes"),
         (("torchrun", "--nnodes", "1", "train.py"), ""),
         (("torchrun", "train.py"), ""),
         (("torchrun", "--nnodes"), ""),
@@ -298,6 +298,6 @@ def test_a_script_that_may_start_its_ranks_itself_is_told_how_it_is_recorded(
 def test_a_launcher_that_waits_for_other_nodes_is_told(
     command: tuple[str, ...], words: str
 ) -> None:
-    told = tell_nodes(command)
-    assert words in told
-    assert bool(told) is bool(words)
+    said = tell_nodes(command)
+    assert words in said
+    assert bool(said) is bool(words)

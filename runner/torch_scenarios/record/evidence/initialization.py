@@ -47,8 +47,8 @@ def tell_nodes(command: Sequence[str]) -> str:
         least = value.partition(":")[0]
         if option in _NODES and least.isdecimal() and int(least) > 1:
             return (
-                f"no rank has started: the launcher is told of {least} nodes (`{option} {value}`), "
-                f"and waits until each of them starts it; start it there too, or with `{option} 1`"
+                f"no rank has started: the launcher waits for {least} nodes (`{option} {value}`); "
+                f"start it on all of them, or with `{option} 1`"
             )
     return ""
 
