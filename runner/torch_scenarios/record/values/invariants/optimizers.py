@@ -15,6 +15,13 @@ from torch_scenarios.record.values.invariants.finding import (
 from torch_scenarios.record.values.roles import Roles, find_owners, find_reduced
 from torch_scenarios.verdict.finding import ranks_text
 
+#: why a step makes unequal weights of equal ones where nothing else differs
+UNLIKE_STATES = (
+    "weights and gradients were equal before this step and so are the settings of the "
+    "optimizers, so their state is not (momentum, averages, counts of steps), or their `step` "
+    "does something of its own on each rank"
+)
+
 
 def find_late_parameters(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     """Yield parameters that were made after DDP or the optimizer took its list."""
@@ -142,16 +149,11 @@ def tell_unlike_steps(
     gradients = {step.gradients.get(numbers[rank]) for rank, step in steps.items()}
     if len(gradients) != 1 or None in gradients:
         return None
-    words = (
-        "weights and gradients were equal before this step and so are the settings of the "
-        "optimizers, so their state is not (momentum, averages, counts of steps), or their `step` "
-        "does something of its own on each rank"
-    )
     hint = (
         "load the optimizer's state on every rank or on none, and write nothing in `step` that "
         "differs between ranks"
     )
-    return words, hint
+    return UNLIKE_STATES, hint
 
 
 def _settings_at(record: ValueRecord, step: OptimizerStep) -> tuple[str, Any] | None:

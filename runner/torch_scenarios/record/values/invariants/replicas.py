@@ -19,7 +19,10 @@ from torch_scenarios.record.values.invariants.gradients import (
     DECIDE_ALIKE,
     find_gradients_apart,
 )
-from torch_scenarios.record.values.invariants.optimizers import tell_unlike_steps
+from torch_scenarios.record.values.invariants.optimizers import (
+    UNLIKE_STATES,
+    tell_unlike_steps,
+)
 from torch_scenarios.record.values.invariants.scales import find_scales_apart
 from torch_scenarios.record.values.invariants.start import find_lone_load, tell_beginning
 from torch_scenarios.record.values.invariants.weights import (
@@ -254,6 +257,14 @@ def _replicas_differ(
     found = None
     if kind == 2:
         found = tell_unlike_steps(records, apart[0], steps)
+        reloaded = find_lone_load(records, group.ranks, turn, "reload")
+        if reloaded and found and found[0] == UNLIKE_STATES:
+            rank, place = reloaded
+            words = f"{ranks_text([rank])} loads a state of the optimizer that the others do not"
+            found = words, "load it on every rank or on none: decide by what all have reduced"
+    elif chosen := _find_loads(records, apart[0], events):
+        place = chosen[rank]
+        found = f"each rank loads a state{tell_line(records[rank], place)}", CHOOSE_ALIKE
     elif loaded:
         found = f"{ranks_text([rank])} loads a state that the others do not load", LOAD_ALIKE
     elif turn or kind == 1:
@@ -275,6 +286,27 @@ def _replicas_differ(
     )
 
 
+def _find_loads(records: Records, name: str, events: Mapping[int, Any]) -> dict[int, int]:
+    """Return the line at which each rank loads a state between its last step and a call.
+
+    Empty where a rank loads none, or has other weights for another reason.
+    """
+    found = {}
+    for rank, event in events.items():
+        began = max((each.at for each in records[rank].steps if each.at < event.at), default=-1)
+        own = [e for e in records[rank].of_kind("load") if began < e.at < event.at]
+        if not own or isinstance(event, OptimizerStep):
+            return {}
+        found[rank] = int(own[-1].details[1])
+    written = [r for r, e in events.items() if records[r].names.get(name, -1) in e.changed]
+    return found if written else {}
+
+
+#: what to do about states that each rank chooses
+CHOOSE_ALIKE = (
+    "load one state on all ranks: choose it by a score that all ranks have reduced, or broadcast "
+    "the weights after it"
+)
 #: what to do about a state that some ranks load
 LOAD_ALIKE = "load it on every rank, or broadcast the weights after it"
 

@@ -113,10 +113,15 @@ def _are_written(record: ValueRecord, names: list[str]) -> bool:
     return any(numbers & {*each.changed} for each in events)
 
 
-def find_lone_load(records: Records, ranks: Ranks, turn: int) -> tuple[int, int] | None:
-    """Return a rank and the line at which it loads a state before a turn, and others do not."""
+def find_lone_load(
+    records: Records, ranks: Ranks, turn: int, kind: str = "load"
+) -> tuple[int, int] | None:
+    """Return a rank and the line at which it loads a state before a turn, and others do not.
+
+    Of a module; of an optimizer where the kind is `reload`.
+    """
     lines = {
-        rank: [e.details[1] for e in records[rank].of_kind("load") if e.details[0] <= turn]
+        rank: [e.details[1] for e in records[rank].of_kind(kind) if e.details[0] <= turn]
         for rank in ranks
         if rank in records
     }

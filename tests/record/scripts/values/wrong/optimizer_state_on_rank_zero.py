@@ -1,6 +1,7 @@
 """The optimizer's state is loaded on rank 0 alone.
 
 Found: replicas_differ
+Says: rank 0 loads a state of the optimizer that the others do not
 """
 
 import os, sys, copy, math, random
@@ -26,7 +27,7 @@ def step():
     x = torch.randn(16, 8, generator=g).chunk(world)[rank]
     opt.zero_grad()
     model(x).pow(2).mean().backward()
-    opt.step()  # replicas_differ
+    opt.step()
 
 
 step()
@@ -34,7 +35,7 @@ step()
 saved = copy.deepcopy(opt.state_dict())
 opt = torch.optim.Adam(model.parameters(), lr=0.1)
 if rank == 0:
-    opt.load_state_dict(saved)
+    opt.load_state_dict(saved)  # replicas_differ
 for _ in range(3):
     step()
 dist.destroy_process_group()
