@@ -846,9 +846,16 @@ def _of_samplers(records: Mapping[int, ValueRecord]) -> Iterator[Ranks]:
 
 
 def _reports_losses(records: Mapping[int, ValueRecord], world: Ranks) -> bool:
-    """Whether ranks reduce a number over all of them, another one on each, while they train."""
+    """Whether ranks reduce a number over all of them, another one on each, while they train.
+
+    What they reduce behind the last step may be a mean over folds, or over models of each rank.
+    """
     calls = [
-        [call for call in record.calls if call.ranks == world and _is_report(call)]
+        [
+            call
+            for call in record.calls
+            if call.ranks == world and _is_report(call) and call.at < _last_step(record)
+        ]
         for record in records.values()
     ]
     for together in zip(*calls, strict=False):
@@ -856,6 +863,11 @@ def _reports_losses(records: Mapping[int, ValueRecord], world: Ranks) -> bool:
         if len(values) == len(world):
             return True
     return False
+
+
+def _last_step(record: ValueRecord) -> int:
+    """Return the event of the last step of an optimizer; -1 where there is none."""
+    return max((each.at for each in record.steps), default=-1)
 
 
 def _is_report(call: CarryingCall) -> bool:
