@@ -25,7 +25,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -231,12 +231,33 @@ def host_waits(entry: Enter) -> bool:
 # One event after the other.
 
 
+class _SentMessage(NamedTuple):
+    """A message of `size` bytes from one rank to another."""
+
+    source: int
+    target: int
+    size: float
+    step: int
+    group: str
+
+
+class _OtherEvent(NamedTuple):
+    """What is no message, as a collective or a pause: when, by what, of which rank it comes."""
+
+    began: float
+    ended: float
+    before: int
+    step: int
+    name: str
+    rank: int
+    group: str
+
+
 class _Program(Struct):
     """What each rank does, in order, and the messages and collectives that it takes part in."""
 
     ranks: list[list[tuple[int, int, float]]]
-    #: of each message: source, target, bytes, step, group
-    messages: list[tuple[int, int, float, int, str]]
+    messages: list[_SentMessage]
     #: of each collective: its members' number, the entry, those that entered
     collectives: list[tuple[int, Enter]]
 
@@ -301,10 +322,10 @@ class _Unrolled:
             if send.header is not None:
                 self.headers[entry.send, one] = self.headers[entry.receive, two] = len(messages)
                 ends = int(out[one]), int(into[two])
-                messages.append((*ends, float(send.header), send.step, send.group))
+                messages.append(_SentMessage(*ends, float(send.header), send.step, send.group))
             self.ends[entry.send, one] = self.ends[entry.receive, two] = len(messages)
             ends = int(out[one]), int(into[two])
-            messages.append((*ends, float(send.size), send.step, send.group))
+            messages.append(_SentMessage(*ends, float(send.size), send.step, send.group))
 
     def post(self, entry: TrafficRow) -> None:
         kind = _POST_SEND if entry.sends else _POST_RECEIVE
@@ -373,9 +394,9 @@ class _Run:
         self.program, self.network, self.timed = program, network, timed
         self.hosts = HostTimes(len(program.ranks), launch)
         count = len(program.messages)
-        src = np.array([each[0] for each in program.messages], np.int64)
-        dst = np.array([each[1] for each in program.messages], np.int64)
-        self.size = [each[2] * scale for each in program.messages]
+        src = np.array([each.source for each in program.messages], np.int64)
+        dst = np.array([each.target for each in program.messages], np.int64)
+        self.size = [each.size * scale for each in program.messages]
         if count:
             routes = network.routes(src, dst)
             sizes = np.array(self.size)
@@ -414,7 +435,7 @@ class _Run:
         self.number_of = [START] * collectives
         #: until when the collectives of a group keep its stream, and the last one of them
         self.streams: dict[str, tuple[float, int]] = {}
-        self.others: list[tuple[float, float, int, int, str, int, str]] = []
+        self.others: list[_OtherEvent] = []
         #: ranks that may go on, and what each kind of their steps does: False where it waits
         self.todo: deque[int] = deque()
         self.does: tuple[Callable[[int, int, float], bool], ...] = (
@@ -582,7 +603,7 @@ class _Run:
         group: str,
     ) -> int:
         """Note what is no message; returns its number."""
-        self.others.append((began, ended, before, step, name, rank, group))
+        self.others.append(_OtherEvent(began, ended, before, step, name, rank, group))
         return len(self.program.messages) + len(self.others) - 1
 
     def result(self) -> Replay:
@@ -599,7 +620,7 @@ class _Run:
             began, ended, before, step, _, ranks, group = map(np.array, zip(*others, strict=True))
             times = (began, began, ended, ended)
             events.add(len(others), ranks, -1, 0.0, *times, BY_SENDER, before, -1, step, group)
-        events.names = {len(messages) + at: each[4] for at, each in enumerate(others)}
+        events.names = {len(messages) + at: each.name for at, each in enumerate(others)}
         return Replay(
             ended=np.array(self.clock),
             last=np.array(self.last, np.int64),
@@ -624,6 +645,19 @@ class _Ends(Struct):
     done: NDArray[np.float64]
     number: NDArray[np.int64]
     group: str
+
+
+class _CollectiveTimes(Struct):
+    """A collective of which some members came: how many, when the last did, by which event.
+
+    Once all came, it ended at `ended`, as the event of that `number`.
+    """
+
+    count: int = 0
+    came: float = -1.0
+    before: int = START
+    ended: float = -1.0
+    number: int = START
 
 
 class _Column(Struct, frozen=True):
@@ -697,8 +731,8 @@ class _StrokeReplay:
         self.exact = True
         self._ways: dict[tuple[bytes, bytes], _Way] = {}
         self.eager = network.topology.eager
-        #: members that entered the n-th collective of a group: how many, when, by which event
-        self.groups: dict[tuple[str, int], list[Any]] = {}
+        #: the n-th collective of a group
+        self.groups: dict[tuple[str, int], _CollectiveTimes] = {}
         self.counts: dict[str, NDArray[np.int64]] = {}
         self.entered: dict[tuple[int, str], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
         #: until when the collectives of a group keep its stream, and the last one of them
@@ -892,23 +926,27 @@ class _StrokeReplay:
         self.entered[entry.number, entry.key] = (ranks, nths)
         for nth in np.unique(nths).tolist():
             mine = ranks[nths == nth]
-            came = self.groups.setdefault((entry.key, nth), [0, -1.0, START, -1.0, START])
+            call = self.groups.setdefault((entry.key, nth), _CollectiveTimes())
             slowest = int(mine[self.clock[mine].argmax()])
-            came[0] += len(mine)
-            if self.clock[slowest] > came[1]:
-                came[1], came[2] = float(self.clock[slowest]), int(self.last[slowest])
-            if came[0] == entry.quorum:
+            call.count += len(mine)
+            if self.clock[slowest] > call.came:
+                call.came, call.before = float(self.clock[slowest]), int(self.last[slowest])
+            if call.count == entry.quorum:
                 free, last = self.streams.get(entry.key, (0.0, START))
-                if free > came[1]:
-                    came[1], came[2] = free, last
-                came[3] = came[1] + self.timed(entry)
-                began, ended = np.array([came[1]]), np.array([came[3]])
-                number = self.other(
-                    np.array([slowest]), began, ended, np.array([came[2]]), entry.step, entry.group
+                if free > call.came:
+                    call.came, call.before = free, last
+                call.ended = call.came + self.timed(entry)
+                (number,) = self.other(
+                    np.array([slowest]),
+                    np.array([call.came]),
+                    np.array([call.ended]),
+                    np.array([call.before]),
+                    entry.step,
+                    entry.group,
                 )
-                came[4] = int(number[0])
-                self.streams[entry.key] = came[3], came[4]
-                self.events.names[came[4]] = entry.name
+                call.number = int(number)
+                self.streams[entry.key] = call.ended, call.number
+                self.events.names[call.number] = entry.name
 
     def leave(
         self, number: int, ranks: NDArray[np.int64]
@@ -921,8 +959,8 @@ class _StrokeReplay:
             places = {int(rank): int(nth) for rank, nth in zip(members, nths, strict=True)}
             for row, rank in enumerate(ranks.tolist()):
                 if rank in places:
-                    came = self.groups[key, places[rank]]
-                    done[row], events[row] = came[3], came[4]
+                    call = self.groups[key, places[rank]]
+                    done[row], events[row] = call.ended, call.number
         return done, events
 
 
@@ -997,7 +1035,7 @@ def goal(traffic: Traffic) -> str:
 
 
 def _schedule(
-    steps: Sequence[tuple[int, int, float]], messages: Sequence[tuple[int, int, float, int, str]]
+    steps: Sequence[tuple[int, int, float]], messages: Sequence[_SentMessage]
 ) -> list[str]:
     """Return what one rank does in GOAL, a line for each action and each dependency."""
     lines: list[str] = []
@@ -1013,10 +1051,11 @@ def _schedule(
             lines.append(f"l{number}: calc {round(duration * 1e3)}")
         else:
             labels[kind, which] = number
-            source, target, size, *_ = messages[which]
-            way = f"to {target}" if kind == _POST_SEND else f"from {source}"
-            word = "send" if kind == _POST_SEND else "recv"
-            lines.append(f"l{number}: {word} {int(size)}b {way} tag {which}")
+            message = messages[which]
+            sends = kind == _POST_SEND
+            way = f"to {message.target}" if sends else f"from {message.source}"
+            word = "send" if sends else "recv"
+            lines.append(f"l{number}: {word} {int(message.size)}b {way} tag {which}")
         lines += [f"l{number} requires l{each}" for each in returned]
         if not returned and number > 1:
             lines.append(f"l{number} irequires l{number - 1}")
