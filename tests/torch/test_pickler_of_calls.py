@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from typing import Any, ClassVar
 
 import msgspec
@@ -78,3 +80,21 @@ def test_functions_are_called_on_one_machine_and_its_cpu(
         require_callable(torch.device(device), 4)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     require_callable(torch.device("cpu"), 4)
+
+
+LATE = """
+import sys
+import torch.distributed.rpc as rpc
+import torch.distributed.rpc.internal as internal
+from torch_scenarios.worker.calls import Codec
+internal._internal_rpc_pickler = Codec(rpc, {})
+late = "torch.distributed.nn.api.remote_module"
+assert late not in sys.modules
+__import__(late)
+"""
+
+
+def test_a_module_of_torch_may_be_imported_behind_a_world_with_functions() -> None:
+    """A process that has served functions may run a training next, whose modules it imports."""
+    done = subprocess.run([sys.executable, "-P", "-c", LATE], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()

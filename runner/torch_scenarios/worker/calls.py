@@ -81,6 +81,12 @@ class Codec:
             words = f"a message that no rank of this run sends: {error}"
             return internal.RemoteException(words, FunctionFailedError)
 
+    def _register_reducer(self, of: type, reducer: Callable[..., Any]) -> None:
+        """Take how torch would pickle a class, as its modules say where they are imported.
+
+        No message of a scenario has such an object, and so nothing is kept.
+        """
+
     def _opened(self, message: bytes, tensors: Sequence[Any]) -> Any:
         if len(message) > MOST_BYTES:
             words = f"it has {len(message)} bytes"
