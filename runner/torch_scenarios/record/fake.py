@@ -130,12 +130,14 @@ class Exchange:
         """
         self._number, self._is_awaited = number, is_awaited
         if name == "monitored_barrier_":
+            self._is_awaited = True
+            self._meet(group, name)
             return None
         # torch's fake backend copies some inputs to outputs: what is exchanged comes over that
         result = None if _is_empty(name, args) else go_on()
         exchanged = self._is_exchanged(name, group, args)
         if name == MEETING:
-            self._meet(group)
+            self._meet(group, name)
         if exchanged or name in MESSAGES:
             try:
                 self._exchange(name, group, args, exchanged=exchanged)
@@ -153,18 +155,18 @@ class Exchange:
         boxed = work.boxed()
         return (result[0], boxed) if isinstance(result, tuple) else boxed
 
-    def _meet(self, group: Any) -> None:
+    def _meet(self, group: Any, name: str) -> None:
         """Wait at a barrier for the others, whose files may be read behind it; not for ever."""
         if not self._whole or not self._is_awaited or group.size() > MOST_SCALAR_MEMBERS:
             return
         key, size = self._key(group), group.size()
-        count = self._counts[key, MEETING]
-        self._counts[key, MEETING] += 1
+        count = self._counts[key, name]
+        self._counts[key, name] += 1
         me = self._dist.get_process_group_ranks(group).index(self._dist.get_rank())
-        self._mailbox.put(f"{key}/{MEETING}-{count}/{me}", b"")
+        self._mailbox.put(f"{key}/{name}-{count}/{me}", b"")
         with suppress(NeverError):
             for at in range(size):
-                self._mailbox.first([f"{key}/{MEETING}-{count}/{at}"])
+                self._mailbox.first([f"{key}/{name}-{count}/{at}"])
 
     def _stand(self) -> None:
         """Stand in the call for ever: the record ends inside of it."""
