@@ -263,9 +263,10 @@ class Network:
 
     def routes(self, src: NDArray[np.int64], dst: NDArray[np.int64]) -> Routes:
         """Return the routes of messages."""
-        links, base = self.topology.links, self._bases
+        links = self.topology.links
+        _, port_in, nic_out, nic_in, spine_out, spine_in = self._bases
         port = self._per_byte[PORT]
-        numbers, times = [src, base[1] + dst], [port, port]
+        numbers, times = [src, port_in + dst], [port, port]
         latency = np.full(len(src), links[PORT].latency)
         if self.nodes == 1:
             held = np.broadcast_to(np.array(times), (len(src), 2))
@@ -273,8 +274,8 @@ class Network:
             return Routes(latency, latency, slowest, np.stack(numbers, 1), held)
         far = self.node[src] != self.node[dst]
         numbers += [
-            np.where(far, base[2] + self._nic[src], -1),
-            np.where(far, base[3] + self._nic[dst], -1),
+            np.where(far, nic_out + self._nic[src], -1),
+            np.where(far, nic_in + self._nic[dst], -1),
         ]
         times += [self._per_byte[NIC]] * 2
         latency = np.where(far, np.maximum(latency, links[NIC].latency), latency)
@@ -282,8 +283,8 @@ class Network:
         if self._spine is not None:
             across = far & (self._spine[src] != self._spine[dst])
             numbers += [
-                np.where(across, base[4] + self._spine[src], -1),
-                np.where(across, base[5] + self._spine[dst], -1),
+                np.where(across, spine_out + self._spine[src], -1),
+                np.where(across, spine_in + self._spine[dst], -1),
             ]
             times += [self._per_byte[SPINE]] * 2
             latency = np.where(across, np.maximum(latency, links[SPINE].latency), latency)

@@ -167,10 +167,11 @@ class Sites:
                 file = code.co_filename
                 known = codes[at] = (code, self._is_foreign(file), is_framework(file))
             passed.append(at)
-            if not known[1]:
+            _, is_foreign, of_framework = known
+            if not is_foreign:
                 own += 1
                 passed.append(frame.f_lasti)
-            elif known[2] and not is_through and not own:
+            elif of_framework and not is_through and not own:
                 is_through = True
                 passed.append(frame.f_lasti)
             frame = frame.f_back
