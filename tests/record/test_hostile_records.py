@@ -16,7 +16,8 @@ from torch_scenarios.cli import cli
 from torch_scenarios.errors import ScenarioError
 from torch_scenarios.record.analysis import judge_records
 from torch_scenarios.record.format import RecordedWait, read
-from torch_scenarios.record.values.format import VERSION, read_values
+from torch_scenarios.record.values.format.event import VERSION
+from torch_scenarios.record.values.format.record import read_values
 from torch_scenarios.record.values.invariants import judge_values
 from torch_scenarios.record.values.roles import find_roles
 from torch_scenarios.vocabulary import DIAGNOSES
@@ -372,7 +373,7 @@ def test_no_file_that_a_record_of_values_names_is_opened(tmp_path: Path) -> None
             file.write(json.dumps(["s", place, 0, [[str(named), line, ""]]]) + "\n")
     lines: list[Any] = [{"scenario_values": VERSION, "rank": 0}]
     lines += [["c", 0, 0, "all_gather", [0, 1], 901, "", [], []], ["bw", 0, 900]]
-    lines += [["gathered", 901]]
+    lines += [["gathered", 901, 4, [4]]]
     values = "".join(json.dumps(line) + "\n" for line in lines)
     (folder / "values-00000.jsonl").write_text(values)
     (finding,) = judge_values(records := read_values(folder), find_roles(records)).findings

@@ -18,7 +18,7 @@ from sampling import sampled
 import torch_scenarios
 from torch_scenarios.cli import cli
 from torch_scenarios.record.values.deal import with_batch
-from torch_scenarios.record.values.format import ValueRecord
+from torch_scenarios.record.values.format.record import ValueRecord
 from torch_scenarios.record.values.redeal import compare_dealings, write_plan
 from torch_scenarios.record.values.source import frames_of_loss
 

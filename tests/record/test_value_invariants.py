@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from torch_scenarios.record.values.format import read_values
+from torch_scenarios.record.values.format.record import read_values
 from torch_scenarios.record.values.invariants import judge_values
 from torch_scenarios.record.values.roles import find_roles
 

@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from torch_scenarios.record.values.format import (
+from torch_scenarios.record.values.format.event import (
+    WRAPPERS,
+    BackwardPass,
+    CommunicationHook,
+    GradientChange,
+)
+from torch_scenarios.record.values.format.record import (
     CarriedTensor,
     CarryingCall,
     OptimizerStep,
@@ -57,7 +63,7 @@ def tell_own_rates(records: Records) -> str:
     exchanged = {
         each.carries for r in records.values() for call in r.calls for each in call.tensors
     }
-    wrapped = any(any(r.of_kind(kind)) for r in records.values() for kind in WRAPPED)
+    wrapped = any(r.of(kind) for r in records.values() for kind in WRAPPERS)
     rates = {rank: record.steps[0].rates for rank, record in records.items() if record.steps}
     if wrapped or exchanged & {"gradient", "activation"} or len({*rates.values()}) < 2:
         return ""
@@ -70,10 +76,6 @@ def tell_own_rates(records: Records) -> str:
     )
 
 
-#: events of what reduces gradients
-WRAPPED = ("ddp", "unit", "sharded")
-
-
 def find_sent_precision(records: Records) -> float:
     """Return the unit roundoff of the lowest precision in which gradients are sent; or zero."""
     found = {
@@ -83,7 +85,7 @@ def find_sent_precision(records: Records) -> float:
         for each in call.tensors
         if each.carries in {"gradient", "metric"} and each.size > MOST_COUNTS
     }
-    hooks = {str(e.details[0]) for record in records.values() for e in record.of_kind("hook")}
+    hooks = {e.name for record in records.values() for e in record.of(CommunicationHook)}
     found |= {kind for part, kind in LOWERING.items() if any(part in each for each in hooks)}
     return max((COARSE[each] for each in found if each in COARSE), default=0.0)
 
@@ -98,7 +100,7 @@ def _tell_averages(records: Records, turn: int, name: str) -> Iterator[str]:
     if not any(len({*each}) > 1 and None not in each for each in own):
         return
     for record in records.values():
-        if any("localsgd" in str(e.details[0]).lower() for e in record.of_kind("hook")):
+        if any("localsgd" in e.name.lower() for e in record.of(CommunicationHook)):
             yield f"{AVERAGES} (a hook of DDP that does)"
             return
         for call in record.calls:
@@ -184,10 +186,10 @@ def _after_backward(
     record: ValueRecord, step: OptimizerStep
 ) -> tuple[list[CarryingCall], list[int]]:
     """Return the calls between the last backward pass and a step, and which gradients changed."""
-    passes = [each.at for each in record.of_kind("bw") if each.at < step.at]
+    passes = [each.at for each in record.of(BackwardPass) if each.at < step.at]
     began = passes[-1] if passes else step.at
-    kept = [each for each in record.of_kind("kept") if began < each.at < step.at]
-    written = [int(number) for number, _ in kept[-1].details[1]] if kept else []
+    kept = [each for each in record.of(GradientChange) if began < each.at < step.at]
+    written = [number for number, _ in kept[-1].left] if kept else []
     return [call for call in record.calls if began < call.at < step.at], written
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from torch_scenarios.record.format import read_bounded, refusal
-from torch_scenarios.record.values.format import ValueRecord
+from torch_scenarios.record.values.format.record import ValueRecord
 from torch_scenarios.record.values.invariants.finding import ValueFinding
 from torch_scenarios.verdict.finding import ranks_text
 

@@ -22,11 +22,17 @@ from torch_scenarios.record.values.arrangement import (
     arrays_by_name,
     first_weights,
 )
-from torch_scenarios.record.values.format import (
+from torch_scenarios.record.values.format.event import (
+    BackwardPass,
+    BackwardResult,
+    LossValues,
+    ModuleOutput,
+    NormClip,
+)
+from torch_scenarios.record.values.format.record import (
     CarriedTensor,
     CarryingCall,
     OptimizerStep,
-    ValueEvent,
     ValueRecord,
 )
 from torch_scenarios.record.values.invariants.finding import (
@@ -116,10 +122,9 @@ def find_first_output(
     names = {rank: _names_of_modules(own) for rank, own in layout.items()}
     is_piped = any(each != {"": ""} for each in names.values())
     stages = {*find_stages(records)}
-    for event in first.of_kind("out"):
-        turn, call, kind, _ = event.details
-        name = call.partition("#")[0]
-        if turn != step or name in seen:
+    for event in first.of(ModuleOutput):
+        name, kind = event.module, event.module_type
+        if event.turn != step or name in seen:
             continue
         seen.add(name)
         whole = output_of(reference, step, name)
@@ -146,11 +151,9 @@ def find_first_output(
         )
         record = records[rank]
         own = next(
-            e
-            for e in record.of_kind("out")
-            if e.details[0] == step and e.details[1].partition("#")[0] == own_names[rank]
+            e for e in record.of(ModuleOutput) if e.turn == step and e.module == own_names[rank]
         )
-        frames = frames_of_return(record.places.get(own.details[3], ()), kind)
+        frames = frames_of_return(record.places.get(own.place, ()), kind)
         shown = f"`{name}` ({kind})" if name else f"the model ({kind})"
         words = "the modules before it are right"
         hint = (
@@ -176,7 +179,7 @@ def find_first_output(
             f"{_what_it_is(whole, present[rank], apart)}; {words}",
             ranks=(rank,),
             rank=rank,
-            place=own.details[3],
+            place=own.place,
             frames=frames,
             hint=hint,
             turn=step,
@@ -275,7 +278,7 @@ def find_loss(
     shown = ", ".join(f"{loss:.5g} on rank {r}" for r, loss in [*losses.items()][:4])
     is_whole = round(mean) > 1 and abs(mean - round(mean)) < apart * mean
     times = f" ({round(mean)} times as large)" if is_whole else ""
-    passes = [e.details[1] for e in record.of_kind("bw") if e.details[0] == step]
+    passes = [e.place for e in record.of(BackwardPass) if e.turn == step]
     return ValueFinding(
         code="not_equivalent",
         message=f"step {step}, forward: the loss is {shown}{times}, and "
@@ -293,7 +296,7 @@ def find_loss(
 
 def _loss_of(record: ValueRecord, step: int) -> float | None:
     """Return the sum of the losses of a step; None where it has none, or one is not a number."""
-    own = [sum(each.details[1]) for each in record.of_kind("loss") if each.details[0] == step]
+    own = [sum(each.values) for each in record.of(LossValues) if each.turn == step]
     return sum(own) if own and np.isfinite(own).all() else None
 
 
@@ -757,8 +760,8 @@ def make_finding(
     elif "by the root of" in words:
         frames = _frames_of_clip(record, step) or _frames_of_writes(record, step) or frames
     elif is_changed and (clip := _find_lone_clip(first, records)):
-        frames = record.places.get(clip[first.rank].details[1], ())
-        shown = list_by_rank({r: f"{e.details[2]:.4g}" for r, e in clip.items()})
+        frames = record.places.get(clip[first.rank].place, ())
+        shown = list_by_rank({r: f"{e.norm:.4g}" for r, e in clip.items()})
         words += ", though what backward leaves is right: each rank clips it by a norm of its own "
         words += f"({shown}) before it is reduced"
         hint = "reduce gradients before they are clipped: then each rank has the same norm"
@@ -802,7 +805,7 @@ def _tell_size(first: Deviation) -> str:
     return f" ({times:.3g} times what rounding does)" if np.isfinite(times) else ""
 
 
-def _find_lone_clip(first: Deviation, records: Records) -> dict[int, ValueEvent] | None:
+def _find_lone_clip(first: Deviation, records: Records) -> dict[int, NormClip] | None:
     """Return the clipping of each rank, by its own norm, before a reduction of what it clips.
 
     Empty where a rank clips by no norm of its own, or does after all of its reductions.
@@ -813,7 +816,7 @@ def _find_lone_clip(first: Deviation, records: Records) -> dict[int, ValueEvent]
         if step is None:
             return None
         began = max((each.at for each in record.steps if each.at < step.at), default=-1)
-        clips = [e for e in record.of_kind("clip") if began < e.at < step.at]
+        clips = [e for e in record.of(NormClip) if began < e.at < step.at]
         number = record.names.get(first.name, -1)
         later = [
             call
@@ -824,7 +827,7 @@ def _find_lone_clip(first: Deviation, records: Records) -> dict[int, ValueEvent]
         if not later:
             return None
         found[rank] = clips[-1]
-    norms = [each.details[2] for each in found.values()]
+    norms = [each.norm for each in found.values()]
     is_apart = max(norms, default=0.0) - min(norms, default=0.0) > OUTPUTS_APART * max(norms)
     return found if is_apart else None
 
@@ -858,7 +861,7 @@ def _find_reductions(record: ValueRecord, step: OptimizerStep, name: str) -> lis
 
     calls = [call for call in record.calls if began < call.at < step.at and call.op == "sum"]
     own = [call for call in calls if any(map(is_own, call.tensors))]
-    passes = [e.at for e in record.of_kind("bw") if began < e.at < step.at]
+    passes = [e.at for e in record.of(BackwardPass) if began < e.at < step.at]
     is_again = all(any(a.at < at < b.at for at in passes) for a, b in pairwise(own))
     return own if len(own) > 1 and is_again else []
 
@@ -936,7 +939,7 @@ def _frames_of_change(
 
     At its last collective, else at any, else where it is clipped.
     """
-    passes = [e.at for e in record.of_kind("bw") if e.at < step.at]
+    passes = [e.at for e in record.of(BackwardPass) if e.at < step.at]
     began = passes[-1] if passes else 0
     number = record.names.get(name, -1)
     calls = [
@@ -952,13 +955,13 @@ def _frames_of_change(
 def _frames_of_clip(record: ValueRecord, step: OptimizerStep) -> tuple[tuple[str, int, str], ...]:
     """Return where gradients are clipped last before a step, or nothing."""
     began = max((each.at for each in record.steps if each.at < step.at), default=-1)
-    places = [e.details[1] for e in record.of_kind("clip") if began < e.at < step.at]
+    places = [e.place for e in record.of(NormClip) if began < e.at < step.at]
     return record.places.get(places[-1], ()) if places else ()
 
 
 def _frames_of_writes(record: ValueRecord, step: OptimizerStep) -> tuple[tuple[str, int, str], ...]:
     """Return the line that writes gradients between a backward pass and a step, or nothing."""
-    places = [e.details[1] for e in record.of_kind("left") if e.at < step.at]
+    places = [e.place for e in record.of(BackwardResult) if e.at < step.at]
     return find_gradient_writes(record, places[-1], step.place) if places else ()
 
 
@@ -1020,9 +1023,9 @@ def _frames_to_blame(
         return ()
     if "nothing computes it" in words:
         module = first.name.rpartition(".")[0]
-        for event in record.of_kind("out"):
-            frames = record.places.get(event.details[3], ())
-            if event.details[1].partition("#")[0] == module and is_in_forward(frames):
+        for event in record.of(ModuleOutput):
+            frames = record.places.get(event.place, ())
+            if event.module == module and is_in_forward(frames):
                 return frames
         return ()
     number = record.names.get(first.name, -1)
@@ -1031,7 +1034,7 @@ def _frames_to_blame(
         is_other = "times what one process has" in words or call.op not in {"", "sum", "avg"}
         if call.turn == first.step and is_own and is_other:
             return record.places.get(call.place, ())
-    passes = [e.details[1] for e in record.of_kind("bw") if e.details[0] == first.step]
+    passes = [e.place for e in record.of(BackwardPass) if e.turn == first.step]
     return frames_of_loss(record, passes[0]) if passes else ()
 
 

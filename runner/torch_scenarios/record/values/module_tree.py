@@ -33,7 +33,8 @@ from torch_scenarios.record.values.deviation import (
     name_arrangement,
     output_of,
 )
-from torch_scenarios.record.values.format import ValueRecord, read_values
+from torch_scenarios.record.values.format.event import ModuleOutput
+from torch_scenarios.record.values.format.record import ValueRecord, read_values
 from torch_scenarios.record.values.parity import Parity
 
 #: ranks whose bars are drawn, and segments of a bar
@@ -134,8 +135,8 @@ def _worse(one: str, other: str) -> str:
 
 
 def _modules_in_order(first: ValueRecord) -> Iterator[tuple[str, str]]:
-    for event in first.of_kind("out"):
-        yield event.details[1].partition("#")[0], event.details[2]
+    for event in first.of(ModuleOutput):
+        yield event.module, event.module_type
 
 
 def _outputs(

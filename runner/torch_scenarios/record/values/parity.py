@@ -49,7 +49,17 @@ from torch_scenarios.record.values.deviation import (
     make_finding,
     measure_noise,
 )
-from torch_scenarios.record.values.format import LoadedBatch, ValueRecord, read_values
+from torch_scenarios.record.values.format.event import (
+    BackwardPass,
+    CallFault,
+    DropoutCall,
+    LoaderDraw,
+    ModelInput,
+    ModuleLoad,
+    NumberRead,
+    RandomDraw,
+)
+from torch_scenarios.record.values.format.record import LoadedBatch, ValueRecord, read_values
 from torch_scenarios.record.values.invariants import Judgement
 from torch_scenarios.record.values.invariants.finding import ValueFinding, tell_line
 from torch_scenarios.record.values.invariants.proofs import PROVED
@@ -183,17 +193,16 @@ def _blame_strides(found: ValueFinding, together: Records, *, is_forward: bool) 
     for record in together.values():
         until = max((step.at for step in record.steps if step.turn <= found.turn), default=0)
         if is_forward:
-            passes = (e.at for e in record.of_kind("bw") if e.details[0] == found.turn)
+            passes = (e.at for e in record.of(BackwardPass) if e.turn == found.turn)
             until = next(passes, until)
-        for each in record.of_kind("x"):
-            code, place, _ = each.details
-            if code == "in_place_of_strided" and each.at < until:
-                line = tell_line(record, place)
+        for each in record.of(CallFault):
+            if each.code == "in_place_of_strided" and each.at < until:
+                line = tell_line(record, each.place)
                 message = (
                     f"{found.message}; a call before it{line} hands Gloo a tensor with strides, "
                     "whose elements it takes as they lie in memory"
                 )
-                return replace(found, message=message, hint=PROVED[code][1])
+                return replace(found, message=message, hint=PROVED[each.code][1])
     return found
 
 
@@ -298,10 +307,10 @@ def find_reported(first: ValueRecord, together: Records) -> Iterator[ValueFindin
 def _numbers_by_line(record: ValueRecord) -> dict[tuple[str, int], tuple[int, list[float]]]:
     """Return the numbers that a rank reads, by the file and line at which it does."""
     found: dict[tuple[str, int], tuple[int, list[float]]] = {}
-    for each in record.of_kind("number"):
-        _, place, number = each.details
-        if frames := record.places.get(place, ()):
-            found.setdefault((frames[0][0], frames[0][1]), (place, []))[1].append(float(number))
+    for each in record.of(NumberRead):
+        if frames := record.places.get(each.place, ()):
+            own = found.setdefault((frames[0][0], frames[0][1]), (each.place, []))
+            own[1].append(each.number)
     return found
 
 
@@ -311,7 +320,7 @@ def _find_draws(first: ValueRecord, together: Records) -> str:
         "random numbers are drawn in the forward pass (random_in_forward): one process and several "
         "draw others; "
     )
-    if any(True for each in (*together.values(), first) for _ in each.of_kind("rand")):
+    if any(each.of(DropoutCall) for each in (*together.values(), first)):
         return reason + "turn dropout off in both by `--no-dropout`"
     if augmented := _find_augmented(first, together):
         record, place = augmented
@@ -320,11 +329,11 @@ def _find_draws(first: ValueRecord, together: Records) -> str:
             f"one number differ{tell_line(record, place)}; draw them by the number of the row, or "
             "turn the augmentation off in both"
         )
-    own = [each.details[3:] for each in first.of_kind("drawn")]
+    own = [each.after for each in first.of(RandomDraw)]
     for rank, record in together.items():
-        drawn = [*record.of_kind("drawn")]
-        if drawn and [each.details[3:] for each in drawn] != own:
-            line = tell_line(record, drawn[0].details[1])
+        drawn = record.of(RandomDraw)
+        if drawn and [each.after for each in drawn] != own:
+            line = tell_line(record, drawn[0].place)
             return (
                 f"{reason}rank {rank} before the backward pass{line}: draw them for the rows of "
                 "all ranks from one seed, and take each rank's part"
@@ -337,7 +346,7 @@ def _find_augmented(first: ValueRecord, together: Records) -> tuple[ValueRecord,
     alone = _rows_by_number(first)
     for record in together.values():
         own = _rows_by_number(record)
-        drawn = next((each.details[1] for each in record.of_kind("augmented")), None)
+        drawn = next((each.place for each in record.of(LoaderDraw)), None)
         if drawn is not None and any(alone.get(n, row) != row for n, row in own.items()):
             return record, drawn
     return None
@@ -353,13 +362,12 @@ def _rows_by_number(record: ValueRecord) -> dict[int, str]:
 def _tell_later_load(reference: Values, together: Records) -> Iterator[str]:
     """Yield that a state is loaded behind the steps that are compared."""
     for rank, record in together.items():
-        for each in record.of_kind("load"):
-            turn, place = each.details
-            if turn >= len(reference):
-                line = tell_line(record, place)
+        for each in record.of(ModuleLoad):
+            if each.turn >= len(reference):
+                line = tell_line(record, each.place)
                 yield (
-                    f"rank {rank} loads a state after step {turn}{line}, behind the "
-                    f"{len(reference)} steps that are compared: see `--steps {turn + 3}`"
+                    f"rank {rank} loads a state after step {each.turn}{line}, behind the "
+                    f"{len(reference)} steps that are compared: see `--steps {each.turn + 3}`"
                 )
                 return
 
@@ -386,14 +394,14 @@ def _rows_before_step(record: ValueRecord) -> list[str]:
     if rows:
         return rows
     until = record.steps[0].at if record.steps else 0
-    return [row for each in record.of_kind("in") if each.at < until for row in each.details[1]]
+    return [row for each in record.of(ModelInput) if each.at < until for row in each.rows]
 
 
 def _batches_before_step(record: ValueRecord) -> list[LoadedBatch]:
     """Return the batches that a rank trains on before its first step ends."""
     until = record.steps[0].at if record.steps else 0
     loaded = [each for each in record.batches if each.trained and each.at < until]
-    passes = sum(each.at < until for each in record.of_kind("bw"))
+    passes = sum(each.at < until for each in record.of(BackwardPass))
     # those behind are read ahead
     return loaded[:passes] if 0 < passes < len(loaded) else loaded
 
@@ -451,7 +459,7 @@ def _another_batch(first: ValueRecord, together: Records) -> str:
 def _is_later_stage(record: ValueRecord, rows: set[str]) -> bool:
     """Whether a rank's inputs are what another one has sent it, and no rows of the data."""
     received = next((each.at for each in record.calls if each.operation == "recv_"), None)
-    called = next((each.at for each in record.of_kind("in")), None)
+    called = next((each.at for each in record.of(ModelInput)), None)
     is_sent = received is not None and called is not None and received < called
     return is_sent and rows.isdisjoint(_rows_before_step(record))
 
@@ -474,8 +482,8 @@ def _other_shapes(first: ValueRecord, together: Records) -> tuple[int, int] | No
 def _inputs_before_step(record: ValueRecord) -> list[tuple[int, tuple[int, ...]]]:
     """Return the rows and the shape of a row of each call of a model before the first step."""
     until = record.steps[0].at if record.steps else 0
-    found = [each.details for each in record.of_kind("in") if each.at < until]
-    return [(len(rows), tuple(shapes[0])) for _, rows, _, _, shapes in found if shapes]
+    found = [each for each in record.of(ModelInput) if each.at < until]
+    return [(len(each.rows), each.shapes[0]) for each in found if each.shapes]
 
 
 def _find_missing_rows(first: ValueRecord, together: Records) -> Iterator[ValueFinding]:

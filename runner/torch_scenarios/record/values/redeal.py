@@ -38,7 +38,19 @@ from torch_scenarios.record.values.deviation import (
     find_coarsest,
     size_of_gradients,
 )
-from torch_scenarios.record.values.format import (
+from torch_scenarios.record.values.format.event import (
+    BackwardPass,
+    CheckpointSave,
+    DealtBatch,
+    DropoutCall,
+    FlatWrapper,
+    ModelInput,
+    ModuleLoad,
+    ModuleOutput,
+    RandomDraw,
+    StepClosure,
+)
+from torch_scenarios.record.values.format.record import (
     LoadedBatch,
     OptimizerStep,
     ValueRecord,
@@ -131,13 +143,13 @@ def write_plan(first: Path, folder: Path, kind: str, *, by_number: bool = True) 
 
 def _say_how_to_name_batches(records: Mapping[int, ValueRecord]) -> str:
     """Say that no loader gave a batch, and what to write for the script to name its own."""
-    calls = {rank: [*record.of_kind("in")] for rank, record in records.items()}
-    rows = [tuple(tuple(each.details[1]) for each in own) for own in calls.values()]
+    calls = {rank: record.of(ModelInput) for rank, record in records.items()}
+    rows = [tuple(each.rows for each in own) for own in calls.values()]
     if len(rows) > 1 and any(rows[0]) and len({*rows}) == 1:
         return "all ranks call the model with the same rows, so that there is nothing to deal"
     rank = min(records)
     line = "train.py:31"
-    if calls[rank] and (found := find_batch_line(records[rank], calls[rank][0].details[3])):
+    if calls[rank] and (found := find_batch_line(records[rank], calls[rank][0].place)):
         line = f"{Path(found[0]).name}:{found[1]}"
     return (
         f"no loader gave a batch: name the line that makes it with `--batch {line}`, or pass it "
@@ -167,7 +179,7 @@ def _pools(
         own, began = batches[ranks[0]], -1
         for step in records[ranks[0]].steps:
             keys = [key for key, each in sorted(own.items()) if began < each.at < step.at]
-            passes = sum(began < each.at < step.at for each in records[ranks[0]].of_kind("bw"))
+            passes = sum(began < each.at < step.at for each in records[ranks[0]].of(BackwardPass))
             if passes < len(keys):
                 message = "batches are read before the step that uses them"
                 raise UnsuitedError(message)
@@ -426,7 +438,7 @@ def _rows_of_steps(records: Mapping[int, ValueRecord]) -> list[set[str]]:
         for at, step in enumerate(own.steps[: int(own.settings.get("steps", 0))]):
             found += [set()] * (at + 1 - len(found))
             loaded = [e.rows for e in own.batches if began < e.at < step.at and e.trained]
-            called = [e.details[1] for e in own.of_kind("in") if began < e.at < step.at]
+            called = [e.rows for e in own.of(ModelInput) if began < e.at < step.at]
             found[at] = found[at] | {row for rows in loaded or called for row in rows}
             began = step.at
     return found
@@ -484,8 +496,8 @@ def compare_dealings(
 def _tell_closure(records: Mapping[int, ValueRecord]) -> str:
     """Return that steps of an optimizer make their own backward passes, or nothing."""
     for record in records.values():
-        for each in record.of_kind("closure"):
-            line = tell_line(record, each.details[1])
+        for each in record.of(StepClosure):
+            line = tell_line(record, each.place)
             return (
                 f"the step of the optimizer computes gradients itself{line}, by a closure: only "
                 "those from before a step are compared"
@@ -496,16 +508,16 @@ def _tell_closure(records: Mapping[int, ValueRecord]) -> str:
 def _why_order_matters(records: Mapping[int, ValueRecord]) -> str:
     if reason := _tell_closure(records):
         return reason
-    if any(any(each.of_kind("rand")) for each in records.values()):
+    if any(each.of(DropoutCall) for each in records.values()):
         return (
             "random numbers are drawn in the forward pass (random_in_forward): turn them off with "
             "`--no-dropout`"
         )
     for record in records.values():
-        for each in record.of_kind("drawn"):
+        for each in record.of(RandomDraw):
             return (
                 "random numbers are drawn before the backward pass"
-                f"{tell_line(record, each.details[1])} (random_in_forward), so that other rows get "
+                f"{tell_line(record, each.place)} (random_in_forward), so that other rows get "
                 "them in another order"
             )
     own = "something is drawn at random, or belongs to a place in the batch"
@@ -517,7 +529,7 @@ def _why_order_matters(records: Mapping[int, ValueRecord]) -> str:
 def _has_microbatches(record: ValueRecord) -> bool:
     """Whether several backward passes are made for the first step."""
     until = record.steps[0].at if record.steps else 0
-    return sum(each.at < until for each in record.of_kind("bw")) > 1
+    return sum(each.at < until for each in record.of(BackwardPass)) > 1
 
 
 class _Change(Struct, frozen=True, kw_only=True):
@@ -550,8 +562,8 @@ def _unlike(records: Mapping[int, ValueRecord], others: Mapping[int, ValueRecord
     """Return why a further run did not follow its plan, or nothing."""
     if {*records} != {*others}:
         return "the further run has other ranks"
-    events = [e for record in others.values() for e in record.of_kind("dealt")]
-    if any(each.details[3] == "unlike" for each in events):
+    events = [e for record in others.values() for e in record.of(DealtBatch)]
+    if any(each.how == "unlike" for each in events):
         return (
             "a further run draws other rows from its samplers: seed them, so that it can be "
             "repeated"
@@ -640,7 +652,7 @@ def _tell_own_weights(records: Mapping[int, ValueRecord]) -> str:
     As a head of one name that each rank has for its own rows. Shards are parts of one model.
     """
     lines = _lines({rank: _batches_before(record) for rank, record in records.items()})
-    if find_scattering_groups(records) or any(any(r.of_kind("sharded")) for r in records.values()):
+    if find_scattering_groups(records) or any(r.of(FlatWrapper) for r in records.values()):
         return ""
     firsts = [first_use(records[own[0]]) for own in lines]
     held = [records[own[0]] for own in lines]
@@ -669,8 +681,7 @@ def _is_whole_and_trained(record: ValueRecord, name: str) -> bool:
 
 def _list_modules(record: ValueRecord, step: int) -> set[str]:
     """Return the modules that a rank calls in a step."""
-    calls = (e.details for e in record.of_kind("out"))
-    return {call.partition("#")[0] for turn, call, *_ in calls if turn == step}
+    return {each.module for each in record.of(ModuleOutput) if each.turn == step}
 
 
 def _leaves_alike(
@@ -706,10 +717,9 @@ def _cause(
     rank, record = next(iter(records.items()))
     apart = _rows_apart(values, step)
     seen = set()
-    for event in record.of_kind("out"):
-        turn, call, kind, place = event.details
-        name = call.partition("#")[0]
-        if turn != step or name in seen:
+    for event in record.of(ModuleOutput):
+        name = event.module
+        if event.turn != step or name in seen:
             continue
         seen.add(name)
         if (
@@ -723,7 +733,7 @@ def _cause(
         one, other = sketches
         size = max(float(np.abs(one).max(initial=0.0)), 1e-30)
         if one.shape == other.shape and float(np.abs(one - other).max()) > apart * size:
-            return _Cause(name=name, kind=kind, rank=rank, place=place)
+            return _Cause(name=name, kind=event.module_type, rank=rank, place=event.place)
     return None
 
 
@@ -737,11 +747,10 @@ def _tell_padding(
     """
     record = next(iter(records.values()))
     apart = _rows_apart(values, step)
-    for event in record.of_kind("out"):
-        turn, call, kind, place = event.details
-        name = call.partition("#")[0]
+    for event in record.of(ModuleOutput):
+        name = event.module
         shapes = {each for side in values[:2] for each in _row_shapes(side, step, name)}
-        if turn != step or len(shapes) < 2 or len({len(each) for each in shapes}) > 1:
+        if event.turn != step or len(shapes) < 2 or len({len(each) for each in shapes}) > 1:
             continue
         common = tuple(map(min, zip(*shapes, strict=True)))
         one, other = (_sketches(side, step, name, common) for side in values[:2])
@@ -750,9 +759,9 @@ def _tell_padding(
         size = max(float(np.abs(one).max(initial=0.0)), 1e-30)
         if float(np.abs(one - other).max()) > apart * size:
             return (
-                f"what `{name}` ({kind}) gives back for a row depends on how far the row is padded"
-                f"{tell_line(record, place)}, and rows that are dealt anew are padded otherwise: "
-                "mask the padding, or pack the rows"
+                f"what `{name}` ({event.module_type}) gives back for a row depends on how far the "
+                f"row is padded{tell_line(record, event.place)}, and rows that are dealt anew are "
+                "padded otherwise: mask the padding, or pack the rows"
             )
     return ""
 
@@ -815,8 +824,8 @@ def _make_finding(
             name=change.name,
         )
     record = records[change.rank]
-    backward = [e for e in record.of_kind("bw") if e.details[0] == change.step]
-    place = backward[0].details[1] if backward else record.steps[0].place
+    backward = [e for e in record.of(BackwardPass) if e.turn == change.step]
+    place = backward[0].place if backward else record.steps[0].place
     return ValueFinding(
         code="depends_on_dealing",
         message=f"step {change.step}: {changed}; the forward pass of each row is the same, so the "
@@ -852,7 +861,7 @@ def _turn_after_save(record: ValueRecord) -> int:
     if len(turns) < 2:
         message = "the training has fewer than two steps"
         raise UnsuitedError(message)
-    saves = [e.details[0] for e in record.of_kind("save") if turns[0] <= e.details[0] < turns[-1]]
+    saves = [e.turn for e in record.of(CheckpointSave) if turns[0] <= e.turn < turns[-1]]
     if not saves:
         message = "no checkpoint is written between two steps (torch.save, DCP): nothing to go on"
         raise UnsuitedError(message)
@@ -937,14 +946,14 @@ def rows_before(record: ValueRecord, step: OptimizerStep) -> list[str]:
     """Return the rows that a step trains on: those of loaders, else those of its modules."""
     began = max((each.at for each in record.steps if each.at < step.at), default=-1)
     loaded = [e.rows for e in record.batches if began < e.at < step.at and e.trained]
-    called = [e.details[1] for e in record.of_kind("in") if began < e.at < step.at]
+    called = [e.rows for e in record.of(ModelInput) if began < e.at < step.at]
     return [row for rows in loaded or called for row in rows]
 
 
 def _resumes_otherwise(
     record: ValueRecord, mine: OptimizerStep, theirs: OptimizerStep, words: tuple[str, str]
 ) -> ValueFinding:
-    loads = [e.details[1] for e in record.of_kind("load") if e.details[0] == 0]
+    loads = [e.place for e in record.of(ModuleLoad) if e.turn == 0]
     return ValueFinding(
         code="resumes_otherwise",
         message=f"a run that goes on from its checkpoint differs at step {theirs.turn}: {words[0]}",

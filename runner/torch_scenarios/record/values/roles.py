@@ -14,7 +14,19 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from torch_scenarios.record.values.format import (
+from torch_scenarios.record.values.format.event import (
+    BackwardPass,
+    BackwardResult,
+    CommunicationHook,
+    DataParallelWrapper,
+    ExpertModule,
+    FlatWrapper,
+    GatheredModule,
+    GradientChange,
+    LateParameter,
+    UnitGather,
+)
+from torch_scenarios.record.values.format.record import (
     CarriedTensor,
     CarryingCall,
     ParameterRecord,
@@ -138,8 +150,8 @@ def find_experts(records: Mapping[int, ValueRecord]) -> set[str]:
     return {
         record.parameters[number].name
         for record in records.values()
-        for each in record.of_kind("expert")
-        for number in each.details[0]
+        for each in record.of(ExpertModule)
+        for number in each.parameters
     }
 
 
@@ -155,22 +167,21 @@ def find_stages(records: Mapping[int, ValueRecord]) -> list[int]:
 
 def _of_ddp(records: Mapping[int, ValueRecord]) -> Iterator[ReplicaGroup]:
     groups: dict[tuple[Ranks, int], ReplicaGroup] = {}
-    hooks = {str(e.details[0]) for record in records.values() for e in record.of_kind("hook")}
+    hooks = {e.name for record in records.values() for e in record.of(CommunicationHook)}
     local = any(each == "Join" or "localsgd" in each.lower() for each in hooks)
     for record in records.values():
-        for at, each in enumerate(record.of_kind("ddp")):
-            _, ranks, _, keeps, own, buffers, _ = each.details
-            names = {record.parameters[number].name for number in own}
-            group = groups.get((tuple(ranks), at))
+        for at, each in enumerate(record.of(DataParallelWrapper)):
+            names = {record.parameters[number].name for number in each.parameters}
+            group = groups.get((each.ranks, at))
             if group is None:
-                groups[tuple(ranks), at] = group = ReplicaGroup(
-                    ranks=tuple(ranks),
+                groups[each.ranks, at] = group = ReplicaGroup(
+                    ranks=each.ranks,
                     names=names,
                     because="DistributedDataParallel",
                     averages=local,
                     gradients=not local,
-                    buffers={record.parameters[number].name for number in buffers},
-                    keeps_buffers=bool(keeps),
+                    buffers={record.parameters[number].name for number in each.buffers},
+                    keeps_buffers=each.keeps_buffers,
                 )
             group.names &= names
     for group in groups.values():
@@ -426,7 +437,7 @@ def _of_unsharded(records: Mapping[int, ValueRecord]) -> Iterator[ReplicaGroup]:
     into a module after it was sharded.
     """
     yield from _of_late(records)
-    for ranks in sorted({tuple(e.details[1]) for r in records.values() for e in r.of_kind("unit")}):
+    for ranks in sorted({e.ranks for r in records.values() for e in r.of(UnitGather)}):
         if len(ranks) < 2 or any(rank not in records for rank in ranks):
             continue
         if _exchanges_experts(records):
@@ -450,9 +461,9 @@ def _of_late(records: Mapping[int, ValueRecord]) -> Iterator[ReplicaGroup]:
     """Yield what came into a module after FSDP2 had sharded it."""
     late: dict[Ranks, set[str]] = defaultdict(set)
     for record in records.values():
-        for each in record.of_kind("late"):
-            if each.details[1] == "FSDP" and len(each.details[3]) > 1:
-                late[tuple(each.details[3])].add(record.parameters[each.details[0]].name)
+        for each in record.of(LateParameter):
+            if each.owner == "FSDP" and len(each.ranks) > 1:
+                late[each.ranks].add(record.parameters[each.parameter].name)
     for ranks, found in late.items():
         alike = {each for each in found if _equal_at_start(records, ranks, each)}
         if alike and not _exchanges_experts(records):
@@ -544,10 +555,10 @@ def _is_split(
 def _find_left(record: ValueRecord) -> dict[str, list[str]]:
     """Return the hashes of each gradient as backward passes left it before the first steps."""
     found: dict[str, list[str]] = defaultdict(list)
-    events, began = [*record.of_kind("kept")], -1
+    began = -1
     for step in record.steps[:3]:
-        kept = [each for each in events if began < each.at < step.at]
-        before = dict(kept[-1].details[1]) if kept else {}
+        kept = [each for each in record.of(GradientChange) if began < each.at < step.at]
+        before = dict(kept[-1].left) if kept else {}
         for number, now in step.gradients.items():
             if (each := before.get(number, now)) is not None:
                 found[record.parameters[number].name].append(each)
@@ -600,8 +611,8 @@ def _of_norms(
         parts = {
             each.parameters[number].name
             for each in own
-            for event in each.of_kind("gathered_in")
-            for number in event.details[0]
+            for event in each.of(GatheredModule)
+            for number in event.parameters
         }
         split = [
             each
@@ -656,8 +667,9 @@ def _sums_gathered(record: ValueRecord, ranks: Ranks) -> bool:
 
 def is_in_backward(record: ValueRecord, call: CarryingCall) -> bool:
     """Whether a call is made by a backward pass: one has begun since the last one has ended."""
-    seen = [e for e in record.seen if e.at < call.at and e.kind in {"bw", "left"}]
-    return bool(seen) and seen[-1].kind == "bw"
+    began = max((e.at for e in record.of(BackwardPass) if e.at < call.at), default=-1)
+    ended = max((e.at for e in record.of(BackwardResult) if e.at < call.at), default=-1)
+    return began > ended
 
 
 def _is_next_to_parts(records: Mapping[int, ValueRecord], ranks: Ranks, name: str) -> bool:
@@ -709,13 +721,13 @@ def find_owners(records: Mapping[int, ValueRecord]) -> Iterator[tuple[Ranks, set
     for ranks in sorted({e.ranks for r in records.values() for e in r.calls if len(e.ranks) > 1}):
         if all(rank in records for rank in ranks):
             reduced[ranks] = [find_reduced(records[rank], ranks) for rank in ranks]
-    for event in (e for record in records.values() for e in record.of_kind("ddp")):
-        ranks = tuple(event.details[1])
+    for event in (e for record in records.values() for e in record.of(DataParallelWrapper)):
+        ranks = event.ranks
         if all(rank in records for rank in ranks):
             own = [
-                {records[rank].parameters[number].name for number in each.details[4]}
+                {records[rank].parameters[number].name for number in each.parameters}
                 for rank in ranks
-                for each in records[rank].of_kind("ddp")
+                for each in records[rank].of(DataParallelWrapper)
             ]
             reduced.setdefault(ranks, own)
     for ranks, each in reduced.items():
@@ -882,8 +894,8 @@ def _is_report(call: CarryingCall) -> bool:
 
 def _of_units(records: Mapping[int, ValueRecord]) -> set[Ranks]:
     """Return the groups that FSDP shards over."""
-    units = {tuple(e.details[1]) for r in records.values() for e in r.of_kind("unit")}
-    flat = {tuple(e.details[0]) for r in records.values() for e in r.of_kind("sharded")}
+    units = {e.ranks for r in records.values() for e in r.of(UnitGather)}
+    flat = {e.ranks for r in records.values() for e in r.of(FlatWrapper)}
     return units | {ranks for ranks in flat if len(ranks) > 1}
 
 

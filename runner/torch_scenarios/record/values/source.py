@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from torch_scenarios.record.evidence.script import Script, script_at
-from torch_scenarios.record.values.format import ValueRecord
+from torch_scenarios.record.values.format.record import ValueRecord
 
 
 def frames_of_loss(record: ValueRecord, place: int) -> tuple[tuple[str, int, str], ...]:

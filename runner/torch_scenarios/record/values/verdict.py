@@ -9,7 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Mark, Problem, Source
-from torch_scenarios.record.values.format import ValueRecord, has_values, read_values
+from torch_scenarios.record.values.format.event import WitnessFailure
+from torch_scenarios.record.values.format.record import ValueRecord, has_values, read_values
 from torch_scenarios.record.values.invariants import Judgement, judge_values
 from torch_scenarios.record.values.invariants.finding import ValueFinding
 from torch_scenarios.record.values.roles import find_roles
@@ -90,9 +91,8 @@ def judge_folder(
 def _failures(records: Mapping[int, ValueRecord]) -> Iterator[str]:
     """Yield what the witness failed at, in words: its own failures never raise in a script."""
     for rank, record in records.items():
-        for each in record.of_kind("failure"):
-            error, where = each.details
-            yield f"the witness failed on rank {rank} in {where}: {error}"
+        for each in record.of(WitnessFailure):
+            yield f"the witness failed on rank {rank} in {each.where}: {each.error}"
 
 
 def _join(

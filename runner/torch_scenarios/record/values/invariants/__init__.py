@@ -10,6 +10,19 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 
+from torch_scenarios.record.values.format.event import (
+    DataParallelWrapper,
+    DropoutCall,
+    Event,
+    LoaderDraw,
+    LossScale,
+    ModelInput,
+    NoiseDraw,
+    NormClip,
+    OptimizerLoad,
+    ReducedChange,
+    UnitGather,
+)
 from torch_scenarios.record.values.invariants.finding import (
     Records,
     ValueFinding,
@@ -117,8 +130,8 @@ Applies = Callable[[Records, Roles], bool]
 Search = Callable[[Records, Roles], Iterator[ValueFinding]]
 
 
-def _has(kind: str) -> Applies:
-    return lambda records, _: any(True for r in records.values() for _ in r.of_kind(kind))
+def _has(kind: type[Event]) -> Applies:
+    return lambda records, _: any(r.of(kind) for r in records.values())
 
 
 #: code -> whether it can be judged, and what searches
@@ -126,16 +139,16 @@ INVARIANTS: tuple[tuple[str, Applies, Search], ...] = (
     (
         "replicas_differ",
         lambda records, roles: (
-            bool(roles.replicas or roles.unlike or roles.model) or _has("scale")(records, roles)
+            bool(roles.replicas or roles.unlike or roles.model) or _has(LossScale)(records, roles)
         ),
         find_replicas_apart,
     ),
     ("replicas_differ", lambda records, _: len(find_stages(records)) > 1, find_ties_apart),
-    ("replicas_differ", _has("ddp"), find_early_copies),
+    ("replicas_differ", _has(DataParallelWrapper), find_early_copies),
     (
         "same_samples",
         lambda records, roles: (
-            bool(roles.data) and any(r.batches or any(r.of_kind("in")) for r in records.values())
+            bool(roles.data) and any(r.batches or r.of(ModelInput) for r in records.values())
         ),
         find_same_samples,
     ),
@@ -151,7 +164,7 @@ INVARIANTS: tuple[tuple[str, Applies, Search], ...] = (
     ),
     (
         "gradients_differ",
-        lambda records, roles: bool(roles.replicas) or _has("unit")(records, roles),
+        lambda records, roles: bool(roles.replicas) or _has(UnitGather)(records, roles),
         find_unreduced,
     ),
     (
@@ -161,7 +174,9 @@ INVARIANTS: tuple[tuple[str, Applies, Search], ...] = (
     ),
     (
         "units_crossed",
-        lambda records, roles: bool(find_groups_of_calls(records)) or _has("unit")(records, roles),
+        lambda records, roles: (
+            bool(find_groups_of_calls(records)) or _has(UnitGather)(records, roles)
+        ),
         find_crossed_units,
     ),
     (
@@ -177,16 +192,16 @@ INVARIANTS: tuple[tuple[str, Applies, Search], ...] = (
     (
         "norm_is_local",
         lambda records, roles: (
-            any(_has(kind)(records, roles) for kind in ("clip", "unit", "reduced"))
+            any(_has(kind)(records, roles) for kind in (NormClip, UnitGather, ReducedChange))
             or bool(roles.model)
         ),
         find_local_norms,
     ),
-    ("resumes_otherwise", _has("reload"), find_epochs_begun_anew),
-    ("resumes_otherwise", _has("reload"), find_foreign_states),
-    ("masks_differ", _has("rand"), find_masks),
-    ("same_mask", _has("noise"), find_noise),
-    ("same_mask", _has("augmented"), find_augmentations),
+    ("resumes_otherwise", _has(OptimizerLoad), find_epochs_begun_anew),
+    ("resumes_otherwise", _has(OptimizerLoad), find_foreign_states),
+    ("masks_differ", _has(DropoutCall), find_masks),
+    ("same_mask", _has(NoiseDraw), find_noise),
+    ("same_mask", _has(LoaderDraw), find_augmentations),
     ("first_nan", lambda records, _: any(r.forwards for r in records.values()), find_first_nan),
     (
         "parameter_not_wrapped",

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from torch_scenarios.record.values.format import CarryingCall, ValueRecord
+from torch_scenarios.record.values.format.record import CarryingCall, ValueRecord
 from torch_scenarios.record.values.roles import Ranks
 from torch_scenarios.verdict.finding import ranks_text
 

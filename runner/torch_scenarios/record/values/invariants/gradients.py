@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from msgspec import Struct
 
-from torch_scenarios.record.values.format import (
+from torch_scenarios.record.values.format.event import (
+    BackwardPass,
+    BackwardResult,
+    DataParallelWrapper,
+    GradientChange,
+    LateParameter,
+    NormClip,
+    UnreducedGradients,
+    ValueClip,
+)
+from torch_scenarios.record.values.format.record import (
     CarryingCall,
+    Kind,
     OptimizerStep,
     ValueRecord,
 )
@@ -124,9 +134,9 @@ def _tell_unlisted(record: ValueRecord, apart: list[str]) -> tuple[str, str] | N
     another, for whose gradient a bucket waits.
     """
     late = {
-        record.parameters[e.details[0]].name: e.details[1]
-        for e in record.of_kind("late")
-        if e.details[1] != "optimizer"
+        record.parameters[e.parameter].name: e.owner
+        for e in record.of(LateParameter)
+        if e.owner != "optimizer"
     }
     them = "them" if len(apart) > 1 else "it"
     if late and {*apart} <= {*late}:
@@ -134,7 +144,7 @@ def _tell_unlisted(record: ValueRecord, apart: list[str]) -> tuple[str, str] | N
             f"as {late[apart[0]]} took its list before, and does not reduce {them}",
             "make the whole model before it is wrapped, or wrap it after the change",
         )
-    if not any(record.of_kind("ddp")):
+    if not record.of(DataParallelWrapper):
         return None
     if late:
         how = f"and `{next(iter(late))}` came into the model after DistributedDataParallel took "
@@ -159,11 +169,6 @@ def _tell_where(
         f"equal weights meet unequal gradients at step {step.turn}: {who} for {list_names(apart)} "
         f"({every})"
     )
-
-
-#: of a step: its line, the gradients that were written since the backward pass (number of the
-#: parameter, the hash before), and by which factor, where it is one
-Kept = tuple[int, list[tuple[int, str | None]], float | None]
 
 
 class Agreement(Struct, frozen=True):
@@ -201,8 +206,8 @@ def _find_written(
     if agreed.last:
         place, how, hint = _find_writer(records, agreed, events)
     else:
-        added = [e for e in record.of_kind("left") if agreed.at[rank] < e.at < step.at]
-        place = added[-1].details[1]
+        added = [e for e in record.of(BackwardResult) if agreed.at[rank] < e.at < step.at]
+        place = added[-1].place
         how = f"a later backward pass adds gradients that nothing has synchronised to {them}"
         hint = (
             "reduce once, after the last backward pass of a step: leave `no_sync` before that "
@@ -231,7 +236,7 @@ def _find_agreement(
     """Return where gradients that differ at a step were equal last, after the step before."""
     since = {rank: _step_before(records[rank], step) for rank, step in events.items()}
     passes = {
-        rank: [e for e in records[rank].of_kind("left") if since[rank] < e.at < step.at]
+        rank: [e for e in records[rank].of(BackwardResult) if since[rank] < e.at < step.at]
         for rank, step in events.items()
     }
     if len({len(each) for each in passes.values()}) != 1 or not all(passes.values()):
@@ -240,12 +245,12 @@ def _find_agreement(
     found = []
     for at, together in enumerate(zip(*passes.values(), strict=True)):
         is_last = at == len(passes[next(iter(passes))]) - 1
-        alike = len({each.details[2] for each in together}) == 1
+        alike = len({each.gradients for each in together}) == 1
         if is_last:
             alike = all(_were_equal(records, name, kept, hashes[name]) for name in apart)
         if alike:
             places = {rank: each.at for rank, each in zip(passes, together, strict=True)}
-            found.append(Agreement(places, together[0].details[1], is_last))
+            found.append(Agreement(places, together[0].place, is_last))
     calls = {
         rank: call
         for rank, step in events.items()
@@ -270,7 +275,7 @@ def _step_before(record: ValueRecord, step: OptimizerStep) -> int:
 def _were_equal(
     records: Records,
     name: str,
-    kept: Mapping[int, Kept | None],
+    kept: Mapping[int, GradientChange | None],
     hashes: Mapping[int, str | None],
 ) -> bool:
     """Whether the last backward pass left one gradient of a parameter on all ranks."""
@@ -278,14 +283,14 @@ def _were_equal(
     for rank, found in kept.items():
         if found is None:
             return False
-        left.add(dict(found[1]).get(records[rank].names[name], hashes[rank]))
+        left.add(dict(found.left).get(records[rank].names[name], hashes[rank]))
     return len(left) == 1 and None not in left
 
 
-def _find_kept(record: ValueRecord, step: OptimizerStep) -> Kept | None:
+def _find_kept(record: ValueRecord, step: OptimizerStep) -> GradientChange | None:
     """Return what a step found of the gradients that the backward pass had left."""
-    own = [e for e in record.of_kind("kept") if _step_before(record, step) < e.at < step.at]
-    return own[-1].details if own else None
+    own = [e for e in record.of(GradientChange) if _step_before(record, step) < e.at < step.at]
+    return own[-1] if own else None
 
 
 def _find_last_reduction(
@@ -325,32 +330,34 @@ def _find_writer(
 ) -> tuple[int, str, str]:
     """Return the line that wrote gradients apart, what it did, and what to do."""
     rank, step = next(iter(events.items()))
-    if each := _find_settings(records, "clip", agreed, events):
-        scales = {r: min(1.0, d[3] / (d[2] + 1e-6)) for r, d in each.items()}
+    if clips := _find_last(records, NormClip, agreed, events):
+        scales = {r: min(1.0, e.most / (e.norm + 1e-6)) for r, e in clips.items()}
         if max(scales.values()) - min(scales.values()) > 1e-5 * max(scales.values()):
-            shown = list_by_rank({r: f"{d[3]:g} at a norm of {d[2]:.4g}" for r, d in each.items()})
+            shown = list_by_rank(
+                {r: f"{e.most:g} at a norm of {e.norm:.4g}" for r, e in clips.items()}
+            )
             how = f"`clip_grad_norm_` scales them by another number on each rank: to {shown}"
-            return each[rank][1], how, "clip by one `max_norm`, and by one norm, on all ranks"
-    each = _find_settings(records, "limit", agreed, events)
-    if len({d[2] for d in each.values()}) > 1:
-        shown = list_by_rank({r: f"{d[2]:g}" for r, d in each.items()})
+            return clips[rank].place, how, "clip by one `max_norm`, and by one norm, on all ranks"
+    limits = _find_last(records, ValueClip, agreed, events)
+    if len({each.most for each in limits.values()}) > 1:
+        shown = list_by_rank({r: f"{each.most:g}" for r, each in limits.items()})
         how = f"`clip_grad_value_` limits them by another value on each rank: {shown}"
-        return each[rank][1], how, "clip by one value on all ranks"
+        return limits[rank].place, how, "clip by one value on all ranks"
     return step.place, _tell_factors(records, agreed, events), WRITE_ALIKE
 
 
-def _find_settings(
-    records: Records, kind: str, agreed: Agreement, events: Mapping[int, OptimizerStep]
-) -> dict[int, Any]:
-    """Return the details of each rank's last event of a kind before its step.
+def _find_last(
+    records: Records, kind: type[Kind], agreed: Agreement, events: Mapping[int, OptimizerStep]
+) -> dict[int, Kind]:
+    """Return each rank's last event of a kind before its step.
 
     Empty where a rank has none since the gradients agreed.
     """
     found = {
-        rank: [e for e in records[rank].of_kind(kind) if agreed.at[rank] < e.at < step.at]
+        rank: [e for e in records[rank].of(kind) if agreed.at[rank] < e.at < step.at]
         for rank, step in events.items()
     }
-    return {r: own[-1].details for r, own in found.items()} if all(found.values()) else {}
+    return {r: own[-1] for r, own in found.items()} if all(found.values()) else {}
 
 
 def _tell_factors(records: Records, agreed: Agreement, events: Mapping[int, OptimizerStep]) -> str:
@@ -358,7 +365,7 @@ def _tell_factors(records: Records, agreed: Agreement, events: Mapping[int, Opti
     kept = {rank: _find_kept(records[rank], step) for rank, step in events.items()}
     if not agreed.operation:
         factors = {
-            rank: 1.0 if not found[1] else found[2]
+            rank: 1.0 if not found.left else found.factor
             for rank, found in kept.items()
             if found is not None
         }
@@ -366,7 +373,7 @@ def _tell_factors(records: Records, agreed: Agreement, events: Mapping[int, Opti
         if len(known) == len(events) and len(set(known.values())) > 1:
             shown = list_by_rank({rank: f"{each + 0.0:.4g}" for rank, each in known.items()})
             return f"each rank multiplies them by a number of its own: {shown}"
-        idle = [rank for rank, found in kept.items() if found is not None and not found[1]]
+        idle = [rank for rank, found in kept.items() if found is not None and not found.left]
         if idle and len(idle) < len(events):
             others = [rank for rank in events if rank not in idle]
             verb = "writes" if len(others) == 1 else "write"
@@ -379,7 +386,7 @@ def _find_left_step(
 ) -> ValueFinding | None:
     """Return that ranks have done a step that others have left out: they are out of step since."""
     passes = {
-        rank: sum(each.at < step.at for each in records[rank].of_kind("bw"))
+        rank: sum(each.at < step.at for each in records[rank].of(BackwardPass))
         for rank, step in events.items()
     }
     least = min(passes.values())
@@ -405,27 +412,26 @@ def _is_accumulated(record: ValueRecord) -> bool:
     """Whether several backward passes are made for a step: then their number says nothing."""
     if not record.steps:
         return False
-    return sum(each.at < record.steps[0].at for each in record.of_kind("bw")) != 1
+    return sum(each.at < record.steps[0].at for each in record.of(BackwardPass)) != 1
 
 
 def find_unreduced(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     """Yield a step of an optimizer at which FSDP2 holds whole gradients that it has not reduced."""
     del roles
     for rank, record in records.items():
-        for each in record.of_kind("unreduced"):
-            turn, place, names = each.details
-            who = [r for r, other in records.items() if any(other.of_kind("unreduced"))]
+        for each in record.of(UnreducedGradients):
+            who = [r for r, other in records.items() if other.of(UnreducedGradients)]
             yield ValueFinding(
                 code="gradients_differ",
-                message=f"the optimizer steps at step {turn} while FSDP holds gradients of "
-                f"{list_names(names)} that nothing has reduced: those of the microbatches since "
-                "the last reduction are lost",
+                message=f"the optimizer steps at step {each.turn} while FSDP holds gradients of "
+                f"{list_names(each.names)} that nothing has reduced: those of the microbatches "
+                "since the last reduction are lost",
                 ranks=tuple(who),
                 rank=rank,
-                place=place,
+                place=each.place,
                 hint="let the last microbatch before a step synchronise: "
                 "`model.set_requires_gradient_sync(micro == last)`",
-                turn=turn,
-                name=names[0],
+                turn=each.turn,
+                name=each.names[0],
             )
             return

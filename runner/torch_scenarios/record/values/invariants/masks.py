@@ -6,7 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from torch_scenarios.record.values.format import LoadedBatch, ValueRecord
+from torch_scenarios.record.values.format.event import (
+    BackwardPass,
+    DropoutCall,
+    LoaderDraw,
+    NoiseDraw,
+)
+from torch_scenarios.record.values.format.record import LoadedBatch, ValueRecord
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding
 from torch_scenarios.record.values.roles import Ranks, Roles
 from torch_scenarios.verdict.finding import ranks_text
@@ -33,11 +39,11 @@ def find_masks(records: Records, roles: Roles) -> Iterator[ValueFinding]:
 
 
 def _masks(records: Records, ranks: Ranks, *, differ: bool) -> ValueFinding | None:
-    lists = [[*records[rank].of_kind("rand")] for rank in ranks if rank in records]
+    lists = [records[rank].of(DropoutCall) for rank in ranks if rank in records]
     for together in zip(*lists, strict=False):
-        states = {each.details[2] for each in together}
-        inputs = {each.details[3] for each in together}
-        turn, place = together[0].details[:2]
+        states = {each.state for each in together}
+        inputs = {each.input for each in together}
+        turn, place = together[0].turn, together[0].place
         if differ and len(inputs) == 1 and len(states) > 1:
             return ValueFinding(
                 code="masks_differ",
@@ -124,11 +130,10 @@ def find_augmentations(records: Records, roles: Roles) -> Iterator[ValueFinding]
 def _draws_of_loaders(record: ValueRecord) -> list[Drawn]:
     """Return the states from which a loader drew, and the rows of the batch, for each batch."""
     found = []
-    for each in record.of_kind("augmented"):
+    for each in record.of(LoaderDraw):
         batch = next((own for own in record.batches if own.at > each.at), None)
         if batch is not None and batch.trained:
-            _, place, states = each.details
-            found.append((place, " ".join(states), frozenset(batch.rows)))
+            found.append((each.place, " ".join(each.states), frozenset(batch.rows)))
     return found
 
 
@@ -139,13 +144,13 @@ Drawn = tuple[int, str, frozenset[str]]
 def _noise_of_batches(record: ValueRecord) -> dict[Any, dict[int, Drawn]]:
     """Return the first noise of each step that has a row for each row of a batch, by its line."""
     found: dict[Any, dict[int, Drawn]] = defaultdict(dict)
-    for each in record.of_kind("noise"):
-        turn, place, noise, shape = each.details
+    for each in record.of(NoiseDraw):
         batch = _batch_of(record, each.at)
-        is_of_rows = batch is not None and shape[0] == len(batch.rows)
-        if batch is not None and is_of_rows and not _is_of_weights(record, tuple(shape)):
-            line = record.places.get(place, ())[:1]
-            found[line].setdefault(turn, (place, noise, frozenset(batch.rows)))
+        is_of_rows = batch is not None and each.shape[0] == len(batch.rows)
+        if batch is not None and is_of_rows and not _is_of_weights(record, each.shape):
+            line = record.places.get(each.place, ())[:1]
+            drawn = each.place, each.noise, frozenset(batch.rows)
+            found[line].setdefault(each.turn, drawn)
     return found
 
 
@@ -160,7 +165,7 @@ def _batch_of(record: ValueRecord, at: int) -> LoadedBatch | None:
     before = [each for each in record.batches if each.at < at]
     if not before or not before[-1].trained:
         return None
-    passed = any(before[-1].at < each.at < at for each in record.of_kind("bw"))
+    passed = any(before[-1].at < each.at < at for each in record.of(BackwardPass))
     return None if passed else before[-1]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from torch_scenarios.record.values.format import CarryingCall, ValueRecord
+from torch_scenarios.record.values.format.record import CarryingCall, ValueRecord
 from torch_scenarios.record.values.invariants.finding import (
     Records,
     ValueFinding,

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from msgspec import Struct
 
-from torch_scenarios.record.values.format import OptimizerStep, ValueRecord
+from torch_scenarios.record.values.format.event import (
+    BackwardPass,
+    FlatWrapper,
+    GradientChange,
+    NormClip,
+    ReducedChange,
+    ShardChange,
+    UnitGather,
+)
+from torch_scenarios.record.values.format.record import Kind, OptimizerStep, ValueRecord
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding
 from torch_scenarios.record.values.roles import (
     Ranks,
@@ -38,27 +46,27 @@ def find_local_norms(records: Records, roles: Roles) -> Iterator[ValueFinding]:
 
 
 def _find_norms(records: Records, roles: Roles) -> Iterator[ValueFinding]:
-    details = {rank: [*record.of_kind("clip")] for rank, record in records.items()}
+    clips = {rank: record.of(NormClip) for rank, record in records.items()}
     owners = {ranks for ranks, *_ in find_owners(records)}
     for ranks, names, what in _norm_groups(records, roles):
         lists = {
-            rank: [e for e in details[rank] if _clips_any(records[rank], e.details[5], names)]
+            rank: [e for e in clips[rank] if _clips_any(records[rank], e.parameters, names)]
             for rank in ranks
-            if details.get(rank)
+            if clips.get(rank)
         }
         if len(lists) < 2:
             continue
         for together in zip(*lists.values(), strict=False):
-            norms = dict(zip(lists, (each.details[2] for each in together), strict=True))
-            most = together[0].details[3]
-            if any(each.details[4] for each in together) or not all(
+            norms = dict(zip(lists, (each.norm for each in together), strict=True))
+            most = together[0].most
+            if any(each.is_global for each in together) or not all(
                 map(math.isfinite, norms.values())
             ):
                 continue
             low, high = min(norms.values()), max(norms.values())
             if high - low <= NORMS_APART * high or not math.isfinite(most) or high <= most:
                 continue
-            clipped = {rank: each.details[5] for rank, each in zip(lists, together, strict=True)}
+            clipped = {rank: each.parameters for rank, each in zip(lists, together, strict=True)}
             if ranks in owners and _are_modules(records, clipped):
                 continue
             rank = next(iter(norms))
@@ -69,9 +77,9 @@ def _find_norms(records: Records, roles: Roles) -> Iterator[ValueFinding]:
                 f"these ranks {what}",
                 ranks=tuple(lists),
                 rank=rank,
-                place=together[0].details[1],
+                place=together[0].place,
                 hint=HINT,
-                turn=together[0].details[0],
+                turn=together[0].turn,
             )
             return
 
@@ -88,7 +96,7 @@ def _norm_groups(records: Records, roles: Roles) -> Iterator[tuple[Ranks, set[st
     """
     parts = find_scattering_groups(records)
     parts |= {ranks for ranks in roles.model if ranks in roles.split or _share(records, ranks)}
-    parts |= {tuple(e.details[0]) for r in records.values() for e in r.of_kind("sharded")}
+    parts |= {e.ranks for r in records.values() for e in r.of(FlatWrapper)}
     parts |= {ranks for ranks, *_ in find_owners(records)}
     for ranks in sorted(parts):
         yield ranks, None, "hold parts of one model"
@@ -107,7 +115,7 @@ def _share(records: Records, ranks: Ranks) -> bool:
     a loss of its own.
     """
     own = [records[rank] for rank in ranks if rank in records]
-    if any(not all(e.details[2:]) for record in own for e in record.of_kind("bw")):
+    if any(not e.is_loss for record in own for e in record.of(BackwardPass)):
         return True
     if {*find_stages(records)} & {*ranks}:
         return False
@@ -139,7 +147,7 @@ def _find_lone_scales(records: Records, roles: Roles) -> Iterator[ValueFinding]:
 
     A script that clips by hand. Norms change their proportion from step to step: others are left.
     """
-    units = {tuple(e.details[1]) for r in records.values() for e in r.of_kind("unit")}
+    units = {e.ranks for r in records.values() for e in r.of(UnitGather)}
     parts = {each for each in units if len(each) > 1} | {*roles.split}
     for ranks in sorted(parts | {ranks for ranks, *_ in find_owners(records)}):
         scales = [dict(_list_scales(records[rank])) for rank in ranks if rank in records]
@@ -182,30 +190,34 @@ def _spread(numbers: list[float]) -> bool:
 
 def _list_scales(record: ValueRecord) -> Iterator[tuple[int, _Scale]]:
     """Yield by what each step's gradients were multiplied, where that is one number."""
-    events = [e for e in record.seen if e.kind in {"kept", "parts", "reduced"}]
     for number, step in enumerate(record.steps):
         began = record.steps[number - 1].at if number else -1
-        own = {e.kind: e for e in events if began < e.at < step.at}
+        kept = _find_last(record.of(GradientChange), began, step.at)
         count = 2
-        if (parts := own.get("parts", own.get("reduced"))) is not None:
-            factor, count = (*parts.details[1:], count)[:2]
-        elif (kept := own.get("kept")) is not None:
-            factor = _find_common_factor(step, *kept.details[1:])
+        if (parts := _find_last(record.of(ShardChange), began, step.at)) is not None:
+            factor: float | None = parts.factor
+        elif (reduced := _find_last(record.of(ReducedChange), began, step.at)) is not None:
+            factor, count = reduced.factor, reduced.count
+        elif kept is not None:
+            factor = _find_common_factor(step, kept)
         else:
             continue
         if factor is not None:
-            left = own["kept"].details[0] if "kept" in own else step.place
-            yield number, _Scale(float(factor), left, step.place, step.turn, count)
+            left = kept.place if kept is not None else step.place
+            yield number, _Scale(factor, left, step.place, step.turn, count)
 
 
-def _find_common_factor(
-    step: OptimizerStep, changed: Sequence[Any], factor: float | None
-) -> float | None:
+def _find_last(events: Sequence[Kind], began: int, ended: int) -> Kind | None:
+    """Return the last of some events between two others."""
+    return next((e for e in reversed(events) if began < e.at < ended), None)
+
+
+def _find_common_factor(step: OptimizerStep, change: GradientChange) -> float | None:
     """Return by what all gradients of a step were multiplied, of which there are several."""
     own = {number for number, each in step.gradients.items() if each is not None}
-    if not changed:
+    if not change.left:
         return 1.0
-    return factor if len(own) > 1 and own <= {number for number, _ in changed} else None
+    return change.factor if len(own) > 1 and own <= {number for number, _ in change.left} else None
 
 
 def _tell_scales(records: Records, scales: Mapping[int, _Scale]) -> ValueFinding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torch_scenarios.record.values.format.event import FirstNan, LossScale
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding
 from torch_scenarios.record.values.roles import Roles
 from torch_scenarios.verdict.finding import ranks_text
@@ -26,32 +27,38 @@ HINTS = {
 def find_first_nan(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     """Yield where the first value that is not a number appears."""
     firsts = {
-        rank: found
-        for rank, record in records.items()
-        if (found := next(record.of_kind("nan"), None)) is not None
+        rank: record.of(FirstNan)[0] for rank, record in records.items() if record.of(FirstNan)
     }
     if not firsts:
         return
-    rank, first = min(
-        firsts.items(), key=lambda each: (each[1].details[0], [*WHAT].index(each[1].details[1]))
-    )
-    turn, kind, name, place = first.details
-    alike = [r for r, each in firsts.items() if each.details[:3] == first.details[:3]]
-    scaled = any(True for record in records.values() for _ in record.of_kind("scale"))
+    rank, first = min(firsts.items(), key=lambda each: _order_of(each[1]))
+    alike = [r for r, each in firsts.items() if _value_of(each) == _value_of(first)]
+    scaled = any(record.of(LossScale) for record in records.values())
     others = sorted(set(records) - set(alike))
     lines = [set(ranks) for ranks in roles.data if rank in ranks]
     if others and not any(line & set(others) for line in lines):
         return  # stages of a pipeline pass other values on, and some that were never set
-    disagree = bool(others) and kind in {"output", "loss"}
-    what = WHAT[kind].format(name)
+    disagree = bool(others) and first.what in {"output", "loss"}
+    what = WHAT[first.what].format(first.name)
     details = f", and not on {ranks_text(others)}" if others else ""
     yield ValueFinding(
         code="first_nan",
-        message=f"{what} the first NaN or infinity, at step {turn} on {ranks_text(alike)}{details}",
+        message=f"{what} the first NaN or infinity, at step {first.turn} on "
+        f"{ranks_text(alike)}{details}",
         ranks=tuple(alike),
         rank=rank,
-        place=place,
-        hint=HINTS[kind],
-        turn=turn,
+        place=first.place,
+        hint=HINTS[first.what],
+        turn=first.turn,
         error=disagree and not scaled,
     )
+
+
+def _order_of(event: FirstNan) -> tuple[int, int]:
+    """Return what events are sorted by: as values are computed within a step."""
+    return event.turn, [*WHAT].index(event.what)
+
+
+def _value_of(event: FirstNan) -> tuple[int, str, str]:
+    """Return which value it is that is no number: the same on several ranks."""
+    return event.turn, event.what, event.name

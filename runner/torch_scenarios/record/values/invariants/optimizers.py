@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from torch_scenarios.record.values.format import OptimizerStep, ValueRecord
+from torch_scenarios.record.values.format.event import (
+    BackwardPass,
+    LateParameter,
+    OptimizerSettings,
+)
+from torch_scenarios.record.values.format.record import OptimizerStep, ValueRecord
 from torch_scenarios.record.values.invariants.finding import (
     Records,
     ValueFinding,
@@ -29,19 +34,19 @@ def find_late_parameters(records: Records, roles: Roles) -> Iterator[ValueFindin
     yield from _idle_optimizers(records)
     yield from _find_left_out(records)
     for rank, record in records.items():
-        late = [*record.of_kind("late")]
+        late = record.of(LateParameter)
         if not late:
             continue
-        names = [record.parameters[each.details[0]].name for each in late]
+        names = [record.parameters[each.parameter].name for each in late]
         were = "were" if len(names) > 1 else "was"
-        who = {"optimizer": "the optimizer"}.get(late[0].details[1], late[0].details[1])
-        place = late[0].details[2]
+        who = {"optimizer": "the optimizer"}.get(late[0].owner, late[0].owner)
+        place = late[0].place
         yield ValueFinding(
             code="parameter_not_wrapped",
             message=f"{list_names(names)} {were} made after {who} took its list, and is not in it",
             ranks=tuple(sorted(records)),
             rank=rank,
-            place=place if place >= 0 else record.parameters[late[0].details[0]].place,
+            place=place if place >= 0 else record.parameters[late[0].parameter].place,
             hint="make the whole model first, then wrap it, then make the optimizer",
             error=False,
             name=names[0],
@@ -55,7 +60,7 @@ def _idle_optimizers(records: Records) -> Iterator[ValueFinding]:
         for number in sorted({each.optimizer for each in record.steps}):
             own = [each for each in record.steps if each.optimizer == number]
             names = {n for each in own for n in each.gradients}
-            backward = {e.details[0] for e in record.of_kind("bw")}
+            backward = {e.turn for e in record.of(BackwardPass)}
             is_idle = all(value is None for each in own for value in each.gradients.values())
             if not is_idle or len(own) < 2 or not names or len(backward) < 2:
                 continue
@@ -141,10 +146,10 @@ def tell_unlike_steps(
     known = {rank: each for rank, each in settings.items() if each is not None}
     if len(known) == len(steps):
         hint = "make one and the same optimizer on every rank"
-        kinds = {rank: str(kind) for rank, (kind, _) in known.items()}
+        kinds = {rank: each.type for rank, each in known.items()}
         if len(set(kinds.values())) > 1:
             return f"the optimizer is {list_by_rank(kinds)}", hint
-        if unlike := _find_unlike_setting({rank: groups for rank, (_, groups) in known.items()}):
+        if unlike := _find_unlike_setting({rank: each.groups for rank, each in known.items()}):
             return unlike, hint
     gradients = {step.gradients.get(numbers[rank]) for rank, step in steps.items()}
     if len(gradients) != 1 or None in gradients:
@@ -156,13 +161,17 @@ def tell_unlike_steps(
     return UNLIKE_STATES, hint
 
 
-def _settings_at(record: ValueRecord, step: OptimizerStep) -> tuple[str, Any] | None:
+def _settings_at(record: ValueRecord, step: OptimizerStep) -> OptimizerSettings | None:
     """Return what kind an optimizer is at a step, and what its groups are set to."""
-    own = [e for e in record.of_kind("set") if e.details[0] == step.optimizer and e.at < step.at]
-    return (str(own[-1].details[1]), own[-1].details[2]) if own else None
+    own = [
+        each
+        for each in record.of(OptimizerSettings)
+        if each.optimizer == step.optimizer and each.at < step.at
+    ]
+    return own[-1] if own else None
 
 
-def _find_unlike_setting(groups: Mapping[int, list[dict[str, Any]]]) -> str:
+def _find_unlike_setting(groups: Mapping[int, Sequence[dict[str, Any]]]) -> str:
     """Say which setting of an optimizer differs between ranks; nothing where none does."""
     first = next(iter(groups.values()))
     for at, group in enumerate(first):

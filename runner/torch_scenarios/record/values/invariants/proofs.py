@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from torch_scenarios.record.values.format.event import BackwardPass, CallFault, ConstantTerm
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding
 from torch_scenarios.record.values.roles import Roles
 from torch_scenarios.record.values.source import goes_into_loss
@@ -70,26 +71,25 @@ def find_proved(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     del roles
     whole = _find_whole_losses(records)
     seen: dict[tuple[str, Any], list[int]] = defaultdict(list)
-    firsts: dict[tuple[str, Any], tuple[int, Any, int]] = {}
+    firsts: dict[tuple[str, Any], tuple[int, CallFault, int]] = {}
     for rank, record in records.items():
-        for each in record.of_kind("x"):
-            code, place, about = each.details
-            key = code, record.places.get(place)
-            if key in whole and "arrives" in about:
+        for each in record.of(CallFault):
+            key = each.code, record.places.get(each.place)
+            if key in whole and "arrives" in each.about:
                 continue
             if rank not in seen[key]:
                 seen[key].append(rank)
             turn = max((s.turn + 1 for s in record.steps if s.at < each.at), default=0)
-            firsts.setdefault(key, (rank, (place, about), about.get("turn", turn)))
+            firsts.setdefault(key, (rank, each, each.about.get("turn", turn)))
     yield from _find_constant_terms(records)
-    for (code, _), (rank, (place, about), turn) in firsts.items():
-        words, hint, error = PROVED[code]
+    for key, (rank, fault, turn) in firsts.items():
+        words, hint, error = PROVED[fault.code]
         yield ValueFinding(
-            code=code,
-            message=words(about),
-            ranks=tuple(seen[code, records[rank].places.get(place)]),
+            code=fault.code,
+            message=words(fault.about),
+            ranks=tuple(seen[key]),
             rank=rank,
-            place=place,
+            place=fault.place,
             hint=hint,
             turn=turn,
             error=error,
@@ -104,10 +104,10 @@ def _find_constant_terms(records: Records) -> Iterator[ValueFinding]:
     """
     known: dict[Any, bool] = {}
     for rank, record in records.items():
-        passes = [*record.of_kind("bw")]
-        for each in record.of_kind("gathered"):
-            place = each.details[0]
-            before = [e.details[1] for e in passes if e.at < each.at]
+        passes = record.of(BackwardPass)
+        for each in record.of(ConstantTerm):
+            place = each.place
+            before = [e.place for e in passes if e.at < each.at]
             if not before:
                 continue
             key = record.places.get(place), record.places.get(before[-1])
@@ -138,11 +138,10 @@ def _find_whole_losses(records: Records) -> set[tuple[str, Any]]:
     """
     arrived: dict[tuple[str, Any], dict[int, list[list[float]]]] = {}
     for rank, record in records.items():
-        for each in record.of_kind("x"):
-            code, place, about = each.details
-            if "arrives" in about:
-                ranks = arrived.setdefault((code, record.places.get(place)), {})
-                ranks.setdefault(rank, []).append(about["arrives"])
+        for each in record.of(CallFault):
+            if "arrives" in each.about:
+                ranks = arrived.setdefault((each.code, record.places.get(each.place)), {})
+                ranks.setdefault(rank, []).append(each.about["arrives"])
     return {key for key, ranks in arrived.items() if len(ranks) > 1 and _are_alike(ranks)}
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from torch_scenarios.record.values.format import OptimizerStep, ValueRecord
+from torch_scenarios.record.values.format.event import BackwardPass, ModuleLoad, OptimizerLoad
+from torch_scenarios.record.values.format.record import OptimizerStep, ValueRecord
 from torch_scenarios.record.values.invariants.finding import (
     Records,
     ValueFinding,
@@ -77,7 +78,7 @@ def _find_lone_skips(records: Records, roles: Roles) -> Iterator[ValueFinding]:
 
 def _list_stepped(record: ValueRecord) -> list[OptimizerStep | None]:
     """Return the step that follows each backward pass before the next one, if one does."""
-    passes = [each.at for each in record.of_kind("bw")]
+    passes = [each.at for each in record.of(BackwardPass)]
     ends = [*passes[1:], float("inf")]
     return [
         next((step for step in record.steps if began < step.at < end), None)
@@ -257,7 +258,7 @@ def _replicas_differ(
     found = None
     if kind == 2:
         found = tell_unlike_steps(records, apart[0], steps)
-        reloaded = find_lone_load(records, group.ranks, turn, "reload")
+        reloaded = find_lone_load(records, group.ranks, turn, OptimizerLoad)
         if reloaded and found and found[0] == UNLIKE_STATES:
             rank, place = reloaded
             words = f"{ranks_text([rank])} loads a state of the optimizer that the others do not"
@@ -294,10 +295,10 @@ def _find_loads(records: Records, name: str, events: Mapping[int, Any]) -> dict[
     found = {}
     for rank, event in events.items():
         began = max((each.at for each in records[rank].steps if each.at < event.at), default=-1)
-        own = [e for e in records[rank].of_kind("load") if began < e.at < event.at]
+        own = [e for e in records[rank].of(ModuleLoad) if began < e.at < event.at]
         if not own or isinstance(event, OptimizerStep):
             return {}
-        found[rank] = int(own[-1].details[1])
+        found[rank] = own[-1].place
     written = [r for r, e in events.items() if records[r].names.get(name, -1) in e.changed]
     return found if written else {}
 

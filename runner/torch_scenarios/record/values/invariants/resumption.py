@@ -6,10 +6,15 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from torch_scenarios.record.values.format import (
+from torch_scenarios.record.values.format.event import (
+    BackwardPass,
+    DataParallelWrapper,
+    LoadedState,
+    OptimizerLoad,
+)
+from torch_scenarios.record.values.format.record import (
     LoadedBatch,
     OptimizerStep,
-    ValueEvent,
     ValueRecord,
 )
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding, tell_line
@@ -30,8 +35,7 @@ def find_epochs_begun_anew(records: Records, roles: Roles) -> Iterator[ValueFind
     del roles
     for rank, record in records.items():
         epochs = _epochs(record)
-        for each in record.of_kind("reload"):
-            _, place = each.details
+        for each in record.of(OptimizerLoad):
             following = next((step for step in record.steps if step.at > each.at), None)
             left = _find_left_step(record, each.at, following)
             if following is None or left is None or {*left.gradients} & {*following.gradients}:
@@ -51,8 +55,9 @@ def find_epochs_begun_anew(records: Records, roles: Roles) -> Iterator[ValueFind
                 yield ValueFinding(
                     code="resumes_otherwise",
                     message=f"the training goes on from the weights after step {left.turn}"
-                    f"{tell_line(record, place)}, in the middle of an epoch, and the epoch begins "
-                    f"anew: the {count} rows of its first {read} batches are trained on twice",
+                    f"{tell_line(record, each.place)}, in the middle of an epoch, and the epoch "
+                    f"begins anew: the {count} rows of its first {read} batches are trained on "
+                    "twice",
                     ranks=tuple(sorted(records)),
                     rank=rank,
                     place=after[0][0].place,
@@ -69,18 +74,17 @@ def find_foreign_states(records: Records, roles: Roles) -> Iterator[ValueFinding
     Their weights differ, as shards do; a momentum that has one value on them all is of one rank.
     """
     del roles
-    loads = {rank: [*record.of_kind("loaded_state")] for rank, record in records.items()}
+    loads = {rank: record.of(LoadedState) for rank, record in records.items()}
     for together in zip(*loads.values(), strict=False):
         events = dict(zip(loads, together, strict=True))
         held: dict[tuple[str, str], dict[int, str]] = {}
         for rank, event in events.items():
-            for name, weight, state in event.details[2]:
+            for name, weight, state in event.states:
                 held.setdefault((name, state), {})[rank] = weight
         unlike = [own for own in held.values() if len({*own.values()}) == len(own) > 1]
         if not unlike:
             continue
         rank, other = [*unlike[0]][:2]
-        turn, place, _ = events[other].details
         yield ValueFinding(
             code="resumes_otherwise",
             message=f"{ranks_text([*unlike[0]])} load one and the same state of the optimizer, and "
@@ -88,10 +92,10 @@ def find_foreign_states(records: Records, roles: Roles) -> Iterator[ValueFinding
             f"of rank {rank}",
             ranks=tuple(unlike[0]),
             rank=other,
-            place=place,
+            place=events[other].place,
             hint="save the optimizer's state of each rank, and load each rank's own; or gather the "
             "whole of it, and give each rank its part",
-            turn=turn,
+            turn=events[other].turn,
         )
         return
 
@@ -123,7 +127,7 @@ def _are_limited(
 def _skips(record: ValueRecord, loaded: int, until: int) -> bool:
     """Whether a loader gives more batches after a load than the next step trains on."""
     read = sum(loaded < each.at < until for each in record.batches)
-    return read > sum(loaded < each.at < until for each in record.of_kind("bw"))
+    return read > sum(loaded < each.at < until for each in record.of(BackwardPass))
 
 
 def _epochs(record: ValueRecord) -> list[list[LoadedBatch]]:
@@ -141,9 +145,9 @@ def _find_left_step(
     random = {n for n, each in record.parameters.items() if not each.constant}
     now = {n: each.first for n, each in record.parameters.items()}
     states: list[tuple[OptimizerStep, frozenset[str]]] = []
-    events: list[Any] = [*record.forwards, *record.steps, *record.of_kind("ddp")]
+    events: list[Any] = [*record.forwards, *record.steps, *record.of(DataParallelWrapper)]
     for event in sorted(events, key=lambda each: int(each.at)):
-        now.update(event.details[-1] if isinstance(event, ValueEvent) else event.changed)
+        now.update(event.changed)
         if event is following:
             begin = {now[n] for n in following.gradients if n in random}
             left = [step for step, state in states if begin and begin <= state]

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
 from typing import Any
 
-from torch_scenarios.record.values.format import LoadedBatch, ValueRecord
+from torch_scenarios.record.values.format.event import ModelInput
+from torch_scenarios.record.values.format.record import LoadedBatch, ValueRecord
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding
 from torch_scenarios.record.values.roles import Roles
 from torch_scenarios.verdict.finding import ranks_text
@@ -116,7 +117,7 @@ def _find_shared_inputs(records: Records, ranks: list[int]) -> ValueFinding | No
     For programs without a loader. A batch that is the same at each step is a trial, no data.
     """
     inputs = {
-        rank: [(e.details[0], tuple(e.details[1]), e.details[3]) for e in record.of_kind("in")]
+        rank: [(e.turn, e.rows, e.place) for e in record.of(ModelInput)]
         for rank, record in records.items()
         if rank in ranks
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torch_scenarios.record.values.format.event import LossScale
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding, part_ranks
 from torch_scenarios.record.values.roles import Roles
 from torch_scenarios.verdict.finding import ranks_text
@@ -11,15 +12,13 @@ from torch_scenarios.verdict.finding import ranks_text
 
 def find_scales_apart(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     """Yield scalers of gradients that do not go on alike on ranks of one model."""
-    details = {rank: [*record.of_kind("scale")] for rank, record in records.items()}
+    steps = {rank: record.of(LossScale) for rank, record in records.items()}
     for ranks in (*roles.data, *roles.model):
-        lists = {rank: details[rank] for rank in ranks if details.get(rank)}
+        lists = {rank: steps[rank] for rank in ranks if steps.get(rank)}
         if len(lists) < 2:
             continue
         for together in zip(*lists.values(), strict=False):
-            now = {
-                rank: (e.details[2], e.details[3]) for rank, e in zip(lists, together, strict=True)
-            }
+            now = {rank: (e.scale, e.skips) for rank, e in zip(lists, together, strict=True)}
             if len(set(now.values())) == 1:
                 continue
             skipped = [rank for rank, (_, skips) in now.items() if skips]
@@ -30,13 +29,13 @@ def find_scales_apart(records: Records, roles: Roles) -> Iterator[ValueFinding]:
             yield ValueFinding(
                 code="replicas_differ",
                 message=f"each rank scales its gradients by itself: the scale is {scales} at step "
-                f"{step.details[0]}{skips}, and the ranks train one model",
+                f"{step.turn}{skips}, and the ranks train one model",
                 ranks=tuple(lists),
                 rank=rank,
-                place=step.details[1],
+                place=step.place,
                 hint="reduce what the scaler found (all_reduce of `found_inf`, "
                 "torch.distributed.fsdp.sharded_grad_scaler), or unscale after the gradients are "
                 "reduced, so that all ranks skip the same steps",
-                turn=step.details[0],
+                turn=step.turn,
             )
             return

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torch_scenarios.record.values.format import (
+from torch_scenarios.record.values.format.event import (
+    DataParallelWrapper,
+    ModuleLoad,
+    OptimizerLoad,
+)
+from torch_scenarios.record.values.format.record import (
     CarryingCall,
     Forward,
     OptimizerStep,
@@ -54,8 +59,8 @@ def find_early_copies(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     """
     del roles
     for source, record in records.items():
-        for event in record.of_kind("ddp"):
-            _, ranks, place, _, own, _, _ = event.details
+        for event in record.of(DataParallelWrapper):
+            ranks, own = event.ranks, event.parameters
             if source != min(ranks) or any(rank not in records for rank in ranks):
                 continue
             trained = {record.parameters[n].first: record.parameters[n] for n in own}
@@ -71,7 +76,7 @@ def find_early_copies(records: Records, roles: Roles) -> Iterator[ValueFinding]:
             late = {rank: _firsts(records[rank], names) for rank in ranks}
             apart = [r for r in ranks if late[r] and late[r] != late[source]]
             if names and apart and all(len(each) == len(names) for each in late.values()):
-                yield _tell_copy(records, names, ranks, apart, place)
+                yield _tell_copy(records, names, ranks, apart, event.place)
                 return
 
 
@@ -114,14 +119,14 @@ def _are_written(record: ValueRecord, names: list[str]) -> bool:
 
 
 def find_lone_load(
-    records: Records, ranks: Ranks, turn: int, kind: str = "load"
+    records: Records, ranks: Ranks, turn: int, kind: type[ModuleLoad | OptimizerLoad] = ModuleLoad
 ) -> tuple[int, int] | None:
     """Return a rank and the line at which it loads a state before a turn, and others do not.
 
-    Of a module; of an optimizer where the kind is `reload`.
+    Of a module, or of an optimizer.
     """
     lines = {
-        rank: [e.details[1] for e in records[rank].of_kind(kind) if e.details[0] <= turn]
+        rank: [e.place for e in records[rank].of(kind) if e.turn <= turn]
         for rank in ranks
         if rank in records
     }

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from torch_scenarios.record.values.format import CarryingCall, ValueRecord
+from torch_scenarios.record.values.format.event import WRAPPERS, CarriedReduction
+from torch_scenarios.record.values.format.record import CarryingCall, ValueRecord
 from torch_scenarios.record.values.invariants.finding import (
     Records,
     ValueFinding,
@@ -68,13 +69,12 @@ def _find_sum_of_sums(records: Records, ranks: Ranks) -> ValueFinding | None:
 
 def _find_second_sum(record: ValueRecord, ranks: Ranks) -> tuple[str, int, int]:
     """Return a gradient that is summed twice in a step, and both lines; no name where none is."""
-    for event in record.of_kind("carried"):
-        _, _, factor, numbers = event.details
+    for event in record.of(CarriedReduction):
         ended = min((s.at for s in record.steps if s.at > event.at), default=event.at)
         began = max((s.at for s in record.steps if s.at < event.at), default=-1)
-        if abs(factor * len(ranks) - 1.0) < ROUNDED:
+        if abs(event.factor * len(ranks) - 1.0) < ROUNDED:
             continue
-        for number in numbers:
+        for number in event.parameters:
             own = [
                 call
                 for call in record.calls
@@ -167,8 +167,7 @@ def _is_data_parallel(records: Records, ranks: Ranks) -> bool:
             for call in record.calls
         ):
             return True
-        wrapped = [e.details[1] for kind in ("ddp", "unit") for e in record.of_kind(kind)]
-        wrapped += [e.details[0] for e in record.of_kind("sharded")]
+        wrapped = [e.ranks for kind in WRAPPERS for e in record.of(kind)]
         if any(len({*each} & {*ranks}) > 1 for each in wrapped):
             return True
     return False

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations, product
 
-from torch_scenarios.record.values.format import ValueRecord
+from torch_scenarios.record.values.format.event import EmbeddingWeight
+from torch_scenarios.record.values.format.record import ValueRecord
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding
 from torch_scenarios.record.values.roles import Roles, find_stages
 
@@ -40,8 +41,8 @@ def find_ties_apart(records: Records, roles: Roles) -> Iterator[ValueFinding]:
 
 def _ties(one: ValueRecord, other: ValueRecord) -> Iterator[tuple[int, int]]:
     """Yield the parameters of two stages that begin alike, and of which one is an embedding."""
-    embeddings = {e.details[0] for e in one.of_kind("embedding")}
-    others = {e.details[0] for e in other.of_kind("embedding")}
+    embeddings = {e.parameter for e in one.of(EmbeddingWeight)}
+    others = {e.parameter for e in other.of(EmbeddingWeight)}
     for mine, theirs in product(_trained_weights(one), _trained_weights(other)):
         about, alike = one.parameters[mine], other.parameters[theirs]
         is_one = about.first == alike.first and about.shape == alike.shape

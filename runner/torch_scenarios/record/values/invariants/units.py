@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from torch_scenarios.record.values.format import CarryingCall
+from torch_scenarios.record.values.format.event import UnitGather
+from torch_scenarios.record.values.format.record import CarryingCall
 from torch_scenarios.record.values.invariants.finding import (
     Records,
     ValueFinding,
@@ -69,15 +70,15 @@ def _report_crossed(words: str, ranks: Ranks, rank: int, place: int, turn: int) 
 
 
 def _find_crossed_fsdp_units(records: Records) -> Iterator[ValueFinding]:
-    groups = {tuple(e.details[1]) for record in records.values() for e in record.of_kind("unit")}
+    groups = {e.ranks for record in records.values() for e in record.of(UnitGather)}
     for ranks in sorted(groups):
         lists = [
-            [e for e in records[rank].of_kind("unit") if tuple(e.details[1]) == ranks]
+            [e for e in records[rank].of(UnitGather) if e.ranks == ranks]
             for rank in ranks
             if rank in records
         ]
         for together in zip(*lists, strict=False):
-            names = [tuple(each.details[2]) for each in together]
+            names = [each.names for each in together]
             if len(set(names)) > 1 and all(all(each) for each in names):
                 other = next(at for at, each in enumerate(names) if each != names[0])
                 yield _report_crossed(
@@ -85,7 +86,7 @@ def _find_crossed_fsdp_units(records: Records) -> Iterator[ValueFinding]:
                     f"{list_names(names[other])} on rank {ranks[other]} in one all_gather",
                     ranks,
                     ranks[other],
-                    together[other].details[3],
-                    together[other].details[0],
+                    together[other].place,
+                    together[other].turn,
                 )
                 return

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from torch_scenarios.record.values.format import OptimizerStep, ValueRecord
+from torch_scenarios.record.values.format.event import WeightElements
+from torch_scenarios.record.values.format.record import OptimizerStep, ValueRecord
 from torch_scenarios.record.values.invariants.finding import Records
 from torch_scenarios.record.values.roles import Ranks
 
@@ -99,7 +100,7 @@ def _last_elements(record: ValueRecord, name: str, at: int) -> Sequence[float]:
     number = record.names.get(name, -1)
     began = max((step.at for step in record.steps if step.at < at), default=-1)
     found: Sequence[float] = ()
-    for each in record.of_kind("elements"):
+    for each in record.of(WeightElements):
         if began < each.at < at:
-            found = next((own for n, *own in each.details[1] if n == number), found)
+            found = next((own for n, *own in each.elements if n == number), found)
     return found

@@ -1,18 +1,23 @@
-"""What the ranks wrote of their values, read back: one record a rank, each event in order."""
+"""What the ranks wrote of their values, read back: one record a rank, each event in order.
+
+A line that is no event of a kind that is known is refused, with its number, and the file with it:
+nothing is judged by half of a record. Only the last line may be torn, where a process has died.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct, ValidationError, convert, field
 
 from torch_scenarios.record.format import lines_of, refusal
+from torch_scenarios.record.values.format.event import EVENTS, FIELDS, VERSION, BackwardPass, Event
 
-#: the version of the files
-VERSION = 1
+#: a class of events
+Kind = TypeVar("Kind", bound=Event)
 
 
 class ParameterRecord(Struct, kw_only=True):
@@ -112,14 +117,6 @@ class CarryingCall(Struct, kw_only=True):
     results: tuple[str, ...]
 
 
-class ValueEvent(Struct, kw_only=True):
-    """Any other event: its kind, where it stands among the others, and what it says."""
-
-    at: int
-    kind: str
-    details: tuple[Any, ...]
-
-
 class ValueRecord(Struct, kw_only=True):
     """All that one rank wrote of its values, in order."""
 
@@ -131,7 +128,8 @@ class ValueRecord(Struct, kw_only=True):
     batches: list[LoadedBatch] = field(default_factory=list)
     loaders: dict[int, dict[str, Any]] = field(default_factory=dict)
     calls: list[CarryingCall] = field(default_factory=list)
-    seen: list[ValueEvent] = field(default_factory=list)
+    #: all other events, by their class
+    events: dict[type[Event], list[Any]] = field(default_factory=dict)
     #: number of a place -> its frames: file, line, text; the innermost first
     places: dict[int, tuple[tuple[str, int, str], ...]] = field(default_factory=dict)
 
@@ -140,9 +138,9 @@ class ValueRecord(Struct, kw_only=True):
         """The number of each parameter, by its name."""
         return {each.name: number for number, each in self.parameters.items()}
 
-    def of_kind(self, kind: str) -> Iterator[ValueEvent]:
-        """Yield the events of a kind."""
-        return (each for each in self.seen if each.kind == kind)
+    def of(self, kind: type[Kind]) -> Sequence[Kind]:
+        """Return the events of a kind, in order: `record.of(NormClip)`."""
+        return self.events.get(kind, ())
 
 
 def has_values(folder: Path) -> bool:
@@ -241,9 +239,6 @@ def _take(record: ValueRecord, at: int, line: list[Any]) -> None:
             )
         case ["l", number, place, about]:
             record.loaders[number] = {**about, "place": place}
-        case ["bw", *_]:
-            _train(record)
-            record.seen.append(ValueEvent(at=at, kind="bw", details=tuple(line[1:])))
         case ["c", number, turn, operation, ranks, place, op, tensors, results]:
             record.calls.append(
                 CarryingCall(
@@ -258,11 +253,27 @@ def _take(record: ValueRecord, at: int, line: list[Any]) -> None:
                     results=tuple(results),
                 )
             )
-        case [str(kind), *details]:
-            record.seen.append(ValueEvent(at=at, kind=kind, details=tuple(details)))
+        case [str(kind), *fields] if kind in EVENTS:
+            event = _make_event(EVENTS[kind], at, fields)
+            if isinstance(event, BackwardPass):
+                _train(record)
+            record.events.setdefault(type(event), []).append(event)
         case _:
             message = f"its line {at + 2} is {json.dumps(line)[:60]}"
             raise ValueError(message)
+
+
+def _make_event(kind: type[Event], at: int, fields: list[Any]) -> Event:
+    """Return the event of a line. Raises ValueError where a field is missing or of another type."""
+    names = FIELDS[kind.KIND]
+    if len(fields) > len(names):
+        message = f"its line {at + 2} has more than {len(names)} fields of a `{kind.KIND}`"
+        raise ValueError(message)
+    try:
+        return convert({**dict(zip(names, fields, strict=False)), "at": at}, kind)
+    except ValidationError as error:
+        message = f"its line {at + 2} is no `{kind.KIND}`: {error}"
+        raise ValueError(message) from None
 
 
 def _train(record: ValueRecord) -> None:
