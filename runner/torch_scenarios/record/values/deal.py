@@ -15,6 +15,7 @@ from typing import Any
 
 from torch_scenarios.record.evidence.frame import frame_of
 from torch_scenarios.record.values.digest import tensors_in
+from torch_scenarios.record.values.format.event import DealtBatch
 from torch_scenarios.record.values.store import read_tensors, write_tensors
 
 #: number of the first batch that is no loader's, but named by the script
@@ -47,9 +48,9 @@ class Dealing:
         if entry is None or entry["to"] is None:
             return found
         if entry["from"] is not None and [int(each) for each in found] != entry["from"]:
-            self.witness.put(["dealt", loader, epoch, number, "unlike"])
+            self.witness.put(DealtBatch(loader, epoch, number, "unlike"))
             return found
-        self.witness.put(["dealt", loader, epoch, number, "indices"])
+        self.witness.put(DealtBatch(loader, epoch, number, "indices"))
         return entry["to"]
 
     def batch(self, loader: int, epoch: int, number: int, batch: Any) -> Any:
@@ -67,7 +68,7 @@ class Dealing:
             return batch
         kept = read_tensors(path, self.witness.torch)
         by_place = {id(each): kept[str(at)] for at, each in enumerate(tensors)}
-        self.witness.put(["dealt", loader, epoch, number, "tensors"])
+        self.witness.put(DealtBatch(loader, epoch, number, "tensors"))
         return _replace(batch, self._tensor, by_place)
 
     def number(self, values: tuple[Any, ...], place: int) -> tuple[Any, ...]:

@@ -11,6 +11,15 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from torch_scenarios.record.values.format.event import (
+    BackwardResult,
+    CarriedReduction,
+    GradientChange,
+    ReducedChange,
+    ShardChange,
+    ValueEvent,
+)
+
 #: bytes of a hash
 SIZE = 6
 #: bytes of a row that are hashed at its beginning, and as many at its end
@@ -210,7 +219,7 @@ class LeftGradients:
     What writes them before a step (a clip, a scale, noise) is not what their reduction did.
     """
 
-    def __init__(self, parameters: Any, put: Callable[[list[Any]], None]) -> None:
+    def __init__(self, parameters: Any, put: Callable[[ValueEvent], None]) -> None:
         """Know none yet."""
         self._parameters, self._put = parameters, put
         self._left: dict[int, str] = {}
@@ -228,7 +237,7 @@ class LeftGradients:
             now = {n: _head_of(each) for n, each in self._gradients() if n in self._reduced}
             factor = _find_common(self._reduced, now)
             if factor:
-                self._put(["carried", turn, place, factor, sorted(now)])
+                self._put(CarriedReduction(turn, place, factor, tuple(sorted(now))))
         self.forget()
 
     def see(self, turn: int, place: int) -> None:
@@ -247,7 +256,7 @@ class LeftGradients:
             if len(self._heads) < MOST_HEADS and plain.layout.__repr__() == "torch.strided":
                 self._heads[number] = _head_of(gradient)
         whole = digest_text(" ".join(f"{n} {each}" for n, each in sorted(self._left.items())))
-        self._put(["left", turn, place, whole])
+        self._put(BackwardResult(turn, place, whole))
 
     def reduce(self, numbers: Iterable[int]) -> None:
         """Know what a call behind the backward pass has left of gradients."""
@@ -281,20 +290,21 @@ class LeftGradients:
         self._is_stepped = True
         if self._place is None:
             return
-        changed = [
-            [number, self._left.get(number)]
+        changed = tuple(
+            (number, self._left.get(number))
             for number, found in gradients
             if self._left.get(number) != found
-        ]
-        self._put(["kept", self._place, changed, self._find_factor({n for n, _ in changed})])
+        )
+        factor = self._find_factor({number for number, _ in changed})
+        self._put(GradientChange(self._place, changed, factor))
         factor = _find_common(self._parts, dict(self._find_parts()))
         if factor is not None and len(self._parts) > 1:  # one alone may be clipped by itself
-            self._put(["parts", self._place, factor])
+            self._put(ShardChange(self._place, factor))
         reduced = {n: self._reduced[n] for n, each in gradients if each and n in self._reduced}
         now = {n: _head_of(each) for n, each in self._gradients() if n in reduced}
         factor = _find_common(reduced, now)
         if factor is not None:
-            self._put(["reduced", self._place, factor, len(now)])
+            self._put(ReducedChange(self._place, factor, len(now)))
 
     def _find_factor(self, changed: set[int]) -> float | None:
         """Return the one number by which all that changed was multiplied, where there is one."""

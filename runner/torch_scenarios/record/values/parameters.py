@@ -18,6 +18,7 @@ from torch_scenarios.record.values.digest import (
     plain_tensor,
     refuse_in_capture,
 )
+from torch_scenarios.record.values.format.event import EmbeddingWeight
 from torch_scenarios.record.values.store import read_tensors
 
 #: parts of a name that wrappers put there
@@ -52,7 +53,7 @@ class Parameters:
     """All parameters and buffers that were seen; each is written once, with its first hash."""
 
     def __init__(
-        self, torch: Any, put: Callable[[list[Any]], None], is_foreign: Callable[[str], bool]
+        self, torch: Any, put: Callable[[Any], None], is_foreign: Callable[[str], bool]
     ) -> None:
         """Know none; `is_foreign` says whether a file is not the user's own."""
         self._torch, self._put, self._weak = torch, put, weakref.ref
@@ -197,7 +198,7 @@ class Parameters:
                 self._names.add(name)
                 known = self.register(tensor, name, kind, place, number)
                 if id(tensor) in embeddings:
-                    self._put(["embedding", known.number])
+                    self._put(EmbeddingWeight(known.number))
         return int(number)
 
     def _is_sharded(self, name: str) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 from torch_scenarios.record.evidence.frame import frame_of
 from torch_scenarios.record.values.digest import bytes_of, local_part, tensors_in
+from torch_scenarios.record.values.format.event import LossValues, ModuleOutput
 
 #: elements of a module's output at most that are kept
 MOST_OUTPUT = 1 << 20
@@ -93,7 +94,8 @@ class ValueStore:
         self._keep(f"out/{name}#{call}", tensor)
         if f"out/{name}#{call}" in self._kept:
             place = witness.place(frame_of(1))
-            witness.put(["out", witness.turn, f"{name}#{call}", type(module).__name__, place])
+            kind = type(module).__name__
+            witness.put(ModuleOutput(witness.turn, f"{name}#{call}", kind, place))
 
     def before_backward(self, roots: Any) -> None:
         """Write down the losses."""
@@ -101,7 +103,7 @@ class ValueStore:
         tensors = [each for each in roots if isinstance(each, tensor)]
         values = [float(local_part(each).double()) for each in tensors if each.numel() == 1]
         if values and self.count < self._steps:
-            self._witness.put(["loss", self._witness.turn, values])
+            self._witness.put(LossValues(self._witness.turn, tuple(values)))
 
     def after_backward(self) -> None:
         """Keep what a backward pass leaves in gradients: the last one before a step counts."""

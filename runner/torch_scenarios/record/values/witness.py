@@ -46,10 +46,39 @@ from torch_scenarios.record.values.digest import (
     row_digests,
     tensors_in,
 )
+from torch_scenarios.record.values.format.event import (
+    VERSION,
+    BackwardPass,
+    CheckpointSave,
+    CommunicationHook,
+    DataParallelWrapper,
+    DropoutCall,
+    ExpertModule,
+    FirstNan,
+    FlatWrapper,
+    GatheredModule,
+    LateParameter,
+    LoadedState,
+    LoaderDraw,
+    LossScale,
+    ModelInput,
+    ModuleLoad,
+    NoiseDraw,
+    NormClip,
+    NumberRead,
+    OptimizerLoad,
+    OptimizerSettings,
+    RandomDraw,
+    StepClosure,
+    UnitGather,
+    UnreducedGradients,
+    ValueClip,
+    ValueEvent,
+    WeightElements,
+    WitnessFailure,
+)
 from torch_scenarios.record.values.parameters import Parameters
 from torch_scenarios.record.values.store import ValueStore
-
-VERSION = 1
 
 #: rows of one batch that are hashed
 MOST_ROWS = 1 << 14
@@ -131,7 +160,8 @@ class _Guard:
                 trace = trace.tb_next
             code = trace.tb_frame.f_code
             where = f"{os.path.basename(code.co_filename)}:{trace.tb_lineno}"
-            self._put(["failure", f"{kind.__name__}: {error}"[:200], f"{code.co_name} ({where})"])
+            words = f"{kind.__name__}: {error}"[:200]
+            self._put(WitnessFailure(words, f"{code.co_name} ({where})"))
         return True
 
 
@@ -171,7 +201,7 @@ class ValueWitness:
         self._late = []
         self._looked: set[int] = set()
         self._reloaded = {}
-        self._experts: set[tuple[int, str]] = set()
+        self._experts: set[tuple[int, type]] = set()
         self._wrapped, self._sharded, self._own, self._units = {}, {}, [], []
         #: whether a loader has given a batch since the last step; rows are seen there
         self._loaded = False
@@ -184,7 +214,7 @@ class ValueWitness:
         self.carriage = Carriage(self)
         self.left = LeftGradients(self.parameters, self.put)
         #: number of an optimizer -> what was written of its settings last
-        self._settled: dict[int, Any] = {}
+        self._settled: dict[int, OptimizerSettings] = {}
         #: hears of what passes, so that it may keep values: modules, losses, gradients, weights
         self.listeners: list[Any] = []
         if settings.get("bytes"):
@@ -240,8 +270,9 @@ class ValueWitness:
     # ------------------------------------------------------------------ its file
 
     def put(self, entry: Any) -> None:
-        """Append a line."""
-        self._file.append(f"{json.dumps(entry)}\n".encode())
+        """Append a line: an event, or what is written as it is."""
+        line = entry.as_line() if isinstance(entry, ValueEvent) else entry
+        self._file.append(f"{json.dumps(line)}\n".encode())
 
     def place(self, frame: Any) -> int:
         """Return the number of the place in the user's files that a frame belongs to."""
@@ -318,20 +349,20 @@ class ValueWitness:
                 self._enter_root(module, inputs, grad=grad)
         if module._parameters and not self.in_backward:
             if self.carriage.exchanges % 2:
-                self._know_place(module, "expert")
+                self._know_place(module, ExpertModule)
             if self.carriage.is_gathered:
-                self._know_place(module, "gathered_in")
+                self._know_place(module, GatheredModule)
         if self.carriage.pending:
             self.carriage.reads(inputs, "a module")
         for each in self.listeners:
             each.enter(module, inputs, depth)
 
-    def _know_place(self, module: Any, kind: str) -> None:
+    def _know_place(self, module: Any, kind: type[ExpertModule | GatheredModule]) -> None:
         """Write down the parameters of a module that works on what other ranks have sent."""
         if (id(module), kind) not in self._experts:
             self._experts.add((id(module), kind))
             own = [self.parameters.find(each) for each in module._parameters.values()]
-            self.put([kind, [each.number for each in own if each is not None]])
+            self.put(kind(tuple(each.number for each in own if each is not None)))
 
     def _enter_root(self, module: Any, inputs: Any, *, grad: bool) -> None:
         if self.settings.get("stop") and self.is_past:
@@ -358,8 +389,8 @@ class ValueWitness:
             # what a graph has computed is no data, nor what another stage has sent
             if (own or not inputs) and is_first:
                 rows = row_digests(own, tensor)[:MOST_ROWS]
-                shapes = [list(each.shape[1:]) for each in own]
-                self.put(["in", self.turn, rows, root, place, shapes])
+                shapes = tuple(tuple(each.shape[1:]) for each in own)
+                self.put(ModelInput(self.turn, tuple(rows), root, place, shapes))
         if module.training and grad and not self._loaded and self._generator is None:
             self._mark_draws()
         self.put(
@@ -432,8 +463,8 @@ class ValueWitness:
             self._own = []
             drawn = [name for name, state in before.items() if now[name] != state]
             if drawn:
-                pairs = [before[name] for name in drawn], [now[name] for name in drawn]
-                self.put(["drawn", self.turn, place, *pairs])
+                was = tuple(before[name] for name in drawn)
+                self.put(RandomDraw(self.turn, place, was, tuple(now[name] for name in drawn)))
 
     _generator: Any = None
 
@@ -442,7 +473,7 @@ class ValueWitness:
             self._stepped = False
             self.turn += 1
 
-    def _see_written_step(self, place: int, changed: list[list[Any]]) -> None:
+    def _see_written_step(self, place: int, changed: list[tuple[int, str]]) -> None:
         """See that a script without an optimizer has written weights since a backward pass."""
         if self._has_optimizer or self._is_stepped({number for number, _ in changed}):
             return
@@ -489,12 +520,12 @@ class ValueWitness:
                     name = self.parameters.name_stray(tensor, frame, f"param[{at}.{within}]")
                     self.parameters.register(tensor, name, "parameter", place, -1)
 
-    def _rehash(self) -> list[list[Any]]:
+    def _rehash(self) -> list[tuple[int, str]]:
         """Return the parameters that were written since they were hashed last, with their hash."""
         known = [*self.parameters.known.values()]
-        return [[each.number, each.hash] for each in known if self.parameters.rehash(each)]
+        return [(each.number, each.hash) for each in known if self.parameters.rehash(each)]
 
-    def _measure(self, changed: list[list[Any]]) -> None:
+    def _measure(self, changed: list[tuple[int, str]]) -> None:
         """Write down elements of weights that no optimizer has written, after a backward pass.
 
         They tell weights that are put back up to rounding from others.
@@ -503,9 +534,9 @@ class ValueWitness:
             return
         numbers = {number for number, _ in changed}
         known = [each for each in self.parameters.known.values() if each.number in numbers]
-        elements = [[each.number, *self.parameters.sample(each)] for each in known]
-        if elements:
-            self.put(["elements", self.turn, elements])
+        if known:
+            elements = tuple((each.number, *self.parameters.sample(each)) for each in known)
+            self.put(WeightElements(self.turn, elements))
 
     def _leave(self, module: Any, inputs: Any, output: Any) -> None:
         self.depth.module = depth = max(self.depth.module - 1, 0)
@@ -534,7 +565,7 @@ class ValueWitness:
             if tensor.is_floating_point() and not tensor.is_meta and has_nan(self.torch, tensor):
                 self._nan = True
                 name = type(module).__name__
-                self.put(["nan", self.turn, "output", name, self._place_here()])
+                self.put(FirstNan(self.turn, "output", name, self._place_here()))
                 return
 
     def _place_here(self) -> int:
@@ -596,7 +627,7 @@ class ValueWitness:
             if each is not None and each.requires_grad and id(each) in own - held:
                 known = self.parameters.find(each)
                 if known is not None:
-                    self.put(["late", known.number, "optimizer", place])
+                    self.put(LateParameter(known.number, "optimizer", place))
 
     def _before_step(self, optimizer: Any, *_: Any) -> None:
         self.depth.optimizer += 1
@@ -628,7 +659,7 @@ class ValueWitness:
             self._see_loaded_state(optimizer)
         self._see_settings(optimizer)
         if names := self._find_unreduced():
-            self.put(["unreduced", self.turn, place, names])
+            self.put(UnreducedGradients(self.turn, place, tuple(names)))
         rates = [float(group.get("lr", 0.0)) for group in optimizer.param_groups]
         self._step = ["o", self.turn, self._number(optimizer), place, rates, gradients, changed]
         for each in self.listeners:
@@ -636,21 +667,22 @@ class ValueWitness:
 
     def _see_settings(self, optimizer: Any) -> None:
         """Write down what kind an optimizer is and what it is set to, where that is new."""
-        details = [
+        groups = tuple(
             {k: v for k, v in group.items() if isinstance(v, _PLAIN) and k not in _RATES}
             for group in optimizer.param_groups
-        ]
-        number, now = self._number(optimizer), (type(optimizer).__name__, details)
+        )
+        number = self._number(optimizer)
+        now = OptimizerSettings(number, type(optimizer).__name__, groups)
         if self._settled.get(number) != now:
             self._settled[number] = now
-            self.put(["set", number, *now])
+            self.put(now)
 
     def _look_at_gradient(self, name: str, gradient: Any, place: int) -> None:
         if self._nan or self.scaled or not gradient.is_floating_point():
             return
         if has_nan(self.torch, gradient):
             self._nan = True
-            self.put(["nan", self.turn, "gradient", name, place])
+            self.put(FirstNan(self.turn, "gradient", name, place))
 
     def _look_at_losses(self, losses: Any, place: int) -> None:
         if self._nan or self.scaled:
@@ -658,7 +690,7 @@ class ValueWitness:
         for each in losses:
             if not each.is_meta and has_nan(self.torch, local_part(each.detach())):
                 self._nan = True
-                self.put(["nan", self.turn, "loss", "", place])
+                self.put(FirstNan(self.turn, "loss", "", place))
                 return
 
     def _after_step(self, optimizer: Any, *_: Any) -> None:
@@ -688,11 +720,11 @@ class ValueWitness:
                 own = all(
                     isinstance(each, self.torch.Tensor) and each.numel() == 1 for each in roots
                 )
-                self.put(["bw", self.turn, place, own])
+                self.put(BackwardPass(self.turn, place, own))
                 if own:
                     self._look_at_losses(roots, place)
                 if self.depth.optimizer:
-                    self.put(["closure", self.turn, place])
+                    self.put(StepClosure(self.turn, place))
                 if kwargs.get("accumulate_grad"):
                     self.left.begin(self.turn, place)
                     self._see_draws(place)
@@ -802,8 +834,8 @@ class ValueWitness:
         before, seen["states"] = seen["states"], None
         now = self._states_of(seen["held"]) if before is not None else None
         if now is not None and before != now:
-            drawn = [state for name, state in before.items() if now.get(name) != state]
-            self.put(["augmented", self.turn, self._place_of_user(), drawn])
+            drawn = tuple(state for name, state in before.items() if now.get(name) != state)
+            self.put(LoaderDraw(self.turn, self._place_of_user(), drawn))
         details = [*map(int, indices or ())] if _are_numbers(indices) else None
         if self.dealing is not None:
             at = seen["number"], seen["epoch"], seen["batch"]
@@ -849,7 +881,8 @@ class ValueWitness:
                     code = _code_of(each)
                     if code is not None and not self.is_foreign(code.co_filename):
                         self.carriage.hooks.add(code)
-                    self.put(["hook", getattr(each, "__qualname__", type(each).__name__)])
+                    name = getattr(each, "__qualname__", type(each).__name__)
+                    self.put(CommunicationHook(str(name)))
             return hook(wrapper, state, function)
 
         self._watch_join()
@@ -868,21 +901,22 @@ class ValueWitness:
         """Write down which parameters a DistributedDataParallel keeps equal, on which ranks."""
         place = self.place(frame)
         number = self.parameters.register_root(wrapper, frame, place)
-        ranks = list(self.recorder.dist.get_process_group_ranks(wrapper.process_group))
+        ranks = tuple(self.recorder.dist.get_process_group_ranks(wrapper.process_group))
         ignored = set(getattr(wrapper, "parameters_to_ignore", ()) or ())
         own = []
         for name, each in wrapper.module.named_parameters():
             known = self.parameters.find(each)
             if known is not None and name not in ignored:
                 own.append(known.number)
-        buffers = [
+        buffers = tuple(
             known.number
             for each in wrapper.module.buffers()
             if (known := self.parameters.find(each)) is not None
-        ]
+        )
         self._wrapped[id(wrapper)] = {id(each) for each in wrapper.parameters()}
         keeps = bool(wrapper.broadcast_buffers)
-        self.put(["ddp", number, ranks, place, keeps, own, buffers, self._rehash()])
+        changed = tuple(self._rehash())
+        self.put(DataParallelWrapper(number, ranks, place, keeps, tuple(own), buffers, changed))
 
     def _watch_join(self) -> None:
         """See that ranks join with uneven inputs: they hold the same again at the end."""
@@ -894,7 +928,7 @@ class ValueWitness:
         @functools.wraps(begin)
         def begin_join(*args: Any, **kwargs: Any) -> None:
             with self.guard:
-                self.put(["hook", "Join"])
+                self.put(CommunicationHook("Join"))
             begin(*args, **kwargs)
 
         kind.__init__ = begin_join
@@ -910,7 +944,7 @@ class ValueWitness:
                 known.add(id(each))
                 found = self.parameters.find(each)
                 if found is not None:
-                    self.put(["late", found.number, "DistributedDataParallel", -1])
+                    self.put(LateParameter(found.number, "DistributedDataParallel", -1))
 
     def _watch_fsdp(self) -> None:
         try:
@@ -923,9 +957,9 @@ class ValueWitness:
         @functools.wraps(gather)
         def gather_unit(parameters: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
             with self.guard:
-                names = [str(each._param_fqn or "") for each in parameters]
-                ranks = list(self.recorder.dist.get_process_group_ranks(group))
-                self.put(["unit", self.turn, ranks, names, self.place(frame_of(1))])
+                names = tuple(str(each._param_fqn or "") for each in parameters)
+                ranks = tuple(self.recorder.dist.get_process_group_ranks(group))
+                self.put(UnitGather(self.turn, ranks, names, self.place(frame_of(1))))
                 for each in parameters:
                     self._sharded[id(each)] = weakref.ref(each)
             return gather(parameters, group, *args, **kwargs)
@@ -938,7 +972,7 @@ class ValueWitness:
         def begin_unit(unit: Any, *args: Any, **kwargs: Any) -> None:
             begin(unit, *args, **kwargs)
             with self.guard:
-                ranks = [int(each) for each in unit.mesh_info.mesh.mesh.flatten()]
+                ranks = tuple(int(each) for each in unit.mesh_info.mesh.mesh.flatten())
                 for each in unit.modules:
                     known = {id(parameter) for parameter in each.parameters()}
                     self._units.append((weakref.ref(each), known, ranks))
@@ -955,9 +989,9 @@ class ValueWitness:
                 if is_new and not hasattr(each, "placements"):
                     known.add(id(each))
                     if (found := self.parameters.find(each)) is not None:
-                        self.put(["late", found.number, "FSDP", -1, ranks])
+                        self.put(LateParameter(found.number, "FSDP", -1, ranks))
 
-    _units: list[tuple[Any, set[int], list[int]]]
+    _units: list[tuple[Any, set[int], tuple[int, ...]]]
     _sharded: dict[int, Any]
 
     def _find_unreduced(self) -> list[str]:
@@ -978,7 +1012,7 @@ class ValueWitness:
             with self.guard:
                 if wrapper.sharding_strategy.name != "NO_SHARD":
                     ranks = self.recorder.dist.get_process_group_ranks(wrapper.process_group)
-                    self.put(["sharded", list(ranks), self.place(frame_of(1))])
+                    self.put(FlatWrapper(tuple(ranks), self.place(frame_of(1))))
 
         kind.__init__ = beginning
 
@@ -992,7 +1026,7 @@ class ValueWitness:
         def loading(module: Any, *args: Any, **kwargs: Any) -> Any:
             found = load(module, *args, **kwargs)
             with self.guard:
-                self.put(["load", self.turn, self.place(frame_of(1))])
+                self.put(ModuleLoad(self.turn, self.place(frame_of(1))))
             return found
 
         kind.load_state_dict = loading
@@ -1005,9 +1039,9 @@ class ValueWitness:
             found = load(optimizer, *args, **kwargs)
             with self.guard:
                 place = self.place(frame_of(1))
-                self.put(["reload", self.turn, place])
+                self.put(OptimizerLoad(self.turn, place))
                 if self._number(optimizer) not in self._settled:  # it has stepped: no resume
-                    self._reloaded[id(optimizer)] = [self.turn, place]
+                    self._reloaded[id(optimizer)] = self.turn, place
             return found
 
         kind.load_state_dict = load_and_note
@@ -1018,16 +1052,16 @@ class ValueWitness:
         The weights may be loaded after it, and may have come from another rank since.
         """
         if (where := self._reloaded.pop(id(optimizer), None)) is not None:
-            self.put(["loaded_state", *where, self._describe_state(optimizer)])
+            self.put(LoadedState(*where, tuple(self._describe_state(optimizer))))
 
-    _reloaded: dict[int, list[int]]
+    _reloaded: dict[int, tuple[int, int]]
 
-    def _describe_state(self, optimizer: Any) -> list[list[str]]:
+    def _describe_state(self, optimizer: Any) -> list[tuple[str, str, str]]:
         """Return the place of each parameter in an optimizer, its hash, and that of its state.
 
         A state of the parameter's shape counts, such as a momentum, that is not constant.
         """
-        found: list[list[str]] = []
+        found: list[tuple[str, str, str]] = []
         places = [
             (f"{at}.{within}", tensor)
             for at, group in enumerate(optimizer.param_groups)
@@ -1037,7 +1071,7 @@ class ValueWitness:
             for each in optimizer.state.get(tensor, {}).values():
                 is_one = isinstance(each, self.torch.Tensor) and each.shape == tensor.shape
                 if is_one and not local_part(each).is_meta and not is_constant(each):
-                    found.append([place, digest(tensor), digest(each)])
+                    found.append((place, digest(tensor), digest(each)))
                     break
         return found
 
@@ -1049,7 +1083,7 @@ class ValueWitness:
         def saving(*args: Any, **kwargs: Any) -> Any:
             found = save(*args, **kwargs)
             with self.guard:
-                self.put(["save", self.turn, self.place(frame_of(1))])
+                self.put(CheckpointSave(self.turn, self.place(frame_of(1))))
             return found
 
         self._replace(save, saving, self.torch, self.torch.serialization)
@@ -1078,7 +1112,7 @@ class ValueWitness:
             frame = frame.f_back  # a format asks for the number
         if self._numbers < MOST_NUMBERS and not self.is_foreign(frame.f_code.co_filename):
             self._numbers += 1
-            self.put(["number", self.turn, self.place(frame), number])
+            self.put(NumberRead(self.turn, self.place(frame), number))
 
     _numbers = 0
 
@@ -1098,9 +1132,11 @@ class ValueWitness:
             with self.guard:
                 place = self.place(frame_of(1))
                 is_global = hasattr(norm, "placements")
-                details = 0.0 if is_global else float(norm)
-                numbers = [k.number for p in own if (k := self.parameters.find(p)) is not None]
-                self.put(["clip", self.turn, place, details, float(max_norm), is_global, numbers])
+                found = 0.0 if is_global else float(norm)
+                known = [self.parameters.find(each) for each in own]
+                numbers = tuple(each.number for each in known if each is not None)
+                most = float(max_norm)
+                self.put(NormClip(self.turn, place, found, most, is_global, numbers))
             return norm
 
         self._replace(clip, clip_gradients, module, self.torch.nn.utils)
@@ -1109,7 +1145,7 @@ class ValueWitness:
         @functools.wraps(limit)
         def limit_gradients(parameters: Any, clip_value: Any, *args: Any, **kwargs: Any) -> Any:
             with self.guard:
-                self.put(["limit", self.turn, self.place(frame_of(1)), float(clip_value)])
+                self.put(ValueClip(self.turn, self.place(frame_of(1)), float(clip_value)))
             return limit(parameters, clip_value, *args, **kwargs)
 
         self._replace(limit, limit_gradients, module, self.torch.nn.utils)
@@ -1135,7 +1171,8 @@ class ValueWitness:
             with self.guard:
                 if scaler.is_enabled():
                     place = self.place(frame_of(1))
-                    self.put(["scale", self.turn, place, float(scaler.get_scale()), int(skipped)])
+                    scale = float(scaler.get_scale())
+                    self.put(LossScale(self.turn, place, scale, int(skipped)))
             self._stepped = True if skipped else self._stepped or before
             return result
 
@@ -1194,8 +1231,8 @@ class ValueWitness:
         is_plain = plain_tensor(noise) is noise and type(noise) is self.torch.Tensor
         if is_plain and not noise.is_meta and noise.ndim and noise.numel() >= FEW_DRAWN:
             with self.torch.no_grad():
-                details = digest(noise), list(noise.shape)
-            self.put(["noise", self.turn, self.place(frame), *details])
+                found = digest(noise)
+            self.put(NoiseDraw(self.turn, self.place(frame), found, tuple(noise.shape)))
 
     def _leave_dropout_out(self, functional: Any) -> None:
         """Let every dropout keep all elements, so that runs can be compared."""
@@ -1229,8 +1266,8 @@ class ValueWitness:
             else self.torch.get_device_module(device).get_rng_state(device)
         )
         with self.torch.no_grad():
-            details = digest(state), digest(tensor)
-        self.put(["rand", self.turn, self.place(frame), *details, list(tensor.shape)])
+            hashes = digest(state), digest(tensor)
+        self.put(DropoutCall(self.turn, self.place(frame), *hashes, tuple(tensor.shape)))
 
 
 def _has_whole_gradient(sharded: Any) -> bool:

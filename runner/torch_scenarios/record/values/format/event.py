@@ -1,8 +1,9 @@
 """The events that a rank writes of its values: one class a kind, one field a number of its line.
 
 The witness makes an event and hands it to `put`; the line is its kind and its fields in their
-order (:meth:`Event.as_line`). The reader makes the same event of the line (`format.record`), so
-that the place of a field in a line stands here alone. What a class says holds for both.
+order (:meth:`ValueEvent.as_line`). The reader makes the same event of the line (`format.record`),
+so that the place of a field in a line stands here alone. They are dataclasses, and no Structs as
+what is read elsewhere, as the user's environment may have no msgspec.
 
 Words that many events share:
 
@@ -29,7 +30,7 @@ VERSION = 1
 
 
 @dataclass
-class Event:
+class ValueEvent:
     """What one line says; `at` is where the line stands among those of its file, from 0.
 
     The writer leaves `at` alone: `BackwardPass(turn=0, place=4)` is the line `["bw", 0, 4, true]`.
@@ -48,7 +49,7 @@ class Event:
 
 
 @dataclass
-class WitnessFailure(Event):
+class WitnessFailure(ValueEvent):
     """The witness has failed: the user's script goes on, and something is not seen.
 
     Written where the witness catches an exception of its own: `error` is its type and message,
@@ -64,7 +65,7 @@ class WitnessFailure(Event):
 
 
 @dataclass
-class ModelInput(Event):
+class ModelInput(ValueEvent):
     """The model is called with data of the script: the rows that a step trains on.
 
     Written where a module is called from outside of any other, in training with gradients on, if
@@ -84,7 +85,7 @@ class ModelInput(Event):
 
 
 @dataclass
-class DealtBatch(Event):
+class DealtBatch(ValueEvent):
     """A further run has met a batch of its plan: rows of another rank take the place of its own.
 
     Written by `record --redeal` where a loader, or a line of the script, gives a batch: batch
@@ -101,7 +102,7 @@ class DealtBatch(Event):
 
 
 @dataclass
-class LoaderDraw(Event):
+class LoaderDraw(ValueEvent):
     """Random numbers were drawn while a loader made a batch: an augmentation of its rows.
 
     Written in the first turns, before the batch itself. `states` are the hashes of the generators
@@ -118,7 +119,7 @@ class LoaderDraw(Event):
 
 
 @dataclass
-class RandomDraw(Event):
+class RandomDraw(ValueEvent):
     """Random numbers were drawn between a batch, or the model's call, and the backward pass.
 
     Written at the backward pass, in whose line `place` is. `before` and `after` are the hashes of
@@ -133,7 +134,7 @@ class RandomDraw(Event):
 
 
 @dataclass
-class NoiseDraw(Event):
+class NoiseDraw(ValueEvent):
     """`torch.randn`, `randn_like` or `normal` is called in a training step: noise of the script.
 
     Written in the first turns, outside of backward passes and optimizers. `noise` is the hash of
@@ -148,7 +149,7 @@ class NoiseDraw(Event):
 
 
 @dataclass
-class DropoutCall(Event):
+class DropoutCall(ValueEvent):
     """A call drops elements at random: `dropout`, or an attention with `dropout_p`.
 
     Written before the call, with gradients on. `state` is the hash of the generator that it draws
@@ -167,7 +168,7 @@ class DropoutCall(Event):
 
 
 @dataclass
-class EmbeddingWeight(Event):
+class EmbeddingWeight(ValueEvent):
     """A parameter is the weight of an `nn.Embedding`. Written behind the parameter's own line."""
 
     KIND = "embedding"
@@ -175,7 +176,7 @@ class EmbeddingWeight(Event):
 
 
 @dataclass
-class ExpertModule(Event):
+class ExpertModule(ValueEvent):
     """A module is called between two exchanges of activations: an expert, on rows of other ranks.
 
     Written at its first such call. `parameters` are its own, without those of modules within.
@@ -186,7 +187,7 @@ class ExpertModule(Event):
 
 
 @dataclass
-class GatheredModule(Event):
+class GatheredModule(ValueEvent):
     """A module works on gathered activations whose products are not summed yet.
 
     As the layers of tensor parallelism that split a sequence: this rank has a part of their
@@ -198,7 +199,7 @@ class GatheredModule(Event):
 
 
 @dataclass
-class ModuleOutput(Event):
+class ModuleOutput(ValueEvent):
     """A module has given back a tensor that is kept in the file of values: `out/CALL` there.
 
     Written by a comparison in its first steps, in training with gradients on. `call` is the name
@@ -218,7 +219,7 @@ class ModuleOutput(Event):
 
 
 @dataclass
-class FirstNan(Event):
+class FirstNan(ValueEvent):
     """The first NaN or infinity of this rank; nothing is written of later ones.
 
     `what` is `output` (of a module), `loss` or `gradient`; `name` the class of the module, nothing
@@ -233,7 +234,7 @@ class FirstNan(Event):
 
 
 @dataclass
-class NumberRead(Event):
+class NumberRead(ValueEvent):
     """The script reads a number out of a tensor (`item`, `float`): what it prints or decides by.
 
     Written by a comparison for the first `witness.MOST_NUMBERS` of them.
@@ -249,7 +250,7 @@ class NumberRead(Event):
 
 
 @dataclass
-class DataParallelWrapper(Event):
+class DataParallelWrapper(ValueEvent):
     """The script wraps a model in DistributedDataParallel. Written once it is made.
 
     It has sent the weights of its first rank by then: `changed` are the parameters and buffers
@@ -270,7 +271,7 @@ class DataParallelWrapper(Event):
 
 
 @dataclass
-class CommunicationHook(Event):
+class CommunicationHook(ValueEvent):
     """The script gives DistributedDataParallel a hook that reduces its gradients.
 
     One event for the hook and each function that it wraps or calls; `name` is its qualified name.
@@ -282,7 +283,7 @@ class CommunicationHook(Event):
 
 
 @dataclass
-class UnitGather(Event):
+class UnitGather(ValueEvent):
     """FSDP2 gathers the parameters of one unit (`fully_shard`). Written before the all_gather.
 
     `names` are those of its parameters, empty ones where FSDP2 knows none.
@@ -296,7 +297,7 @@ class UnitGather(Event):
 
 
 @dataclass
-class FlatWrapper(Event):
+class FlatWrapper(ValueEvent):
     """The script wraps a module in FullyShardedDataParallel, which splits its flat parameters.
 
     Over `ranks`. Written once it is made; nothing is written for `NO_SHARD`.
@@ -308,7 +309,7 @@ class FlatWrapper(Event):
 
 
 @dataclass
-class LateParameter(Event):
+class LateParameter(ValueEvent):
     """A parameter came into a model after something took its list of parameters.
 
     Written where that shows: at a call of the model, or of DistributedDataParallel's forward.
@@ -327,7 +328,7 @@ class LateParameter(Event):
 
 
 @dataclass
-class BackwardPass(Event):
+class BackwardPass(ValueEvent):
     """A backward pass begins, at `place`.
 
     `is_loss` is whether each of its roots is one number: a stage of a pipeline begins with a
@@ -341,7 +342,7 @@ class BackwardPass(Event):
 
 
 @dataclass
-class LossValues(Event):
+class LossValues(ValueEvent):
     """The losses that a backward pass begins with: those of its roots that are one number.
 
     Written by a comparison in its first steps.
@@ -353,7 +354,7 @@ class LossValues(Event):
 
 
 @dataclass
-class BackwardResult(Event):
+class BackwardResult(ValueEvent):
     """A backward pass has ended that adds to gradients of parameters.
 
     `gradients` is one hash of all gradients that it left, but of shards; `place` where it began.
@@ -366,7 +367,7 @@ class BackwardResult(Event):
 
 
 @dataclass
-class StepClosure(Event):
+class StepClosure(ValueEvent):
     """A backward pass begins within the step of an optimizer: a closure, as L-BFGS calls one."""
 
     KIND = "closure"
@@ -375,7 +376,7 @@ class StepClosure(Event):
 
 
 @dataclass
-class ConstantTerm(Event):
+class ConstantTerm(ValueEvent):
     """A call has gathered a tensor with a graph, and the loss has a term without a graph.
 
     Written at the backward pass; the term may be computed of what was gathered. `place` is that
@@ -389,7 +390,7 @@ class ConstantTerm(Event):
 
 
 @dataclass
-class CarriedReduction(Event):
+class CarriedReduction(ValueEvent):
     """A backward pass begins, and adds to gradients that a call has reduced and no step has used.
 
     `parameters` are those whose gradients wait, which are what the call left times `factor`.
@@ -403,7 +404,7 @@ class CarriedReduction(Event):
 
 
 @dataclass
-class CallFault(Event):
+class CallFault(ValueEvent):
     """A mistake that this process alone proves of a call: `code` names the finding.
 
     `place` is that of the call. What `about` has depends on the code:
@@ -427,7 +428,7 @@ class CallFault(Event):
 
 
 @dataclass
-class NormClip(Event):
+class NormClip(ValueEvent):
     """`clip_grad_norm_` has scaled gradients: `norm` is what they had before, `most` the limit.
 
     `is_global` is whether DTensors were clipped: their norm is that of all ranks, and `norm` is 0.
@@ -443,7 +444,7 @@ class NormClip(Event):
 
 
 @dataclass
-class ValueClip(Event):
+class ValueClip(ValueEvent):
     """`clip_grad_value_` limits each element of gradients to `most`. Written before it does."""
 
     KIND = "limit"
@@ -453,7 +454,7 @@ class ValueClip(Event):
 
 
 @dataclass
-class LossScale(Event):
+class LossScale(ValueEvent):
     """A GradScaler has been asked for a step of the optimizer: its `scale`.
 
     `skips` is 1 where it has left the step out, as some gradient is no number, and 0 else.
@@ -467,7 +468,7 @@ class LossScale(Event):
 
 
 @dataclass
-class GradientChange(Event):
+class GradientChange(ValueEvent):
     """What has become of the gradients that the last backward pass left, at a step.
 
     Written before the line of the step, where a backward pass came before it. `place` is that of
@@ -483,7 +484,7 @@ class GradientChange(Event):
 
 
 @dataclass
-class ShardChange(Event):
+class ShardChange(ValueEvent):
     """By which one number all gradients that are shards were multiplied since the backward pass.
 
     Written as :class:`GradientChange`, where there are several shards and such a number.
@@ -495,7 +496,7 @@ class ShardChange(Event):
 
 
 @dataclass
-class ReducedChange(Event):
+class ReducedChange(ValueEvent):
     """By which one number gradients were multiplied since a call behind the backward pass.
 
     Of those that a collective has reduced there, and that this rank steps: `count` of them.
@@ -512,7 +513,7 @@ class ReducedChange(Event):
 
 
 @dataclass
-class OptimizerSettings(Event):
+class OptimizerSettings(ValueEvent):
     """What an optimizer is set to, at its first step and where that has changed.
 
     `optimizer` is its number on this rank, `type` its class; `groups` has the settings of each
@@ -526,7 +527,7 @@ class OptimizerSettings(Event):
 
 
 @dataclass
-class UnreducedGradients(Event):
+class UnreducedGradients(ValueEvent):
     """An optimizer steps while FSDP2 holds whole gradients that it has not reduced: of `names`."""
 
     KIND = "unreduced"
@@ -536,7 +537,7 @@ class UnreducedGradients(Event):
 
 
 @dataclass
-class WeightElements(Event):
+class WeightElements(ValueEvent):
     """Some elements of weights that something other than an optimizer has written.
 
     Written at a call of the model or a step, behind a backward pass, in the first turns. Each of
@@ -549,7 +550,7 @@ class WeightElements(Event):
 
 
 @dataclass
-class ModuleLoad(Event):
+class ModuleLoad(ValueEvent):
     """`load_state_dict` of a module has returned: it has other weights now."""
 
     KIND = "load"
@@ -558,7 +559,7 @@ class ModuleLoad(Event):
 
 
 @dataclass
-class OptimizerLoad(Event):
+class OptimizerLoad(ValueEvent):
     """`load_state_dict` of an optimizer has returned."""
 
     KIND = "reload"
@@ -567,7 +568,7 @@ class OptimizerLoad(Event):
 
 
 @dataclass
-class LoadedState(Event):
+class LoadedState(ValueEvent):
     """What an optimizer has loaded, at its next step: weights may be loaded behind it.
 
     `turn` and `place` are those of the load. `states` has, for each parameter: its group and place
@@ -582,7 +583,7 @@ class LoadedState(Event):
 
 
 @dataclass
-class CheckpointSave(Event):
+class CheckpointSave(ValueEvent):
     """`torch.save` has returned: a checkpoint can be resumed from `turn`."""
 
     KIND = "save"
@@ -597,7 +598,7 @@ WRAPPERS: tuple[type[DataParallelWrapper | UnitGather | FlatWrapper], ...] = (
     FlatWrapper,
 )
 #: the first word of a line -> the class of its event
-EVENTS: dict[str, type[Event]] = {each.KIND: each for each in Event.__subclasses__()}
+EVENTS: dict[str, type[ValueEvent]] = {each.KIND: each for each in ValueEvent.__subclasses__()}
 #: the same -> the names of its fields, in the order of the line
 FIELDS = {
     kind: tuple(each.name for each in fields(event) if each.init) for kind, event in EVENTS.items()

@@ -14,10 +14,16 @@ from typing import Any, TypeVar
 from msgspec import Struct, ValidationError, convert, field
 
 from torch_scenarios.record.format import lines_of, refusal
-from torch_scenarios.record.values.format.event import EVENTS, FIELDS, VERSION, BackwardPass, Event
+from torch_scenarios.record.values.format.event import (
+    EVENTS,
+    FIELDS,
+    VERSION,
+    BackwardPass,
+    ValueEvent,
+)
 
 #: a class of events
-Kind = TypeVar("Kind", bound=Event)
+Kind = TypeVar("Kind", bound=ValueEvent)
 
 
 class ParameterRecord(Struct, kw_only=True):
@@ -129,7 +135,7 @@ class ValueRecord(Struct, kw_only=True):
     loaders: dict[int, dict[str, Any]] = field(default_factory=dict)
     calls: list[CarryingCall] = field(default_factory=list)
     #: all other events, by their class
-    events: dict[type[Event], list[Any]] = field(default_factory=dict)
+    events: dict[type[ValueEvent], list[Any]] = field(default_factory=dict)
     #: number of a place -> its frames: file, line, text; the innermost first
     places: dict[int, tuple[tuple[str, int, str], ...]] = field(default_factory=dict)
 
@@ -263,16 +269,16 @@ def _take(record: ValueRecord, at: int, line: list[Any]) -> None:
             raise ValueError(message)
 
 
-def _make_event(kind: type[Event], at: int, fields: list[Any]) -> Event:
+def _make_event(kind: type[ValueEvent], at: int, fields: list[Any]) -> ValueEvent:
     """Return the event of a line. Raises ValueError where a field is missing or of another type."""
     names = FIELDS[kind.KIND]
     if len(fields) > len(names):
-        message = f"its line {at + 2} has more than {len(names)} fields of a `{kind.KIND}`"
+        message = f"its line {at + 2} (`{kind.KIND}`) has more than {len(names)} fields"
         raise ValueError(message)
     try:
         return convert({**dict(zip(names, fields, strict=False)), "at": at}, kind)
     except ValidationError as error:
-        message = f"its line {at + 2} is no `{kind.KIND}`: {error}"
+        message = f"its line {at + 2} (`{kind.KIND}`): {error}"
         raise ValueError(message) from None
 
 

@@ -13,7 +13,6 @@ from msgspec import Struct
 from torch_scenarios.record.values.format.event import (
     DataParallelWrapper,
     DropoutCall,
-    Event,
     LoaderDraw,
     LossScale,
     ModelInput,
@@ -22,6 +21,7 @@ from torch_scenarios.record.values.format.event import (
     OptimizerLoad,
     ReducedChange,
     UnitGather,
+    ValueEvent,
 )
 from torch_scenarios.record.values.invariants.finding import (
     Records,
@@ -130,7 +130,7 @@ Applies = Callable[[Records, Roles], bool]
 Search = Callable[[Records, Roles], Iterator[ValueFinding]]
 
 
-def _has(kind: type[Event]) -> Applies:
+def _has(kind: type[ValueEvent]) -> Applies:
     return lambda records, _: any(r.of(kind) for r in records.values())
 
 
