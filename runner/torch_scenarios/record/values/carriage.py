@@ -24,7 +24,7 @@ from torch_scenarios.record.values.digest import (
     local_part,
     tensors_in,
 )
-from torch_scenarios.record.values.format.event import CallFault, ConstantTerm
+from torch_scenarios.record.values.format.event import CallMistake, ConstantTerm
 
 #: operations whose result is written into the tensor that is passed
 IN_PLACE = frozenset({"allreduce_", "broadcast_", "reduce_", "allreduce_coalesced_"})
@@ -386,7 +386,7 @@ class Carriage:
             ]
         if found and found[0].device.type == "cpu":
             place = self._witness.place(frame)
-            self._put(CallFault("in_place_of_strided", place, {"shape": list(found[0].shape)}))
+            self._put(CallMistake("in_place_of_strided", place, {"shape": list(found[0].shape)}))
 
     def _look_at_use(
         self, name: str, tensors: list[Any], frame: Any, place: int, *, is_awaited: bool
@@ -406,7 +406,7 @@ class Carriage:
         written = _argument(frame, self._witness.is_foreign)
         if written is not None and not self._is_held(written, frame, storage._cdata):
             words = ast.unparse(written)[:80]
-            self._put(CallFault("result_dropped", place, {"argument": words}))
+            self._put(CallMistake("result_dropped", place, {"argument": words}))
 
     def _is_held(self, written: Any, frame: Any, storage: int) -> bool:
         """Whether what a temporary is made of has its memory: `x.contiguous()` may be `x`."""
@@ -432,7 +432,7 @@ class Carriage:
             return
         outputs = [each for each in tensors_in(args[0], self._torch.Tensor) if each.numel()]
         if len(outputs) > len({each.data_ptr() for each in outputs}):
-            self._put(CallFault("result_dropped", place, {"parts": len(outputs)}))
+            self._put(CallMistake("result_dropped", place, {"parts": len(outputs)}))
 
     def _suspect(self, name: str, tensors: list[Any], args: Any, place: int, members: int) -> None:
         """Keep a call that takes a tensor with a graph until the backward pass shows its use."""
@@ -473,7 +473,7 @@ class Carriage:
                 how = ""
             if how:
                 about = {"how": how, "size": suspect.size, "shape": suspect.shape}
-                self._put(CallFault("no_gradient_through", suspect.place, about))
+                self._put(CallMistake("no_gradient_through", suspect.place, about))
             elif suspect.name in GATHERS and any(map(_adds_a_constant, nodes)):
                 self._put(ConstantTerm(suspect.place, suspect.size, tuple(suspect.shape)))
 
@@ -494,7 +494,7 @@ class Carriage:
                     total = sum(float(each.double().sum()) for each in known)
                 arrived = {"arrives": [norm, total]}
                 found = {**about, **arrived}
-                self._put(CallFault("no_gradient_through", suspect.place, found))
+                self._put(CallMistake("no_gradient_through", suspect.place, found))
 
         node.register_prehook(arrive)
 
@@ -534,9 +534,13 @@ class Carriage:
                     tensor = use.tensor()
                     if tensor is not None and tensor._version != use.version:
                         about = {"how": "written", "shape": list(tensor.shape)}
-                        self._put(CallFault("touched_in_flight", place, about))
+                        self._put_use(place, about)
 
         self._recorder.late[number] = finish
+
+    def _put_use(self, place: int, about: dict[str, Any]) -> None:
+        """Write down that something uses a tensor that a call is still to write, or never waits."""
+        self._put(CallMistake("touched_in_flight", place, about))
 
     def reads(self, values: Any, reader: str) -> None:
         """See whether something reads a tensor that a call is still to write."""
@@ -547,7 +551,7 @@ class Carriage:
             if use.storage in storages and use.tensor() is not None and use.name not in SENDING:
                 del self.pending[key]
                 about = {"how": "read", "by": reader, "at": self._witness.place(frame_of(2))}
-                self._put(CallFault("touched_in_flight", use.place, about))
+                self._put_use(use.place, about)
 
     def end(self) -> None:
         """Write down calls for gradients, of several steps, that nothing has ever waited for.
@@ -561,7 +565,7 @@ class Carriage:
         for place, own in turns.items():
             if len(own) > 1:
                 about = {"how": "left", "steps": len(own), "turn": min(own)}
-                self._put(CallFault("touched_in_flight", place, about))
+                self._put_use(place, about)
 
     def before_step(self, optimizer: Any, place: int) -> None:
         """See whether an optimizer reads gradients that are still in use."""

@@ -51,7 +51,7 @@ from torch_scenarios.record.values.deviation import (
 )
 from torch_scenarios.record.values.format.event import (
     BackwardPass,
-    CallFault,
+    CallMistake,
     DropoutCall,
     LoaderDraw,
     ModelInput,
@@ -195,7 +195,7 @@ def _blame_strides(found: ValueFinding, together: Records, *, is_forward: bool) 
         if is_forward:
             passes = (e.at for e in record.of(BackwardPass) if e.turn == found.turn)
             until = next(passes, until)
-        for each in record.of(CallFault):
+        for each in record.of(CallMistake):
             if each.code == "in_place_of_strided" and each.at < until:
                 line = tell_line(record, each.place)
                 message = (

@@ -2,8 +2,8 @@
 
 The witness makes an event and hands it to `put`; the line is its kind and its fields in their
 order (:meth:`ValueEvent.as_line`). The reader makes the same event of the line (`format.record`),
-so that the place of a field in a line stands here alone. They are dataclasses, and no Structs as
-what is read elsewhere, as the user's environment may have no msgspec.
+so that the place of a field in a line is written here alone. They are dataclasses, and no
+Structs as what is read elsewhere is, as the user's environment may have no msgspec.
 
 Words that many events share:
 
@@ -16,7 +16,7 @@ Words that many events share:
 - `ranks` are ranks of the world, in the order of their group;
 - a hash is that of :mod:`record.values.digest`: equal where the bytes of two tensors are.
 
-A new kind of event is a new class here, and nothing else. A new field stands last and has a
+A new kind of event is a new class here, and nothing else. A new field comes last and has a
 default, so that lines without it are read, too.
 """
 
@@ -31,7 +31,7 @@ VERSION = 1
 
 @dataclass
 class ValueEvent:
-    """What one line says; `at` is where the line stands among those of its file, from 0.
+    """What one line says; `at` is the number of the line in its file, from 0.
 
     The writer leaves `at` alone: `BackwardPass(turn=0, place=4)` is the line `["bw", 0, 4, true]`.
     """
@@ -404,7 +404,7 @@ class CarriedReduction(ValueEvent):
 
 
 @dataclass
-class CallFault(ValueEvent):
+class CallMistake(ValueEvent):
     """A mistake that this process alone proves of a call: `code` names the finding.
 
     `place` is that of the call. What `about` has depends on the code:
@@ -414,7 +414,7 @@ class CallFault(ValueEvent):
       tensor;
     - `no_gradient_through`: `how` the loss depends on the call, `size` and `shape` of its tensor;
       `arrives` where parts are joined: the norm and the sum of the gradient there;
-    - `touched_in_flight`: `how` (`read`, `written`, or `left`: nothing ever waits), `by` whom and
+    - `touched_in_flight`: `how` (`read`, `written`, or `left`: nothing ever waits), `by` what and
       `at` which place it is read, `shape`; how many `steps` have left it, from which `turn`.
     """
 

@@ -1,4 +1,15 @@
-"""Mistakes that one process proves of itself."""
+"""Mistakes that one process proves of itself.
+
+No other rank is needed to see that a call takes a tensor with a graph and the loss depends on its
+result, which has none (`dist.all_gather` in a contrastive loss); that the result of a call goes
+into a temporary, or into a list that holds one tensor n times; that a tensor is read or written
+before the wait; that Gloo takes the elements of a tensor with strides in the order of memory. The
+witness writes these down where they happen (`CallMistake`).
+
+A gather whose parts are joined with the rank's own, which has its graph, is right where all ranks
+compute one and the same loss: the gradient that arrives at the own part is the same on each of
+them then, and whole. A result that is only shown goes into no loss.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from torch_scenarios.record.values.format.event import BackwardPass, CallFault, ConstantTerm
+from torch_scenarios.record.values.format.event import BackwardPass, CallMistake, ConstantTerm
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding
 from torch_scenarios.record.values.roles import Roles
 from torch_scenarios.record.values.source import goes_into_loss
@@ -71,9 +82,9 @@ def find_proved(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     del roles
     whole = _find_whole_losses(records)
     seen: dict[tuple[str, Any], list[int]] = defaultdict(list)
-    firsts: dict[tuple[str, Any], tuple[int, CallFault, int]] = {}
+    firsts: dict[tuple[str, Any], tuple[int, CallMistake, int]] = {}
     for rank, record in records.items():
-        for each in record.of(CallFault):
+        for each in record.of(CallMistake):
             key = each.code, record.places.get(each.place)
             if key in whole and "arrives" in each.about:
                 continue
@@ -82,14 +93,14 @@ def find_proved(records: Records, roles: Roles) -> Iterator[ValueFinding]:
             turn = max((s.turn + 1 for s in record.steps if s.at < each.at), default=0)
             firsts.setdefault(key, (rank, each, each.about.get("turn", turn)))
     yield from _find_constant_terms(records)
-    for key, (rank, fault, turn) in firsts.items():
-        words, hint, error = PROVED[fault.code]
+    for key, (rank, mistake, turn) in firsts.items():
+        words, hint, error = PROVED[mistake.code]
         yield ValueFinding(
-            code=fault.code,
-            message=words(fault.about),
+            code=mistake.code,
+            message=words(mistake.about),
             ranks=tuple(seen[key]),
             rank=rank,
-            place=fault.place,
+            place=mistake.place,
             hint=hint,
             turn=turn,
             error=error,
@@ -138,7 +149,7 @@ def _find_whole_losses(records: Records) -> set[tuple[str, Any]]:
     """
     arrived: dict[tuple[str, Any], dict[int, list[list[float]]]] = {}
     for rank, record in records.items():
-        for each in record.of(CallFault):
+        for each in record.of(CallMistake):
             if "arrives" in each.about:
                 ranks = arrived.setdefault((each.code, record.places.get(each.place)), {})
                 ranks.setdefault(rank, []).append(each.about["arrives"])
