@@ -1,4 +1,12 @@
-"""Which part of a parameter of one process each rank has, learnt from the initial weights."""
+"""Which part of a parameter of one process each rank has, learnt from the initial weights.
+
+The values tell, and no strategy has to be known: a rank's part is the whole, rows along one
+dimension, a block, or elements one after another (a flat parameter), under its own name first and
+else under any. Constants (biases, norms) are alike everywhere, and follow the other parameters of
+their module. A part that is nowhere in the reference means that the ranks draw other weights than
+one process does; elements that no rank has mean that the ranks divide a parameter wrongly: two of
+them took the same half.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A recorded program, run once more for a comparison: in silence, its files kept aside."""
+"""A recorded program, run once more for a comparison: in silence, its files kept aside.
+
+A second run must not change what the first one left: what it prints is dropped, what it writes
+goes into copies, and it ends after the steps that are compared where nothing asks for more.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""The parameters that a process has, by name: found where modules run and optimizers step."""
+"""The parameters that a process has, by name: found where modules run and optimizers step.
+
+Names must be one and the same on all ranks, and in one process: they are those of the largest
+module that a variable of the script holds, without the parts that wrappers put there (`module.` of
+DDP). A parameter of no module has the name of its variable. A tensor is hashed again where its
+version, its place in memory or some of its bytes have changed, and where something writes that
+leaves the version alone: a step, or a collective, of `p.data`.
+"""
 
 from __future__ import annotations
 

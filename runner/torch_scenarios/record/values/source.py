@@ -1,4 +1,11 @@
-"""Lines of a recorded script that are to blame, found around a line that is known."""
+"""Lines of a recorded script that are to blame, found around a line that is known.
+
+The witness knows the line of a call, of a backward pass and of a step. What is wrong may stand
+elsewhere: where the loss is assigned that `backward` is called on, where a function writes
+gradients between two known lines, where what was gathered goes into the loss. These are read in
+the text of the script, which is parsed and never run; where the text does not say it, the line
+that is known is shown.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""What the witness found, as part of the verdict on a record."""
+"""What the witness found, as part of the verdict on a record.
+
+A finding that is an error makes the verdict on the communication FAILED; warnings leave it as it
+is. What could not be judged is said, too: what the witness failed at, and invariants of which the
+record has no event. Each finding becomes a problem at the innermost line of the user's own files.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""Gradients at the optimizer: equal on the ranks of a replica group, or what made them differ."""
+"""Gradients at the optimizer: equal on the ranks of a replica group, or what made them differ.
+
+Equal weights that meet unequal gradients at a step are unequal weights after it: a `no_sync` that
+covers the last microbatch, a parameter outside of DDP, a clip by each rank's own norm behind the
+reduction. The message names the last point where the gradients were equal, and what came after:
+another backward pass, a write, a clip; else the collective that carried them and did not make
+them equal. A rank that leaves a step out has gradients of another batch: this is the message then.
+
+Not compared are groups that average weights in place of gradients, and weights that differ at the
+step: their gradients may, too. A gradient that some ranks have and others have not is a warning:
+a parameter may be used on some ranks alone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,16 @@
-"""Random masks and noise: alike in a tensor-parallel group, apart on data-parallel ranks."""
+"""Random masks and noise: alike in a tensor-parallel group, apart on data-parallel ranks.
+
+Ranks of one tensor-parallel group that drop elements of one and the same activation must draw one
+mask: with a seed of its own each rank computes with another activation, and their sum is none that
+one process has (an error). Data-parallel ranks that draw one mask, noise or augmentation for other
+rows train on less variety than they seem to: `torch.manual_seed(0)` on all ranks (a warning, as it
+costs variance alone).
+
+An activation that is split has other inputs on each rank, and may have any masks. Noise counts
+where it has a row for each row of a loader's batch and is drawn between this batch and its
+backward pass: a perturbation of weights and a sketch of gradients are drawn elsewhere, and noise
+for all rows, of which each rank takes its own, has more rows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Metrics of an evaluation: each row counts once, and as much as any other."""
+"""Metrics of an evaluation: each row counts once, and as much as any other.
+
+A DistributedSampler pads a dataset to a multiple of the ranks: an evaluation that sums hits and
+rows counts some rows twice, which shows where the sum that is reduced is the padded length. And
+the mean over ranks of a share of own rows (`correct / rows`, then `all_reduce` by AVG) weighs a
+row of a rank with fewer rows more. Quiet are evaluations of datasets that need no padding, shares
+of even rows, and ranks that reduce their counts of rows as well: they weigh what they have.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,16 @@
-"""The norm by which gradients are clipped is that of the whole model."""
+"""The norm by which gradients are clipped is that of the whole model.
+
+Ranks that hold parts of one model (shards, tensor-parallel parts, what an owner steps) must scale
+their gradients by one number. `clip_grad_norm_` on a rank's own shards takes the norm of these:
+each part is scaled by another number, and the step has another direction than one process'. So
+must replicas whose gradients are reduced: a clip before the reduction takes each rank's own norm.
+A clip by hand shows where a rank's gradients at the step are one number times what the backward
+pass left, another one on each rank.
+
+Quiet are clips that clip nothing (the norms are below the limit), norms of DTensors (they are of
+all ranks), replicas that average weights now and then and train alone in between, and owners
+each of which clips a whole module by itself.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""The first value that is not a number."""
+"""The first value that is not a number.
+
+Each rank writes its first NaN or infinity down: of a module's output, a loss or a gradient. The
+earliest is where to look, as all later ones may follow from it: a loss that divides by the tokens
+of a rank that has none. It is an error where an output or a loss is no number on some ranks of a
+data-parallel group and is one on others, and a warning else: with a GradScaler infinities are
+meant to be met. Stages of a pipeline may pass on what was never set: nothing is said of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,14 @@
-"""Optimizers: parameters that they or a wrapper do not have, and what differs between ranks."""
+"""Optimizers: parameters that they or a wrapper do not have, and what differs between ranks.
+
+A parameter that is made after the optimizer, DDP or FSDP took its list is in no list, and never
+trained, or never reduced: a head that is replaced after `DistributedDataParallel(model)`. An
+optimizer that is made before FSDP2 shards the model steps tensors without a gradient. Ranks that
+each step a part of the parameters may leave some out altogether: `n // world` of them a rank.
+
+What is left out may be meant not to be trained: it is a warning. It is an error where it is what a
+division leaves over at the end of a list that is dealt in equal parts, and where none of the
+parameters of the only optimizer ever has a gradient.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,16 @@
-"""Replicas: equal weights at each use, equal gradients at the optimizer."""
+"""Replicas: equal weights at each use, equal gradients at the optimizer.
+
+Weights that something makes replicas (DDP, a DTensor's Replicate, a collective of their gradients)
+are equal on all ranks of the group wherever a module is called and wherever an optimizer steps.
+The message names the first point at which they are not, and what wrote them: another learning rate,
+a state that one rank loads, a limit by the rank's number, a step that some ranks leave out.
+
+Weights may differ for a while and be right. Where each rank perturbs them by its own gradient and
+puts them back (SAM), they are equal again at the step. Where one rank steps a parameter and sends
+it (ZeRO), they count at calls alone; where they are averaged now and then (local SGD), at the
+averages alone. In a group that is known by its behaviour, and by no wrapper, a later use at which
+they are equal makes an earlier difference right.
+"""
 
 from __future__ import annotations
 

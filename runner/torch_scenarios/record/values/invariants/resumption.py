@@ -1,4 +1,14 @@
-"""A training that goes on from a checkpoint within one process: with which data and state."""
+"""A training that goes on from a checkpoint within one process: with which data and state.
+
+A training that loads the weights of an earlier step into a new model goes on with the rows behind
+that step. An epoch that was broken off in the middle and begins anew trains on its first rows
+twice. And a rank that loads the optimizer's state of rank 0 next to its own shard goes on with
+the momentum of other weights.
+
+Weights that are put back into one and the same model go another way on purpose. Rows come again
+rightly where an epoch was over, where each epoch is limited to as many batches, and where the
+loader skips what was read. One state on several ranks is right where they hold equal weights.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,14 @@
-"""Rows: each is on one data-parallel rank, in another order in each epoch."""
+"""Rows: each is on one data-parallel rank, in another order in each epoch.
+
+A loader without a DistributedSampler gives all data-parallel ranks the same rows, so that n ranks
+compute what one does; a sampler without `set_epoch` deals each epoch in one order. Rows are
+compared by their content, and by their indices too where a dataset has many that are equal.
+
+Rows on several ranks are right where a sampler draws with replacement, where it pads an epoch to
+a multiple of the ranks, and where a model without a loader is tried on one batch again and again
+(on few rows that change it is a warning). Of a sampler that never ends the first pass over the
+dataset alone counts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Scales of gradients: ranks of one model skip the same steps."""
+"""Scales of gradients: ranks of one model skip the same steps.
+
+A GradScaler lowers its scale and skips a step where it finds an infinity in the rank's own
+gradients. Ranks that hold replicas or parts of one model must find it together: a scaler that
+looks at a shard, or at gradients before they are reduced, lets one rank skip a step that the
+others do, and the replicas drift apart. Scalers that find no infinity, or find it on all ranks
+at once, have one scale throughout.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""Replicas that are not equal when the training begins, or are parts of a model."""
+"""Replicas that are not equal when the training begins, or are parts of a model.
+
+Ranks that reduce the gradients of a parameter and begin with other values of it never compute one
+model: no seed, no broadcast, a state that one rank alone loads. Where some of them began alike and
+others did not, or the parameter is an expert's, they hold parts of a model, and the reduction goes
+over too many ranks. A copy that is made before DDP sends its weights (an average, a teacher) is a
+copy of what the rank had drawn, on all ranks but the first.
+
+A teacher that no rank ever writes may be meant to be another one on each rank: a warning.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""Sums of what is equal already: gradients of replicas, outputs of parts that are one part."""
+"""Sums of what is equal already: gradients of replicas, outputs of parts that are one part.
+
+A sum over n ranks of one and the same value is n times that value. A gradient that is summed,
+kept while another backward pass adds to it, and summed again counts its first part n times; a
+gradient that DDP has averaged and the script sums once more is n times as large; ranks that should
+hold parts of a weight, and drew one and the same part from one seed, sum equal outputs.
+
+Right programs divide: the first sum by n before the second, or the output in the function that
+sums it. Data-parallel ranks may compute equal outputs of equal rows, so that outputs count only
+in groups that exchange no gradients and no weights, and only where the sum is equal at every call
+of a line. Constants and few elements may be equal by chance.
+"""
 
 from __future__ import annotations
 

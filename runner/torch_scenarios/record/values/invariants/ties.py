@@ -1,4 +1,11 @@
-"""One weight that two stages of a pipeline share."""
+"""One weight that two stages of a pipeline share.
+
+The embedding of the first stage and the head of the last may be one weight: both begin alike, and
+are equal after each step. Without a sum of their two gradients over these stages each rank trains
+a weight of its own. A pair counts where one of the two is the weight of an `nn.Embedding`, and not
+a constant. Ranks that train mostly the same weights are no stages, but hold a model each and may
+pass on what they like.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Collectives join parts of the same parameters."""
+"""Collectives join parts of the same parameters.
+
+The n-th collective of a group carries the same parameters on each of its ranks, and FSDP2 gathers
+the same unit. A rank that goes through its parameters in the order of a set, or of a condition on
+its number, adds the gradient of one layer to that of another: the shapes fit, and nothing fails.
+Judged are calls that carry parameters by their memory alone. Two stages of a pipeline that share
+a weight may each call it by a name of its own: what began with one value is one weight.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""The weights of a rank, from use to use and from step to step."""
+"""The weights of a rank, from use to use and from step to step.
+
+A timeline has a point at each call of a module and before and after each step of an optimizer, and
+the hash of every weight there, so that the ranks are compared at the points that all of them come
+to. A weight that is perturbed and put back by a subtraction differs in its last bits: such weights
+are equal by some of their elements, and unequal by their hashes.
+"""
 
 from __future__ import annotations
 
