@@ -119,6 +119,10 @@ TRIALS = frozenset(
 MOST_FRAMES = 64
 
 
+#: what writes a line as JSON: there is no circle in it, so that none is looked for
+_encode = json.JSONEncoder(check_circular=False).encode
+
+
 class _Guard:
     """Lets no failure of the witness raise in the user's script: the record gets a line of it.
 
@@ -272,7 +276,7 @@ class ValueWitness:
     def put(self, entry: Any) -> None:
         """Append a line: an event, or what is written as it is."""
         line = entry.as_line() if isinstance(entry, ValueEvent) else entry
-        self._file.append(f"{json.dumps(line)}\n".encode())
+        self._file.append(f"{_encode(line)}\n".encode())
 
     def place(self, frame: Any) -> int:
         """Return the number of the place in the user's files that a frame belongs to."""

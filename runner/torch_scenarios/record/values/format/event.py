@@ -23,6 +23,7 @@ default, so that lines without it are read, too.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any, ClassVar
 
 #: the version of the files
@@ -40,9 +41,10 @@ class ValueEvent:
     KIND: ClassVar[str]
     at: int = field(default=-1, init=False)
 
-    def as_line(self) -> list[Any]:
+    def as_line(self) -> tuple[Any, ...]:
         """Return the line: the kind, and the fields in their order."""
-        return [self.KIND, *(getattr(self, name) for name in FIELDS[self.KIND])]
+        line: tuple[Any, ...] = _LINES[self.KIND](self)
+        return line
 
 
 # ------------------------------------------------------------------ the witness itself
@@ -69,7 +71,7 @@ class ModelInput(ValueEvent):
     """The model is called with data of the script: the rows that a step trains on.
 
     Written where a module is called from outside of any other, in training with gradients on, if
-    no loader has given a batch since the last step (for a re-dealing: always). Tensors that a graph
+    no loader has given a batch since the last step (in a comparison: always). Tensors that a graph
     has computed, or that another stage has sent, are no data.
     """
 
@@ -603,3 +605,4 @@ EVENTS: dict[str, type[ValueEvent]] = {each.KIND: each for each in ValueEvent.__
 FIELDS = {
     kind: tuple(each.name for each in fields(event) if each.init) for kind, event in EVENTS.items()
 }
+_LINES = {kind: attrgetter("KIND", *names) for kind, names in FIELDS.items()}
