@@ -181,6 +181,8 @@ class Carriage:
         grad_on = self._torch.is_grad_enabled()
         with self._torch.no_grad():
             details += [self._describe(tensor, name, maker) for tensor in tensors[:64]]
+            if name in REDUCING and not self._witness.in_backward:
+                self._witness.left.reduce_again(_gradients_of(details))
         if name in EXCHANGING and not self._witness.in_backward and tensors[0].is_floating_point():
             self.exchanges += 1
         if not self._witness.in_backward and details and details[0]["carries"] == "activation":
@@ -215,9 +217,8 @@ class Carriage:
         elif not is_awaited and len(tensors) <= 4:
             self._note_pending(number, name, tensors, entry)
         if is_awaited and name in REDUCING and not self._witness.in_backward:
-            own = [e for e in entry[-1] if e["carries"] == "gradient" and e["exact"]]
             with self._torch.no_grad():
-                self._witness.left.reduce(n for each in own for n in each["parameters"])
+                self._witness.left.reduce(_gradients_of(entry[-1]))
         self._put([*entry, results])
 
     def _maker(self, frame: Any) -> str:
@@ -591,6 +592,12 @@ class Carriage:
 
 #: nodes of a graph between a loss and the terms that it is the sum of
 _TERMS = ("Add", "Sub", "Mul", "Div", "Neg", "Mean", "Sum")
+
+
+def _gradients_of(tensors: list[dict[str, Any]]) -> list[int]:
+    """Return the parameters whose gradients are among the tensors of a call."""
+    own = [e for e in tensors if e["carries"] == "gradient" and e["exact"]]
+    return [number for each in own for number in each["parameters"]]
 
 
 def _adds_a_constant(root: Any) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch_scenarios.record.values.format.event import (
@@ -230,6 +231,7 @@ class LeftGradients:
         self._reduced: dict[int, Any] = {}
         self._place: int | None = None
         self._is_stepped = False
+        self._carried: CarriedReduction | None = None
 
     def begin(self, turn: int, place: int) -> None:
         """See what a backward pass adds to: what a call has reduced, and no step has used yet."""
@@ -237,7 +239,7 @@ class LeftGradients:
             now = {n: _head_of(each) for n, each in self._gradients() if n in self._reduced}
             factor = _find_common(self._reduced, now)
             if factor:
-                self._put(CarriedReduction(turn, place, factor, tuple(sorted(now))))
+                self._carried = CarriedReduction(turn, place, factor, tuple(sorted(now)))
         self.forget()
 
     def see(self, turn: int, place: int) -> None:
@@ -257,6 +259,19 @@ class LeftGradients:
                 self._heads[number] = _head_of(gradient)
         whole = digest_text(" ".join(f"{n} {each}" for n, each in sorted(self._left.items())))
         self._put(BackwardResult(turn, place, whole))
+
+    def reduce_again(self, numbers: Iterable[int]) -> None:
+        """Write down that a call takes what another has reduced, and what it was multiplied by.
+
+        A division before the call counts as one behind the call before.
+        """
+        if (carried := self._carried) is None:
+            return
+        wanted = {*numbers} & {*carried.parameters} & {*self._heads}
+        now = {n: _head_of(each) for n, each in self._gradients() if n in wanted}
+        if (factor := _find_common(self._heads, now)) is not None:
+            self._put(replace(carried, factor=carried.factor * factor))
+            self._carried = None
 
     def reduce(self, numbers: Iterable[int]) -> None:
         """Know what a call behind the backward pass has left of gradients."""
@@ -287,7 +302,7 @@ class LeftGradients:
 
     def meet(self, gradients: list[list[Any]]) -> None:
         """Write down which gradients of a step are others than the backward pass has left."""
-        self._is_stepped = True
+        self._is_stepped, self._carried = True, None
         if self._place is None:
             return
         changed = tuple(

@@ -393,9 +393,10 @@ class ConstantTerm(ValueEvent):
 
 @dataclass
 class CarriedReduction(ValueEvent):
-    """A backward pass begins, and adds to gradients that a call has reduced and no step has used.
+    """A backward pass has added to gradients that a call reduced, and a call takes them once more.
 
-    `parameters` are those whose gradients wait, which are what the call left times `factor`.
+    `place` is of the backward pass. `parameters` are those whose gradients waited. What the first
+    call left of them was multiplied by `factor` up to the second.
     """
 
     KIND = "carried"

@@ -56,7 +56,7 @@ def _find_sum_of_sums(records: Records, ranks: Ranks) -> ValueFinding | None:
     """Return that a gradient is summed, kept while a backward pass adds to it, and summed again.
 
     What was summed first is equal on all ranks, and counts once for each of them. Where it was
-    divided by their number, the second sum is right.
+    divided by their number before the second sum, that one is right.
     """
     found = [(rank, *_find_second_sum(records[rank], ranks)) for rank in ranks if rank in records]
     if len(found) < len(ranks) or any(name == "" for _, name, *_ in found):
