@@ -164,6 +164,13 @@ def test_a_norm_is_of_a_sequence_where_the_next_part_is_as_wide(recording: Recor
     assert ran.code == 0, ran.output
 
 
+def test_a_broken_row_that_all_ranks_leave_out_is_a_warning(recording: Recording) -> None:
+    ran = recording.of("values/odd/broken_row_left_out.py", *VALUES)
+    assert ran.code == 0, ran.output
+    assert "warning[first_nan]" in ran.output
+    assert "no step has used it" in ran.output
+
+
 def test_without_values_a_verdict_says_what_it_covers(recording: Recording) -> None:
     ran = recording.of("values/wrong/inner_module.py", "-n", "2")
     assert ran.code == 0

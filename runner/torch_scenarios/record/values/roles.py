@@ -860,13 +860,15 @@ def _of_samplers(records: Mapping[int, ValueRecord]) -> Iterator[Ranks]:
 def _reports_losses(records: Mapping[int, ValueRecord], world: Ranks) -> bool:
     """Whether ranks reduce a number over all of them, another one on each, while they train.
 
-    What they reduce behind the last step may be a mean over folds, or over models of each rank.
+    A score may be a mean over folds, or over models of each rank: what they reduce behind the last
+    step, or behind a forward pass that trains nothing.
     """
     calls = [
         [
             call
             for call in record.calls
             if call.ranks == world and _is_report(call) and call.at < _last_step(record)
+            if not _is_score(record, call)
         ]
         for record in records.values()
     ]
@@ -880,6 +882,12 @@ def _reports_losses(records: Mapping[int, ValueRecord], world: Ranks) -> bool:
 def _last_step(record: ValueRecord) -> int:
     """Return the event of the last step of an optimizer; -1 where there is none."""
     return max((each.at for each in record.steps), default=-1)
+
+
+def _is_score(record: ValueRecord, call: CarryingCall) -> bool:
+    """Whether the last forward pass before a call trains nothing."""
+    before = [each for each in record.forwards if each.at < call.at]
+    return bool(before) and not before[-1].training
 
 
 def _is_report(call: CarryingCall) -> bool:

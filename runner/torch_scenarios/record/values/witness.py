@@ -63,6 +63,7 @@ from torch_scenarios.record.values.format.event import (
     LossScale,
     ModelInput,
     ModuleLoad,
+    NanLeftOut,
     NoiseDraw,
     NormClip,
     NumberRead,
@@ -201,7 +202,7 @@ class ValueWitness:
         self._has_optimizer = self._passed = False
         self.in_backward = 0
         self.scaled = False
-        self._nan = False
+        self._nan = self._is_nan_used = False
         self._late = []
         self._looked: set[int] = set()
         self._reloaded = {}
@@ -646,6 +647,7 @@ class ValueWitness:
             changed = self._rehash()
             self._measure(changed)
             gradients = []
+            self._leave_nan_out(place)
             self._know_strays(optimizer, frame, place)
             for group in optimizer.param_groups:
                 for tensor in group["params"]:
@@ -687,6 +689,21 @@ class ValueWitness:
         if has_nan(self.torch, gradient):
             self._nan = True
             self.put(FirstNan(self.turn, "gradient", name, place))
+
+    def _leave_nan_out(self, place: int) -> None:
+        """Write down that a step uses gradients that are numbers, though a value was none before.
+
+        A script may leave out what an overflow, or a broken row, has made.
+        """
+        if not self._nan or self._is_nan_used:
+            return
+        held = (each.tensor for each in self.parameters.known.values())
+        left = [each.grad for each in held if each is not None and each.grad is not None]
+        parts = [local_part(each) for each in left]
+        self._is_nan_used = any(not each.is_meta and has_nan(self.torch, each) for each in parts)
+        if not self._is_nan_used:
+            self._nan = False
+            self.put(NanLeftOut(self.turn, place))
 
     def _look_at_losses(self, losses: Any, place: int) -> None:
         if self._nan or self.scaled:

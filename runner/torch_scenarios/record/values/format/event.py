@@ -222,7 +222,7 @@ class ModuleOutput(ValueEvent):
 
 @dataclass
 class FirstNan(ValueEvent):
-    """The first NaN or infinity of this rank; nothing is written of later ones.
+    """The first NaN or infinity of this rank, or the first behind a `NanLeftOut`.
 
     `what` is `output` (of a module), `loss` or `gradient`; `name` the class of the module, nothing
     for a loss, the name of the parameter. With a GradScaler only outputs are looked at.
@@ -232,6 +232,15 @@ class FirstNan(ValueEvent):
     turn: int
     what: str
     name: str
+    place: int
+
+
+@dataclass
+class NanLeftOut(ValueEvent):
+    """An optimizer steps behind a `FirstNan`, and all gradients are numbers: none has used it."""
+
+    KIND = "nan_left_out"
+    turn: int
     place: int
 
 

@@ -4,14 +4,16 @@ Each rank writes its first NaN or infinity down: of a module's output, a loss or
 earliest is where to look, as all later ones may follow from it: a loss that divides by the tokens
 of a rank that has none. It is an error where an output or a loss is no number on some ranks of a
 data-parallel group and is one on others, and a warning else: with a GradScaler infinities are
-meant to be met. Stages of a pipeline may pass on what was never set: nothing is said of them.
+meant to be met, and ranks may agree to leave a step out that an overflow or a broken row has
+spoilt. Stages of a pipeline may pass on what was never set: nothing is said of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torch_scenarios.record.values.format.event import FirstNan, LossScale
+from torch_scenarios.record.values.format.event import FirstNan, LossScale, NanLeftOut
+from torch_scenarios.record.values.format.record import ValueRecord
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding
 from torch_scenarios.record.values.roles import Roles
 from torch_scenarios.verdict.finding import ranks_text
@@ -33,9 +35,10 @@ HINTS = {
 
 def find_first_nan(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     """Yield where the first value that is not a number appears."""
-    firsts = {
-        rank: record.of(FirstNan)[0] for rank, record in records.items() if record.of(FirstNan)
-    }
+    found = {rank: record.of(FirstNan) for rank, record in records.items()}
+    used = {r: [e for e in own if not _is_left_out(records[r], e)] for r, own in found.items()}
+    is_used = any(used.values())
+    firsts = {rank: own[0] for rank, own in (used if is_used else found).items() if own}
     if not firsts:
         return
     rank, first = min(firsts.items(), key=lambda each: _order_of(each[1]))
@@ -48,6 +51,7 @@ def find_first_nan(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     disagree = bool(others) and first.what in {"output", "loss"}
     what = WHAT[first.what].format(first.name)
     details = f", and not on {ranks_text(others)}" if others else ""
+    details += "" if is_used else "; no step has used it"
     yield ValueFinding(
         code="first_nan",
         message=f"{what} the first NaN or infinity, at step {first.turn} on "
@@ -57,8 +61,15 @@ def find_first_nan(records: Records, roles: Roles) -> Iterator[ValueFinding]:
         place=first.place,
         hint=HINTS[first.what],
         turn=first.turn,
-        error=disagree and not scaled,
+        error=disagree and is_used and not scaled,
     )
+
+
+def _is_left_out(record: ValueRecord, event: FirstNan) -> bool:
+    """Whether no step has used a value: gradients are numbers at the next step, or none follows."""
+    later = [step.at for step in record.steps if step.at > event.at]
+    left = [each.at for each in record.of(NanLeftOut) if each.at > event.at]
+    return bool(record.steps) and (not later or bool(left and left[0] < later[0]))
 
 
 def _order_of(event: FirstNan) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Cross-validation: each rank trains on the rows of the other folds; the scores are averaged."""
+"""Cross-validation: each rank trains on the other folds; the scores are averaged each epoch."""
 
 import torch
 import torch.distributed as dist
@@ -21,10 +21,10 @@ for epoch in range(2):
         nn.functional.mse_loss(net(a), b).backward()
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         opt.step()
-with torch.no_grad():
-    a, b = data[fold]
-    score = nn.functional.mse_loss(net(a), b)
-dist.all_reduce(score)
-if rank == 0:
-    print("mean over folds", score.item() / world)
+    with torch.no_grad():
+        a, b = data[fold]
+        score = nn.functional.mse_loss(net(a), b)
+    dist.all_reduce(score)
+    if rank == 0:
+        print("mean over folds", score.item() / world)
 dist.destroy_process_group()
