@@ -387,3 +387,95 @@ def test_lines_of_ranks_are_read_behind_what_a_system_s_log_puts_before_them(
     lines = TABLE.format(error="ValueError: empty batch", first=1, code=1).splitlines()
     found = judged(tmp_path, "\n".join(f"{before}{line}" for line in lines[:5]))
     assert "rank 1 raises ValueError: empty batch (train.py:88)" in found.output
+
+
+RAISED = """\
+[rank{rank}]: Traceback (most recent call last):
+[rank{rank}]:   File "/app/train.py", line 14, in <module>
+[rank{rank}]:     train()
+[rank{rank}]:   File "/app/train.py", line {line}, in train
+[rank{rank}]:     dist.{call}(x)
+[rank{rank}]:   File "/opt/site-packages/torch/distributed/c10d_logger.py", line 83, in wrapper
+[rank{rank}]:     return func(*args, **kwargs)
+[rank{rank}]:   File "/opt/site-packages/torch/distributed/distributed_c10d.py", line 5356, in {call}
+[rank{rank}]:     work.wait()
+[rank{rank}]: RuntimeError: [/gloo/transport/tcp/{error}
+"""
+TIMED_OUT = "unbound_buffer.cc:78] Timed out waiting 20000ms for recv operation to complete"
+CLOSED = "pair.cc:537] Read error [127.0.0.1]:28871: Connection reset by peer"
+ENDED = """\
+Failures:
+[1]:
+  rank      : 1 (local_rank: 1)
+  exitcode  : {code} (pid: 12)
+Root Cause (first observed failure):
+[0]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 11)
+"""
+
+
+def test_ranks_that_time_out_in_different_calls_are_told_by_their_tracebacks(
+    tmp_path: Path,
+) -> None:
+    late = RAISED.format(rank=0, line=10, call="all_reduce", error=TIMED_OUT)
+    other = RAISED.format(rank=1, line=13, call="barrier", error=CLOSED)
+    found = judged(tmp_path, late + other + ENDED.format(code=1)).output
+    assert "call_mismatch: ranks wait in different calls" in found
+    assert "rank 0: in all_reduce (train.py:10 called from :14)" in found
+    assert "rank 1: in barrier (train.py:13 called from :14)" in found
+    assert "before all others" not in found
+
+
+def test_a_rank_that_a_signal_ended_is_no_rank_that_waited_elsewhere(tmp_path: Path) -> None:
+    late = RAISED.format(rank=0, line=10, call="all_reduce", error=TIMED_OUT)
+    other = RAISED.format(rank=2, line=13, call="barrier", error=CLOSED)
+    found = judged(tmp_path, late + other + ENDED.format(code=-9)).output
+    assert "call_mismatch" not in found
+
+
+LATER = """\
+Timeout (0:00:12)!
+Thread 0x00007f355fe01b80 (most recent call first):
+  File "/opt/site-packages/torch/distributed/distributed_c10d.py", line 5356 in barrier
+  File "/app/train.py", line 13 in <module>
+Timeout (0:00:12)!
+Thread 0x00007fd19fc1bb80 (most recent call first):
+  File "/app/train.py", line 7 in <module>
+Timeout (0:00:12)!
+Thread 0x00007f355fe01b80 (most recent call first):
+  File "/opt/site-packages/torch/distributed/distributed_c10d.py", line 5356 in barrier
+  File "/app/train.py", line 13 in <module>
+"""
+
+
+def test_each_process_that_dumps_its_traceback_later_is_a_rank_also_where_it_repeats(
+    tmp_path: Path,
+) -> None:
+    timed_out = RAISED.format(rank=0, line=13, call="barrier", error=TIMED_OUT)
+    found = judged(tmp_path, LATER + timed_out + ENDED.format(code=-15)).output
+    assert "of 2 ranks" in found
+    assert "rank 1 is in no call of torch.distributed, at train.py:7" in found
+    assert "before all others" not in found
+
+
+def test_other_shapes_that_detail_saw_at_one_line_are_told_with_it(tmp_path: Path) -> None:
+    words = MISMATCH.replace("OpType=BARRIER", "OpType=ALLREDUCE, TensorShape=[6]")
+    error = words.removeprefix("[rank0]: ").rstrip()
+    log = "".join(
+        RAISED.format(rank=rank, line=6, call="all_reduce", error="").rpartition("[rank")[0]
+        + f"[rank{rank}]: {error}\n"
+        for rank in (0, 1)
+    )
+    found = judged(tmp_path, log + ENDED.format(code=1)).output
+    assert "shape_mismatch: the ranks pass other shapes to ALLREDUCE in collective 19" in found
+    assert "give the tensor at train.py:6 the same shape on all ranks" in found
+    assert "before all others" not in found
+
+
+def test_who_did_not_come_to_a_monitored_barrier_is_one_finding(tmp_path: Path) -> None:
+    error = "[Rank 0]: Ranks 1 failed to pass monitoredBarrier in 6000 ms"
+    log = f"[rank0]: RuntimeError: {error}\n" + ENDED.format(code=-15)
+    found = judged(tmp_path, log).output
+    assert "rank 1 did not come to `monitored_barrier` within 6 s" in found
+    assert "before all others" not in found

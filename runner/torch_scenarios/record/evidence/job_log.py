@@ -27,7 +27,10 @@ from msgspec import Struct, field
 from torch_scenarios.display import clean_line
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.stack import (
+    MOST_FRAMES,
+    MOST_NAME,
     RankStack,
+    StackFrame,
     find_in_stacks,
     position_lines,
     read_faults,
@@ -64,11 +67,13 @@ _FAILED_RANK = re.compile(r"^\s*rank\s*: (\d+) \(local_rank: \d+\)")
 _EXIT_CODE = re.compile(r"^\s*exitcode\s*: (-?\d+)")
 _ROOT_CAUSE = re.compile(r"Root Cause \(first observed failure\)")
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):")
-_PLACE = re.compile(r'^\s*File "([^"]+)", line (\d+)')
+_PLACE = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (\S+))?')
 _ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b.*)$")
 #: what ended a task, as Slurm prints it, and the signal that it was
 _TASK = re.compile(r"error: \S+ tasks? (\d+)\S*: (Out Of Memory|Killed|Segmentation fault|Aborted)")
 _SIGNALS = {"Out Of Memory": -9, "Killed": -9, "Segmentation fault": -11, "Aborted": -6}
+#: errors of a rank that waited in a call of Gloo's, where others did not come
+_WAITED = re.compile(r"Timed out waiting|Connection (?:closed|reset) by peer")
 #: what a watchdog ended its process with
 _TERMINATED = re.compile(r"Rank (\d+)\] .*watchdog thread terminated with exception: (.+)")
 _BARRIER = re.compile(r"Ranks? (\d+(?:, ?\d+)*) failed to pass monitoredBarrier in (\d+) ms")
@@ -101,6 +106,8 @@ class JobLog(Struct, kw_only=True):
 
     groups: dict[str, dict[int, RankLog]] = field(default_factory=dict)
     errors: dict[int, str] = field(default_factory=dict)
+    #: where each rank raised, of those whose tracebacks are whole
+    raised: dict[int, RankStack] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
     first_end: int | None = None
     stacks: dict[int, RankStack] = field(default_factory=dict)
@@ -206,6 +213,7 @@ def _read_table(lines: Sequence[str], found: JobLog) -> None:
 def _read_errors(lines: Sequence[str], found: JobLog) -> None:
     """Read the tracebacks that a rank's prefix stands before; the first of each rank counts."""
     places: dict[int, str] = {}
+    frames: dict[int, list[StackFrame]] = {}
     for line in lines:
         world = _WORLD_RANK.search(line, 0, MOST_PREFIX)
         rank = None if world is None else _rank_of(world[1])
@@ -215,13 +223,35 @@ def _read_errors(lines: Sequence[str], found: JobLog) -> None:
         place = _PLACE.match(text)
         error = _ERROR.match(text)
         if _TRACEBACK.search(text):
-            places[rank] = ""
+            places[rank], frames[rank] = "", []
         elif place is not None and rank in places:
+            name, file = (clean_line(each or "") for each in (place[3], place[1]))
+            frames[rank].append(StackFrame(name[-MOST_NAME:], file[-MOST_NAME:], int(place[2][:9])))
             if "/torch/" not in place[1] and "/site-packages/" not in place[1]:
                 places[rank] = f"{Path(place[1]).name}:{place[2]}"
         elif error is not None:
             where = f" ({places[rank]})" if places.get(rank) else ""
             found.errors[rank] = clean_line(f"{error[1][:2000]}{where}")
+            own = tuple(frames.get(rank, ())[: -MOST_FRAMES - 1 : -1])
+            if own:
+                found.raised[rank] = RankStack(rank=rank, frames=own)
+    if _all_waited(found):  # where each raised is where it waited
+        found.stacks = {**found.stacks, **found.raised}
+
+
+def _all_waited(log: JobLog) -> bool:
+    """Whether each rank of which a log says anything has waited in a call up to its timeout.
+
+    One may have lost its connection to another, which ended before by its own timeout.
+    """
+    waits = [_WAITED.search(words) is not None for words in log.errors.values()]
+    return (
+        len(waits) > 1
+        and all(waits)
+        and {*log.raised} == {*log.errors}
+        and {*log.ends} <= {*log.errors}
+        and any("imed out" in words for words in log.errors.values())
+    )
 
 
 def _read_words(lines: Sequence[str], found: JobLog) -> None:
@@ -357,12 +387,25 @@ def _mismatch(log: JobLog) -> Iterator[Finding]:
         for rank, (_, words) in sorted(log.mismatch.items())
     ]
     number = next(iter(log.mismatch.values()))[0]
+    one_line = {*log.mismatch} <= {*places} and len({places[rank] for rank in log.mismatch}) == 1
+    kinds = {words.partition(" ")[0] for _, words in log.mismatch.values()}
+    if len(kinds) == 1:
+        code = "shape_mismatch"
+        words = f"the ranks pass other shapes to {next(iter(kinds))} in collective {number}"
+    else:
+        code = "call_mismatch"
+        words = f"the ranks meet with different calls in collective {number}"
     fix = (
         "find which way one of the two went before: `scenario record` on the script names the `if` "
         "or the loop."
     )
-    words = f"the ranks meet with different calls in collective {number}"
-    yield _make_finding("call_mismatch", words, sorted(log.mismatch), notes, fix)
+    if len(kinds) == 1 and one_line:
+        place = places[next(iter(log.mismatch))]
+        fix = (
+            f"give the tensor at {place} the same shape on all ranks: print it there, and look at "
+            "what it depends on (a last batch, a rank's own data)."
+        )
+    yield _make_finding(code, words, sorted(log.mismatch), notes, fix)
 
 
 def _absent(log: JobLog) -> Iterator[Finding]:
@@ -384,7 +427,7 @@ def _ends(log: JobLog) -> Iterator[Finding]:
         fix = _advice(words)
         yield _make_finding("outcome_differs", f"rank {rank} raises {words}", [rank], fix=fix)
     first = log.first_end
-    if first is not None and first not in own:
+    if first is not None and first not in own and not _is_told(log, first):
         code = log.ends[first]
         how = f"dies by {signal_name(-code)}" if code < 0 else f"exits with code {code}"
         fix = ""
@@ -395,6 +438,16 @@ def _ends(log: JobLog) -> Iterator[Finding]:
         more = f"; it raised {log.errors[first]}" if first in log.errors else ""
         words = f"rank {first} {how} before all others{more}"
         yield _make_finding("outcome_differs", words, [first], fix=fix)
+
+
+def _is_told(log: JobLog, rank: int) -> bool:
+    """Whether another finding says why a rank has ended: one that waited, or that torch warned."""
+    words = log.errors.get(rank, "")
+    return (
+        (len(log.mismatch) > 1 and "Detected mismatch between collectives" in words)
+        or (bool(log.absent) and _BARRIER.search(words) is not None)
+        or (_WAITED.search(words) is not None and bool(find_in_stacks(log.stacks, parses=False)))
+    )
 
 
 def _find_lost(log: JobLog) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ from contextlib import nullcontext
 from pathlib import Path, PurePath
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from torch_scenarios.display import clean_line
 from torch_scenarios.errors import Clause
@@ -197,15 +198,37 @@ def read_stacks(lines: Iterable[str]) -> dict[int, RankStack]:
     return found
 
 
+#: what `faulthandler.dump_traceback_later` prints before the threads of a process
+_TIMEOUT = re.compile(r"Timeout \(\d+:\d\d:\d\d(?:\.\d+)?\)!")
+#: what `faulthandler.dump_traceback_later` prints before the threads of a process
+_TIMEOUT = re.compile(r"Timeout \(\d+:\d\d:\d\d(?:\.\d+)?\)!")
 #: a thread as faulthandler prints it, and one of its frames
 _FAULT = re.compile(
-    r"(?:(?:Current thread|Thread) 0x[0-9A-Fa-f]+.*|Stack )\(most recent call first\):"
+    r"(?:(?:Current thread|Thread) (0x[0-9A-Fa-f]+).*|Stack )\(most recent call first\):"
 )
 _FAULT_FRAME = re.compile(r'^\s+File "([^"]+)", line (\d+) in (.+)$')
 
 
-def read_faults(lines: Iterable[str]) -> dict[int, RankStack]:
+def read_faults(lines: Sequence[str]) -> dict[int, RankStack]:
     """Return the stacks that faulthandler wrote, by the rank before their lines.
+
+    Without ranks, a `Timeout` begins the dump of a process, which may dump again and again.
+    """
+    starts = [at for at, line in enumerate(lines) if _TIMEOUT.match(line)]
+    if len(starts) < 2:
+        return _read_threads(lines)
+    processes: dict[str, RankStack] = {}
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        dump = [line for line in lines[start:end] if _PREFIX.match(line) is None]
+        heads = [found[1] for line in dump if (found := _FAULT.search(line)) is not None]
+        main = next(iter(_read_threads(dump).values()), None)
+        if heads and main is not None:
+            processes[heads[-1]] = main
+    return {rank: replace(each, rank=rank) for rank, each in enumerate(processes.values())}
+
+
+def _read_threads(lines: Iterable[str]) -> dict[int, RankStack]:
+    """Return the main threads that faulthandler wrote, by the rank before their lines.
 
     Of several threads the last counts: the main thread is the oldest, and written last. Lines
     without a rank are of one process up to its `Current thread`, and then of the next one: what
