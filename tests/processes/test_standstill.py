@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,8 +18,12 @@ from torch_scenarios.record.evidence.standstill import (
     Standstill,
     States,
     read_demand_s,
+    read_transfer,
     with_children,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class World:
@@ -27,19 +32,25 @@ class World:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
         self.wanted: float | None = 0.0
+        self.transferred = 0
         self.board = States(2)
         self.board.become(0, WAITING)
         self.board.become(1, RUNNING)
         self.standstill = Standstill(self.board, lambda: self.now)
         monkeypatch.setattr(standstill, "read_demand_s", lambda _: self.wanted)
+        monkeypatch.setattr(standstill, "read_transfer", lambda _: self.transferred)
 
-    def passes(self, seconds: float, *, wants: float = 0.0) -> None:
-        """Let time pass, in which the process of rank 1 wants a part of a processor."""
+    def passes(self, seconds: float, *, wants: float = 0.0, transfers: int = 0) -> None:
+        """Let time pass, in which the process of rank 1 wants a part of a processor.
+
+        It reads and writes bytes, so many a second.
+        """
         end = self.now + seconds
         while self.now < end:
             self.now += 0.5
             if self.wanted is not None:
                 self.wanted += 0.5 * wants
+            self.transferred += transfers // 2
             self.standstill.look({10: 0, 11: 1})
 
 
@@ -64,6 +75,21 @@ def test_a_rank_that_computes_or_cannot_be_known_never_stands(world: World) -> N
     world.wanted = None
     world.passes(3 * STANDSTILL_S)
     assert world.standstill.ranks() == []
+
+
+def test_a_rank_that_downloads_does_not_stand_and_one_that_prints_a_line_does(
+    world: World,
+) -> None:
+    world.passes(3 * STANDSTILL_S, transfers=200_000)
+    assert world.standstill.ranks() == []
+    world.passes(STANDSTILL_S + 3, transfers=80)
+    assert world.standstill.ranks() == [1]
+
+
+def test_what_a_process_and_its_children_write_is_counted(tmp_path: Path) -> None:
+    before = read_transfer(os.getpid())
+    (tmp_path / "weights").write_bytes(bytes(100_000))
+    assert read_transfer(os.getpid()) - before >= 100_000
 
 
 def test_what_another_rank_puts_is_a_movement(world: World) -> None:

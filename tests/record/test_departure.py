@@ -91,6 +91,22 @@ def test_of_a_thread_that_has_died_its_error_comes_first_and_helps(tmp_path: Pat
     assert waits == "rank 0 waits at train.py:3 for another thread of its own to wake it"
 
 
+@pytest.mark.parametrize(
+    ("test", "words"),
+    [
+        ("time.time() < until", "rank 0 waits in `while time.time() < until` (train.py:1), which"),
+        ("not done() or time.time() < until", "rank 0 asks again and again in `while not done()"),
+    ],
+)
+def test_a_loop_that_asks_for_the_time_alone_ends_by_itself(
+    tmp_path: Path, test: str, words: str
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"while {test}:\n    time.sleep(1)\n", encoding="utf-8")
+    lines = explain_idle({}, {0: stack((str(script), 2, "<module>"))}, {}, str(tmp_path))
+    assert lines[-1].startswith(words)
+
+
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the kernel shows no open files")
 @pytest.mark.parametrize(("size", "is_full"), [(1 << 20, True), (1, False)])
 def test_a_program_that_prints_into_a_full_pipe_is_seen(size: int, *, is_full: bool) -> None:

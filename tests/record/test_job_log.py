@@ -397,7 +397,7 @@ RAISED = """\
 [rank{rank}]:     dist.{call}(x)
 [rank{rank}]:   File "/opt/site-packages/torch/distributed/c10d_logger.py", line 83, in wrapper
 [rank{rank}]:     return func(*args, **kwargs)
-[rank{rank}]:   File "/opt/site-packages/torch/distributed/distributed_c10d.py", line 5356, in {call}
+[rank{rank}]:   File "/opt/site-packages/torch/distributed/distributed_c10d.py", line 53, in {call}
 [rank{rank}]:     work.wait()
 [rank{rank}]: RuntimeError: [/gloo/transport/tcp/{error}
 """

@@ -15,6 +15,9 @@ LOOK_S = 0.5
 #: part of the time in which a process that only waits, or polls, may want a processor
 MOST_WANTED = 0.2
 
+#: bytes a second that a process may read and write while it waits: lines that say so, small files
+MOST_TRANSFERRED = 1 << 16
+
 #: states of ranks in the shared board: a byte a rank, then four bytes that count what was put
 NEVER, RUNNING, WAITING, OVER = 0, 1, 2, 3
 
@@ -64,7 +67,8 @@ class Standstill:
     """Sees from outside that a rank waits where its mailbox does not notice: outside of any call.
 
     A rank that waits in a lock, a queue, a socket, or a loop that sleeps, has a process that wants
-    no processor, and so have the processes that it started. Such a rank frees its place for one
+    no processor, and so have the processes that it started; they read and write next to
+    nothing, whereas the bytes of a download come to a file. Such a rank frees its place for one
     that has yet to start. Where no rank moves for :data:`STANDSTILL_S`, it waits for what never
     comes::
 
@@ -83,6 +87,7 @@ class Standstill:
         self._sleeps: float | None = None
         self._whole = b""
         self._wanted: dict[int, float] = {}
+        self._transferred: dict[int, int] = {}
         self._resting: set[int] = set()
 
     def look(self, running: Mapping[int, int]) -> None:
@@ -103,7 +108,8 @@ class Standstill:
             if wanted is not None:
                 self._wanted[pid] = wanted
             if (
-                wanted is None
+                self._transfers(pid, elapsed)
+                or wanted is None
                 or before is None
                 or abs(wanted - before) > MOST_WANTED * elapsed  # less: a part of it has ended
             ):
@@ -114,6 +120,13 @@ class Standstill:
             self._since, self._sleeps = now, None
         elif self._sleeps is None:
             self._sleeps = max(map(self._board.sleeps_until, self._resting), default=0.0)
+
+    def _transfers(self, pid: int, elapsed: float) -> bool:
+        """Whether a process has read and written more than one that waits, since the last look."""
+        count = read_transfer(pid)
+        before = self._transferred.get(pid, count)
+        self._transferred[pid] = count
+        return count - before > MOST_TRANSFERRED * elapsed
 
     def rests(self, rank: int) -> bool:
         """Whether a rank waits outside of any call, or seems to."""
@@ -141,6 +154,19 @@ def read_demand_s(pid: int) -> float | None:
     except (OSError, ValueError, IndexError):
         return None
     return total / 1e9
+
+
+def read_transfer(pid: int) -> int:
+    """Return the bytes that a process, and those it started, read and wrote; 0 if not known."""
+    total = 0
+    try:
+        for each in with_children(pid):
+            fields = Path(f"/proc/{each}/io").read_text(encoding="ascii").split()
+            total += int(fields[fields.index("rchar:") + 1])
+            total += int(fields[fields.index("wchar:") + 1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return total
 
 
 def with_children(pid: int) -> Iterator[int]:

@@ -570,7 +570,11 @@ def _branches(node: ast.If | ast.IfExp, yes: int, no: int) -> Iterator[tuple[str
 
 def explain_anyone(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> Finding:
     """Return a finding that a program is stuck, with the receive from anyone that has no sender."""
-    if finding.diagnosis is not None or "deadlock" not in finding.prose:
+    is_stuck = finding.diagnosis is None and "deadlock" in finding.prose
+    is_unmatched = finding.diagnosis == "unmatched_recv" and any(
+        "from anyone" in f"{each.words} {each.rest}" for each in finding.notes
+    )
+    if not is_stuck and not is_unmatched:
         return finding
     for rank, record in sorted(records.items()):
         last = record.calls[-1] if record.calls else None

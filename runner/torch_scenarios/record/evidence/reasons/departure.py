@@ -373,6 +373,7 @@ def _find_polls(
 ) -> list[str]:
     """Return the loop with a condition that ranks outside of any call are in."""
     found: dict[str, list[int]] = {}
+    timed: dict[str, list[int]] = {}
     counted: list[str] = []
     missed: list[str] = []
     for rank, frames in places.items():
@@ -382,17 +383,35 @@ def _find_polls(
             loop = next((node for node, _ in around if isinstance(node, ast.While)), None)
             if loop is not None and not isinstance(loop.test, ast.Constant):
                 place = short(((file, loop.lineno, ""),), folder)
-                found.setdefault(f"`while {ast.unparse(loop.test)}` ({place})", []).append(rank)
+                of_kind = timed if _asks_clock(loop.test) else found
+                of_kind.setdefault(f"`while {ast.unparse(loop.test)}` ({place})", []).append(rank)
                 counted = counted or _find_uncounted(records, (file, loop.test.lineno), folder)
                 missed = missed or _find_missed(records, (file, loop.test.lineno), folder)
                 break
     if missed:
         return missed
-    return counted + [
+    counted += [
         f"{ranks_text(ranks)} {'asks' if len(ranks) == 1 else 'ask'} again and again in {text}: "
         "look at what has to change for it to end, and at the rank that changes it"
         for text, ranks in found.items()
     ]
+    counted += [
+        f"{ranks_text(ranks)} {'waits' if len(ranks) == 1 else 'wait'} in {text}, which ends by "
+        "itself, at a time"
+        for text, ranks in timed.items()
+    ]
+    return counted
+
+
+#: what a script asks for the time
+_CLOCK = re.compile(r"\b(?:time|monotonic|perf_counter|now|utcnow)\(\)")
+
+
+def _asks_clock(test: ast.expr) -> bool:
+    """Whether a condition compares the time with another, and asks nothing else."""
+    is_one = isinstance(test, ast.Compare) and len(test.ops) == 1
+    calls = [ast.unparse(each) for each in ast.walk(test) if isinstance(each, ast.Call)]
+    return is_one and bool(calls) and all(_CLOCK.search(each) for each in calls)
 
 
 def _find_missed(
