@@ -265,7 +265,7 @@ def test_several_jobs_are_told_with_the_option_that_chooses_each() -> None:
     with mock.patch.object(processes, "find_ranks", return_value=ranks):
         code, said = ran()
     assert code == 2
-    assert "several jobs run here: choose one by --job" in said
+    assert "several jobs run here: choose one by --job\n  --job MASTER_PORT=29500: " in said
     assert f"--job MASTER_PORT=29500: 1 rank, `{processes.tell_command(os.getpid())[1:9]}" in said
     assert "--job MASTER_PORT=29501: 1 rank, " in said
 
@@ -290,6 +290,19 @@ def test_a_rank_in_no_call_is_told_with_what_it_waits_for(waits_in: str, *, is_t
     told = " ".join(each.words for each in found.notes)
     assert ("rank 0 waits at train.py:9 for a worker of its DataLoader" in told) is is_told
     assert ("`num_workers=0`" in str(found.fix)) is is_told
+
+
+def test_a_rank_in_no_call_is_told_with_the_loop_in_which_it_asks(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("while not exists():\n    time.sleep(1)\n", encoding="utf-8")
+    call = StackFrame("barrier", "/usr/site-packages/torch/distributed/distributed_c10d.py", 3)
+    stacks = {
+        0: RankStack(rank=0, frames=(StackFrame("<module>", str(script), 2),)),
+        1: RankStack(rank=1, frames=(call, StackFrame("<module>", str(script), 3))),
+    }
+    (found,) = find_in_stacks(stacks, str(tmp_path))
+    told = " ".join(each.words for each in found.notes)
+    assert "rank 0 asks again and again in `while not exists()` (train.py:1)" in told
 
 
 TABLE = """\

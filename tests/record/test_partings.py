@@ -1092,14 +1092,15 @@ def test_a_handler_that_some_ranks_register_long_before_is_why_their_calls_diffe
     assert ("register at train.py:2 on every rank" in str(found.fix)) is is_told
 
 
+@pytest.mark.parametrize("lines", [(5,), (3, 5)], ids=["of a framework", "of the script"])
 @pytest.mark.parametrize("head", ["fabric.rank_zero_first()", "torch.no_grad()"])
 def test_a_call_under_a_context_that_lets_ranks_in_one_by_one_is_told(
-    head: str, tmp_path: Path
+    head: str, lines: tuple[int, ...], tmp_path: Path
 ) -> None:
     file = script(tmp_path, IN_TURN.replace("fabric.rank_zero_first()", head))
     records = {
         0: record(0, call("barrier", place(file, 4, 6))),
-        1: record(1, call("broadcast", place(file, 5))),
+        1: record(1, call("broadcast", place(file, *lines))),
     }
     asks = _if(file, 2, "rank == 0")
     records[0].ways = [Way(before=0, decision=asks, yes=1)]

@@ -435,6 +435,12 @@ def _fix_ring(finding: Finding) -> str | None:
 # How ranks ended, and where they stand.
 
 
+#: what reads an object's size and bytes raises, where a fake rank gets those of another call
+_OF_NO_DATA = re.compile(
+    r"can't allocate memory|negative dimension|UnpicklingError|EOFError: Ran out of input"
+)
+
+
 def _endings(
     records: Mapping[int, RankRecord], told: Sequence[Finding], folder: str
 ) -> tuple[list[Finding], list[Finding]]:
@@ -464,6 +470,8 @@ def _endings(
     for (verb, whole, fix, is_result), ranks in alike.items():
         does = f"{verb}s" if len(ranks) == 1 else verb
         words = whole
+        if is_result and _OF_NO_DATA.search(words):
+            continue
         same = known.setdefault(whole[:MOST_ALIKE], tuple(ranks)) if fix else tuple(ranks)
         if same != tuple(ranks) and len(whole) > MOST_ALIKE:
             named = _NAMED.search(whole)

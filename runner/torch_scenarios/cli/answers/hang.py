@@ -30,7 +30,7 @@ from torch_scenarios.record.evidence.stack import (
 from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text
 
-FOUND, INCONCLUSIVE, NOTHING = 1, 3, 5
+FOUND, USAGE, INCONCLUSIVE, NOTHING = 1, 2, 3, 5
 #: ranks of which more than a line is shown, and processes that one has started
 MOST_RANKS, MOST_WORKERS = 8, 2
 
@@ -83,8 +83,10 @@ def _of_one_job(found: Sequence[RunningRank], wanted: str) -> list[RunningRank]:
         )
         sys.exit(NOTHING)
     if len(jobs) > 1:
-        listed = "".join(f"\n  {_tell_job(job, jobs, found)}" for job in jobs)
-        refuse_usage(f"several jobs run here: choose one by --job{listed}")
+        click.echo("scenario hang: several jobs run here: choose one by --job", err=True)
+        for job in jobs:
+            click.echo(f"  {_tell_job(job, jobs, found)}", err=True)
+        sys.exit(USAGE)
     return [each for each in found if each.job == jobs[0]]
 
 

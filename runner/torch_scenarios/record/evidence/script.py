@@ -95,7 +95,7 @@ class Script:
         """Return the line that last sets a name or an attribute before a line; 0 for none.
 
         A name is set in the same function, an attribute anywhere in the file; `in_parts` counts
-        what `a, b = c` sets too.
+        what `a, b = c` sets too. Outside of functions a name may be set behind a line, in a loop.
         """
         text = ast.unparse(target)
         where = self.scope(line) if isinstance(target, ast.Name) else self.tree
@@ -109,7 +109,8 @@ class Script:
                 for each in (_single(node.targets) if in_parts else node.targets)
             )
         ]
-        return max(found, default=0)
+        before = [at for at in found if at < line and isinstance(target, ast.Name)]
+        return max(before or found, default=0)
 
     def origins(self, value: ast.expr, line: int) -> list[int]:
         """Return the lines that set what an expression reads, and what these read.

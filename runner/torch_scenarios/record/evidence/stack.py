@@ -348,7 +348,7 @@ def _outside(
     *,
     parses: bool,
 ) -> Finding:
-    from torch_scenarios.record.evidence.reasons import explain_wait
+    from torch_scenarios.record.evidence.reasons import explain_wait, find_polls
 
     notes = [
         Clause(f"{ranks_text([rank])} is {position_of(stacks[rank], folder)}")
@@ -360,7 +360,10 @@ def _outside(
             for rank in outside[:8]
             if (found := explain_wait(stacks[rank].frames, "", folder)) is not None
         }
+        others = {rank: stacks[rank].place.frames for rank in outside[:8] if rank not in waits}
+        polls = find_polls(others, {}, folder)
     notes += [Clause(f"rank {rank} waits {words}") for rank, (words, _) in waits.items()]
+    notes += map(Clause, polls)
     fixes = list(dict.fromkeys(fix for _, fix in waits.values()))
     notes += [Clause(f"others wait: {line}") for line in position_lines(waiting, folder)[:8]]
     verb = "is" if len(outside) == 1 else "are"

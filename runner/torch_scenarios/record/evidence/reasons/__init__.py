@@ -44,6 +44,7 @@ from torch_scenarios.record.evidence.reasons.departure import (
     explain_wait,
     find_departure,
     find_endless,
+    find_polls,
 )
 from torch_scenarios.record.evidence.reasons.earlier_condition import (
     BEFORE,
@@ -84,6 +85,7 @@ __all__ = [
     "find_anyone",
     "find_endless",
     "find_late_rank",
+    "find_polls",
     "list_own_ways",
     "with_reason",
 ]

@@ -61,7 +61,7 @@ def find_turn(parted: Parted) -> Reason | None:
                 waiting = [
                     rank
                     for who, at in others
-                    if at and at[0][0] == file and node.lineno <= at[0][1] <= last
+                    if any(path == file and node.lineno <= of <= last for path, of, _ in at)
                     for rank in who
                 ]
                 if waiting and _IN_TURN.search(head):

@@ -55,7 +55,7 @@ def explain_message(
 ) -> Reason | None:
     """Return why a message of a finding has no counterpart; None where nothing is known."""
     if finding.diagnosis in {"dtype_mismatch", "shape_mismatch"}:
-        return _out_of_turn(records, folder)
+        return _out_of_turn(finding, records, folder)
     if finding.diagnosis == "tag_mismatch":
         return _tags_apart(finding, records, folder)
     if finding.diagnosis not in UNANSWERED:
@@ -97,13 +97,13 @@ def _find_left(parted: Parted, waiting: int, rank: int) -> Reason | None:
     return reason if alone else None
 
 
-def _out_of_turn(records: Mapping[int, RankRecord], folder: str) -> Reason | None:
+def _out_of_turn(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> Reason | None:
     """Return the first message that does not fit, where its lines met others before."""
     parted = Parted(Parting(group="", at=0, calls={}, missing=tuple(records)), records, folder)
-    for source, record in records.items():
-        for target in {call.peer for call in record.calls if call.operation == "send"}:
-            if target is None or target not in records:
-                continue
+    for source, record in sorted(records.items(), key=lambda each: each[0] not in finding.ranks):
+        targets = {call.peer for call in record.calls if call.operation == "send"}
+        known = {each for each in targets if each is not None and each in records}
+        for target in sorted(known, key=lambda each: (each not in finding.ranks, each)):
             sent = _messages(parted, source, "send", target - source)
             taken = _messages(parted, target, "receive", source - target)
             met: dict[tuple[str, Frames], tuple[int, RecordedCall]] = {}

@@ -345,7 +345,7 @@ def _explain_outside(
     `places` says where each of them is: what it decided since its last call is in its memory alone.
     """
     waiting = [r for r, each in records.items() if r not in places and each.inside]
-    return [*_find_apart(places, waiting, records, folder), *_find_polls(places, records, folder)]
+    return [*_find_apart(places, waiting, records, folder), *find_polls(places, records, folder)]
 
 
 def _explain_lost(
@@ -368,7 +368,7 @@ def _explain_lost(
     return lines
 
 
-def _find_polls(
+def find_polls(
     places: Mapping[int, Frames], records: Mapping[int, RankRecord], folder: str
 ) -> list[str]:
     """Return the loop with a condition that ranks outside of any call are in."""
