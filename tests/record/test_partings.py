@@ -345,6 +345,29 @@ def test_one_line_with_tensors_apart_is_told_with_what_they_are_made_of(tmp_path
     assert "__main__" not in why + str(found.fix)
 
 
+SERVED = """\
+if rank == 0:
+    task = torch.tensor([given])
+    dist.send(task, dst=1)
+else:
+    task = torch.empty(1)
+    dist.recv(task, src=0)
+"""
+
+
+def test_a_tensor_of_a_message_is_set_before_its_line_also_outside_of_functions(
+    tmp_path: Path,
+) -> None:
+    file = script(tmp_path, SERVED)
+    records = {
+        0: record(0, call("send", place(file, 3), peer=1)),
+        1: record(1, call("recv", place(file, 6), rows=3, peer=0)),
+    }
+    reason = explain_message(finding("dtype_mismatch", 0, 1), records, str(tmp_path))
+    assert reason is not None
+    assert "rank 0 sends `task`, which is set by `task = torch.tensor([given])`" in reason[0].words
+
+
 def test_a_message_of_another_shape_is_told_with_the_buffer_at_both_ends(tmp_path: Path) -> None:
     file = script(tmp_path, STAGES)
     records = {

@@ -65,6 +65,27 @@ def test_ranks_that_raise_alike_are_one_line(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("mode", "words", "is_named"),
+    [
+        ("fake", "RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory", False),
+        ("fake", "ValueError: no data", True),
+        ("live", "RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory", True),
+    ],
+)
+def test_what_a_fake_rank_raises_that_reads_an_object_out_of_another_call_is_left_out(
+    tmp_path: Path, mode: str, words: str, *, is_named: bool
+) -> None:
+    folder = recorded(tmp_path / "a", (ALL_REDUCE,), (BARRIER,))
+    for rank in range(2):
+        path = folder / f"rank-{rank:05d}.jsonl"
+        path.write_text(path.read_text("utf-8").replace('"live"', f'"{mode}"'), "utf-8")
+    ended_by(folder, 1, ["raise", words, [["/me/data.py", 3, "raise"]], 99])
+    output = "\n".join(said_of(folder))
+    assert "call_mismatch" in output
+    assert ("rank 1 raises" in output) is is_named
+
+
 def test_ranks_that_are_at_one_place_are_one_line(tmp_path: Path) -> None:
     takes: list[tuple[Any, ...]] = [
         ("recv_", [], [["float32", [4], 64, 16]], {"peer": peer}, 14) for peer in (1, 0)

@@ -427,7 +427,7 @@ def _ends(log: JobLog) -> Iterator[Finding]:
         fix = _advice(words)
         yield _make_finding("outcome_differs", f"rank {rank} raises {words}", [rank], fix=fix)
     first = log.first_end
-    if first is not None and first not in own and not _is_told(log, first):
+    if first is not None and first not in own and not _has_cause(log, first):
         code = log.ends[first]
         how = f"dies by {signal_name(-code)}" if code < 0 else f"exits with code {code}"
         fix = ""
@@ -440,7 +440,7 @@ def _ends(log: JobLog) -> Iterator[Finding]:
         yield _make_finding("outcome_differs", words, [first], fix=fix)
 
 
-def _is_told(log: JobLog, rank: int) -> bool:
+def _has_cause(log: JobLog, rank: int) -> bool:
     """Whether another finding says why a rank has ended: one that waited, or that torch warned."""
     words = log.errors.get(rank, "")
     return (
