@@ -76,7 +76,7 @@ def test_a_run_that_is_ended_at_its_limit_has_not_passed(
 SLEEP = "import time; time.sleep(60)"
 
 
-def wait_outside(folder: Path, backend: str, *, exit_code: int) -> Ran:
+def wait_outside(folder: Path, backend: str, *, exit_code: int, limit_s: float = 4.0) -> Ran:
     """Watch two ranks that wait outside of any call: rank 0 lives, rank 1 ends by a code.
 
     Rank 0 has begun one all_reduce more.
@@ -94,7 +94,9 @@ def wait_outside(folder: Path, backend: str, *, exit_code: int) -> Ran:
         (folder / "launch.jsonl").write_text(text, encoding="utf-8")
         return process
 
-    order = Order(command=("train.py",), folder=folder, world_size=2, ranks=(0, 1), max_seconds=4.0)
+    order = Order(
+        command=("train.py",), folder=folder, world_size=2, ranks=(0, 1), max_seconds=limit_s
+    )
     questions = Questions(order, folder / "scenario.yaml", DEFAULT)
     return live.run(order, questions, lambda _: None, start)
 
@@ -110,3 +112,13 @@ def test_a_host_that_waits_for_its_device_is_outside_of_any_call(
     monkeypatch.setattr(live, "AGAIN_S", 0.2)
     ran = wait_outside(tmp_path / "a", backend, exit_code=exit_code)
     assert (ran.stuck, ran.timed_out) == (is_stuck, not is_stuck)
+
+
+def test_what_a_rank_waits_for_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([[], [0]])  # its thread dies after the first
+    monkeypatch.setattr(live, "ENDLESS_S", 0.2)
+    monkeypatch.setattr(live, "ENDLESS_AGAIN_S", 0.2)
+    monkeypatch.setattr(analysis, "find_endless", lambda *_: next(answers, [0]))
+    assert wait_outside(tmp_path / "a", "gloo", exit_code=0, limit_s=50.0).endless == (0,)

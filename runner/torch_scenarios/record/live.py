@@ -66,6 +66,8 @@ IDLE_S = 1.5
 OUTSIDE_S = 20.0
 #: seconds without a movement after which a run is ended whose ranks wait for what never comes
 ENDLESS_S = 60.0
+#: seconds between two looks at what such ranks wait for: a thread may die later
+ENDLESS_AGAIN_S = 30.0
 #: seconds between two analyses of one and the same standstill
 AGAIN_S = 5.0
 
@@ -516,11 +518,12 @@ class _Watch:
     def _find_endless(self) -> tuple[int, ...]:
         """Return the ranks outside of any call where all of them wait for what never comes.
 
-        The others are in calls, and wait for these. It is asked once a standstill.
+        The others are in calls, and wait for these.
         """
-        if self._endless_at == self._moved or self._order.fake or self._order.keep:
+        now = time.monotonic()
+        if now < self._endless_at or self._order.fake or self._order.keep:
             return ()
-        self._endless_at = self._moved
+        self._endless_at = now + ENDLESS_AGAIN_S
         if not is_record(self._order.folder):
             return ()
         try:
