@@ -73,6 +73,19 @@ def test_a_run_that_is_ended_at_its_limit_has_not_passed(
     assert report_lines(found, 1.0)[0].startswith(status)
 
 
+def test_a_run_that_is_interrupted_says_who_is_outside_of_any_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = recorded(tmp_path / "a", (ALL_REDUCE,), (ALL_REDUCE,))
+    path = folder / "rank-00001.jsonl"
+    path.write_text("\n".join(path.read_text("utf-8").splitlines()[:-1]) + "\n", "utf-8")
+    monkeypatch.setattr(analysis, "prepare", lambda _: None)
+    monkeypatch.setattr(analysis, "run", lambda *_: Ran(interrupted=True))
+    order = Order(command=("train.py",), folder=folder, world_size=2, ranks=(0, 1))
+    verdict = analysis.record(order).judged.result.verdict
+    assert verdict.reason == "rank 1 is outside of any call; the run was interrupted"
+
+
 SLEEP = "import time; time.sleep(60)"
 
 

@@ -384,7 +384,7 @@ def _outside(ran: Ran, records: Mapping[int, RankRecord]) -> tuple[Sequence[int]
     elif ran.endless:
         ranks = ran.endless
         why = f"nothing moved any more for {ENDLESS_S:.0f} s, and the run was ended"
-    elif ran.timed_out:
+    elif ran.timed_out or ran.interrupted:
         own = ranks_of_processes(records, ran.launch)
         ended = {own[rank] for rank in ran.launch.exits}
         ranks = tuple(
@@ -392,7 +392,7 @@ def _outside(ran: Ran, records: Mapping[int, RankRecord]) -> tuple[Sequence[int]
             for r, each in records.items()
             if each.truncated and not each.inside and r not in ended
         )
-        why = "the run was ended at --max-seconds"
+        why = f"the run was {'ended at --max-seconds' if ran.timed_out else 'interrupted'}"
     else:
         return (), ""
     alike: dict[str, list[int]] = {}
