@@ -53,13 +53,14 @@ from torch_scenarios.record.values.format.event import (
     BackwardPass,
     CallMistake,
     DropoutCall,
+    LoadedBatch,
     LoaderDraw,
     ModelInput,
     ModuleLoad,
     NumberRead,
     RandomDraw,
 )
-from torch_scenarios.record.values.format.record import LoadedBatch, ValueRecord, read_values
+from torch_scenarios.record.values.format.record import ValueRecord, read_values
 from torch_scenarios.record.values.invariants import Judgement
 from torch_scenarios.record.values.invariants.finding import ValueFinding, tell_line
 from torch_scenarios.record.values.invariants.proofs import PROVED

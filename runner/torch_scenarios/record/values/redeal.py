@@ -44,18 +44,14 @@ from torch_scenarios.record.values.format.event import (
     DealtBatch,
     DropoutCall,
     FlatWrapper,
+    LoadedBatch,
     ModelInput,
     ModuleLoad,
     ModuleOutput,
     RandomDraw,
     StepClosure,
 )
-from torch_scenarios.record.values.format.record import (
-    LoadedBatch,
-    OptimizerStep,
-    ValueRecord,
-    read_values,
-)
+from torch_scenarios.record.values.format.record import OptimizerStep, ValueRecord, read_values
 from torch_scenarios.record.values.further_run import Redeal, UnsuitedError, empty_folder, run_again
 from torch_scenarios.record.values.invariants.finding import ValueFinding, list_names, tell_line
 from torch_scenarios.record.values.roles import find_scattering_groups, first_use

@@ -58,6 +58,7 @@ from torch_scenarios.record.values.format.event import (
     FlatWrapper,
     GatheredModule,
     LateParameter,
+    LoadedBatch,
     LoadedState,
     LoaderDraw,
     LossScale,
@@ -857,13 +858,13 @@ class ValueWitness:
         if now is not None and before != now:
             drawn = tuple(state for name, state in before.items() if now.get(name) != state)
             self.put(LoaderDraw(self.turn, self._place_of_user(), drawn))
-        details = [*map(int, indices or ())] if _are_numbers(indices) else None
+        numbers = tuple(map(int, indices or ())) if _are_numbers(indices) else None
+        at = seen["number"], seen["epoch"], seen["batch"]
         if self.dealing is not None:
-            at = seen["number"], seen["epoch"], seen["batch"]
             batch = self.dealing.batch(*at, batch)
         rows = row_digests(batch, self.torch.Tensor)[:MOST_ROWS]
         place = self._place_of_user()
-        self.put(["b", seen["number"], seen["epoch"], seen["batch"], place, rows, details])
+        self.put(LoadedBatch(*at, place, tuple(rows), numbers))
         self._mark_draws()
         seen["batch"] += 1
         return batch
@@ -877,7 +878,7 @@ class ValueWitness:
         if self.dealing is not None:
             batch = self.dealing.batch(loader, 0, number, batch)
         rows = row_digests(batch, self.torch.Tensor)[:MOST_ROWS]
-        self.put(["b", loader, 0, number, place, rows, None])
+        self.put(LoadedBatch(loader, 0, number, place, tuple(rows), None))
         self._mark_draws()
         return batch
 

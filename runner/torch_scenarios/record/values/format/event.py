@@ -87,6 +87,25 @@ class ModelInput(ValueEvent):
 
 
 @dataclass
+class LoadedBatch(ValueEvent):
+    """A loader, or a line that names its batch (`torch_scenarios.batch`), has given a batch.
+
+    Batch `number` of epoch `epoch` of loader `loader`. `rows` has the hash of each row, `indices`
+    its number in the dataset where the loader's sampler says it. Whether the batch is trained on
+    is known later: the reader sets `trained` where a backward pass uses it.
+    """
+
+    KIND = "b"
+    loader: int
+    epoch: int
+    number: int
+    place: int
+    rows: tuple[str, ...]
+    indices: tuple[int, ...] | None
+    trained: bool = field(default=False, init=False)
+
+
+@dataclass
 class DealtBatch(ValueEvent):
     """A further run has met a batch of its plan: rows of another rank take the place of its own.
 

@@ -19,6 +19,7 @@ from torch_scenarios.record.values.format.event import (
     FIELDS,
     VERSION,
     BackwardPass,
+    LoadedBatch,
     ValueEvent,
 )
 
@@ -77,19 +78,6 @@ class OptimizerStep(Struct, kw_only=True):
     after: dict[int, str]
 
 
-class LoadedBatch(Struct, kw_only=True):
-    """A batch that left a loader: the hash of each row, its index where the loader has one."""
-
-    at: int
-    loader: int
-    epoch: int
-    number: int
-    place: int
-    rows: tuple[str, ...]
-    indices: tuple[int, ...] | None
-    trained: bool = False
-
-
 class CarriedTensor(Struct, kw_only=True):
     """A tensor that a collective took: what it is, whose, and its hash."""
 
@@ -131,7 +119,6 @@ class ValueRecord(Struct, kw_only=True):
     parameters: dict[int, ParameterRecord] = field(default_factory=dict)
     forwards: list[Forward] = field(default_factory=list)
     steps: list[OptimizerStep] = field(default_factory=list)
-    batches: list[LoadedBatch] = field(default_factory=list)
     loaders: dict[int, dict[str, Any]] = field(default_factory=dict)
     calls: list[CarryingCall] = field(default_factory=list)
     #: all other events, by their class
@@ -143,6 +130,11 @@ class ValueRecord(Struct, kw_only=True):
     def names(self) -> dict[str, int]:
         """The number of each parameter, by its name."""
         return {each.name: number for number, each in self.parameters.items()}
+
+    @property
+    def batches(self) -> Sequence[LoadedBatch]:
+        """The batches that left loaders, in order."""
+        return self.of(LoadedBatch)
 
     def of(self, kind: type[Kind]) -> Sequence[Kind]:
         """Return the events of a kind, in order: `record.of(NormClip)`."""
@@ -231,18 +223,6 @@ def _take(record: ValueRecord, at: int, line: list[Any]) -> None:
                     after=dict(after),
                 )
             )
-        case ["b", loader, epoch, number, place, rows, indices]:
-            record.batches.append(
-                LoadedBatch(
-                    at=at,
-                    loader=loader,
-                    epoch=epoch,
-                    number=number,
-                    place=place,
-                    rows=tuple(rows),
-                    indices=None if indices is None else tuple(indices),
-                )
-            )
         case ["l", number, place, about]:
             record.loaders[number] = {**about, "place": place}
         case ["c", number, turn, operation, ranks, place, op, tensors, results]:
@@ -262,7 +242,7 @@ def _take(record: ValueRecord, at: int, line: list[Any]) -> None:
         case [str(kind), *fields] if kind in EVENTS:
             event = _make_event(EVENTS[kind], at, fields)
             if isinstance(event, BackwardPass):
-                _train(record)
+                _train(record.batches, record.steps[-1].at if record.steps else -1)
             record.events.setdefault(type(event), []).append(event)
         case _:
             message = f"its line {at + 2} is {json.dumps(line)[:60]}"
@@ -282,14 +262,13 @@ def _make_event(kind: type[ValueEvent], at: int, fields: list[Any]) -> ValueEven
         raise ValueError(message) from None
 
 
-def _train(record: ValueRecord) -> None:
+def _train(batches: Sequence[LoadedBatch], began: int) -> None:
     """Know that a backward pass uses the batch that was read last, and others of the same step.
 
-    Microbatches may be read before the first of them is used.
+    Microbatches may be read before the first of them is used. `began` is the step before.
     """
-    began = record.steps[-1].at if record.steps else -1
-    for each in reversed(record.batches):
-        last = record.batches[-1]
+    for each in reversed(batches):
+        last = batches[-1]
         if each is not last and (
             each.at < began or (each.loader, each.epoch) != (last.loader, last.epoch)
         ):

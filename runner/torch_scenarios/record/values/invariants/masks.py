@@ -21,10 +21,11 @@ from typing import Any
 from torch_scenarios.record.values.format.event import (
     BackwardPass,
     DropoutCall,
+    LoadedBatch,
     LoaderDraw,
     NoiseDraw,
 )
-from torch_scenarios.record.values.format.record import LoadedBatch, ValueRecord
+from torch_scenarios.record.values.format.record import ValueRecord
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding
 from torch_scenarios.record.values.roles import Ranks, Roles
 from torch_scenarios.verdict.finding import ranks_text

@@ -19,14 +19,11 @@ from typing import Any
 from torch_scenarios.record.values.format.event import (
     BackwardPass,
     DataParallelWrapper,
+    LoadedBatch,
     LoadedState,
     OptimizerLoad,
 )
-from torch_scenarios.record.values.format.record import (
-    LoadedBatch,
-    OptimizerStep,
-    ValueRecord,
-)
+from torch_scenarios.record.values.format.record import OptimizerStep, ValueRecord
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding, tell_line
 from torch_scenarios.record.values.roles import Roles
 from torch_scenarios.verdict.finding import ranks_text

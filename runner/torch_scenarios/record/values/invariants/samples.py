@@ -17,8 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
 from typing import Any
 
-from torch_scenarios.record.values.format.event import ModelInput
-from torch_scenarios.record.values.format.record import LoadedBatch, ValueRecord
+from torch_scenarios.record.values.format.event import (
+    LoadedBatch,
+    ModelInput,
+)
+from torch_scenarios.record.values.format.record import ValueRecord
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding
 from torch_scenarios.record.values.roles import Roles
 from torch_scenarios.verdict.finding import ranks_text
