@@ -42,6 +42,7 @@ from torch_scenarios.record.evidence.reasons import (
     with_reason,
 )
 from torch_scenarios.record.evidence.stack import know_killed
+from torch_scenarios.record.evidence.standstill import STANDSTILL_S
 from torch_scenarios.record.findings import (
     find_forked,
     find_left_in_rpc,
@@ -380,7 +381,9 @@ MOST_OUTSIDE = 8
 def _outside(ran: Ran, records: Mapping[int, RankRecord]) -> tuple[Sequence[int], str]:
     """Return which ranks were outside of any call at the end, and in words where; or nothing."""
     if ran.launch.outside:
-        ranks, why = ran.launch.outside, "no rank moved any more, and the run was ended"
+        ranks = ran.launch.outside
+        why = f"no rank moved any more for {STANDSTILL_S:.0f} s, and the run was ended; a live run"
+        why += " goes on where something may still come"
     elif ran.endless:
         ranks = ran.endless
         why = f"nothing moved any more for {ENDLESS_S:.0f} s, and the run was ended"
