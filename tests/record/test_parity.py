@@ -82,6 +82,17 @@ def test_tensors_that_are_a_fifo_are_refused_at_once(tmp_path: Path) -> None:
         read_tensor_file(path)
 
 
+def test_tensors_come_in_the_order_of_their_file(tmp_path: Path) -> None:
+    names = [f"before/{number}.{part}" for number in (3, 1, 2) for part in ("weight", "bias")]
+    place = {"dtype": "F32", "shape": [1]}
+    header = json.dumps(
+        {name: {**place, "data_offsets": [4 * at, 4 * at + 4]} for at, name in enumerate(names)}
+    ).encode()
+    path = tmp_path / "values-00000-step-00000.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4 * len(names)))
+    assert list(read_tensor_file(path)) == names
+
+
 @pytest.mark.parametrize("starts", [(0, 64), (0, 32, 64, 96)])
 def test_equal_numbers_of_a_lower_precision_are_told_by_those_around_them(
     starts: tuple[int, ...],

@@ -10,6 +10,7 @@ them took the same half.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -94,7 +95,10 @@ MOST_BYTES = 1 << 33
 
 
 def read_tensor_file(path: Path) -> dict[str, Array]:
-    """Return the tensors of a file. Raises ScenarioError where it cannot be read."""
+    """Return the tensors of a file, in its order. Raises ScenarioError where it cannot be read.
+
+    Its order is that of the model; the library gives them in another one in each process.
+    """
     import ml_dtypes
     from safetensors import SafetensorError, deserialize
 
@@ -110,7 +114,8 @@ def read_tensor_file(path: Path) -> dict[str, Array]:
         if kind is not None:
             dtype = np.dtype(ml_dtypes.bfloat16) if kind == "bfloat16" else np.dtype(kind)
             found[name] = np.frombuffer(entry["data"], dtype=dtype).reshape(entry["shape"])
-    return found
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    return {name: found[name] for name in header if name in found}
 
 
 class UnlikeError(Exception):
