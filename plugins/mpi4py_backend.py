@@ -249,6 +249,12 @@ def moved(tensor: torch.Tensor) -> list[Any]:
     return [array(tensor), MPI.BYTE]
 
 
+def apart(own: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that shares no memory with another one, as MPI wants it (MPI 4.1, 2.3)."""
+    shared = own.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
+    return own.clone() if shared else own
+
+
 def reduced(tensor: torch.Tensor) -> list[Any]:
     """Return MPI's datatype for elements that it computes with."""
     datatype = DATATYPES.get(tensor.dtype)
@@ -461,7 +467,8 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
     def _allgather_base(self, output: Any, own: Any, _options: Any = None) -> Work:
         if output.numel() != own.numel() * self.size() or output.dtype != own.dtype:
             refuse("output tensor size must be equal to world_size times input tensor size")
-        row, whole = flat(own), flat(output)
+        whole = flat(output)
+        row = apart(flat(own), whole)
         return self._work(
             lambda: self._comm.Iallgather(moved(row), moved(whole)),
             (row, whole),
@@ -475,7 +482,8 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         self, outputs: Any, inputs: Any, _options: Any = None
     ) -> Work:
         """Gather each of some tensors; functional collectives and DTensor call it."""
-        rows, wholes = [flat(each) for each in inputs], [flat(each) for each in outputs]
+        wholes = [flat(each) for each in outputs]
+        rows = [apart(flat(own), whole) for own, whole in zip(inputs, wholes, strict=True)]
         return self._work(
             lambda: [
                 self._comm.Iallgather(moved(row), moved(whole))
