@@ -117,8 +117,8 @@ def test_parts_leave_stages_idle_for_less_and_keep_more() -> None:
     model, times = replace(TINY, layers=8), CollectiveTimes(topology(MACHINE), 4)
     assert model.estimate_us(parted, gpu(), times) < model.estimate_us(plain, gpu(), times)
     assert model.load(parted, gpu()).activations > model.load(plain, gpu()).activations
-    assert [plain.microbatches_kept(stage) for stage in range(4)] == [4, 3, 2, 1]
-    assert [parted.microbatches_kept(stage) for stage in range(4)] == [11, 9, 7, 5]
+    assert [plain.count_microbatches(stage) for stage in range(4)] == [4, 3, 2, 1]
+    assert [parted.count_microbatches(stage) for stage in range(4)] == [11, 9, 7, 5]
 
 
 def test_some_that_is_recomputed_is_between_nothing_and_all() -> None:

@@ -136,11 +136,15 @@ class Decoder(Struct, frozen=True, kw_only=True):
             if filled and (parts == 1 or stages >= FEWEST_OF_SEVERAL):
                 yield stages, parts
 
+    def count_blocks(self, way: Candidate) -> int:
+        """Return the blocks of the parts of a pipeline that have most."""
+        return ceil(self.layers / (way.stages * way.parts))
+
     def blocks_of(self, way: Candidate, part: int) -> int:
         """Return the blocks of a part of a pipeline, by its number in the model from 0."""
-        count = way.stages * way.parts
         first, last = self.short_parts(way)
-        return ceil(self.layers / count) - (part < first or part >= count - last)
+        is_short = part < first or part >= way.stages * way.parts - last
+        return self.count_blocks(way) - is_short
 
     def short_parts(self, way: Candidate) -> tuple[int, int]:
         """Return how many parts have a block less, at the beginning of the model and at its end."""
@@ -165,7 +169,6 @@ class Decoder(Struct, frozen=True, kw_only=True):
         tokens = way.micro * self.sequence
         own = self.parameters_of(way, stage)
         weights = STATE * own / way.shards
-        blocks = ceil(self.layers / (way.stages * way.parts))
         if way.stages == 1:
             # weights twice in bfloat16, and their gradient in float32; the ends once; own parts
             whole, ends = (each / way.tensor for each in (way.together * self.block, self.ends))
@@ -179,9 +182,9 @@ class Decoder(Struct, frozen=True, kw_only=True):
             rows += 1 + 1 / way.tensor
         gathered += 2 * rows * tokens * self.hidden
         whole_block, kept = (
-            tokens * self.hidden * each / way.tensor for each in (KEPT, self._kept(way))
+            tokens * self.hidden * each / way.tensor for each in (KEPT, self._count_kept(way))
         )
-        activations = way.microbatches_kept(stage) * blocks * kept
+        activations = way.count_microbatches(stage) * self.count_blocks(way) * kept
         if way.recompute != NOTHING:
             activations += whole_block  # what the block that is computed anew keeps
         has_logits = stage == way.stages - 1
@@ -193,7 +196,9 @@ class Decoder(Struct, frozen=True, kw_only=True):
         attention = rate * gpu.attention_of(self.hidden // self.heads)
         passed = moved / (gpu.bandwidth * gpu.memory)
         block = products + attended / attention + passed
-        again = {NOTHING: 0.0, SOME: products * self._again() + passed, ALL: block}[way.recompute]
+        again = {NOTHING: 0.0, SOME: products * self._find_repeated() + passed, ALL: block}[
+            way.recompute
+        ]
         ending = 3 * 2 * tokens * self.hidden * self.vocabulary / way.tensor / (rate * gpu.matmul)
         return RankLoad(
             state=weights,
@@ -205,7 +210,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
             optimizer=20 * 4 * own / way.shards / (gpu.bandwidth * gpu.memory),
         )
 
-    def _kept(self, way: Candidate) -> float:
+    def _count_kept(self, way: Candidate) -> float:
         """Return the bytes of a token's feature that a block keeps from its forward pass.
 
         Of *some*: what goes in, two products of that width and one of keys, attention, and one of
@@ -214,7 +219,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         some = 2 * (4 + self.kv_heads / self.heads + self.inner / self.hidden)
         return {NOTHING: float(KEPT), SOME: some, ALL: 2.0}[way.recompute]
 
-    def _again(self) -> float:
+    def _find_repeated(self) -> float:
         """Return the part of a block's products that is computed anew where *some* is.
 
         Products are those of queries, keys, values, the output of attention, the gate, the other
@@ -249,9 +254,8 @@ class Decoder(Struct, frozen=True, kw_only=True):
             (1 + gathers) * gather_rows + (1 + scatters) * scatter_rows
         )
         if way.stages > 1:
-            blocks = ceil(self.layers / (way.stages * way.parts))
             own = max(self.parameters_of(way, stage) for stage in range(way.stages))
-            turn = blocks * (forwards + backwards) + found.logits / way.stages
+            turn = self.count_blocks(way) * (forwards + backwards) + found.logits / way.stages
             ends = take(REDUCE_SCATTER, "shard", 4 * own) + take(ALL_GATHER, "shard", 2 * own)
             return (way.turns * way.parts + way.stages - 1) * turn + ends + found.optimizer
         whole, ends = way.together * self.block / way.tensor, self.ends / way.tensor
@@ -459,7 +463,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         count, (first, final) = way.stages * way.parts, self.short_parts(way)
         short = [f"{part} < {first}"] * (first > 0)
         short += [f"{part} >= {count - final}"] * (final > 0)
-        most = ceil(self.layers / count)
+        most = self.count_blocks(way)
         lines = [f"- for: {{block: range({most})}}"]
         if not short:
             lines += [f'  ranks: "{where}"', "  steps:"]
@@ -501,7 +505,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
         behind = self.stages - 1 - stage
         return behind if self.parts == 1 else 2 * behind + (self.parts - 1) * self.stages
 
-    def microbatches_kept(self, stage: int) -> int:
+    def count_microbatches(self, stage: int) -> int:
         """Return how many microbatches a stage keeps at once, each counted once for each part."""
         return min(self.turns * self.parts, self.ahead(stage) + 1)
 

@@ -242,7 +242,7 @@ class _SentMessage(NamedTuple):
 
 
 class _OtherEvent(NamedTuple):
-    """What is no message, as a collective or a pause: when, by what, of which rank it comes."""
+    """An event other than a message, as a collective or a pause: when, and on which rank."""
 
     began: float
     ended: float

@@ -200,8 +200,6 @@ def read_stacks(lines: Iterable[str]) -> dict[int, RankStack]:
 
 #: what `faulthandler.dump_traceback_later` prints before the threads of a process
 _TIMEOUT = re.compile(r"Timeout \(\d+:\d\d:\d\d(?:\.\d+)?\)!")
-#: what `faulthandler.dump_traceback_later` prints before the threads of a process
-_TIMEOUT = re.compile(r"Timeout \(\d+:\d\d:\d\d(?:\.\d+)?\)!")
 #: a thread as faulthandler prints it, and one of its frames
 _FAULT = re.compile(
     r"(?:(?:Current thread|Thread) (0x[0-9A-Fa-f]+).*|Stack )\(most recent call first\):"

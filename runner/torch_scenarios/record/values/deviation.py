@@ -800,7 +800,7 @@ def make_finding(
 
 
 def _tell_size(first: Deviation) -> str:
-    """Return how far a value is off, in words; nothing where that is no number."""
+    """Return how far a value is off, in words; nothing where it cannot be computed."""
     times = first.off / first.bound
     return f" ({times:.3g} times what rounding does)" if np.isfinite(times) else ""
 

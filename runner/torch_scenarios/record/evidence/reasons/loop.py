@@ -255,7 +255,7 @@ def find_loop(
 def is_left_earlier(parted: Parted, loop: tuple[str, int, int] | None) -> bool:
     """Whether the ranks past a loop have made fewer turns of it than those that are in it.
 
-    Then an `if` in it that asks for the turn is no reason: they do not come there any more.
+    Then an `if` in it that asks for the turn does not explain it: they do not come there again.
     """
     if loop is None:
         return False

@@ -140,6 +140,10 @@ class ValueRecord(Struct, kw_only=True):
         """Return the events of a kind, in order: `record.of(NormClip)`."""
         return self.events.get(kind, ())
 
+    def find_last(self, kind: type[Kind], began: int, ended: int) -> Kind | None:
+        """Return the last event of a kind between two others, by where these stand; or None."""
+        return next((each for each in reversed(self.of(kind)) if began < each.at < ended), None)
+
 
 def has_values(folder: Path) -> bool:
     """Whether a folder has a record of values."""

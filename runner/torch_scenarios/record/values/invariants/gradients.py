@@ -365,10 +365,11 @@ def _find_last(
     Empty where a rank has none since the gradients agreed.
     """
     found = {
-        rank: [e for e in records[rank].of(kind) if agreed.at[rank] < e.at < step.at]
+        rank: last
         for rank, step in events.items()
+        if (last := records[rank].find_last(kind, agreed.at[rank], step.at)) is not None
     }
-    return {r: own[-1] for r, own in found.items()} if all(found.values()) else {}
+    return found if len(found) == len(events) else {}
 
 
 def _tell_factors(records: Records, agreed: Agreement, events: Mapping[int, OptimizerStep]) -> str:

@@ -15,7 +15,7 @@ each of which clips a whole module by itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -28,7 +28,7 @@ from torch_scenarios.record.values.format.event import (
     ShardChange,
     UnitGather,
 )
-from torch_scenarios.record.values.format.record import Kind, OptimizerStep, ValueRecord
+from torch_scenarios.record.values.format.record import OptimizerStep, ValueRecord
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding
 from torch_scenarios.record.values.roles import (
     Ranks,
@@ -204,11 +204,11 @@ def _list_scales(record: ValueRecord) -> Iterator[tuple[int, _Scale]]:
     """Yield by what each step's gradients were multiplied, where that is one number."""
     for number, step in enumerate(record.steps):
         began = record.steps[number - 1].at if number else -1
-        kept = _find_last(record.of(GradientChange), began, step.at)
+        kept = record.find_last(GradientChange, began, step.at)
         count = 2
-        if (parts := _find_last(record.of(ShardChange), began, step.at)) is not None:
+        if (parts := record.find_last(ShardChange, began, step.at)) is not None:
             factor: float | None = parts.factor
-        elif (reduced := _find_last(record.of(ReducedChange), began, step.at)) is not None:
+        elif (reduced := record.find_last(ReducedChange, began, step.at)) is not None:
             factor, count = reduced.factor, reduced.count
         elif kept is not None:
             factor = _find_common_factor(step, kept)
@@ -217,11 +217,6 @@ def _list_scales(record: ValueRecord) -> Iterator[tuple[int, _Scale]]:
         if factor is not None:
             left = kept.place if kept is not None else step.place
             yield number, _Scale(factor, left, step.place, step.turn, count)
-
-
-def _find_last(events: Sequence[Kind], began: int, ended: int) -> Kind | None:
-    """Return the last of some events between two others."""
-    return next((e for e in reversed(events) if began < e.at < ended), None)
 
 
 def _find_common_factor(step: OptimizerStep, change: GradientChange) -> float | None:
