@@ -741,6 +741,23 @@ def test_what_is_made_of_the_values_of_a_dict_comes_in_its_order(
     assert fix in str(found.fix)
 
 
+@pytest.mark.parametrize(("turns", "is_mixed"), [(("float32",), False), (("int64",), True)])
+def test_a_tensor_of_one_shape_in_another_dtype_is_the_same_turn_of_its_loop(
+    turns: tuple[str, ...], *, is_mixed: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, "for p in model.parameters():\n    dist.broadcast(p.data, src=0)\n")
+    at = place(file, 2)
+    half = call("broadcast", at)
+    half.inputs = (Tensor(dtype="bfloat16", shape=(4,)),)
+    more = [call("broadcast", at) for _ in turns]
+    for each, dtype in zip(more, turns, strict=True):
+        each.inputs = (Tensor(dtype=dtype, shape=(4,)),)
+    records = {0: record(0, half), 1: record(1, call("broadcast", at), *more)}
+    (found,) = add_reasons([finding("dtype_mismatch", 0, 1)], records, str(tmp_path))
+    assert ("reaches another tensor" in found.notes[0].words) is is_mixed
+    assert ("in one dtype on every rank" in str(found.fix)) is not is_mixed
+
+
 @pytest.mark.parametrize(
     ("text", "is_told"),
     [

@@ -295,6 +295,36 @@ def test_where_no_rank_came_to_communicate_what_one_raised_is_told(tmp_path: Pat
     assert "(train.py:3)" in said.output
 
 
+@pytest.mark.parametrize(("handed_us", "is_race"), [(5, True), (15, False)])
+def test_what_threads_of_torch_call_at_random_in_a_group_is_one_finding_with_advice(
+    tmp_path: Path, handed_us: int, *, is_race: bool
+) -> None:
+    """The main thread makes the second call after two threads of a checkpoint got theirs."""
+    half = (ALL_REDUCE[0], [["float16", [4], 64, 8]], *ALL_REDUCE[2:4], 15)
+    planned = ((*ALL_REDUCE[:4], 14), (*ALL_REDUCE[:4], 15)), ((*LARGER[:4], 14), half)
+    folder = recorded(tmp_path / "a", *((BARRIER, BARRIER, *order) for order in planned))
+    for rank in range(2):
+        path = folder / f"rank-{rank:05d}.jsonl"
+        lines = [json.loads(each) for each in path.read_text(encoding="utf-8").splitlines()]
+        lines[3:3] = [["b", 0, "init_process_group", 0, 0, {"thread": 1}], ["be", 0, 1, {}, None]]
+        found: list[Any] = []
+        for line in lines:
+            if isinstance(line, list) and line[0] == "c" and line[1] > 1:
+                _, number, operation, group, place, us, _, maker, *rest = line
+                assert maker == "py"
+                found.append(["j", number, handed_us, 1])
+                found.append(["k", number, operation, group, place, number, "to", *rest, 0])
+                line = ["c", number, number, us]  # noqa: PLW2901 - this line in its newer form
+            found.append(line)
+        path.write_text("".join(f"{json.dumps(each)}\n" for each in found), encoding="utf-8")
+    said = said_of(folder)
+    advice = (
+        "    fix: two threads of rank 0 communicate in one group, and which of them comes first "
+    )
+    assert any(each.startswith(advice) for each in said) is is_race, said
+    assert sum("_mismatch: " in each for each in said) == (1 if is_race else 2), said
+
+
 @pytest.mark.parametrize(
     ("handed", "races"),
     [

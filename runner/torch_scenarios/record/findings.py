@@ -178,8 +178,59 @@ def _in_step(
         else:
             parted.append((parting, [finding]))
             found.append(parted[-1])
-    for each in found:
-        yield each if isinstance(each, Finding) else _out_of_step(*each, records, folder)
+    whole = [
+        each if isinstance(each, Finding) else _out_of_step(*each, records, folder)
+        for each in found
+    ]
+    yield from _of_one_race(whole, records, folder)
+
+
+def _of_one_race(
+    findings: Sequence[Finding], records: Mapping[int, RankRecord], folder: str
+) -> Iterator[Finding]:
+    """Yield the findings; of those of a group in which threads of a rank race the first alone.
+
+    Which calls meet there is a matter of time: the advice is about the threads.
+    """
+    races = [_find_race(each, records, folder) for each in findings]
+    first = next((at for at, rank in enumerate(races) if rank is not None), None)
+    for at, (finding, rank) in enumerate(zip(findings, races, strict=True)):
+        if rank is None:
+            yield finding
+        elif at == first:
+            names = dict.fromkeys(
+                str(each.diagnosis)
+                for each, other in zip(findings[at + 1 :], races[at + 1 :], strict=True)
+                if other is not None
+            )
+            after = f"what they call after it meets at random: {', '.join(names)}"
+            more = (Clause(after),) if names else ()
+            yield replace(finding, notes=(*finding.notes, *more), fix=_fix_race(rank))
+
+
+def _find_race(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> int | None:
+    """Return a rank whose threads race in the group of a finding; None where none does.
+
+    Where the main thread waits for the other one in the end, they do where calls of one line meet.
+    """
+    if finding.diagnosis not in {*_DISAGREEMENTS, "call_mismatch", "missing_participant"}:
+        return None
+    marked = {each.mark.at for each in finding.notes if each.mark is not None and each.mark.at}
+    for rank in finding.ranks:
+        record = records.get(rank)
+        if record is None or not (record.racing or (record.racing_group and len(marked) == 1)):
+            continue
+        group = record.racing_group
+        if any(c.group_name == group and c.place.short(folder) in marked for c in record.calls):
+            return rank
+    return None
+
+
+def _fix_race(rank: int) -> str:
+    return (
+        f"two threads of rank {rank} communicate in one group, and which of them comes first "
+        "is a matter of time: give each thread a group of its own."
+    )
 
 
 def _find_parting(
@@ -281,10 +332,7 @@ def _out_of_step(
             "ranks without that error."
         )
     elif (own := _of_threads(parting, records, folder)) is not None:
-        fix = (
-            f"two threads of rank {own} communicate in one group, and which of them comes first "
-            "is a matter of time: give each thread a group of its own."
-        )
+        fix = _fix_race(own)
     elif finding.diagnosis in _DISAGREEMENTS:
         (ranks, one), (others, other) = parting.sides[0], parting.sides[-1]
         fix = (

@@ -78,6 +78,7 @@ import json
 import os
 import re
 import signal
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from math import inf
@@ -453,6 +454,8 @@ class RankRecord(Struct, kw_only=True):
     notes: list[str] = field(default_factory=list)
     #: two lines of one group whose threads do not wait for each other, in words
     racing: str = ""
+    #: the group of these, or of threads of which the main one waits for the other later
+    racing_group: str = ""
     #: whether calls before the first one that is known are missing
     wrapped: bool = False
     #: whether several threads call, and whether the one that made the first group is inside of one
@@ -791,17 +794,25 @@ def _tell_threads(record: RankRecord, main: int, handed: Mapping[int, tuple[int,
     runs and before its own call, and does not wait for it then.
     """
     last: dict[str, RecordedCall] = {}
+    races: dict[str, list[bool]] = {}
     for call in record.calls:
+        if call.maker == "bw":
+            continue
         before = last.setdefault(call.group_name, call)
         last[call.group_name] = call
         one, two = before.place.short(), call.place.short()
-        if before.thread != call.thread and one and two and "py" == before.maker == call.maker:
+        if before.thread != call.thread and one and two:
             lines = " and ".join(
                 f"{Path(file).name}:{line}"
                 for file, line, _ in (before.place.frames[0], call.place.frames[0])
             )
-            if _is_race(record, call.group_name, main, handed):
-                record.racing = lines
+            if call.group_name not in races:
+                races[call.group_name] = _list_races(record, call.group_name, main, handed)
+            if found := races[call.group_name]:
+                record.racing_group = call.group_name
+                record.racing = "" if all(found) else lines
+            elif before.maker != "py" or call.maker != "py":
+                continue
             return (
                 f"several threads of a rank communicate in one group ({lines}): their order is the "
                 "one of this run, and a matter of time unless one waits for the other; give each "
@@ -810,18 +821,20 @@ def _tell_threads(record: RankRecord, main: int, handed: Mapping[int, tuple[int,
     return "several threads of a rank communicate: their order is the one of this run"
 
 
-def _is_race(
+def _list_races(
     record: RankRecord, group: str, main: int, handed: Mapping[int, tuple[int, bool]]
-) -> bool:
-    calls = [each for each in record.calls if each.group_name == group and each.maker == "py"]
-    return any(
-        not waits and since_us < own.began_us < call.began_us
+) -> list[bool]:
+    """Return of each call of another thread that the main one overtook whether it waits then."""
+    calls = [each for each in record.calls if each.group_name == group and each.maker != "bw"]
+    own = sorted(each.began_us for each in calls if each.thread == main)
+    return [
+        waits
         for call in calls
-        if call.thread != main
-        for since_us, waits in [handed.get(call.number, (0, True))]
-        for own in calls
-        if own.thread == main
-    )
+        if call.thread != main and call.number in handed
+        for since_us, waits in [handed[call.number]]
+        for at in [bisect_right(own, since_us)]
+        if at < len(own) and own[at] < call.began_us
+    ]
 
 
 class _Reader:

@@ -2,6 +2,8 @@
 
 Ranks: 2
 Told: `if rank == 0`
+Told: in `__del__` (del_communicates.py:
+Told: fix: let nothing that communicates be called in `__del__`
 """
 
 import torch

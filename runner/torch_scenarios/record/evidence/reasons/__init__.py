@@ -28,6 +28,7 @@ from torch_scenarios.record.evidence.reasons.caller import (
     find_caller,
     find_compiled,
     find_decorated,
+    find_finalizer,
     find_handler,
     find_turn,
 )
@@ -126,7 +127,7 @@ def add_reasons(
     if options is not None or parting is None:
         return tuple(lines)
     clauses, fix = explain_parting(parting, records, folder)
-    reason = _explain_argument(finding, parting, folder)
+    reason = _explain_argument(finding, parting, records, folder)
     kept = (finding.fix or "").startswith("rank ")  # its error is nearer than what it decided
     clauses = _keep_near(clauses) if reason is not None or kept else clauses
     clauses += [Clause(str(finding.fix).partition(": in a `finally`")[0])] * kept
@@ -158,7 +159,9 @@ def _keep_near(clauses: Sequence[Clause]) -> list[Clause]:
     return [each for each in clauses if not each.words.startswith((EARLY, BEFORE))]
 
 
-def _explain_argument(finding: Finding, parting: Parting, folder: str) -> Reason | None:
+def _explain_argument(
+    finding: Finding, parting: Parting, records: Mapping[int, RankRecord], folder: str
+) -> Reason | None:
     """Return where what ranks of one line pass comes from: a root, a tensor, a group's members."""
     if len(parting.sides) > 1 or len(parting.parts) > 1:
         return None
@@ -167,7 +170,7 @@ def _explain_argument(finding: Finding, parting: Parting, folder: str) -> Reason
     if finding.diagnosis == "root_mismatch":
         return find_argument(parting, folder)
     if finding.diagnosis in {"shape_mismatch", "dtype_mismatch"} and not finding.fix:
-        return find_tensor(parting, folder, finding.diagnosis.partition("_")[0])
+        return find_tensor(parting, records, folder, finding.diagnosis.partition("_")[0])
     return None
 
 
@@ -279,6 +282,9 @@ def explain_parting(
     left = find_departure(parted)
     if left is not None and left != reason:
         clauses.append(left[0])
+    finalizer = find_finalizer(parted)
+    if finalizer is not None:
+        return [*clauses, finalizer[0], *(reason[:1] if reason is not None else ())], finalizer[1]
     if parted.has_ways:
         clauses += tell_race(parted)
     if reason is None:

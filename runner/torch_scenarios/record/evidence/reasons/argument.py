@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Reason, short
 from torch_scenarios.record.evidence.divergence import Frames, Parting
 from torch_scenarios.record.evidence.script import Script, script_at
+from torch_scenarios.record.format import RankRecord, RecordedCall
 
 #: arguments that name one rank
 _ROOTS = frozenset({"src", "dst", "group_src", "group_dst"})
@@ -61,7 +62,9 @@ _ALIKE = {
 }
 
 
-def find_tensor(parting: Parting, folder: str, what: str) -> Reason | None:
+def find_tensor(
+    parting: Parting, records: Mapping[int, RankRecord], folder: str, what: str
+) -> Reason | None:
     """Return what gives a tensor its shape or dtype that ranks pass in one line: a loop, a line."""
     frames = next((at for _, at in parting.sides), ())
     for file, line, _ in frames[:1]:
@@ -79,8 +82,11 @@ def find_tensor(parting: Parting, folder: str, what: str) -> Reason | None:
             if not isinstance(node, ast.For):
                 continue
             names = _names_of(node.target)
-            if read & names or (made_of & names and _is_of_names(node.iter)):
-                return _explain_order(source, node, folder)
+            if not read & names and not (made_of & names and _is_of_names(node.iter)):
+                continue
+            if what == "dtype" and not _is_mixed(parting, records):
+                return _explain_converted(source, node, ast.unparse(value), folder)
+            return _explain_order(source, node, folder)
         if found:
             place = short(((file, found[0], ""),), folder)
             text = ast.unparse(value)
@@ -88,6 +94,40 @@ def find_tensor(parting: Parting, folder: str, what: str) -> Reason | None:
             fix = f"give `{text}` ({place}) the same {what} on every rank: {_ALIKE[what]}"
             return Clause(words), fix
     return None
+
+
+def _is_mixed(parting: Parting, records: Mapping[int, RankRecord]) -> bool:
+    """Whether ranks may have come to another tensor of a loop: its shape, or its dtype, says so.
+
+    What has one shape on all ranks, and on each of them a dtype that it has in every turn, is the
+    same tensor, which ranks hold in other dtypes.
+    """
+    calls = {rank: each for rank, each in parting.calls.items() if isinstance(each, RecordedCall)}
+    if len({tuple(each.shape for each in call.inputs) for call in calls.values()}) > 1:
+        return True
+    passed = {
+        rank: {
+            each.dtype
+            for other in records[rank].calls
+            if other.place.frames == call.place.frames
+            for each in other.inputs
+        }
+        for rank, call in calls.items()
+    }
+    return any(len(dtypes) > 1 for dtypes in passed.values())
+
+
+def _explain_converted(source: Script, node: ast.For, text: str, folder: str) -> Reason:
+    place = short(((source.file, node.lineno, ""),), folder)
+    words = (
+        f"the tensor is `{text}` of `{source.text(node.lineno)}` ({place}), of one shape on all "
+        "ranks: they hold it in other dtypes"
+    )
+    fix = (
+        f"hold what the loop at {place} goes through in one dtype on every rank: convert it where "
+        "it is made or loaded (`.to(dtype)`, `load_state_dict` without `assign=True`)."
+    )
+    return Clause(words), fix
 
 
 def _find_given(frames: Frames, value: ast.expr) -> tuple[str, int, str] | None:

@@ -43,6 +43,28 @@ def find_decorated(parted: Parted) -> Reason | None:
     return None
 
 
+def find_finalizer(parted: Parted) -> Reason | None:
+    """Return the `__del__` in which some ranks communicate: they run it where a reference ends."""
+    for ranks, frames in parted.parting.sides:
+        for file, line, _ in frames if len(parted.parting.sides) > 1 else ():
+            source = script_at(file)
+            scope = source.scope(line) if source is not None else None
+            if not isinstance(scope, ast.FunctionDef) or scope.name != "__del__":
+                continue
+            place = short(((file, scope.lineno, ""),), parted.folder)
+            verb = "is" if len(ranks) == 1 else "are"
+            words = (
+                f"{ranks_text(ranks)} {verb} in `__del__` ({place}), which runs where the last "
+                "reference to the object ends: that may be at another point on each rank"
+            )
+            fix = (
+                f"let nothing that communicates be called in `__del__` ({place}): give the object "
+                "a method (`close`) that every rank calls at the same point."
+            )
+            return Clause(words), fix
+    return None
+
+
 #: contexts that let ranks in one after another
 _IN_TURN = re.compile(r"first|turn|sequential", re.IGNORECASE)
 
