@@ -245,7 +245,15 @@ class Hosts(Struct, frozen=True, kw_only=True):
 
 
 class Made(Struct, frozen=True, kw_only=True):
-    """A call that starts work, for hosts: the ranks that it sends to (True) or receives from."""
+    """A call that starts work, for hosts: the ranks that it sends to (True) or receives from.
+
+    Some backends connect two ranks when these first talk, and a host waits in that call for its
+    peer to do the same (`Traits.connects_late`). So of each call only its ends matter here, and not
+    what it moves.
+
+        rank 0   isend to 1      Made(messages=((True, 1),)): the host waits for rank 1's first call
+        rank 1   isend to 0      with rank 0; that call uses the same connection, so that they meet
+    """
 
     operation: Operation
     group: Group
@@ -263,7 +271,12 @@ class Made(Struct, frozen=True, kw_only=True):
 
 
 class Together(Protocol):
-    """What all ranks did together, to the end."""
+    """What all ranks did together, to the end.
+
+    A forecast of 1,024 ranks need not walk them again: where each call was done before its rank's
+    next one, an order of streams has nothing to change, and the semantics' own trace is the
+    forecast.
+    """
 
     def is_untouched_by(self, traits: Traits, /) -> bool:
         """Whether a backend makes of it just what the semantics say."""
@@ -450,7 +463,14 @@ NEWEST = "2.14"
 class Forecasts(Mapping[str, Trace]):
     """The forecasts of every known backend on which a program comes to something else.
 
-    One is made when it is first asked for: most programs are never run there.
+    One is made when it is first asked for: most programs are never run there. It is a mapping, in
+    which a backend is missing on which the program ends as the semantics say:
+
+        rank 0   isend x to 1, irecv y from 1, wait both       gloo: missing, it completes there too
+        rank 1   isend x to 0, irecv y from 0, wait both       nccl: a deadlock of both ranks
+
+    A forecast never says what is right (decision 25): that NCCL hangs is known of NCCL, and the
+    program's own prediction stays that it completes.
     """
 
     def __init__(

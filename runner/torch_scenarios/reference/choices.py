@@ -26,6 +26,10 @@ class Sender(Struct, frozen=True, kw_only=True):
 
     `content` tells what it sends, `at` is the position of its next event; `stands`: it waits for
     this message alone, and goes on once it is taken.
+
+        rank 1   send [1.0] to 0      content equal to that of rank 2: which of the two rank 0 takes
+        rank 2   send [1.0] to 0      first does not show afterwards
+        rank 3   send [2.0] to 0      another one
     """
 
     rank: int
@@ -40,6 +44,16 @@ class Choice(Struct, frozen=True, kw_only=True, eq=False):
 
     The first are those of one address, of which the first is from anyone. `mark` is the number of
     accesses that the run had noted before, `posted` that of its messages.
+
+        rank 0   recv from anyone, recv from anyone
+        rank 1   send to 0
+        rank 2   send to 0
+
+        choice 0: options (1, first recv), (2, first recv); chosen 0
+        choice 1: option  (2, second recv): no choice is left
+
+    A choice is made only when nothing else moves. By then every message that could come has come,
+    so that no order is missed (delayed matching, the ISP checker; Vakkalanka and others 2008).
     """
 
     options: tuple[tuple[Posted, Posted], ...]
@@ -85,7 +99,11 @@ def _content(payload: Any) -> Hashable:
 
 
 class ChosenRun(Run, Protocol):
-    """A run, and the choices that it made."""
+    """A run, and the choices that it made.
+
+    The schedule of a run is the list of its `chosen`: a run that is made again with that schedule
+    does the same, since nothing else in a simulation is open.
+    """
 
     choices: list[Any]
 
@@ -101,7 +119,11 @@ class _Sort(Struct, frozen=True, kw_only=True):
 
 
 class NamedReceive(Struct, frozen=True, kw_only=True):
-    """A receive that names its sender: where, which one, and how far its rank was on each group."""
+    """A receive that names its sender: where, which one, and how far its rank was on each group.
+
+    It is why equal messages may not be merged: who receives from rank 2 by name wants rank 2's
+    message, and an order in which a receive from anyone has taken that one deadlocks.
+    """
 
     address: Address
     sender: int
@@ -109,7 +131,12 @@ class NamedReceive(Struct, frozen=True, kw_only=True):
 
 
 class Merged(Struct, frozen=True, kw_only=True):
-    """Options that come to the same as others, the ranks of all of them, and where these stop."""
+    """Options that come to the same as others, the ranks of all of them, and where these stop.
+
+    1,023 workers that each send one gradient of zeros to rank 0, and then enter a barrier, are one
+    option in place of 1,023: `stops` is the barrier. The merge is taken back (`is_doubted`) where
+    an order is found after all that tells the senders apart.
+    """
 
     options: tuple[int, ...] = ()
     ranks: frozenset[int] = frozenset()
@@ -249,6 +276,9 @@ class Turn(Struct, frozen=True, kw_only=True, eq=False):
     """One option: a function runs on `rank`, its own step goes on, or a message is received.
 
     Just one of `asked`, `step` and `pair` is not None.
+
+        rank 0   rpc_async(2, push, 1)        rank 2 holds w = 0, and its step is y = w
+        rank 1   rpc_async(2, push, 10)       turns: push 1, push 10, y = w; y is 0, 1, 10 or 11
     """
 
     rank: int
@@ -277,7 +307,8 @@ class TurnChoice(Struct, frozen=True, kw_only=True, eq=False):
     """One choice of a run: its options, and which was taken.
 
     `mark` is the number of accesses that the run had noted before, `posted` that of its messages,
-    `asked` that of its calls of functions.
+    `asked` that of its calls of functions. The three numbers say what the turns after it did,
+    without a copy of the state for each of them.
     """
 
     options: tuple[Turn, ...]

@@ -39,7 +39,19 @@ Counted: TypeAlias = Callable[[Ends], int]
 
 
 class Post(Struct, kw_only=True, eq=False):
-    """One thing that a call waits for. `done_s` is None until it may pass, on virtual time."""
+    """One thing that a call waits for. `done_s` is None until it may pass, on virtual time.
+
+    A collective is one post, `batch_isend_irecv` of four messages four, and `new_group` one. All of
+    a call's posts are one :class:`Work`. The trace knows a post by its `link`, a text that both
+    ends of a message and all members of a collective share:
+
+        world:2              the third collective of the world
+        world:0>1#7:0        the first message from rank 0 to rank 1 with the tag 7
+        new_group:1          the second group that the program creates
+
+    A `tainted` post has read something undefined. What it brings to others is undefined too, for
+    the same cause, so that one mistake is one diagnosis and not one for each rank that it reaches.
+    """
 
     rank: int
     call: Call
@@ -64,6 +76,11 @@ class CollectivePost(Post, kw_only=True, eq=False):
     """A rank that entered a collective.
 
     `entry` is the call's own; a copy once the rank has gone on without the others.
+
+        rank 0   broadcast x from 0, x = 7      passes at once: it needs no other rank
+        rank 1   sleep 1, broadcast x from 0    gets what x was when rank 0 called
+
+    Without that copy rank 1 would be given 7.
     """
 
     match: CollectiveMatch
@@ -82,6 +99,12 @@ class Posted(Post, kw_only=True, eq=False):
     """A message that a rank sends or receives; `partner` is the other side once they met.
 
     `order` numbers all messages, `nth` those of one side between the same ends with the same tag.
+
+    Messages between the same ends with the same tag do not overtake each other (MPI 4.1, 3.5), so
+    that ends, tag and `nth` name a message whichever order of arrival is tried.
+
+        rank 0   send a to 1, send b to 1       world:0>1#0:0 is a, world:0>1#0:1 is b
+        rank 1   recv from 0, recv from 0       the first receive has a in each order
     """
 
     group: Group
@@ -122,8 +145,12 @@ class Creating(Post, kw_only=True, eq=False):
 
     `ordinal` numbers its calls of the same series, `number` the creations of the program, `nth` the
     rank's calls that split the world, where a backend does; None: this one does not. `failed_s` is
-    when the call raises because a member waited too long for another; None: it does not.
-    `gave_up`: this rank is one that waited.
+    when the call raises because a member waited too long for another; None: it does not. `gave_up`:
+    this rank is one that waited.
+
+        rank 0   new_group [0, 1]   new_group [0, 2]      ordinals 0 and 1 of the series ((), 0)
+        rank 1   new_group [0, 1]   new_group [0, 2]      it is no member of the second: it passes
+        rank 2   new_group [0, 1]                         rank 0 waits for its second call for ever
     """
 
     series: Series
@@ -151,6 +178,9 @@ class FunctionCall(Post, kw_only=True, eq=False):
     `order` numbers the calls of the run. Once it was `performed`, `value` is what it returned and
     `failure` what it raised there; it may have been `late` for its caller. `raced`: it touches what
     a step of that rank has in use.
+
+        rank 0   rpc_async(1, push, g)     g = 0           push gets what g was: RPC pickles
+        rank 1   all_reduce w              (push: w += g)  raced: the all_reduce still uses w
     """
 
     to: int
@@ -180,6 +210,14 @@ class Work(Struct, kw_only=True, eq=False):
     `at` is the position of the call's event among those of its rank, `number` that of the work
     among theirs. It has no posts before it has `begun`: then it posts `messages`, or enters the
     next collective where there are none.
+
+    It is torch's `Work` (torch.distributed, "Synchronous and asynchronous collective operations"):
+    a call with `async_op` hands it to the program, every other one waits for it itself.
+
+                          call        begun         done          waited
+        send (blocking)   rank 0 ---- posts ------- received ---- at once: the call returns
+        isend, wait       returns     posts         received      at `wait`: only then x is free
+        on a stream       returns     once what is before it on the stream is done
     """
 
     rank: int
@@ -234,6 +272,15 @@ class CollectiveMatch(Struct, kw_only=True, eq=False):
     pass before all are there, by their operation and one member that they miss, each with the
     members that are still to be looked at. `early` is what an operation with some root leaves on
     each member, and its slack, as far as it depends on the root alone.
+
+    Position decides and not the operation (MPI 4.1, 6.14), which is why the mistake is seen at all:
+
+        position            0              1
+        rank 0              all_reduce     barrier
+        rank 1              barrier        all_reduce      `call_mismatch` at position 0
+
+    An engine that matched by operation would let both ranks wait at position 0 for ever, and could
+    only say that they wait for each other.
     """
 
     group: Group
@@ -308,11 +355,21 @@ class CollectiveMatch(Struct, kw_only=True, eq=False):
 
 
 class Forgotten(Exception):
-    """Something is asked of what ranks did together that is not kept: each walks from the start."""
+    """Something is asked of what ranks did together that is not kept: each walks from the start.
+
+    Cohorts keep columns and drop what no step looks at any more. Where the walk goes on from them
+    and finds a race with work that is over, it would have to spoil what other ranks got of it long
+    ago. That is not undone: the exception throws the run away, and the program is walked from its
+    beginning (decision 42). So it costs time and never an answer.
+    """
 
 
 class Before(Protocol):
-    """What ranks did before they went on by themselves: they were taken together with others."""
+    """What ranks did before they went on by themselves: they were taken together with others.
+
+    The walk that goes on from cohorts numbers collectives and messages from where those stopped.
+    Counting from 0 would give two messages of one run the same name.
+    """
 
     def position(self, key: str, rank: int) -> int:
         """Return how many collectives a rank has entered on a group."""
@@ -325,7 +382,16 @@ class Before(Protocol):
 
 
 class CollectiveMatches:
-    """All collectives of a run, by group and position; `before` has those that are over."""
+    """All collectives of a run, by group and position; `before` has those that are over.
+
+    Each rank has a count of its own for each group, and its next collective is at that position. No
+    rank is asked for what others do: that is how the same program deadlocks in torch.
+
+        group            world           tp01         world
+        rank 0           position 0      position 0   position 1
+        rank 1           position 0      position 0   position 1
+        rank 2           position 0                   position 1
+    """
 
     def __init__(self, before: Before | None = None) -> None:
         self._before = before
@@ -750,7 +816,11 @@ class Creations:
 
 
 class Streams:
-    """The works of all ranks that are enqueued and not done, by the stream they are on."""
+    """The works of all ranks that are enqueued and not done, by the stream they are on.
+
+    A stream is a queue: its first work has begun, those behind it have not, and no other rank meets
+    them. With the order `free` (Gloo, MPI) there is no queue, and each work begins with its call.
+    """
 
     def __init__(self, semantics: Semantics) -> None:
         """Begin with nothing enqueued."""

@@ -116,6 +116,10 @@ class Rest(Struct, frozen=True, kw_only=True):
     """A run that has come to rest, with everything that is to be said of it.
 
     Of a run that was cut only what it did before is; `ends` is what its ranks hold in the end.
+
+    At rest means that no rank can take a step: each has finished, ended or is blocked. A run in
+    which a rank is blocked is a deadlock only if no rank died or raised; then the wait is a
+    consequence, and the outcome is `crash` or `error`.
     """
 
     simulation: Simulation
@@ -832,7 +836,12 @@ def _is_kept(name: str, value: Any, others: Mapping[str, Any]) -> bool:
 
 
 class Explored(Orders):
-    """The orders of a program that were gone through, as traces made when they are asked for."""
+    """The orders of a program that were gone through, as traces made when they are asked for.
+
+    A verdict asks of a real run whether some order of arrival explains it. `follow` does not try
+    all of them: at each choice it keeps the options that fit what the ranks of that run held, which
+    is commonly one.
+    """
 
     def __init__(
         self, plan: Plan, runs: Sequence[Rest], limits: Limits, start: StartState | None = None

@@ -23,6 +23,22 @@ class Buffer(Struct, frozen=True, kw_only=True):
     """What leaves its sender before the receive is posted; None: any size, any number.
 
     `size_bytes` is the largest message, `messages` how many there may be between two ranks at once.
+    That a send may wait, and that it may not, are both right (MPI 4.1, 3.5): "standard mode". So a
+    program is read without a buffer, with one of any size, and with what a backend is known to
+    have.
+
+        rank 0   send x to 1   recv y from 1       no buffer: both wait in `send`, a deadlock
+        rank 1   send x to 0   recv y from 0       with one: both pass, and the program completes
+
+    >>> MPICH = Buffer(size_bytes=131_072)
+    >>> MPICH.takes(4, under_way=0), MPICH.takes(1_000_000, under_way=0)
+    (True, False)
+
+    A message of objects has a size that is not known before it is pickled. Only a buffer that takes
+    any size takes it for sure.
+
+    >>> MPICH.takes(None, under_way=0), Buffer().takes(None, under_way=7)
+    (False, True)
     """
 
     size_bytes: int | None = None
@@ -49,6 +65,20 @@ class Semantics(Struct, frozen=True, kw_only=True):
     a group look for each other under what each has counted
     (:data:`torch_scenarios.model.traits.Counts`). `found`: who creates one under a name that it has
     used before finds the members of the earlier group.
+
+    An option is a field here and no branch on a backend's name: what is asked is whether the
+    program depends on it. A field is added where two correct implementations differ and a program
+    can tell.
+
+    >>> gloo = Semantics(buffer=Buffer(), backend="gloo")
+
+    What is known of a backend holds on its own groups alone. A group that `new_group` made with
+    `backend="nccl"` is read as the semantics say, in the same program.
+
+    >>> def group(backend: str) -> Group:
+    ...     return Group(key="g", name="g", ranks=(0, 1), timeout_s=30.0, backend=backend)
+    >>> gloo.on(group("gloo")).buffer, gloo.on(group("nccl")).buffer
+    (Buffer(size_bytes=None, messages=None), None)
     """
 
     strict: bool = False

@@ -212,7 +212,12 @@ Place = tuple[int, tuple[int, ...]]
 
 
 class Drifts:
-    """How far the values of one program may drift; nothing is computed before a caller asks."""
+    """How far the values of one program may be off by errors that go on; computed when it is asked.
+
+    One is callable: rank, place and name give the bound of each element, or None where nothing is
+    known to move it. A program with exact values (integers, or sums that a float holds exactly) is
+    run twice and no more: its first moved run shows that nothing moves.
+    """
 
     def __init__(self, plan: Plan, limits: Limits, *, wrong: bool) -> None:
         """Run nothing yet; `wrong` is a program that trains a model as no process would alone."""

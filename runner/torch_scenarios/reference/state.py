@@ -57,6 +57,19 @@ class Ledger:
     """Counts the steps and bytes of one simulation, and refuses what goes beyond the limits.
 
     All is charged to the account of the case; a simulation outside of any has another one.
+
+    A file of ten lines can ask for any amount of memory (`for: 10_000_000`, `full([1 << 30], 1)`),
+    so that each thing is charged before it is made. What is counted is the same on every machine: a
+    bound in seconds alone would let a verdict depend on how loaded the machine is (decision 41).
+
+    >>> from torch_scenarios.limits import Limits
+    >>> ledger = Ledger(Limits(max_steps=2))
+    >>> ledger.step(None, 2)
+    >>> try:
+    ...     ledger.step(None)
+    ... except BoundError as error:
+    ...     print(error.problems[0].code)
+    too_many_steps
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -375,6 +388,14 @@ class InFlightAccess(Struct, frozen=True, kw_only=True, eq=False):
 
     `memory` are the arrays themselves, `names` the held names they belong to; `whole` tells that
     they are all of what those names hold.
+
+        x = zeros [4]
+        isend x[0:2] to 1        memory: a view of 2 elements; names {x}; it reads, a part
+        irecv x[2:4] from 1      memory: the other 2; it writes. The two share no element: no race
+        x[3] = 1                 shares one with the receive: `buffer_race`
+
+    What counts is memory and not names: two names may hold one tensor, and `x[0:2]` is no name at
+    all.
     """
 
     work: Work
@@ -394,7 +415,8 @@ class Accesses:
     """The accesses in flight of a rank, in the order in which they began.
 
     Those that may share memory with something are found by pages of addresses: a program may have
-    thousands of them, and each call looks at those that are near to its tensors.
+    thousands of them, and each call looks at those that are near to its tensors. A rank that begins
+    1,000 receives before its first wait would else compare half a million pairs.
     """
 
     __slots__ = ("_begun", "_every", "_large", "_of_work", "_pages")
@@ -488,9 +510,15 @@ class RankState(Struct, kw_only=True, eq=False):
 
     `state` is `ready`, `blocked`, `finished`, `raised` or `died`; and where functions of other
     ranks may run on it `paused` before a step, `lingering` in one that is done, or `departing`.
-    `flying` is what asynchronous work still uses; `raced` the names of tensors that two operations
-    had at once, and `racing` whether the rank's call touches such a tensor. `misread` is what the
-    call's arguments were computed from although it is undefined.
+    `open_accesses` is what asynchronous work still uses; `raced` the names of tensors that two
+    operations had at once, and `racing` whether the rank's call touches such a tensor. `misread` is
+    what the call's arguments were computed from although it is undefined.
+
+                 next step            needs another rank            that has come
+        ready  ------------> ready   ------------------> blocked   -------------> ready
+          |                                                 |
+          | no step is left: finished                       | nothing moves any more: it stays,
+          | `fault: kill`: died                             | or its peer is gone: raised
     """
 
     rank: int
@@ -589,7 +617,11 @@ ALL_OUTCOMES = frozenset({"completes", "deadlock", "error", "crash"})
 
 
 class Run(Protocol):
-    """One run of all ranks, as those look at it who find out what came of it."""
+    """One run of all ranks, as those look at it who find out what came of it.
+
+    It is the face of :class:`torch_scenarios.reference.walk.Simulation` that rules and diagnoses
+    see: they read it, and what they want to change they return as effects.
+    """
 
     plan: Plan
     semantics: Semantics

@@ -15,7 +15,15 @@ from torch_scenarios.reference.matching import Post, Work
 
 
 class PostEdge(Struct, frozen=True, kw_only=True):
-    """A rank, stuck in `post`, waits for rank `peer`; `because` says to do what."""
+    """A rank that is blocked in `post` waits for rank `peer`; `because` says to do what.
+
+    It is an edge of the wait-for graph. A circle of sure edges is a deadlock; `sure` is False where
+    one peer of several is enough, as for a receive from anyone, which a circle does not block yet.
+
+        rank 0   recv from 1     PostEdge(post of 0, peer=1, because="to send")
+        rank 1   recv from 0     PostEdge(post of 1, peer=0, because="to send")
+                                 0 -> 1 -> 0 is the diagnosis `circular_wait`
+    """
 
     post: Post
     peer: int
@@ -46,6 +54,12 @@ class Symptom(Struct, frozen=True, kw_only=True):
     where it shows; `ranks` those it concerns, `odd` the rank that most others disagree with.
     `clauses` say it to a person, `path` are the waits that explain it, edge by edge. An `optional`
     one follows from a mistake that the scenario itself asks for. `argument` is the wrong one.
+
+    A race in a loop of 1,000 turns on 8 ranks is 8,000 sightings and one mistake. The `kind` says
+    what makes them one: of a race it has the step whose work still uses the tensor.
+
+    >>> Symptom(name="buffer_race", clauses=(), kind="race:3", ranks=(0,)).kind
+    'race:3'
     """
 
     name: str

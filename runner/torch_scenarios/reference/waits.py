@@ -52,6 +52,11 @@ class Need(Struct, frozen=True, kw_only=True, eq=False):
     """What some ranks wait for: that each of `peers` does what `because` says.
 
     `anyone` tells that one of them is enough: a receive from anyone.
+
+    Ranks that wait in one collective wait for the same absent ranks. With an edge for each pair a
+    barrier that 512 of 1,024 ranks miss would be 262,144 edges; as one need it is 1,024:
+
+        waiters 0 ... 511   ->   need: "to enter `barrier`"   ->   peers 512 ... 1,023
     """
 
     waiters: tuple[Post, ...]
@@ -136,7 +141,19 @@ def _alone(run: Run, post: Post) -> Need:
 
 
 class Futures:
-    """What each rank would still do; looking ahead uses up the ranks' programs."""
+    """What each rank would still do; looking ahead uses up the ranks' programs.
+
+    A hang has a cause only if one knows whether the peer ever comes. Two programs stop alike, with
+    rank 0 blocked in a barrier that rank 1 has not entered:
+
+        rank 1   recv from 0, barrier     `late`: it would come, were it freed; blame the circle
+        rank 1   recv from 0              `never`: it has one barrier less, `missing_participant`
+
+    So the program of each blocked rank is walked on from where it stands, without its values: a
+    message that never came leaves its buffer as it was. The look ends where the program does, after
+    `HORIZON` calls, or where an expression cannot be computed. Once it was taken, no rank can go
+    on: the walkers of the run are spent.
+    """
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -268,7 +285,12 @@ class Futures:
 
 
 class AtRest(Struct, frozen=True, kw_only=True):
-    """A run that has come to rest, as diagnoses look at it; `found` is what is found so far."""
+    """A run that has come to rest, as diagnoses look at it; `found` is what is found so far.
+
+    Each module of :mod:`torch_scenarios.reference.diagnoses` gets one, and returns symptoms. They
+    are asked in the order of `FINDERS`. `found` has what the walk and the earlier ones found, so
+    that a later one can keep silent: what follows from a mismatch is not a second mistake.
+    """
 
     run: Run
     futures: Futures

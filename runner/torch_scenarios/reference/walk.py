@@ -112,7 +112,11 @@ Choosing: TypeAlias = Callable[["Simulation", Sequence[Any]], Sequence[int]]
 
 
 class StartState(matching.Before, Protocol):
-    """Where ranks have come to before they go on by themselves, and what they have under way."""
+    """Where ranks have come to before they go on by themselves, and what they have under way.
+
+    :class:`torch_scenarios.reference.vector.remainder.Remainder` is one. The walk knows it by this
+    protocol alone, so that nothing in it depends on how cohorts keep what they hold.
+    """
 
     def ledger(self) -> Ledger:
         """Return a ledger that goes on from what the ranks have done."""
@@ -133,7 +137,18 @@ class StartState(matching.Before, Protocol):
 
 
 class Simulation:
-    """The state of all ranks, advanced until nothing moves."""
+    """The state of all ranks, advanced until nothing moves.
+
+        Simulation(plan, arrays, semantics=Semantics()).run()
+
+    is one run in the order of the ranks. The same program is run again with other `semantics`
+    (sends are buffered, no rank leaves a collective early), another `schedule` of receives from
+    anyone, or moved roundings (`way`); what differs between such runs is what a correct program
+    must not rely on.
+
+    A simulation owns all that changes: mailboxes, collectives, streams and the states of the ranks.
+    Rules read it. It is used once, and looked at when it has come to rest.
+    """
 
     def __init__(  # noqa: PLR0913 -- each of them changes what is run
         self,

@@ -21,7 +21,16 @@ from torch_scenarios.reference.state import ALL_OUTCOMES, RankState, Run
 
 
 class Content(Struct, frozen=True):
-    """What one end of a message moves: so many elements of a dtype, or objects (None)."""
+    """What one end of a message moves: so many elements of a dtype, or objects (None).
+
+    It has no shape, for a message has none: `[1, 4]` fills `[2, 2]` (MPI 4.1, 3.3). A send and a
+    receive fit where their contents are equal.
+
+    >>> content_of(np.zeros((1, 4))) == content_of(np.ones((2, 2)))
+    True
+    >>> print(content_of(np.zeros((1, 4))), "and", content_of(["a list is objects"]))
+    4 elements and 1 object
+    """
 
     dtype: Any
     count: int
@@ -33,7 +42,19 @@ class Content(Struct, frozen=True):
 
 
 class Discord(Struct, frozen=True):
-    """How the two ends of a message do not fit: the diagnosis, and what each end does."""
+    """How the two ends of a message do not fit: the diagnosis, and what each end does.
+
+    The words are parts of a sentence whose subject is a rank.
+
+    >>> misfit(Content(np.dtype("float32"), 4), Content(np.dtype("float32"), 3))
+    Discord(name='shape_mismatch', sends='sends 4 elements', receives='receives 3 elements')
+
+    Objects have a dtype of their own: `send_object_list` is two messages of bytes, which a `recv`
+    into a tensor would take for elements.
+
+    >>> misfit(Content(None, 1), Content(np.dtype("uint8"), 1)).name
+    'dtype_mismatch'
+    """
 
     name: str
     sends: str

@@ -39,7 +39,11 @@ def ask(_: Run, __: RankState, call: Call) -> list[Effect]:
 class Returned(Struct, frozen=True):
     """What came of a function: its value, or in words what it raised; `refused`: what torch would.
 
-    `failure` has the kind `other` at the caller.
+    `failure` has the kind `other` at the caller: which class torch raises there depends on what the
+    function raised, so that no scenario can state it more closely.
+
+    >>> Returned(failure="division by zero").value is None
+    True
     """
 
     value: Any = None

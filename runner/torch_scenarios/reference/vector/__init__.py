@@ -43,7 +43,11 @@ PARKED = 3
 
 
 class Finished(Struct, frozen=True):
-    """What all ranks did together, to the end."""
+    """What all ranks did together, to the end.
+
+    The trace is made of the `record`: events and values lie in columns until a caller looks at one
+    rank. `turns` knows whether calls overlapped, which is what a backend's streams could change.
+    """
 
     trace: Trace
     record: ColumnRecord

@@ -18,7 +18,17 @@ from torch_scenarios.vocabulary import WORLD
 
 
 class Instance(Struct, frozen=True, eq=False):
-    """One step in one round of its loops; `mask` `[W]` are the ranks that the loops select."""
+    """One step in one round of its loops; `mask` `[W]` are the ranks that the loops select.
+
+        for i in 0..2:                    instances, in the order in which they are taken
+          all_reduce x                    number 0, iteration (0,)
+          ranks: rank > i, barrier        number 1, iteration (0,)
+                                          number 2, iteration (1,)
+                                          number 3, iteration (1,)
+
+    `mask` is None where loops select every rank. What the step's own `ranks:` selects is computed
+    when it is taken, for it may depend on values.
+    """
 
     number: int
     step: Step
@@ -34,6 +44,13 @@ class Link(Struct, eq=False):
     """Which matches the ranks of a step take part in: a collective, or messages with `peers`.
 
     `keys` are the keys of the groups, by the number that a rank's group has in `numbers` `[W]`.
+
+        group "pair" of 4 ranks is (0, 1) and (2, 3)
+        keys     ("pair#0", "pair#1")
+        numbers  [0, 0, 1, 1]                     int64; -1 outside
+        peers    [1, 0, 3, 2]                     int64, by row; None for a collective
+
+    A link of 1,024 ranks is these few arrays; as objects it would be 1,024 texts a step.
     """
 
     keys: tuple[str, ...]
@@ -63,7 +80,11 @@ class Link(Struct, eq=False):
 
 
 class Said(Struct, eq=False):
-    """What names a call: its arguments as far as its label shows them, its group, its matches."""
+    """What names a call: its arguments as far as its label shows them, its group, its matches.
+
+    An argument is plain where all ranks have the same, and an array `[L]` where it depends on the
+    rank. The label `isend(x, to=3)` of one rank is made from its row when someone asks for it.
+    """
 
     arguments: Mapping[str, Any] = field(default_factory=dict)
     group: str = WORLD
@@ -79,6 +100,12 @@ class Change(Struct, eq=False):
     """Elements that a step stored on its ranks: flat `offsets` `[L or 1, *shape]`; None is all.
 
     `listed` says that what is stored is a list on each rank.
+
+        x[rank] = 7, on ranks 0, 1, 2      offsets [[0], [1], [2]], values [[7], [7], [7]]
+        x[1:3] = 0                            offsets [[1, 2]]: the same on every rank
+        x = zeros                             offsets None
+
+    What a name held at some event is its last whole store, with the changes after it put on top.
     """
 
     name: str
@@ -98,7 +125,8 @@ Rows = Any
 class PostColumn:
     """One thing that the same call of many ranks waits for; row by row it is `done`.
 
-    `target` is where what arrives is stored, `arrived` `[L, *shape]` what did.
+    `target` is where what arrives is stored, `arrived` `[L, *shape]` what did. It is
+    `matching.Post` for many ranks: row 2 of the column is the post of `active.ranks[2]`.
     """
 
     active: Active
@@ -117,6 +145,11 @@ class WorkColumn:
     `left` `[L]` counts the posts that are not done, `open` the rows that have such; `waited` tells
     which ranks have waited for it, `awaited` which stand and wait, `stored` where what it brought
     is in place. `flown` are the names of the tensors that it uses until then, `handles` its own.
+
+        batch of 2 messages on ranks 0 1 2      rank 2's receive has arrived, and all of rank 0
+        left      [0, 2, 1]    int8
+        open      2            rows 1 and 2
+        awaited   [T, T, F]    rank 2 has not come to its wait yet
     """
 
     instance: Instance
@@ -160,7 +193,15 @@ class WorkColumn:
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class Messages(PostColumn):
-    """One message of each rank, out or in: its peer, its tag, and which have not met `[L]`."""
+    """One message of each rank, out or in: its peer, its tag, and which have not met `[L]`.
+
+        ring of 4: isend x to (rank + 1) % 4        irecv y from (rank - 1) % 4
+        active.ranks   [0, 1, 2, 3]                 [0, 1, 2, 3]
+        peers          [1, 2, 3, 0]                 [3, 0, 1, 2]
+
+    Both columns meet at once: row r of the one names row `peers[r]` of the other, and that one
+    names r back. Where only some do, `unmet` keeps the rest.
+    """
 
     peers: NDArray[np.int64]
     tags: Any
@@ -189,6 +230,10 @@ class Entering(PostColumn):
 
     `numbers` `[L]` say which of the groups each is in; `arguments` are tensors and plain values.
     `results` has, for each group that is complete, what its members hold afterwards.
+
+        8 ranks in 2 groups of 4, all_reduce x [3]
+        numbers     [0, 0, 0, 0, 1, 1, 1, 1]
+        arguments   x [8, 3], as [2, 4, 3]: the sum over dimension 1 is the result of both groups
     """
 
     operation: Collective
@@ -200,7 +245,11 @@ class Entering(PostColumn):
 
 
 class Stand(Struct, kw_only=True, eq=False):
-    """Ranks that stand in one step, and the works that they wait for; the same ones for all."""
+    """Ranks that stand in one step, and the works that they wait for; the same ones for all.
+
+    When the ranks of a stand do not go on together, it is split: those whose works are done leave,
+    and the stand keeps the others. They are one cohort again as soon as they come to one instance.
+    """
 
     instance: Instance
     active: Active

@@ -30,7 +30,12 @@ LARGEST = 2**28
 
 
 class Beyond(Exception):
-    """This engine cannot take the program; the text says why."""
+    """This engine cannot take the program; the text says why.
+
+    It is raised in the middle of a step, with columns half changed. So who catches it does not go
+    on with them: all begin again without that turn, or the walk takes over (`take_together`). A
+    program is never wrong because of it, and a user never sees it.
+    """
 
 
 def leave(why: str) -> NoReturn:
@@ -84,7 +89,21 @@ def arguments_of(value: Any, rows: NDArray[np.int64]) -> Any:
 
 @dataclass(slots=True, eq=False)
 class Active:
-    """Ranks that take a step together, in ascending order."""
+    """Ranks that take a step together, in ascending order.
+
+    `ranks` `[L]` of the `W` of the world. Rows of what a step makes are `L`, columns of what ranks
+    hold are `W`; `index` gets from the one to the other, and is a slice, which copies nothing,
+    where all ranks are active.
+
+    >>> odd = Active(np.array([1, 3, 5]), world_size=6)
+    >>> held = np.array([0.0, 10.0, 20.0, 30.0, 40.0, 50.0])
+    >>> held[odd.index]
+    array([10., 30., 50.])
+    >>> odd.row(3), odd.has(4), odd.among(held[odd.index] > 10).ranks.tolist()
+    (1, False, [3, 5])
+    >>> Active(np.arange(6), world_size=6).index
+    slice(None, None, None)
+    """
 
     ranks: NDArray[np.int64]
     world_size: int
@@ -138,6 +157,15 @@ class Named:
     """What `let` has named in one list of steps, in one turn of its loops: a number on each rank.
 
     Lists, and numbers of several types, are kept one by one.
+
+    >>> both = Active(np.arange(2), world_size=2)
+    >>> half = Named(2)
+    >>> half.assign(both, 8)
+    >>> half.assign(Active(np.array([1]), world_size=2), 2.5)
+    >>> half.of(0), half.of(1)
+    (8, 2.5)
+
+    The types stay: as one column of floats rank 0 would have 8.0, and `x[half]` would be refused.
     """
 
     def __init__(self, world_size: int) -> None:
@@ -209,7 +237,11 @@ def _objects(values: list[Any]) -> NDArray[Any]:
 
 
 class Scene(Struct, eq=False):
-    """Where a value is computed: on which ranks, with which values of the loops' variables."""
+    """Where a value is computed: on which ranks, with which values of the loops' variables.
+
+    for i in 0..2, ranks: rank > 0        the second turn on 4 ranks
+    Scene(active=ranks [1, 2, 3], variables={"i": 1})
+    """
 
     active: Active
     variables: Mapping[str, int | Named]
@@ -221,6 +253,15 @@ class Column(Struct, eq=False):
     Of a name that is `listed` each rank holds a list: its tensors lie along dimension 1, all of one
     shape and dtype. `shared` says that a caller keeps the array, so that a part of it is changed in
     a copy only.
+
+    >>> held = np.array([True, True, False])
+    >>> x = Column("x", np.arange(6.0).reshape(3, 2), held, whole=False)
+    >>> x.shape, x.own(1)
+    ((2,), array([2., 3.]))
+
+    A column is one tensor a name for all ranks, which is what makes a step of 1,024 ranks one call
+    of NumPy. What has no common shape or dtype has no column; it waits in `Memory.ragged` for the
+    first step that looks at it (decision 93).
     """
 
     name: str
@@ -261,6 +302,21 @@ class View(Stack):
 
     `offsets` `[L or 1, *shape]` say which elements of a rank's tensor, counted flat; None is all.
     `guard` is asked before an expression reads it, where work writes a part of the tensor.
+
+    >>> x = Column("x", np.arange(6.0).reshape(3, 2), held=np.ones(3, np.bool_), whole=True)
+    >>> view = View(x, Active(np.array([0, 2]), world_size=3))
+    >>> first = view.index((0,))
+    >>> first.take()
+    array([0., 4.])
+    >>> first.put(None, np.array([-1.0, -2.0]))
+    >>> x.values
+    array([[-1.,  1.],
+           [ 2.,  3.],
+           [-2.,  5.]])
+
+    In torch `x[0]` is a view, and a receive into it changes x. NumPy has views of one array, but
+    none that takes another part on each rank: `x[rank]` is the first element of rank 0 and the
+    second of rank 1. Offsets say that, for parts of parts as well.
     """
 
     __slots__ = ("active", "column", "guard", "offsets")

@@ -41,7 +41,16 @@ def _values(value: Value, active: Active) -> NDArray[Any]:
 
 
 class Memory:
-    """The columns of a run, charged to its ledger."""
+    """The columns of a run, charged to its ledger.
+
+        name       column                      on rank 1 of 3
+        x          [3, 4] float32              x[1], 4 elements
+        parts      [3, 2, 4], listed           [parts[1, 0], parts[1, 1]]
+        meta       none: `ragged`              its own object
+
+    A name that only some ranks hold has a column of all `W` rows and `held` for those. So rank 3 is
+    at row 3 of every column, and no step has to look up where.
+    """
 
     def __init__(
         self, plan: Plan, ledger: Ledger, flights: Flights, *, hollow: bool = False
@@ -219,7 +228,10 @@ class Memory:
 class Flight(Struct, eq=False):
     """A part of a tensor in the hands of a work: elements `low` to `high` on each of its ranks.
 
-    `live` `[W]` tells on which ranks the work was not waited for yet.
+    `live` `[W]` tells on which ranks the work was not waited for yet. It is the
+    :class:`torch_scenarios.reference.state.InFlightAccess` of many ranks, and coarser: what lies
+    between `low` and `high` counts as used. Two columns of a matrix touch by that rule; the program
+    is then walked, where memory is compared element by element.
     """
 
     work: WorkColumn
@@ -232,7 +244,11 @@ class Flight(Struct, eq=False):
 
 
 class Flights:
-    """The flights of all ranks, by the name of the tensor."""
+    """What work uses of the tensors of all ranks, by the name of the tensor.
+
+    A race is wrong, and what is wrong is found by the walk. So each check raises Beyond and says no
+    more: it may be too careful, but never too lax.
+    """
 
     def __init__(self, world_size: int, *, hollow: bool = False) -> None:
         """Begin with none; with `hollow` tensors no part is compared with another."""
