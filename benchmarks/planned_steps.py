@@ -22,7 +22,9 @@ from torch_scenarios.pipeline.plan import weigh_candidate
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-HEAD = "| row | machine | measured | reckoned | 80 % | off by | exposed | memory |"
+HEAD = (
+    "| row | machine | measured | reckoned | 80 % | off by | exposed | memory measured | reckoned |"
+)
 LLAMA = {"vocabulary": 128256, "sequence": 8192, "kv_heads": 8}
 LLAMA_8B = {"layers": 32, "hidden": 4096, "inner": 14336, "heads": 32, **LLAMA}
 LLAMA_70B = {"layers": 80, "hidden": 8192, "inner": 28672, "heads": 64, **LLAMA}
@@ -30,13 +32,17 @@ LLAMA_405B = {"layers": 126, "hidden": 16384, "inner": 53248, "heads": 128, **LL
 
 
 class PublishedStep(NamedTuple):
-    """A model, the way it was trained, and tokens a second, or TFLOP/s, of each GPU."""
+    """A model, the way it was trained, and tokens a second, or TFLOP/s, of each GPU.
+
+    `memory` is what torch had reserved, in GiB. Of a step in float8 that alone is compared.
+    """
 
     machine: str
     model: Decoder
     way: Candidate
     tokens: float | None = None
     tflops: float | None = None
+    memory: float | None = None
 
     @property
     def flops(self) -> float:
@@ -46,11 +52,10 @@ class PublishedStep(NamedTuple):
         return 6 * model.parameters + attention
 
     @property
-    def measured(self) -> float:
+    def measured(self) -> float | None:
         """Tokens a second of each GPU."""
-        if self.tokens is not None:
+        if self.tokens is not None or self.tflops is None:
             return self.tokens
-        assert self.tflops is not None
         return self.tflops * 1e12 / self.flops
 
 
@@ -74,7 +79,7 @@ ROWS = {
         "grand-teton",
         LLAMA_70B,
         512,
-        {"tokens": 597.3},
+        {"tokens": 597.3, "memory": 71.9},
         shards=32,
         tensor=8,
         micro=16,
@@ -106,12 +111,30 @@ ROWS = {
         )
         for replicas, tflops in ((64, 430), (128, 400))
     },
+    **{
+        # torchtitan, benchmarks/llama3_h100_202412_torchtitan.md at 31a17bfd, table 5; a stage has
+        # 8 microbatches and one part, or two, where nothing is said (train.py at 9dec370)
+        f"Llama 3 405B, FSDP 8 x TP 8 x PP 8, {schedule}, recomputed": step(
+            "grand-teton",
+            LLAMA_405B,
+            256,
+            {"memory": memory},
+            stages=8,
+            parts=parts,
+            shards=8,
+            tensor=8,
+            micro=4,
+            turns=8,
+            recompute=ALL,
+        )
+        for schedule, parts, memory in (("1F1B", 1, 82.5), ("interleaved", 2, 72.7))
+    },
 }
 
 
 def main() -> None:
     """Print a line for each row that is asked for, all if none is."""
-    print(HEAD, "|---" * 8 + "|", sep="\n")
+    print(HEAD, "|---" * 9 + "|", sep="\n")
     for name, row in ROWS.items():
         if len(sys.argv) < 2 or name in sys.argv[1:]:
             print(line(name, row), flush=True)
@@ -126,11 +149,16 @@ def line(name: str, row: PublishedStep) -> str:
     took = found.forecast
     own = row.model.batch * row.model.sequence / row.way.ranks
     tokens, quick, slow = (own / us * 1e6 for us in (took.time, took.low, took.high))
-    stated = f"{row.measured:.0f}" + (f" ({row.tflops:.0f} TFLOP/s)" if row.tflops else "")
+    stated, error, memory = "not in bfloat16", "", "not published"
+    if row.measured is not None:
+        stated = f"{row.measured:.0f}" + (f" ({row.tflops:.0f} TFLOP/s)" if row.tflops else "")
+        error = f"{tokens / row.measured - 1:+.0%}"
+    if row.memory is not None:
+        memory = f"{row.memory} GiB"
     return (
         f"| {name} | {row.machine} x {row.way.ranks} | {stated} | {tokens:.0f} "
-        f"| {slow:.0f} to {quick:.0f} | {tokens / row.measured - 1:+.0%} "
-        f"| {took.exposure / took.time:.0%} | {found.held / 2**30:.1f} GiB |"
+        f"| {slow:.0f} to {quick:.0f} | {error} | {took.exposure / took.time:.0%} "
+        f"| {memory} | {found.held / 2**30:.1f} GiB |"
     )
 
 

@@ -112,6 +112,42 @@ def test_a_rank_of_the_stage_that_holds_most_is_weighed() -> None:
     assert wide.load(asked, gpu()) == wide.load_of_stage(asked, gpu(), 3)
 
 
+def test_a_stage_keeps_weights_and_gradients_whole_and_shards_the_rest() -> None:
+    """The bytes of a parameter are those of Megatron's distributed optimizer, 6 + 12/d.
+
+    Beside them is what the program sends of its shard, and where its part of the gradients comes.
+    """
+    asked = way(stages=4, shards=8, turns=4)
+    own = TINY.parameters_of(asked, 1)
+    found = TINY.load_of_stage(asked, gpu(), 1)
+    assert found.state == (4 + 12 / 8) * own
+    sent = 2 * 4 * TINY.sequence * TINY.hidden  # activations and gradients of a microbatch
+    assert found.gathered == (2 + 6 / 8) * own + sent
+    alone = replace(asked, shards=1)
+    assert TINY.load_of_stage(alone, gpu(), 1).state == 16 * own
+    assert TINY.load_of_stage(alone, gpu(), 1).gathered == 2 * own + sent
+
+
+def test_a_block_keeps_what_its_backward_pass_needs() -> None:
+    """Of a token: six times hidden, keys and values, and three times inner, in bfloat16."""
+    hidden, keys, inner = TINY.hidden, TINY.hidden * TINY.kv_heads // TINY.heads, TINY.inner
+    kept = [TINY.load(way(turns=1, recompute=each), gpu()).activations for each in (NOTHING, ALL)]
+    logits = 10 * TINY.sequence * TINY.vocabulary
+    block = 2 * TINY.sequence * (6 * hidden + 2 * keys + 3 * inner)
+    assert kept[0] - logits == TINY.layers * block
+    assert kept[1] - logits == TINY.layers * 2 * TINY.sequence * hidden + block
+
+
+def test_a_stage_keeps_no_blocks_that_its_parts_do_not_have() -> None:
+    """Of 126 blocks on 128 parts the first has none, which its stage passes most often."""
+    model = replace(TINY, layers=126)
+    asked = way(stages=16, parts=8, turns=32)
+    each = model.load_of_stage(asked, gpu(), 1).activations / asked.count_microbatches(1)
+    first = model.load_of_stage(asked, gpu(), 0).activations
+    assert first == pytest.approx((asked.count_microbatches(0) - 31) * each)
+    assert model.load(asked, gpu()).held == model.load_of_stage(asked, gpu(), 1).held
+
+
 def test_parts_leave_stages_idle_for_less_and_keep_more() -> None:
     plain, parted = way(stages=4, turns=8), way(stages=4, parts=2, turns=8)
     model, times = replace(TINY, layers=8), CollectiveTimes(topology(MACHINE), 4)

@@ -15,10 +15,13 @@ Where the parts of a pipeline do not divide the blocks, the last one and the fir
 these hold the embedding and the logits as well (Llama 3, arXiv 2407.21783, 3.3.2).
 
 Bytes of a rank: weights, gradients and two averages in float32, and a copy in bfloat16 of what is
-gathered; of a token of a block what its backward pass needs, after Korthikanti et al.
-(arXiv 2205.05198), without the matrix of attention, which fused kernels do not keep. What is
-recomputed is nothing, all of a block, or *some* of it: as torchtitan's default does, a block keeps
-what attention gives and every second product.
+gathered. Stages of a pipeline shard weights and averages of float32, and keep whole their copy in
+bfloat16 and gradients in float32, as FSDP2 without resharding and Megatron's distributed optimizer
+do (6 + 12/d bytes of a parameter by its documentation). Of a token of a block it is what its
+backward pass needs, counted as Korthikanti et al. do (arXiv 2205.05198), but of Llama's block:
+without masks of dropout, and without the matrix of attention, which fused kernels do not keep.
+What is recomputed is nothing, all of a block, or *some* of it: as torchtitan's default does, a
+block keeps what attention gives and every second product.
 """
 
 from __future__ import annotations
@@ -41,8 +44,6 @@ from torch_scenarios.source.tree import key_text, read_tree
 
 #: bytes of weights, gradients and the two averages of Adam, each in float32
 STATE = 16
-#: bytes of a token's feature that a block keeps for its backward pass, shared in a tensor group
-KEPT = 34
 #: bytes of a token's feature that kernels other than products move in a block, forwards: norms,
 #: positions, sums; and of a feature of the gated network
 MOVED, MOVED_INNER = 60, 12
@@ -153,9 +154,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
 
     def load(self, way: Candidate, gpu: Gpu) -> RankLoad:
         """Return what a rank holds and computes, of the stage that holds most."""
-        loads = [
-            self.load_of_stage(way, gpu, stage) for stage in {0, way.stages // 2, way.stages - 1}
-        ]
+        loads = [self.load_of_stage(way, gpu, stage) for stage in range(way.stages)]
         return max(loads, key=lambda load: load.held)
 
     def parameters_of(self, way: Candidate, stage: int) -> float:
@@ -168,23 +167,24 @@ class Decoder(Struct, frozen=True, kw_only=True):
         """Return what a rank of a stage holds and computes."""
         tokens = way.micro * self.sequence
         own = self.parameters_of(way, stage)
-        weights = STATE * own / way.shards
+        state = STATE * own / way.shards
         if way.stages == 1:
             # weights twice in bfloat16, and their gradient in float32; the ends once; own parts
             whole, ends = (each / way.tensor for each in (way.together * self.block, self.ends))
             gathered = 8 * whole + 6 * ends + 6 * (whole + ends) / way.shards
             rows = 0.0
         else:
-            weights = (8 * own / way.shards) + 8 * own  # ZeRO-1: weights and gradients are whole
-            gathered = 2 * own + 6 * own / way.shards
+            state = 12 * own / way.shards + 4 * own
+            gathered = 2 * own + (6 * own / way.shards if way.shards > 1 else 0)
             rows = 4.0 / way.tensor  # what goes from stage to stage
         if way.tensor > 1:
             rows += 1 + 1 / way.tensor
         gathered += 2 * rows * tokens * self.hidden
         whole_block, kept = (
-            tokens * self.hidden * each / way.tensor for each in (KEPT, self._count_kept(way))
+            tokens * self.hidden * self._count_kept(each) / way.tensor
+            for each in (NOTHING, way.recompute)
         )
-        activations = way.count_microbatches(stage) * self.count_blocks(way) * kept
+        activations = self._count_kept_blocks(way, stage) * kept
         if way.recompute != NOTHING:
             activations += whole_block  # what the block that is computed anew keeps
         has_logits = stage == way.stages - 1
@@ -201,7 +201,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         ]
         ending = 3 * 2 * tokens * self.hidden * self.vocabulary / way.tensor / (rate * gpu.matmul)
         return RankLoad(
-            state=weights,
+            state=state,
             gathered=gathered,
             activations=activations + logits,
             block=block,
@@ -210,14 +210,32 @@ class Decoder(Struct, frozen=True, kw_only=True):
             optimizer=20 * 4 * own / way.shards / (gpu.bandwidth * gpu.memory),
         )
 
-    def _count_kept(self, way: Candidate) -> float:
+    def _count_kept_blocks(self, way: Candidate, stage: int) -> int:
+        """Return the passes through a block whose activations a stage keeps at once, at most."""
+        ahead, total, order = way.ahead(stage), way.turns * way.parts, way.stages * way.parts
+        if self.layers % order == 0:
+            return way.count_microbatches(stage) * self.count_blocks(way)
+        found = most = 0
+        for turn in range(min(total, ahead + 2 * order)):
+            part = turn // way.stages % way.parts
+            found += self.blocks_of(way, part * way.stages + stage)
+            most = max(most, found)
+            if turn >= ahead:
+                part = way.parts - 1 - (turn - ahead) // way.stages % way.parts
+                found -= self.blocks_of(way, part * way.stages + stage)
+        return most
+
+    def _count_kept(self, recompute: str) -> float:
         """Return the bytes of a token's feature that a block keeps from its forward pass.
 
-        Of *some*: what goes in, two products of that width and one of keys, attention, and one of
-        the gated network.
+        All are what goes in, and what products, attention and the gate need: both norms' results
+        and the sum between them, queries, keys and values, attention, and three of the gated
+        network. Of *some*: what goes in, two products of that width and one of keys, attention,
+        and one of the gated network.
         """
-        some = 2 * (4 + self.kv_heads / self.heads + self.inner / self.hidden)
-        return {NOTHING: float(KEPT), SOME: some, ALL: 2.0}[way.recompute]
+        keys, inner = self.kv_heads / self.heads, self.inner / self.hidden
+        some, everything = 2 * (4 + keys + inner), 2 * (6 + 2 * keys + 3 * inner)
+        return {NOTHING: everything, SOME: some, ALL: 2.0}[recompute]
 
     def _find_repeated(self) -> float:
         """Return the part of a block's products that is computed anew where *some* is.
@@ -398,8 +416,6 @@ class Decoder(Struct, frozen=True, kw_only=True):
         sent = rows // way.tensor
         tensors = {
             "grads": (4 * own, "float32"),
-            "part": (4 * own // way.shards, "float32"),
-            "sent": (2 * own // way.shards, "bfloat16"),
             "weights": (2 * own, "bfloat16"),
             "into": (sent, "bfloat16"),
             "out": (sent, "bfloat16"),
@@ -408,6 +424,11 @@ class Decoder(Struct, frozen=True, kw_only=True):
         }
         if way.tensor > 1:
             tensors |= {"rows": (rows, "bfloat16"), "own_rows": (sent, "bfloat16")}
+        if way.shards > 1:
+            part = own // way.shards
+            tensors |= {"part": (4 * part, "float32"), "sent": (2 * part, "bfloat16")}
+        scatter = "  - reduce_scatter_single: {output: part, input: grads, group: mesh.shard}"
+        gather = "  - all_gather_single: {output: weights, input: sent, group: mesh.shard}"
         stride = way.ranks // way.stages
         steps = [
             f"  - let: {{stage: rank // {stride}}}",
@@ -415,9 +436,9 @@ class Decoder(Struct, frozen=True, kw_only=True):
             f"  - for: {{turn: range({way.turns * way.parts + way.ahead(0)})}}",
             "    steps:",
             *(f"      {line}" for line in self._turn_lines(way, found)),
-            "  - reduce_scatter_single: {output: part, input: grads, group: mesh.shard}",
+            *[scatter] * (way.shards > 1),
             f"  - compute: {{time: {_time(found.optimizer)}}}",
-            "  - all_gather_single: {output: weights, input: sent, group: mesh.shard}",
+            *[gather] * (way.shards > 1),
         ]
         return tensors, steps
 
