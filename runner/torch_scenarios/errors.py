@@ -36,6 +36,13 @@ class Compared(Struct, frozen=True, eq=False):
     """A value that equals another of its class where all of its fields do, but for some.
 
     An heir names those in `apart`: they take no part in `==`, in the hash, or in `repr`.
+
+    >>> class Step(Compared, frozen=True):
+    ...     apart = ("line",)
+    ...     name: str
+    ...     line: int
+    >>> Step("a", line=1) == Step("a", line=2), Step("a", line=1)
+    (True, Step(name='a'))
     """
 
     apart: ClassVar[tuple[str, ...]] = ()
@@ -77,7 +84,12 @@ def _line_starts(text: str) -> list[int]:
 
 
 class Source(Compared, frozen=True, kw_only=True):
-    """A file as it was read: its path as the user named it, and its text."""
+    r"""A file as it was read: its path as the user named it, and its text.
+
+    >>> source = Source(path="a.yaml", text="world_size: 2\nsteps: []\n")
+    >>> source.line(2), source.offset(2, 1), source.place(14)
+    ('steps: []', 14, (2, 1))
+    """
 
     apart = ("text",)
 
@@ -104,7 +116,12 @@ class Source(Compared, frozen=True, kw_only=True):
 
 
 class Mark(Compared, frozen=True, kw_only=True):
-    """A place in a source: line and column count from 1; the end is exclusive."""
+    """A place in a source: line and column count from 1; the end is exclusive.
+
+    >>> mark = Mark(source=Source(path="shared/a.yaml", text=""), line=3, column=5)
+    >>> str(mark), mark.short
+    ('shared/a.yaml:3:5', 'a.yaml:3')
+    """
 
     apart = ("at",)
 
@@ -131,7 +148,12 @@ class Mark(Compared, frozen=True, kw_only=True):
 
 
 class Marked(Compared, frozen=True, kw_only=True):
-    """A value that a person wrote: it equals another whatever the place of the two."""
+    """A value that a person wrote: it equals another, no matter where both are written.
+
+    >>> here = Mark(source=Source(path="a.yaml", text=""), line=1, column=1)
+    >>> Marked(mark=here) == Marked()
+    True
+    """
 
     apart: ClassVar[tuple[str, ...]] = ("mark",)
 
@@ -139,7 +161,12 @@ class Marked(Compared, frozen=True, kw_only=True):
 
 
 class Edit(Struct, frozen=True, kw_only=True):
-    """Replace the characters `start` to `end` (exclusive) of a text by another text."""
+    """Replace the characters `start` to `end` (exclusive) of a text by another text.
+
+    >>> edit, text = Edit(start=7, end=10, text="recv"), "rank 0 ecv"
+    >>> text[: edit.start] + edit.text + text[edit.end :]
+    'rank 0 recv'
+    """
 
     start: int
     end: int
@@ -164,6 +191,13 @@ class Clause(Struct, frozen=True):
 
     In prose the place follows `words`; a note begins with it, as a compiler's does. `joint` leads
     to this clause from the one before it in the prose.
+
+    >>> at = Mark(source=Source(path="stuck.yaml", text=""), line=6, column=3)
+    >>> one = Clause("rank 0 waits in `send to 1`", at, " for rank 1")
+    >>> sentence_of([one, Clause("rank 1 has ended")])
+    'rank 0 waits in `send to 1` (stuck.yaml:6) for rank 1; rank 1 has ended'
+    >>> one.bare
+    'rank 0 waits in `send to 1` for rank 1'
     """
 
     words: str
@@ -189,10 +223,19 @@ def sentence_of(clauses: Sequence[Clause]) -> str:
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """One fault: `code` is stable, `message` says what is wrong, `hint` what would be right.
+    r"""What is wrong with a file: `code` is stable, `message` says it, `hint` what would be right.
 
     What they quote of a file is cut to what a person reads. `repair` is the edit that the hint
     means, where it is one.
+
+    >>> source = Source(path="a.yaml", text="world_sise: 2\n")
+    >>> mark = Mark(source=source, line=1, column=1, end_column=11)
+    >>> print(Problem(code="unknown_key", message="unknown key", mark=mark, hint="world_size"))
+    error[unknown_key]: unknown key
+      --> a.yaml:1:1
+          world_sise: 2
+          ^^^^^^^^^^
+      = help: world_size
     """
 
     code: str
@@ -300,7 +343,14 @@ def make_warning(
 
 
 class ScenarioError(Exception):
-    """A scenario, or the command line, is invalid. Carries every problem that was found."""
+    """A scenario, or the command line, is invalid. Carries every problem that was found.
+
+    >>> error = ScenarioError([Problem(code="bad_value", message="`tag` is negative")])
+    >>> [problem.code for problem in error.problems], str(error)
+    (['bad_value'], 'error[bad_value]: `tag` is negative')
+
+    All of them, for an author who corrects a file wants to see at once what is wrong with it.
+    """
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         """Keep the problems, in the order in which they were found."""
@@ -325,19 +375,27 @@ def too_many(problems: Sequence[Problem]) -> list[Problem]:
 class DataError(ValueError):
     """Data that a model cannot be trained on: a class that it has no score for, rows that lack.
 
-    It is told at the step that hands the data over. Any other error of a strategy is a fault of
-    ours, and told as one.
+    It is reported at the step that hands the data over. Any other error of a strategy is a mistake
+    of ours, and shown as one.
     """
 
 
 class LaunchError(Exception):
-    """The environment could not run a scenario: no worker, no device, no port."""
+    """The environment could not run a scenario: no worker, no device, no port.
+
+    It says nothing about the scenario: the case is an ERROR, and neither PASSED nor FAILED.
+    """
 
 
 class StartError(LaunchError):
     """The machine cannot start a launch of `size` processes, and would not if it were asked again.
 
     Where `size` is 1 it can start none at all.
+
+    >>> StartError("32 processes need 40 GiB", size=32).size
+    32
+
+    Cases of that size and above are then not tried one by one, each with its own wait.
     """
 
     def __init__(self, message: str, size: int = 1) -> None:
@@ -347,11 +405,17 @@ class StartError(LaunchError):
 
 
 class UnsupportedError(Exception):
-    """The backend at hand cannot run this scenario; the message says why. Never a pass."""
+    """The backend at hand cannot run this scenario; the message says why. Never a pass.
+
+    It is also no failure: a suite on a machine without GPUs is green, and counts what it left out.
+    """
 
 
 class WorkerError(Exception):
-    """A worker could not do what the plan asks, for a reason outside the scenario."""
+    """A worker could not do what the plan asks, for a reason outside the scenario.
+
+    It is an error of ours or of the machine, and shown with its whole text.
+    """
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -426,6 +490,10 @@ class Explanation(Struct, frozen=True, kw_only=True):
     scenario is FAILED), `warning` (it passes and should be looked at), `kind of error` (what
     `raises:` states), `refusal to bless`, `verdict`, `outcome`, `word` (of a report) or `limits`.
     `table` has rows of a name and what it means.
+
+    Each is a Markdown file below `explain/pages`, and `scenario explain CODE` shows it. The
+    examples are run by the tests, so that an explanation cannot show a program that means something
+    else.
     """
 
     code: str

@@ -24,6 +24,11 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The bounds on a scenario file, on the program in it, and on one expression.
 
     What each counts is in :data:`COUNTS`.
+
+    >>> Limits(max_ranks=8).max_steps
+    50000000
+
+    Most are counts and not seconds: what a file is refused for is then the same on every machine.
     """
 
     max_ranks: int = 64
@@ -129,7 +134,11 @@ _GLANCE = 1 << 20
 
 
 class BoundError(ScenarioError):
-    """A bound of an account was passed: all that is computed for the case ends."""
+    """A bound of an account was passed: all that is computed for the case ends.
+
+    An error in one expression is the problem of one step, and others may be found after it. This
+    one is not caught on the way: what is left of the account is nothing.
+    """
 
 
 class OverdueError(Exception):
@@ -152,6 +161,17 @@ class Account:
     """What one file, or one case, may still take: units of work, turns of loops, bytes, time.
 
     Its seconds are processor time of the thread that opens it, which alone charges it.
+
+    >>> opened = Account(Limits(max_bytes=100))
+    >>> opened.keep(60)
+    >>> try:
+    ...     opened.keep(60)
+    ... except BoundError as error:
+    ...     print(error.problems[0].code)
+    too_much_memory
+
+    A unit is an element of a tensor computed, some 4 ns. Everything that a text can make large
+    charges before it computes.
     """
 
     __slots__ = (
@@ -280,7 +300,12 @@ def account() -> Account | None:
 
 
 class Budget:
-    """The state of one executor's evaluation; evaluations never overlap in it."""
+    """The state of one executor's evaluation; evaluations never overlap in it.
+
+    It stands between an expression and the :class:`Account` of the case: an expression gets a grant
+    and charges that, which takes a subtraction in place of a call, and what it took is charged when
+    the next one begins.
+    """
 
     __slots__ = (
         "_account",

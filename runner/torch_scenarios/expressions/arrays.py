@@ -28,7 +28,12 @@ Value: TypeAlias = Any
 
 
 class Arrays(Protocol):
-    """The array library of one executor. Dtypes are named as torch names them."""
+    """The array library of one executor. Dtypes are named as torch names them.
+
+    The reference computes with NumPy, a worker with torch. An expression, a loop or a store is the
+    same code over either, and what they must agree on to the bit is stated here: dtypes, promotion,
+    rounding.
+    """
 
     def functions(self) -> Mapping[str, Callable[..., Any]]:
         """Return the functions of the expression language under `name()`; not to be changed."""
@@ -183,7 +188,14 @@ _AS_IT_IS = contextlib.nullcontext()
 
 
 class ArrayLibrary(ABC):
-    """An array library. `xp` is its array API namespace, `array` the class of its arrays."""
+    """An array library. `xp` is its array API namespace, `array` the class of its arrays.
+
+    Where the array API standard leaves something open, an heir does what torch does.
+
+    >>> library = NumpyLibrary()
+    >>> library.name(np.zeros(1, np.float32))
+    'float32'
+    """
 
     xp: Any
     array: type
@@ -234,7 +246,15 @@ class ArrayLibrary(ABC):
 
 
 class NumpyLibrary(ArrayLibrary):
-    """NumPy, with ml_dtypes for bfloat16 and the float8 dtypes."""
+    """NumPy, with ml_dtypes for bfloat16 and the float8 dtypes.
+
+    >>> third = NumpyLibrary().cast(np.array([1 / 3]), "bfloat16")
+    >>> third.dtype.name, float(third[0])
+    ('bfloat16', 0.333984375)
+
+    A float64 is rounded by way of float32 to a narrow dtype, as torch does, although one rounding
+    would be closer.
+    """
 
     array = np.ndarray
 
@@ -301,7 +321,10 @@ class NumpyLibrary(ArrayLibrary):
 
 
 class TorchLibrary(ArrayLibrary):
-    """Torch on one device."""
+    """Torch on one device.
+
+    It is handed torch and imports none: the analysis computes the same without torch.
+    """
 
     def __init__(self, torch: ModuleType, device: object = "cpu") -> None:
         """Keep torch as it was handed in; new arrays are made on `device`."""

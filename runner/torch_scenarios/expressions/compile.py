@@ -156,6 +156,8 @@ class ExpressionProblem(NamedTuple):
     """What is wrong with an expression; `span` is its part of the text, in characters.
 
     `quoted` is a name in quotes: it is right without them where something defines it.
+
+    >>> ExpressionProblem("bad_expression", "unknown name `rnak`", hint="rank", span=(0, 4)).quoted
     """
 
     code: str
@@ -166,7 +168,11 @@ class ExpressionProblem(NamedTuple):
 
 
 class Guarded(NamedTuple):
-    """A guarded node; `is_number`: surely a plain number; `roots`: whose storage it may share."""
+    """A guarded node; `is_number`: surely a plain number; `roots`: whose storage it may share.
+
+    Whose storage a value may share is asked of its parts: of `x[0:2]` it is that of x, and of `x +
+    1` none, for an operator makes a tensor of its own.
+    """
 
     node: ast.expr
     is_number: bool = False
@@ -174,7 +180,11 @@ class Guarded(NamedTuple):
 
 
 class Variable(Struct, frozen=True):
-    """A variable of a comprehension."""
+    """A variable of a comprehension.
+
+    In `[x[i] for i in range(2)]` the variable `i` is a number and has no roots. In `[part for part
+    in parts]` it may be any part: it has the roots of what it goes through.
+    """
 
     is_number: bool
     roots: frozenset[str]
@@ -306,7 +316,15 @@ _LEVELS_PER_BRACKET = 4
 
 
 class Guarding:
-    """Guards one expression; gathers what it reads, and everything that is wrong with it."""
+    """Guards one expression; gathers what it reads, and everything that is wrong with it.
+
+        x ** n      ->   scope["**"](x, n)        it charges the budget before it computes
+
+    A file comes from a stranger, and an expression is Python's syntax. So nothing of the text is
+    run as it is: each node is one of a list of allowed kinds, each operator a call of one of ours,
+    each name looked up in a scope without builtins. A dot is allowed in the name of a group
+    (`mesh.dp`) and nowhere else; there are no lambdas and no texts to format.
+    """
 
     def __init__(
         self,

@@ -403,7 +403,18 @@ _NOT_HERE = "no value on this rank"
 
 
 class Evaluator:
-    """Evaluates forms on one rank, in a scope of names and functions."""
+    """Evaluates forms on one rank, in a scope of names and functions.
+
+    >>> from torch_scenarios.expressions.compile import compile_expression
+    >>> from torch_scenarios.expressions.functions import numpy_arrays
+    >>> evaluator = Evaluator(2, numpy_arrays())
+    >>> evaluator.scope = {"__builtins__": numpy_arrays().functions(), "rank": 2}
+    >>> evaluator.evaluate(compile_expression("[i * i for i in range(rank + 1)]", None))
+    [0, 1, 4]
+
+    What it reads of undefined values is noted and does not raise: a run goes on with what is there,
+    and its mistake is reported once, where the value was left undefined.
+    """
 
     def __init__(self, rank: int, arrays: Arrays) -> None:
         """Begin with an empty scope."""
@@ -631,7 +642,11 @@ NEEDED = frozenset({"word", "name"})
 
 
 class TypedEvaluator(Evaluator):
-    """An evaluator that also reads a value as what stands there must be."""
+    """An evaluator that also reads a value as what its place asks for.
+
+    A peer is an integer, `async_op` a bool, a tensor argument a tensor below so many lists. What is
+    not so is a problem with the argument's name and the rank on which it is.
+    """
 
     def evaluate_argument(self, param: Param, form: Form | None) -> Any:
         """Return an argument in the type of its kind (see :data:`params.KINDS`).

@@ -45,7 +45,10 @@ from torch_scenarios.vocabulary import DTYPES
 
 
 class Constructors:
-    """The functions that make tensors, for one library."""
+    """The functions that make tensors, for one library.
+
+    They charge before they make: `zeros([1 << 40])` is refused by its size.
+    """
 
     def __init__(self, operators: Operators) -> None:
         """Share the operators' library and budget."""
@@ -251,7 +254,11 @@ SEQUENCES = (list, tuple, range)
 
 
 class Parts:
-    """The functions that take a value apart."""
+    """The functions that take a value apart.
+
+    `x[0:2]` is a view of x, as in torch: a send of it keeps x in use, and a receive into it changes
+    x.
+    """
 
     def __init__(self, operators: Operators) -> None:
         """Share the operators' library and budget."""
@@ -369,7 +376,12 @@ _WHOLE: dict[str, Callable[[Any], int]] = {"floor": floor, "ceil": ceil, "round"
 
 
 class Elementwise:
-    """exp, log, sqrt, abs, minimum, maximum, where, astype."""
+    """exp, log, sqrt, abs, minimum, maximum, where, astype.
+
+    >>> compute = numpy_arrays().functions()
+    >>> compute["maximum()"](2, 3), compute["abs()"](-2)
+    (3, 2)
+    """
 
     def __init__(self, operators: Operators) -> None:
         """Share the operators' library and budget."""
@@ -582,7 +594,16 @@ _INTO: dict[str, Callable[[Value, Value], Value]] = {"+": operator.iadd, "*": op
 
 
 class Reductions:
-    """The functions that make less of more."""
+    """The functions that make less of more.
+
+    >>> numpy_arrays().functions()["sum()"]([1, 2, 3])
+    6
+
+    The dtype of the result is torch's: the sum of a tensor of int32 is int64.
+
+    >>> numpy_arrays().functions()["sum()"](np.array([1, 2], np.int32)).dtype.name
+    'int64'
+    """
 
     def __init__(
         self, operators: Operators, minimum: Callable[..., Any], maximum: Callable[..., Any]
@@ -858,7 +879,11 @@ class Reductions:
 
 
 class Shaping:
-    """The functions on shapes, and on lists of tensors."""
+    """The functions on shapes, and on lists of tensors.
+
+    >>> numpy_arrays().functions()["shape()"](np.zeros((2, 3)))
+    [2, 3]
+    """
 
     def __init__(self, operators: Operators, parts: Parts) -> None:
         """Share the operators' library and budget, and how a tensor is taken apart."""
@@ -1030,7 +1055,13 @@ def _fills(count: int, known: int, sizes: tuple[int, ...]) -> bool:
 
 
 class NumpyArrays:
-    """The array library of the reference. `limits` bound what is made outside of expressions."""
+    """The array library of the reference. `limits` bound what is made outside of expressions.
+
+    >>> arrays = NumpyArrays()
+    >>> made = arrays.array([1, 2], "float32")
+    >>> arrays.is_array(made), arrays.dtype(made)
+    (True, 'float32')
+    """
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
         """Take NumPy."""
@@ -1165,6 +1196,8 @@ class TorchArrays(NumpyArrays):
     """The array library of the worker: the same functions on tensors of one device.
 
     What torch cannot compute (float8, unsigned integers beyond uint8) NumPy does, on the host.
+
+        x + y   of float8     to the host, NumPy with ml_dtypes, back to the device
     """
 
     def __init__(self, torch: ModuleType, device: object = "cpu", limits: Limits = DEFAULT) -> None:

@@ -28,7 +28,10 @@ _ADDRESS = _NOTHING.__array_interface__["data"][0]
 
 
 class ValueNeeded(Exception):
-    """Shapes do not tell: a value of a tensor is asked for that has none, or members differ."""
+    """Shapes do not tell: a value of a tensor is asked for that has none, or members differ.
+
+    all_to_all_single: {input_split_sizes: counts}      `counts` was received: what is it worth?
+    """
 
 
 def need(why: str) -> NoReturn:
@@ -41,7 +44,20 @@ def _refuse(*_given: Any) -> NoReturn:
 
 
 class HollowArray(np.ndarray[Any, Any]):
-    """An array of which only shape and dtype are known."""
+    """An array of which only shape and dtype are known.
+
+    >>> big = hollow((1 << 20, 1 << 20), np.float32)
+    >>> big.shape, big[0].shape, is_hollow(big[0])
+    ((1048576, 1048576), (1048576,), True)
+
+    All its elements are one address (strides of 0), so that slices, transposes and broadcasts are
+    NumPy's own and take no memory. To ask for a value raises.
+
+    >>> big.tolist()
+    Traceback (most recent call last):
+        ...
+    torch_scenarios.expressions.hollow.ValueNeeded
+    """
 
     __bool__ = __int__ = __float__ = __complex__ = __index__ = _refuse
     item = tolist = _refuse
@@ -148,7 +164,12 @@ _SHAPED = frozenset({"full()", "zeros()", "ones()", "random()"})
 
 
 class HollowArrays(NumpyArrays):
-    """The functions of the language for tensors of which only shape and dtype are known."""
+    """The functions of the language for tensors of which only shape and dtype are known.
+
+    >>> functions = HollowArrays().functions()
+    >>> functions["@"](hollow((4096, 8192), np.float32), hollow((8192, 16), np.float32)).shape
+    (4096, 16)
+    """
 
     def functions(self) -> Mapping[str, Callable[..., Any]]:
         """Return what compiled expressions call."""

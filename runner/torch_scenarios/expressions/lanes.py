@@ -49,7 +49,15 @@ _BITS = 63
 
 
 class Diverge(Exception):
-    """Rows cannot go on together. `labels` `[L]`: the same for rows that can; None: none can."""
+    """Rows cannot go on together. `labels` `[L]`: the same for rows that can; None: none can.
+
+        x if rank < 2 else y        on ranks 0 to 3, x and y of different shapes
+        Diverge([True, True, False, False])
+
+    `split` then evaluates the expression once for each label, and joins what comes. It is raised
+    and not handled on the spot, because the rows part in the middle of an expression: its beginning
+    is computed again for each part, and an expression has no effects.
+    """
 
     def __init__(self, labels: NDArray[Any] | None = None) -> None:
         """Part the rows by their labels."""
@@ -73,7 +81,15 @@ def _operator(symbol: str, *, swapped: bool = False) -> Callable[[Lanes, Any], L
 
 
 class Lanes:
-    """A plain number on each rank: `values` `[L]` of bool, int64 or float64."""
+    """A plain number on each rank: `values` `[L]` of bool, int64 or float64.
+
+    >>> rank = Lanes(np.arange(4))
+    >>> ((rank + 1) % 4).values, (rank > 1).values
+    (array([1, 2, 3, 0]), array([False, False,  True,  True]))
+
+    It does to all ranks what Python does to the number of one, integer division and the sign of a
+    remainder included. Where one number cannot stand for all, as in `if`, it raises.
+    """
 
     __slots__ = ("_most", "values")
     __hash__ = None  # type: ignore[assignment]
@@ -309,6 +325,14 @@ class Stack:
     """A tensor on each rank, all of one shape and dtype: `[L, *shape]`, shared with nothing.
 
     The methods are what a part of a tensor needs: a subclass may be a view into what a name holds.
+
+    >>> x = Stack(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    >>> x.size, x.shape
+    (2, (2,))
+    >>> x.index((1,)).values
+    array([2., 4.])
+
+    Dimension 0 is the ranks and no dimension of the tensors: `x[1]` is the second element of each.
     """
 
     __slots__ = ("_values",)
@@ -542,7 +566,10 @@ def _number_keys(keys: Iterable[Any]) -> NDArray[np.int64]:
 
 
 class Unlike(Exception):
-    """The values of some rows are of another type or shape than those of others."""
+    """The values of some rows are of another type or shape than those of others.
+
+    [1, 2, 3][rank:]        on ranks 0 and 1: lists of 3 and of 2 items are no column
+    """
 
 
 def join_parts(parts: Sequence[tuple[NDArray[np.int64] | None, Value]], size: int) -> Value:
@@ -1221,7 +1248,12 @@ def split(
 
 
 class LaneArrays:
-    """The array library of many ranks: another one, on tensors of which some are stacked."""
+    """The array library of many ranks: another one, on tensors of which some are stacked.
+
+    A function of the language is lifted once: with arguments that are the same on every rank it is
+    the plain one, called once; else one call on stacks; and where neither is known to mean the
+    same, row by row. An expression does not know which of the three it is.
+    """
 
     def __init__(self, arrays: Arrays, most: int) -> None:
         """Share another library's functions; `most` as in :func:`lift_functions`."""
@@ -1273,7 +1305,12 @@ class LaneArrays:
 
 
 class LaneEvaluator(TypedEvaluator):
-    """Evaluates forms on many ranks at once; raises Diverge where they cannot go together."""
+    """Evaluates forms on many ranks at once; raises Diverge where they cannot go together.
+
+    The compiled code is that of one rank. Only its scope is another: names are bound to lanes and
+    stacks, operators to lifted ones. So there is no second compiler that could read an expression
+    in another way.
+    """
 
     def __init__(self, arrays: LaneArrays) -> None:
         """Begin on no rank: the caller binds `rank` and the names in the scope."""

@@ -211,7 +211,14 @@ _INT64 = integer_range("int64")
 
 
 class Comparing:
-    """`==`, `<`, `in` and so on, and chains of them."""
+    """`==`, `<`, `in` and so on, and chains of them.
+
+    >>> from torch_scenarios.expressions.functions import numpy_arrays
+    >>> numpy_arrays().functions()["in"](2, [1, 2])
+    True
+
+    `0 <= rank < 2` is a chain: its middle is computed once.
+    """
 
     def __init__(self, operators: Operators) -> None:
         """Share the operators' library, budget and host."""
@@ -330,7 +337,11 @@ _ANY = (-inf, inf)
 
 
 class Straight:
-    """One rule over one library, by the shortest way that means the same."""
+    """One rule over one library, by the shortest way that means the same.
+
+    The first `x + 1` of a dtype asks the rules, and notes for which numbers the answer holds; each
+    one after it is a look-up, a charge and the library's own operator.
+    """
 
     def __init__(self, operators: Operators, rule: Rule) -> None:
         """Know nothing yet of any dtype."""
@@ -399,7 +410,13 @@ class Straight:
 
 
 class Operators:
-    """The operators over one library. `host` are those over NumPy, for dtypes that torch lacks."""
+    """The operators over one library. `host` are those over NumPy, for dtypes that torch lacks.
+
+    >>> from torch_scenarios.expressions.functions import numpy_arrays
+    >>> plus = numpy_arrays().functions()["+"]
+    >>> plus(2, 3), plus([1], [2])
+    (5, [1, 2])
+    """
 
     def __init__(
         self, library: ArrayLibrary, budget: Budget, host: Operators | None = None

@@ -54,9 +54,16 @@ class Param(Struct, frozen=True, kw_only=True):
     """One argument of an operation, under torch's own name for it.
 
     `writes` says that the operation stores into it, `reads` that it looks at what was there before
-    (a pure output does not). `aliases` are names that other versions of
-    torch use for the same argument. `words` are the values of kind `word`, `worded` those of them
-    that come with a text: `{word: text}`.
+    (a pure output does not). `aliases` are names that other versions of torch use for the same
+    argument. `words` are the values of kind `word`, `worded` those of them that come with a text:
+    `{word: text}`.
+
+    >>> tensor = Param(name="tensor", kind="tensor", description="It is reduced.", writes=True)
+    >>> tensor.reads and tensor.writes
+    True
+
+    Races, undefined values and results all follow from `writes` and `reads`: an `irecv` of a tensor
+    that is read meanwhile is a race because this says that it stores there.
     """
 
     name: str

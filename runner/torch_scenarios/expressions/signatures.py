@@ -131,7 +131,13 @@ _USAGES = {
 
 
 class Signature(Struct, frozen=True, kw_only=True):
-    """How a function is called. `most` positional arguments at most; None: any number."""
+    """How a function is called. `most` positional arguments at most; None: any number.
+
+        zeros(shape, dtype=float32)
+        required ("shape",), positional ("shape", "dtype"), most 2
+
+    It is what a message shows of a call that is wrong.
+    """
 
     usage: str
     required: tuple[str, ...]

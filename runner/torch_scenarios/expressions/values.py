@@ -18,10 +18,17 @@ class Undefined(Compared, frozen=True, kw_only=True):
     """A value that an operation leaves undefined; never equal to anything.
 
     `cause` says in a phrase which operation left it so, `diagnosis` which mismatch did, if one;
-    `origin` is the index of that operation's step, -1 where it is not known.
-    `measure` has its shapes and dtypes, which are defined: zeros in the place of its elements, or
-    lists of such; None where they are not known. `memory` are the arrays that are undefined where
-    that is a part of what a name holds; empty for all of it.
+    `origin` is the index of that operation's step, -1 where it is not known. `measure` has its
+    shapes and dtypes, which are defined: zeros in the place of its elements, or lists of such; None
+    where they are not known. `memory` are the arrays that are undefined where that is a part of
+    what a name holds; empty for all of it.
+
+    "Never equal" is meant of what it is in place of: no expectation holds of it. As objects two of
+    them are equal where they have one cause, wherever that was, so that two orders of arrival which
+    leave the same thing undefined are one state.
+
+    >>> Undefined(cause="a buffer race", origin=1) == Undefined(cause="a buffer race", origin=2)
+    True
     """
 
     apart = ("measure", "memory", "origin")
@@ -56,7 +63,13 @@ Scope: TypeAlias = Mapping[str, Any]
 
 
 class Constant(Marked, frozen=True, kw_only=True):
-    """A value that is the same on every rank. Nested lists hold plain numbers only."""
+    """A value that is the same on every rank. Nested lists hold plain numbers only.
+
+    >>> Constant(value=[1, 2]) == Constant(value=[1, 2])
+    True
+
+    Where it is written takes no part in that: two files that say the same have equal scenarios.
+    """
 
     value: Any
 
@@ -68,6 +81,17 @@ class Expression(Marked, frozen=True, kw_only=True):
     `roots` those whose storage the value may share (`x`, `x[0:2]`, `[x[i] for i in range(2)]`:
     `{"x"}`; `x + 1`: empty), and `calls` the functions it uses. `before` lists the tensors it asks
     `before(x, r)` for.
+
+    >>> from torch_scenarios.expressions.compile import compile_expression
+    >>> part = compile_expression("x[rank:rank + 2]", None)
+    >>> sorted(part.names), sorted(part.roots)
+    (['rank', 'x'], ['x'])
+    >>> total = compile_expression("sum(x) + 1", None)
+    >>> sorted(total.reads), sorted(total.roots), sorted(total.calls)
+    (['x'], [], ['sum'])
+
+    The sets are what the analysis lives on. `reads` without elements (`shape(x)`) may look at a
+    tensor in flight; `roots` tell which tensor an `isend` of `x[0:2]` keeps in use.
     """
 
     apart = ("code", "mark")
@@ -99,7 +123,11 @@ def _expression(fields: dict[str, Any]) -> Expression:
 
 
 class ListForm(Marked, frozen=True, kw_only=True):
-    """A YAML list whose items are forms: evaluates to the list of their values."""
+    """A YAML list whose items are forms: evaluates to the list of their values.
+
+    [1, rank]     ->   ListForm(items=(Constant(1), Expression("rank")))
+    [1, 2]        ->   Constant([1, 2]): no item depends on anything
+    """
 
     items: tuple[Form, ...]
 
@@ -109,6 +137,10 @@ class Record(Marked, frozen=True, kw_only=True):
 
     As an item of a list it may be there on some `ranks` only, and once for each value of the
     variables of its `loops`, outermost first.
+
+        p2p_op_list:
+          - {for: {j: range(3)}, op: irecv, tensor: "y[j]", peer: j}                one for each j
+          - {op: isend, tensor: x, peer: rank + 1, ranks: rank + 1 < world_size}    on some ranks
     """
 
     fields: Mapping[str, Form]
@@ -121,6 +153,11 @@ class Typed(Marked, frozen=True, kw_only=True):
 
     In an expectation `rtol` and `atol` replace the dtype's default tolerance, and `placements` says
     how a distributed tensor lies on its mesh: the rest is then of what the rank itself holds.
+
+        x: {value: [1, 2], dtype: bfloat16}       y: {shape: [4], dtype: float32}
+
+    >>> Typed(value=None, shape=Constant(value=[4])).rtol is None
+    True
     """
 
     value: Form | None
@@ -135,6 +172,11 @@ class Objects(Marked, frozen=True, kw_only=True):
     """A plain YAML value for the object collectives; its `{expr: ...}` parts are Expressions.
 
     `tree` is built of dicts, lists, scalars and :class:`Expression` leaves.
+
+        meta: {step: 3, owner: {expr: rank}}
+
+    Without the mark a text in an object is a text: `owner: rank` is the word "rank" on every rank.
+    In a tensor's value it is an expression, since a tensor has no texts.
     """
 
     tree: Any
@@ -144,6 +186,8 @@ class Selector(Marked, frozen=True, kw_only=True):
     """Which ranks: a form whose value is a boolean, an integer or a collection of integers.
 
     The name of a group evaluates to the list of its ranks. `text` is what the author wrote.
+
+        ranks: rank > 0     ranks: 3     ranks: [0, 2]     ranks: even      four selectors
     """
 
     form: Form
@@ -153,8 +197,12 @@ class Selector(Marked, frozen=True, kw_only=True):
 class PerRank(Marked, Generic[T], frozen=True, kw_only=True):
     """A mapping from selectors to values. `otherwise` is `else`, or None when there is none.
 
-    A rank that no branch selects has no value: the name does not exist there. `places` are those
-    of the values of the branches, and at last that of `else`.
+    A rank that no branch selects has no value: the name does not exist there. `places` are those of
+    the values of the branches, and at last that of `else`.
+
+        x: {rank == 0: [1, 2], else: [0, 0]}
+
+    The first branch that selects a rank counts, as in a chain of `if` and `elif`.
     """
 
     apart = ("mark", "places")

@@ -25,6 +25,9 @@ class Capability(Struct, frozen=True, kw_only=True):
     """What a backend has, or lacks: `means` says it in a line.
 
     `level` is one of :data:`LEVELS`; None where it is torch's own and no backend's.
+
+    >>> CAPABILITIES["tags"].level, CAPABILITIES["tags"].means
+    ('p2p', 'a message carries a tag other than 0')
     """
 
     level: str | None

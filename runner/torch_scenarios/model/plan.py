@@ -53,6 +53,14 @@ class Prepared(Struct, frozen=True, kw_only=True):
     same tensors make the same call. `roots` has every argument with the names whose storage it may
     share, and `chosen` the forms of those that depend on the rank. `group` is the name of the
     group; `computed` tells that it is not known.
+
+        - all_reduce: {tensor: x, op: sum}
+          arguments  {tensor: None, op: "sum", group: None, async_op: False}
+          given      tensor, by the expression `x`; names ("x",)
+
+    In a loop of 10,000 rounds on 64 ranks the group and the reduce op are thus looked up once, and
+    the call of a round is that of the round before, as long as `x` is the same tensor (decision
+    28).
     """
 
     arguments: dict[str, Any] | None
@@ -120,6 +128,15 @@ class Creation(Struct, frozen=True, kw_only=True):
     `kind` is the torch function: `new_group`, `new_subgroups`, `new_subgroups_by_enumeration` or
     `init_device_mesh`. `groups` are its results in torch's order of creation. `refused` says why
     torch refuses the call, on every rank, or is None.
+
+        mesh: {shape: [2, 3], dims: [dp, tp]}       6 ranks, row-major, the last dimension fastest
+
+             tp ->                 groups, in order
+          0  1  2                  mesh.dp#0 (0, 3)  mesh.dp#1 (1, 4)  mesh.dp#2 (2, 5)
+          3  4  5                  mesh.tp#0 (0, 1, 2)  mesh.tp#1 (3, 4, 5)
+
+    The order matters: ranks meet in their n-th creation, and a rank that is in none of a call's
+    groups makes the call all the same.
     """
 
     kind: str
@@ -130,7 +147,18 @@ class Creation(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Compared, frozen=True, kw_only=True):
-    """A scenario, its world, and the groups that exist before step 1."""
+    """A scenario, its world, and the groups that exist before step 1.
+
+    >>> from torch_scenarios.errors import Source
+    >>> world = Group(key="world", name="world", ranks=(0, 1, 2, 3), timeout_s=10.0)
+    >>> scenario = Scenario(source=Source(path="a.yaml", text=""), name="a", case="a", world_size=4)
+    >>> plan = Plan(scenario=scenario, world=world, node_size=2)
+    >>> [plan.place(rank) for rank in range(4)]
+    [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+    It is made once and read by every rank. Nothing of it depends on values that a step computes:
+    where a group does, the program says so with a `new_group` step.
+    """
 
     apart = ("introduced", "numbers", "prepared", "_members")
 

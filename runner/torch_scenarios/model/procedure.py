@@ -18,7 +18,14 @@ NOTHING: frozenset[str] = frozenset()
 
 
 class Procedures:
-    """The functions of a scenario, and what its steps share with them on each rank."""
+    """The functions of a scenario, and what its steps share with them on each rank.
+
+        functions: {push: {arguments: [g], sets: {w: w - g}}}
+        rank 1   y = 2 * x          not open: `push` touches neither x nor y
+                 z = w              open: before or after a push, z is another one
+
+    With no open step a function runs as soon as it is called, and no order has to be explored.
+    """
 
     def __init__(self, scenario: Scenario) -> None:
         """Look at every call."""

@@ -59,7 +59,13 @@ from torch_scenarios.vocabulary import WORLD
 
 
 class Membership(TypedEvaluator):
-    """An evaluator that knows its rank's groups, and answers what expressions ask of them."""
+    """An evaluator that knows its rank's groups, and answers what expressions ask of them.
+
+    A name means another group on each rank, or none: with `partition: [[0, 1], [2, 3]]` the name
+    `pair` is (0, 1) on rank 0 and (2, 3) on rank 3, as in a script each rank keeps its own return
+    value of `new_subgroups_by_enumeration`. Outside of a group a rank has -1, its size is 0, and it
+    has no ranks (decision 2): torch returns -1 from `get_rank(group)` there too.
+    """
 
     def __init__(self, plan: Plan, rank: int, arrays: Arrays) -> None:
         """Begin in no group: :meth:`enter` enters those of the plan."""
@@ -238,7 +244,11 @@ class Call(Struct, frozen=True, kw_only=True):
 
 
 class Upcoming(Call, frozen=True, kw_only=True):
-    """A step that its rank is about to take: nothing of it is evaluated yet."""
+    """A step that its rank is about to take: nothing of it is evaluated yet.
+
+    The walker of a rank yields it where a function of another rank may run just before the step.
+    Were the arguments evaluated by then, they would be what the tensors held before the function.
+    """
 
 
 # -------------------------------------------------------------------------------------------------
@@ -260,7 +270,11 @@ def read_issued(part: Part) -> tuple[Issued, ...]:
 
 
 class Counting(Protocol):
-    """What counts the values that a process holds and the turns of its loops, and may refuse."""
+    """What counts the values that a process holds and the turns of its loops, and may refuse.
+
+    :class:`torch_scenarios.reference.state.Ledger` is one. A worker has none: what a real rank
+    holds is bounded by its machine, and the analysis has bounded the program before.
+    """
 
     def begin(self, mark: Mark | None) -> None:
         """Take note of the place of what is computed next."""
@@ -276,7 +290,12 @@ class Counting(Protocol):
 
 
 class Storing(Protocol):
-    """What hears of each store into a part of a tensor."""
+    """What hears of each store into a part of a tensor.
+
+    isend x[0:2] to 1      work uses x[0:2]
+    x[1] = 5               called with `done=False`: the part shares an element, `buffer_race`
+                           called with `done=True`: the part is defined, whatever it was before
+    """
 
     def __call__(self, name: str, part: Any, cause: Undefined | None, *, done: bool) -> None:
         """Note a store into a part of what `name` holds, before it and when it is done.
@@ -298,7 +317,22 @@ def wrong_weight(error: WeightError) -> Problem:
 
 
 class Process(Membership):
-    """The state of one rank: what it holds, which groups it knows, where it is."""
+    """The state of one rank: what it holds, which groups it knows, where it is.
+
+    Both executors drive the same class, the reference one for every rank on NumPy, the worker one
+    on torch. So the two cannot read a program in two ways: which step comes next, who is selected,
+    what an argument is worth and where a result goes has one implementation. What they do with a
+    call is their own.
+
+    >>> from torch_scenarios.errors import Source
+    >>> from torch_scenarios.expressions.functions import numpy_arrays
+    >>> from torch_scenarios.model.groups import resolve
+    >>> from torch_scenarios.model.scenario import Scenario
+    >>> scenario = Scenario(source=Source(path="a.yaml", text=""), name="a", case="a", world_size=4)
+    >>> process = Process(resolve(scenario, numpy_arrays()), 3, numpy_arrays())
+    >>> process.rank, process.group("world").ranks, list(process.walk())
+    (3, (0, 1, 2, 3), [])
+    """
 
     def __init__(
         self,

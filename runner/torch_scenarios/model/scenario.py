@@ -22,11 +22,25 @@ from torch_scenarios.strategies import Model
 
 
 class Unchanged(Marked, frozen=True, kw_only=True):
-    """The word `unchanged`: what the rank held before the step (at the top: in the beginning)."""
+    """The word `unchanged`: what the rank held before the step (at the top: in the beginning).
+
+        - ranks: rank != 0
+          reduce: {tensor: x, dst: 0}
+          expect: {x: unchanged}          where torch promises nothing, this asks for a promise
+
+    It is a class and no value, since what it means is known only when the step is taken.
+    """
 
 
 class ElapsedBounds(Marked, frozen=True, kw_only=True):
-    """Seconds since the scenario began, on that rank; None is no bound."""
+    """Seconds since the scenario began, on that rank; None is no bound.
+
+        expect: {elapsed: {min: 1s}}      ->   ElapsedBounds(min_s=Constant(1.0), max_s=None)
+
+    Virtual time in the analysis, where only `sleep` passes it; real time in a run. So a lower bound
+    is what a program may rely on, and an upper one has to leave room for a slow machine (decision
+    9).
+    """
 
     min_s: Form | None = None
     max_s: Form | None = None
@@ -36,6 +50,12 @@ class RaiseSpec(Marked, frozen=True, kw_only=True):
     """Kinds of which any will do; empty means that nothing may be raised (`none`).
 
     `contains` asks for a substring of the backend's own message.
+
+    >>> RaiseSpec(kinds=("timeout", "peer_lost")).contains is None
+    True
+
+    A kind is ours (:data:`torch_scenarios.vocabulary.RAISE_KINDS`), for backends share no class of
+    exception: a lost peer is a `RuntimeError` of Gloo, and a `DistBackendError` of NCCL.
     """
 
     kinds: tuple[str, ...]
@@ -46,6 +66,8 @@ class ValueExpectation(Marked, frozen=True, kw_only=True):
     """`key` must be `wanted`: key is a name or an expression, evaluated on the rank that is asked.
 
     `wanted` is a form, :class:`Unchanged`, or a PerRank of these.
+
+        expect: {x: [3.0, 3.0], sum(y): 6}        two of them, with the keys `x` and `sum(y)`
     """
 
     key: Expression
@@ -53,7 +75,14 @@ class ValueExpectation(Marked, frozen=True, kw_only=True):
 
 
 class Expectation(Marked, frozen=True, kw_only=True):
-    """What must hold right after a step, on every rank that took it."""
+    """What must hold right after a step, on every rank that took it.
+
+    >>> Expectation() == Expectation(values=(), raises=None)
+    True
+
+    "Right after" is on that rank: others may be anywhere by then. Of an asynchronous call it is
+    right after the call, not after its wait, so that to expect the result there is a `buffer_race`.
+    """
 
     values: tuple[ValueExpectation, ...] = ()
     elapsed: ElapsedBounds | PerRank[ElapsedBounds] | None = None
@@ -72,21 +101,34 @@ class Communicates(Marked, frozen=True, kw_only=True):
 
 
 class Bounds(Marked, frozen=True, kw_only=True):
-    """Between which values a number must be, both among them; None is no bound."""
+    """Between which values a number must be, both among them; None is no bound.
+
+    >>> Bounds(low=2.0)
+    Bounds(low=2.0, high=None)
+    """
 
     low: float | None = None
     high: float | None = None
 
 
 class RankBounds(Marked, frozen=True, kw_only=True):
-    """The same as forms, for each rank its own."""
+    """The same as :class:`Bounds` in forms, for each rank its own.
+
+    sent_by: {0: 0, else: 4096 * (world_size - 1)}
+    """
 
     low: Form | None = None
     high: Form | None = None
 
 
 class TimeExpectation(Marked, frozen=True, kw_only=True):
-    """Between which times, in microseconds, a forecast must be on a topology: a name, or a file."""
+    """Between which times, in microseconds, a forecast must be on a topology: a name, or a file.
+
+        expect: {cost: {time: {max: 60us, on: h100-8x400g}}}
+
+    A forecast is of one machine and has an error that is published with it. It is no property of
+    the program, which is why the machine is stated with the time.
+    """
 
     on: str
     low: float | None = None
@@ -164,7 +206,15 @@ class FinalExpectation(Marked, frozen=True, kw_only=True):
 
 
 class Section(Struct, frozen=True, kw_only=True):
-    """The condition of a section of the top-level `expect`; what is None asks nothing."""
+    """The condition of a section of the top-level `expect`; what is None asks nothing.
+
+    >>> nccl = Section(backend="nccl")
+    >>> nccl.holds("nccl", None), nccl.holds("gloo", None), nccl.holds(None, None)
+    (True, False, False)
+
+    An unknown backend meets no condition on one: what is stated for NCCL is not asked of a run
+    without a name.
+    """
 
     backend: str | None = None
     torch: VersionRange | None = None

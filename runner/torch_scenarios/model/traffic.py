@@ -24,10 +24,17 @@ Rows = Any
 class TrafficRow(Struct, frozen=True):
     """Ranks `[L]` that send to, or receive from, `peers` `[L]`: `size` bytes each, at one stroke.
 
-    The peers of receives from anyone are -1. `step` is the index of the step that posts them.
-    Where `header` is not None, a message of so many bytes goes before each, and is waited for.
-    `group` is the group's name, as the file has it. `begins`: a call of torch begins with it; the
-    others of a batch go with the first.
+    The peers of receives from anyone are -1. `step` is the index of the step that posts them. Where
+    `header` is not None, a message of so many bytes goes before each, and is waited for. `group` is
+    the group's name, as the file has it. `begins`: a call of torch begins with it; the others of a
+    batch go with the first.
+
+    >>> objects = TrafficRow(0, ranks=0, peers=1, size=120.0, sends=True, header=8.0)
+    >>> objects.messages
+    2
+
+    Torch sends objects as two messages, the lengths of the pickles and then the pickles
+    (`torch.distributed.send_object_list`). Each of them takes a latency of its own.
     """
 
     number: int
@@ -47,7 +54,11 @@ class TrafficRow(Struct, frozen=True):
 
 
 class Meet(Struct, frozen=True):
-    """Rows of one post of sends that meet rows of one of receives."""
+    """Rows of one post of sends that meet rows of one of receives.
+
+    a ring of 3: post 0 are the sends of ranks 0 1 2 to 1 2 0, post 1 the receives
+    Meet(send=0, sent=[0, 1, 2], receive=1, received=[1, 2, 0])
+    """
 
     send: int
     sent: Rows
@@ -56,7 +67,11 @@ class Meet(Struct, frozen=True):
 
 
 class Finish(Struct, frozen=True):
-    """Ranks that return from a step which completes rows of a post, or their collective."""
+    """Ranks that return from a step which completes rows of a post, or their collective.
+
+    It is apart from :class:`Meet`, since a message that has arrived lets its rank go on only once
+    that waits for it: chains of messages (`Structure.rounds`) go through returns.
+    """
 
     ranks: Rows
     post: int
@@ -69,6 +84,11 @@ class Enter(Struct, frozen=True):
     `size` are the bytes of its tensor in the sense of nccl-tests, `members` the ranks of its group.
     Ranks that enter at one stroke share a number. A collective of objects is made of `parts`: the
     names of collectives of tensors and their sizes; `size` and `sent` are NaN where nothing tells.
+
+    >>> entered = Enter(0, ranks=[0, 1], sent=[4.0, 4.0], name="all_reduce", key="world", size=4.0,
+    ...                 members=(0, 1))
+    >>> entered.quorum
+    2
     """
 
     number: int
@@ -94,6 +114,11 @@ class EnterGroups(Struct, frozen=True):
 
     All groups have as many `members`, and each rank sends and is about as many bytes; the rest as
     in :class:`Enter`.
+
+    >>> pairs = EnterGroups(0, np.arange(4), np.array([0, 0, 1, 1]), sent=4.0, name="all_reduce",
+    ...                     size=4.0, members=((0, 1), (2, 3)), keys=("pair#0", "pair#1"))
+    >>> [(each.key, each.ranks.tolist()) for each in pairs.apart()]
+    [('pair#0', [0, 1]), ('pair#1', [2, 3])]
     """
 
     number: int
@@ -131,9 +156,15 @@ class EnterGroups(Struct, frozen=True):
 
 
 class Pause(Struct, frozen=True):
-    """Ranks that are busy by themselves for some seconds; their hosts are for `host_s`.
+    """Ranks that compute by themselves for some seconds; their hosts do for `host_s`.
 
     `synchronizes`: the hosts wait then until all of it is done.
+
+        host      launch | launch | .item() waits ........ | launch
+        stream           [ kernel ][ kernel ..............]        [ kernel ]
+
+    A device works behind its host, so that the host's time is hidden until the host waits: that is
+    what `.item()`, `.cpu()` and a synchronize cost.
     """
 
     ranks: Rows
@@ -151,6 +182,13 @@ class Structure(Struct, frozen=True, kw_only=True):
     receive. `sent` are the bytes that each rank sends. Collectives in one call have no messages:
     `rounds` and `messages` are None where `collectives` names some, and what they send is modelled
     by the ring. `links` maps (source, destination) to messages and bytes.
+
+        rank 0 sends to 1, 1 to 2, 2 to 3      rounds 3: a chain
+        rank 0 sends to 1, 2 and 3             rounds 3 with `send`, one after the other;
+                                               rounds 1 with `isend` and one wait
+
+    >>> Structure(rounds=1, messages=2, sent=(4.0, 4.0)).modelled
+    False
     """
 
     rounds: int | None
@@ -166,7 +204,17 @@ class Structure(Struct, frozen=True, kw_only=True):
 
 
 class Traffic:
-    """The traffic of one run of a program, in the order in which it came about."""
+    """The traffic of one run of a program, in the order in which it came about.
+
+    >>> traffic = Traffic(2)
+    >>> sent = traffic.post(0, 1, 8.0, sends=True)
+    >>> received = traffic.post(1, 0, 8.0, sends=False)
+    >>> traffic.meet(sent, 0, received, 0)
+    >>> traffic.finish(0, sent, 0)
+    >>> traffic.finish(1, received, 0)
+    >>> traffic.structure.rounds, traffic.structure.sent, traffic.links()
+    (1, (8, 0), {(0, 1): (1, 8.0)})
+    """
 
     def __init__(self, world_size: int) -> None:
         """Begin with none."""

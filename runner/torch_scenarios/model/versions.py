@@ -33,7 +33,17 @@ _METADATA = re.compile(r"torch-([^-]+)\.dist-info")
 
 
 class VersionRange(Struct, frozen=True, kw_only=True):
-    """The versions that meet every one of some bounds, each an operator with the numbers."""
+    """The versions that meet every one of some bounds, each an operator with the numbers.
+
+    >>> known = VersionRange.read(">=2.7, <2.14")
+    >>> str(known), known.holds("2.13.1+cpu"), known.holds("2.14.0a0")
+    ('>=2.7, <2.14', True, False)
+
+    A bound is as exact as it is written, so that a patch release of 2.13 is 2.13:
+
+    >>> VersionRange.read("==2.13").holds("2.13.1"), VersionRange.read(">2.13").holds("2.13.1")
+    (True, False)
+    """
 
     bounds: tuple[tuple[str, tuple[int, ...]], ...]
 

@@ -20,6 +20,19 @@ class CausalSelfAttention(Layer, frozen=True, kw_only=True):
 
     The input is `[batch, positions, embed_dim]`. A rank that has some features of q, k and v, and
     so some heads, computes these.
+
+    >>> attention = CausalSelfAttention(embed_dim=4, num_heads=2, bias=False)
+    >>> list(attention.shapes())
+    ['q.weight', 'k.weight', 'v.weight', 'o.weight']
+
+    A head is `embed_dim / num_heads` features next to each other. Tensor parallelism that cuts q, k
+    and v by rows gives each rank whole heads only if the heads divide by the ranks; else ranks
+    would share one, and no rank could compute its softmax.
+
+    >>> CausalSelfAttention(embed_dim=4, num_heads=3)
+    Traceback (most recent call last):
+        ...
+    ValueError: 4 features do not divide into 3 heads
     """
 
     name = "CausalSelfAttention"

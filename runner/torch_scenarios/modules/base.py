@@ -29,7 +29,17 @@ class _Class(StructMeta, ABCMeta):
 
 
 class Declared(Struct, frozen=True, metaclass=_Class):
-    """A class or function of torch's; an heir's fields are its arguments, by torch's names."""
+    """A class or function of torch's; an heir's fields are its arguments, by torch's names.
+
+    The language, the schema and the messages read the fields, so that a class is declared once: a
+    field that is added is known to them all.
+
+    >>> from torch_scenarios.modules.linear import Linear
+    >>> Linear.types()
+    {'in_features': 'int', 'out_features': 'int', 'bias': 'bool'}
+    >>> Linear.list_required()
+    ('in_features', 'out_features')
+    """
 
     @classmethod
     def types(cls) -> dict[str, str]:
@@ -53,6 +63,20 @@ class Layer(Declared, frozen=True):
     """One class of `torch.nn`, by torch's name and arguments, which are its fields.
 
     `name` is torch's. Parameters are named as torch names them, `weight` and `bias`, in its order.
+
+    >>> from torch_scenarios.modules.linear import Linear
+    >>> layer = Linear(in_features=2, out_features=1, bias=False)
+    >>> x, weight = np.array([[1.0, 2.0]]), {"weight": np.array([[3.0, 4.0]])}
+    >>> y, saved = layer.forward(weight, x)
+    >>> y
+    array([[11.]])
+    >>> dx, grads = layer.backward(weight, saved, np.ones_like(y))
+    >>> dx, grads["weight"]
+    (array([[3., 4.]]), array([[1., 2.]]))
+
+    A backward has no graph: what it needs is what the forward returned next to its output. So a
+    layer is the same for one process in float64, which knows what is right, and for a rank in
+    float32, which is compared with it. How far the two may be apart is asked of `weigh`.
     """
 
     name: ClassVar[str]

@@ -15,6 +15,19 @@ class BatchNorm1d(Layer, frozen=True, kw_only=True):
     """`torch.nn.BatchNorm1d` in training: of `[rows, features]`, or `[rows, features, length]`.
 
     What it keeps of the batches are buffers: no optimizer changes them, and no gradient.
+
+    It is the layer that data parallelism changes: the statistics are those of a rank's own rows.
+    Two ranks with the rows [0, 2] and [10, 12] normalise each to -1 and 1; one process with all
+    four does not. DistributedDataParallel averages gradients and not statistics, so that the
+    program is `not_equivalent`. Its buffers are sent from rank 0 before each forward
+    (`broadcast_buffers`).
+
+    >>> norm = BatchNorm1d(num_features=1)
+    >>> params = {"weight": np.ones(1), "bias": np.zeros(1)}
+    >>> for rows in ([[0.0], [2.0]], [[10.0], [12.0]]):
+    ...     print(norm.forward(params, np.array(rows))[0].round(3).ravel())
+    [-1.  1.]
+    [-1.  1.]
     """
 
     name = "BatchNorm1d"
@@ -97,7 +110,11 @@ class BatchNorm1d(Layer, frozen=True, kw_only=True):
 
 
 class SyncBatchNorm(BatchNorm1d, frozen=True, kw_only=True):
-    """`torch.nn.SyncBatchNorm`: statistics over the batches of all ranks, on GPUs alone."""
+    """`torch.nn.SyncBatchNorm`: statistics over the batches of all ranks, on GPUs alone.
+
+    >>> SyncBatchNorm(num_features=1).lacking
+    'SyncBatchNorm: DistributedDataParallel has it on GPUs alone'
+    """
 
     name = "SyncBatchNorm"
     lacking: ClassVar[str | None] = "SyncBatchNorm: DistributedDataParallel has it on GPUs alone"

@@ -11,7 +11,23 @@ from torch_scenarios.modules.base import Array, Layer, Params
 
 
 class Embedding(Layer, frozen=True, kw_only=True):
-    """`torch.nn.Embedding`: the input is integers; nothing flows back to it."""
+    """`torch.nn.Embedding`: the input is integers; nothing flows back to it.
+
+    >>> table = Embedding(num_embeddings=3, embedding_dim=2)
+    >>> params = {"weight": np.arange(6.0).reshape(3, 2)}
+    >>> y, saved = table.forward(params, np.array([2, 0, 2]))
+    >>> y
+    array([[4., 5.],
+           [0., 1.],
+           [4., 5.]])
+    >>> table.backward(params, saved, np.ones_like(y))[1]["weight"]
+    array([[1., 1.],
+           [0., 0.],
+           [2., 2.]])
+
+    A row that no input asks for has the gradient 0 and not none: AdamW decays it, and a momentum
+    moves it on.
+    """
 
     name = "Embedding"
     num_embeddings: int

@@ -18,7 +18,17 @@ from torch_scenarios.modules.base import (
 
 
 class LayerNorm(Layer, frozen=True, kw_only=True):
-    """`torch.nn.LayerNorm` over the last dimension."""
+    """`torch.nn.LayerNorm` over the last dimension.
+
+    >>> norm = LayerNorm(normalized_shape=2)
+    >>> one = {"weight": np.ones(2), "bias": np.zeros(2)}
+    >>> norm.forward(one, np.array([[1.0, 3.0]]))[0].round(3)
+    array([[-1.,  1.]])
+
+    Its input's gradient `cancels`: what comes back has the mean and what goes along the row taken
+    out. Of a large gradient with little else in it only rounding is left, which is why the bound of
+    such a gradient is that of its terms and not of their sum.
+    """
 
     name = "LayerNorm"
     cancels: ClassVar[bool] = True

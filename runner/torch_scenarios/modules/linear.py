@@ -8,7 +8,16 @@ from torch_scenarios.modules.base import Array, Layer, Params, flat, last
 
 
 class Linear(Layer, frozen=True, kw_only=True):
-    """`torch.nn.Linear`; the weight is `[out_features, in_features]`."""
+    """`torch.nn.Linear`; the weight is `[out_features, in_features]`.
+
+    >>> layer = Linear(in_features=3, out_features=2)
+    >>> layer.shapes(), layer.output_shape((5, 3))
+    ({'weight': (2, 3), 'bias': (2,)}, (5, 2))
+
+    The weight is the transpose of what one multiplies by: y = x W^T + b. So tensor parallelism
+    splits W by rows where it splits the outputs (ColwiseParallel), and by columns where it splits
+    the inputs.
+    """
 
     name = "Linear"
     in_features: int

@@ -10,7 +10,12 @@ from torch_scenarios.modules.base import Array, Layer, Params
 
 
 class ReLU(Layer, frozen=True, kw_only=True):
-    """`torch.nn.ReLU`; at 0 nothing flows back, as in torch."""
+    """`torch.nn.ReLU`; at 0 nothing flows back, as in torch.
+
+    >>> y, saved = ReLU().forward({}, np.array([-1.0, 0.0, 2.0]))
+    >>> ReLU().backward({}, saved, np.ones(3))[0]
+    array([0., 0., 1.])
+    """
 
     name = "ReLU"
 

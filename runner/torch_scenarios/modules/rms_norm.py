@@ -18,7 +18,14 @@ from torch_scenarios.modules.base import (
 
 
 class RMSNorm(Layer, frozen=True, kw_only=True):
-    """`torch.nn.RMSNorm` over the last dimension."""
+    """`torch.nn.RMSNorm` over the last dimension.
+
+    It takes no mean away: a row is divided by the root of the mean of its squares.
+
+    >>> norm = RMSNorm(normalized_shape=2)
+    >>> norm.forward({"weight": np.ones(2)}, np.array([[3.0, 3.0]]))[0].round(3)
+    array([[1., 1.]])
+    """
 
     name = "RMSNorm"
     cancels: ClassVar[bool] = True

@@ -15,7 +15,20 @@ from torch_scenarios.modules.base import Array, Layer, Params, Weighed, below, i
 
 
 class Sequential(Layer, frozen=True, kw_only=True):
-    """`torch.nn.Sequential`: parameters are named `label.weight`."""
+    """`torch.nn.Sequential`: parameters are named `label.weight`.
+
+    >>> from torch_scenarios.modules.linear import Linear
+    >>> from torch_scenarios.modules.relu import ReLU
+    >>> up = Linear(in_features=4, out_features=8)
+    >>> net = Sequential(layers=(("up", up), ("act", ReLU())))
+    >>> net.shapes()
+    {'up.weight': (8, 4), 'up.bias': (8,)}
+    >>> net.output_shape((3, 4)), [label for label, _ in net.without(("up",)).layers]
+    ((3, 8), ['act'])
+
+    `ready` is the order in which a backward has gradients, the last layer's first: it decides which
+    of them DistributedDataParallel puts into one bucket, and so what it sends when.
+    """
 
     name = "Sequential"
     layers: tuple[tuple[str, Layer], ...]
@@ -107,6 +120,12 @@ class Coarse(Sequential, frozen=True, kw_only=True):
     """Layers in a dtype that is coarser than float32: what passes from one to the next is in it.
 
     Arrays stay float32 with values of that dtype, since kernels add up in float32.
+
+    >>> coarse(np.array([1.0, 1.003], np.float32), "bfloat16")
+    array([1., 1.], dtype=float32)
+
+    Mixed precision of FSDP computes like this: the weights are kept in float32 and rounded for each
+    forward. A bfloat16 has 8 bits of precision, so that 1.003 is 1.
     """
 
     dtype: str
@@ -146,7 +165,14 @@ def coarse(value: Array, dtype: str) -> Array:
 
 
 class Residual(Sequential, frozen=True, kw_only=True):
-    """What its layers make of the input, and the input itself: y = x + f(x)."""
+    """What its layers make of the input, and the input itself: y = x + f(x).
+
+    >>> from torch_scenarios.modules.relu import ReLU
+    >>> block = Residual(layers=(("act", ReLU()),))
+    >>> y, saved = block.forward({}, np.array([-1.0, 2.0]))
+    >>> y, block.backward({}, saved, np.ones(2))[0]
+    (array([-1.,  4.]), array([1., 2.]))
+    """
 
     name = "Residual"
 

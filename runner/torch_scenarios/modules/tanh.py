@@ -10,7 +10,14 @@ from torch_scenarios.modules.base import Array, Layer, Params
 
 
 class Tanh(Layer, frozen=True, kw_only=True):
-    """`torch.nn.Tanh`."""
+    """`torch.nn.Tanh`.
+
+    >>> y, saved = Tanh().forward({}, np.array([0.0]))
+    >>> y, Tanh().backward({}, saved, np.ones(1))[0]
+    (array([0.]), array([1.]))
+
+    Its output is all that the backward needs, so that its input may be written over.
+    """
 
     name = "Tanh"
 

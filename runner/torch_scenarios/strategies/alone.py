@@ -11,7 +11,12 @@ from torch_scenarios.strategies.trainee import Trainee
 
 
 class Alone(Trainee):
-    """A rank that computes all of what it is given, and tells no other rank."""
+    """A rank that computes all of what it is given, and sends nothing.
+
+    It is what a model without `parallel:` is on each rank. With the same rows everywhere it is what
+    one process has; with each rank's own rows it is the commonest mistake of all, a script that was
+    started on several ranks and never wrapped its model: each rank trains a model of its own.
+    """
 
     def learn(self, order: TrainStep, x: Array, y: Array) -> Generator[Part, None, Array | None]:
         """Forward and backward, over the layers that it does not pass by."""

@@ -48,7 +48,14 @@ FIRST_LIMIT, LIMIT = MIB, 25 * MIB
 
 
 class JoinContext(Struct, frozen=True, kw_only=True):
-    """The arguments of `DistributedDataParallel.join`, the context of a rank that may end early."""
+    """The arguments of `DistributedDataParallel.join`, the context of a rank that may end early.
+
+    >>> JoinContext().divide_by_initial_world_size
+    True
+
+    By default gradients are divided by all ranks, those that have ended too, so that the last
+    batches count less. With False, by those that still have input.
+    """
 
     divide_by_initial_world_size: bool = True
     enable: bool = True
@@ -56,7 +63,15 @@ class JoinContext(Struct, frozen=True, kw_only=True):
 
 
 class DistributedDataParallel(Strategy, frozen=True, kw_only=True):
-    """`torch.nn.parallel.DistributedDataParallel`."""
+    """`torch.nn.parallel.DistributedDataParallel`.
+
+    >>> DistributedDataParallel().limits, DistributedDataParallel(bucket_cap_mb=2.0).limits
+    ((1048576, 26214400), (2097152, 2097152))
+
+    Gradients are averaged while the backward goes on: a bucket is all-reduced once its gradients
+    are there. What is averaged are gradients alone. Losses, counts of samples and statistics of
+    layers are each rank's own, and a script that wants their mean has to make the call itself.
+    """
 
     name = "DistributedDataParallel"
     left_out: ClassVar[Mapping[str, str]] = {
@@ -157,6 +172,12 @@ class RealJoin:
     """torch's own context for ranks with uneven inputs, over a model and, with ZeRO, its optimizer.
 
     It is entered anew behind each end, so that the next `train` is in one.
+
+        with Join([ddp]):            rank 0   3 batches
+            for batch in batches:    rank 1   2 batches, then it shadows: it makes the calls of
+                ...                           rank 0's third step, with zeros
+
+    `torch.distributed.algorithms.join.Join`. Without it rank 0's third all_reduce meets no rank 1.
     """
 
     def __init__(self, real: Any, wrapped: Any, given: Mapping[str, bool]) -> None:
@@ -190,7 +211,18 @@ class RealJoin:
 
 
 class ZeroRedundancyOptimizer(Strategy, frozen=True, kw_only=True):
-    """`torch.distributed.optim.ZeroRedundancyOptimizer`: each rank steps on its own parameters."""
+    """`torch.distributed.optim.ZeroRedundancyOptimizer`: each rank steps on its own parameters.
+
+        gradients   averaged by DistributedDataParallel on all ranks
+        step        rank 0: up.weight      rank 1: down.weight     states are on these ranks alone
+        broadcast   each parameter from its owner, so that all ranks have all again
+
+    Which rank owns a parameter is torch's greedy rule: the largest first, to the rank that has
+    least.
+
+    >>> owners([("a", 5), ("b", 3), ("c", 3)], ranks=2)
+    {'a': 0, 'b': 1, 'c': 1}
+    """
 
     name = "ZeroRedundancyOptimizer"
     imports = ("torch.distributed.optim",)
@@ -230,7 +262,11 @@ class ZeroRedundancyOptimizer(Strategy, frozen=True, kw_only=True):
 
 
 class RealStates:
-    """The state of a ZeroRedundancyOptimizer as a checkpoint has it, by the names of parameters."""
+    """The state of a ZeroRedundancyOptimizer as a checkpoint has it, by the names of parameters.
+
+    Each rank has the state of its own parameters. `consolidate_state_dict` brings all of it to rank
+    0, and is a collective: a rank that does not call it, since only rank 0 saves, hangs the others.
+    """
 
     def __init__(self, real: Any) -> None:
         """Know the order of the parameters: torch numbers them."""
@@ -308,11 +344,25 @@ def owners(numels: Sequence[tuple[str, int]], ranks: int) -> dict[str, int]:
 
 
 class NoInputError(Exception):
-    """Training ends early: a rank has no more input, and torch is to raise where that is seen."""
+    """Training ends early: a rank has no more input, and torch is to raise where that is seen.
+
+    It is `throw_on_early_termination` of `Join`: every rank raises at the step that one rank lacks.
+    """
 
 
 class DataParallel(Alone):
-    """One rank of a model under `DistributedDataParallel`, with or without ZeRO."""
+    """One rank of a model under `DistributedDataParallel`, with or without ZeRO.
+
+    It divides gradients by the number of ranks and sums them, bucket by bucket, in the order in
+    which the backward has them. A bucket is full with its limit: 1 MiB for the first, 25 MiB for
+    the others.
+
+    >>> buckets([("down.weight", 600), ("down.bias", 8), ("up.weight", 600)], limits=(500, 1000))
+    [('down.weight',), ('down.bias', 'up.weight')]
+
+    All ranks must have the same buckets. A parameter that one rank does not use leaves its bucket
+    unfinished there, and the peers wait in that all_reduce, unless `find_unused_parameters` is set.
+    """
 
     def __init__(self, model: Model, caller: Caller) -> None:
         """Begin with rank 0's weights, unless it does not send them."""

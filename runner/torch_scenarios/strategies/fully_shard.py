@@ -39,7 +39,14 @@ DTYPES = ("bfloat16", "float16", "float32")
 
 
 class Precision(Struct, frozen=True, kw_only=True):
-    """`torch.distributed.fsdp.MixedPrecisionPolicy`, by its arguments."""
+    """`torch.distributed.fsdp.MixedPrecisionPolicy`, by its arguments.
+
+    >>> Precision(param_dtype="bfloat16", reduce_dtype="float32").output_dtype is None
+    True
+
+    Without `reduce_dtype` gradients travel in `param_dtype`: a bfloat16 sum over many ranks loses
+    what each of them adds.
+    """
 
     param_dtype: str | None = None
     reduce_dtype: str | None = None
@@ -47,7 +54,16 @@ class Precision(Struct, frozen=True, kw_only=True):
 
 
 class FullyShard(Strategy, frozen=True, kw_only=True):
-    """`torch.distributed.fsdp.fully_shard`, of each of `modules` and then of the whole."""
+    """`torch.distributed.fsdp.fully_shard`, of each of `modules` and then of the whole.
+
+        modules: [up]        units: up; then what is left, down
+
+        forward     all_gather up, compute, free      all_gather down, compute
+        backward    down, reduce_scatter              all_gather up, compute, reduce_scatter
+
+    What is named is a unit of its own: its parameters come and go together. With no module named,
+    all parameters are one unit, and are whole on each rank for the length of a step.
+    """
 
     name = "fully_shard"
     imports = ("torch.distributed.fsdp", "torch.distributed.tensor")
@@ -131,6 +147,9 @@ class Unit(Struct, frozen=True, kw_only=True):
 
     `resharded` ones are given away after the forward. `late` ones are reduced when the backward has
     ended: no gradient flows to their input, which would tell that theirs are whole.
+
+    >>> Unit(names=("up.weight", "up.bias"), resharded=True, late=False).over
+    0
     """
 
     names: tuple[str, ...]
@@ -146,7 +165,14 @@ def dtype_named(name: str) -> Any:
 
 
 class FullySharded(Alone):
-    """One rank of a model under `fully_shard`."""
+    """One rank of a model under `fully_shard`.
+
+    A parameter of r rows over n ranks is cut as `torch.chunk` cuts it: 5 rows over 4 ranks are 2,
+    2, 1 and 0. The all_gather pads each part to 2 rows, so that all members send as many bytes.
+
+    Of two mesh dimensions the outer one replicates (HSDP): gradients are reduce-scattered along the
+    inner dimension and all-reduced along the outer one.
+    """
 
     def settle(self) -> None:
         """Find the groups: of two mesh dimensions the outer one replicates."""

@@ -26,7 +26,15 @@ Calls: TypeAlias = Generator[Part, None, None]
 
 
 class Strategy(Declared, frozen=True):
-    """One entry of `parallel:`, by torch's name and arguments, which are its fields."""
+    """One entry of `parallel:`, by torch's name and arguments, which are its fields.
+
+    Each is stated twice, on purpose. `apply` lets torch's own class have the model, in a worker.
+    What torch then sends and computes is lowered by hand to the operations of the language, in a
+    :class:`torch_scenarios.strategies.trainee.Trainee`, and the analysis takes that. A run compares
+    the two call by call, so that a release of torch that sends something else is noticed.
+
+        parallel: [{DistributedDataParallel: {bucket_cap_mb: 1}}]
+    """
 
     name: ClassVar[str]
     #: modules of torch's that have to be imported for it
@@ -76,11 +84,29 @@ class Strategy(Declared, frozen=True):
 
 
 class LeftOutError(Exception):
-    """What torch has, or has elsewhere, and no model here: the reason."""
+    """What torch has, or has elsewhere, and no model here: the reason.
+
+    It is no mistake of the author: the case is UNSUPPORTED, and the words say what is left out.
+    """
 
 
 class Model(Marked, frozen=True, kw_only=True):
-    """One entry of `models:`. `init` has the forms of those weights that are stated."""
+    """One entry of `models:`. `init` has the forms of those weights that are stated.
+
+    >>> from torch_scenarios.modules.linear import Linear
+    >>> from torch_scenarios.modules.loss import MseLoss
+    >>> from torch_scenarios.modules.optimizer import SGD
+    >>> layers = (("up", Linear(in_features=2, out_features=1)),)
+    >>> net = Model(name="net", network=Sequential(layers=layers), loss=MseLoss(), optimizer=SGD())
+    >>> net.parameters, net.compute_dtype
+    (('up.weight', 'up.bias'), 'float32')
+    >>> net.values[:2]
+    ('net.up.weight', 'net.up.bias')
+
+    Loss and optimizer are twice in a model: what the ranks do, and what one process would do in
+    their place (`oracle_loss`, `oracle_optimizer`). A learning rate that is scaled by the number of
+    ranks is right for a gradient that is a mean, and the author says so by the second.
+    """
 
     apart = ("mark", "moments")
 
@@ -175,6 +201,13 @@ class Rows(Struct, frozen=True, kw_only=True):
     Those that `torch.chunk` gives the member of a group; `sizes` cuts unevenly; a `sampler` picks
     by index (:mod:`torch_scenarios.strategies.sampler`). `dim` is the dimension that is cut: 1 is
     that of the positions of a sequence.
+
+    >>> even, uneven = Rows(group="world"), Rows(group="world", sizes=(3, 1))
+    >>> [even.rows(4, 2, at) for at in range(2)], [uneven.rows(4, 2, at) for at in range(2)]
+    ([slice(0, 2, None), slice(2, 4, None)], [slice(0, 3, None), slice(3, 4, None)])
+
+    With 3 and 1 rows, the mean of the two ranks' means is not the mean of the four rows: the one
+    row counts three times as much.
     """
 
     group: str
@@ -202,7 +235,15 @@ class Rows(Struct, frozen=True, kw_only=True):
 
 
 class Clip(Struct, frozen=True, kw_only=True):
-    """To which norm gradients are clipped: `most` by rank. `local`: by the norm of a rank alone."""
+    """To which norm gradients are clipped: `most` by rank. `local`: by the norm of a rank alone.
+
+    >>> Clip(most=(1.0, 1.0, 2.0)).of_one
+    1.0
+
+    Each rank of FSDP has a part of each gradient. The norm of all is the root of the sum of squares
+    over the ranks; a rank that clips by its own part's norm scales by another factor than its
+    peers.
+    """
 
     most: tuple[float, ...]
     local: bool = False
@@ -215,7 +256,16 @@ class Clip(Struct, frozen=True, kw_only=True):
 
 
 class TrainStep(Struct, frozen=True, kw_only=True):
-    """One `train`: the arguments of the step, evaluated on one rank."""
+    """One `train`: the arguments of the step, evaluated on one rank.
+
+    >>> import numpy as np
+    >>> order = TrainStep(input=np.arange(4.0).reshape(4, 1), target=np.zeros(4), sync=False)
+    >>> order.index(lambda name: None, 0), order.zero_grad
+    (Ellipsis, True)
+
+    A step with `sync: false` is one within `no_sync()`: gradients are summed on the rank, and
+    nothing is sent. `step: false` leaves the optimizer out, as a loop over microbatches does.
+    """
 
     input: Any
     target: Any
@@ -290,7 +340,11 @@ def weights(
 
 
 class WeightError(Exception):
-    """A weight that is stated with another shape."""
+    """A weight that is stated with another shape.
+
+    It has the place of the weight in the file, for it is found when values are known, after the
+    file was read.
+    """
 
     def __init__(self, message: str, mark: Mark | None) -> None:
         """Keep the place."""

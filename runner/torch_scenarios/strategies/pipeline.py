@@ -49,7 +49,23 @@ ACTIVE = 3
 
 
 class Pipeline(Strategy, frozen=True, kw_only=True):
-    """A schedule of `torch.distributed.pipelining` over stages of layers."""
+    """A schedule of `torch.distributed.pipelining` over stages of layers.
+
+        GPipe, 2 stages, 3 parts; time to the right
+
+        rank 0   F0 F1 F2 .. .. B0 B1 B2
+        rank 1   .. F0 F1 F2 B0 B1 B2 ..
+
+        1F1B
+
+        rank 0   F0 F1 .. B0 F2 B1 .. B2
+        rank 1   .. F0 B0 F1 B1 F2 B2 ..
+
+    Both send the same messages; 1F1B holds the activations of two parts in place of three.
+
+    >>> "".join(f"{kind}{part} " for kind, part in actions("1F1B", at=1, stages=2, parts=3))
+    'F0 B0 F1 B1 F2 B2 '
+    """
 
     name = "pipeline"
     imports = ("torch.distributed.pipelining",)
@@ -174,7 +190,11 @@ class Pipeline(Strategy, frozen=True, kw_only=True):
 
 
 class Move(NamedTuple):
-    """One thing that a rank does: with which stage, and with which part of the batch."""
+    """One thing that a rank does: with which stage, and with which part of the batch.
+
+    >>> Move("F", stage=1, part=0)
+    Move(kind='F', stage=1, part=0)
+    """
 
     kind: str
     stage: int
@@ -434,7 +454,12 @@ def order_of(schedule: str, rank: int, size: int, stages: int, parts: int) -> li
 
 
 class PipelineStage(Trainee):
-    """One rank of a model in stages."""
+    """One rank of a model in stages.
+
+    It has the layers of its stages and no others: what comes before arrives as an activation, what
+    comes after sends a gradient back. Which of both it waits for next is the schedule's, and two
+    ranks with other schedules wait for each other.
+    """
 
     def settle(self) -> None:
         """Find the stages."""

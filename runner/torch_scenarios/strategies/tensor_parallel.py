@@ -73,7 +73,19 @@ class Style(Struct, frozen=True, kw_only=True):
 
 
 class ParallelizeModule(Strategy, frozen=True, kw_only=True):
-    """`torch.distributed.tensor.parallel.parallelize_module`."""
+    """`torch.distributed.tensor.parallel.parallelize_module`.
+
+        parallelize_plan: {up: ColwiseParallel, down: RowwiseParallel}     two ranks
+
+                  rank 0                       rank 1
+        x         whole                        whole
+        up        rows 0..n/2 of W             rows n/2..n           features of its output
+        down      columns 0..n/2 of W          columns n/2..n        of its input: y is partial
+        all_reduce y                           one call a block, forward; one backward, for x
+
+    Two layers in a row need one all_reduce, since what `up` leaves split is what `down` takes
+    split.
+    """
 
     name = "parallelize_module"
     imports = ("torch.distributed.tensor.parallel",)
@@ -202,6 +214,11 @@ class Flowing(Struct, frozen=True, kw_only=True):
     """A tensor between two layers: what the rank holds of it.
 
     `placement` is how it lies, and `shape` that of the whole; None is a plain tensor.
+
+        Flowing(local=[4, 2], placement=Shard(1), shape=(4, 8))      two of eight features
+
+    A plain tensor next to one that is distributed is what torch refuses (`MixedTensorsError`): it
+    knows no layout for the sum of both.
     """
 
     local: Array
@@ -214,11 +231,21 @@ Way: TypeAlias = Generator[Part, None, Any]
 
 
 class MixedTensorsError(Exception):
-    """A model whose plan torch refuses: the reason."""
+    """A model whose plan torch refuses: the reason.
+
+    Torch says "got mixed torch.Tensor and DTensor", in the middle of a step; here the first layer
+    that would do it is named.
+    """
 
 
 class TensorParallel(Alone):
-    """One rank of a model under `parallelize_module`."""
+    """One rank of a model under `parallelize_module`.
+
+    Its gradients are those of its own features, and are not summed: no other rank has them. The
+    gradient of a layer that every rank has whole is either the same everywhere or a partial sum,
+    and which of them depends on how its input lies: with SequenceParallel each rank has the
+    gradient of its positions, and they must be summed (`_partial`).
+    """
 
     def settle(self) -> None:
         """Find the group, and how each parameter is cut."""
@@ -651,7 +678,16 @@ class TensorParallel(Alone):
 
 
 class FullyShardedTensorParallel(FullySharded, TensorParallel):
-    """One rank of a model whose layers are cut, and what is left of them is sharded."""
+    """One rank of a model whose layers are cut, and what is left of them is sharded.
+
+        mesh [2, 2], dims [dp, tp]      W [8, 4] cut by ColwiseParallel over tp, by rows over dp
+                     tp 0       tp 1
+        dp 0         rows 0-1   rows 4-5
+        dp 1         rows 2-3   rows 6-7
+
+    The norm of a gradient takes both dimensions: squares are summed over dp, and over tp for what
+    is cut there.
+    """
 
     _summed = True
 

@@ -34,7 +34,11 @@ from torch_scenarios.strategies.tolerance import (
 
 
 class Unequal(Struct, frozen=True, kw_only=True):
-    """A value that is not what one process has: the first of a model, on one rank."""
+    """A value that is not what one process has: the first of a model, on one rank.
+
+    Only the first is reported. A gradient that is wrong makes a wrong weight, and that a wrong
+    loss; each of them is a consequence, and as a finding would hide the step to look at.
+    """
 
     model: str
     value: str
@@ -45,6 +49,17 @@ class Trainee(ABC):
     """One rank of a model, as its strategy lets it compute and call.
 
     `params` and `grads` are the local tensors, float32, by the names of the parameters.
+
+    A step of training is one step of the language and several calls of torch. So a trainee is a
+    generator of calls: it yields a :class:`torch_scenarios.operations.base.Part`, the driver
+    carries that out between the ranks, and the generator goes on with what came.
+
+        DistributedDataParallel, two ranks
+        rank 0   forward, backward   yield all_reduce(bucket 0)   ...   step
+        rank 1   forward, backward   yield all_reduce(bucket 0)   ...   step
+
+    A rank that leaves a call out thereby hangs its peers in the analysis as it does in torch, with
+    no rule for it in any strategy.
     """
 
     def __init__(self, model: Model, caller: Caller) -> None:

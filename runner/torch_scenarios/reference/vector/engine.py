@@ -74,7 +74,17 @@ CONNECTING = frozenset().union(*(each.by_messages for each in TRAITS.values()))
 
 
 class Turns:
-    """The calls of all ranks, in whose order a backend may have a say."""
+    """The calls of all ranks, in whose order a backend may have a say.
+
+    What the semantics leave to a backend is mostly order: of the works on a stream, of the
+    connections that hosts make, of messages where tags do not tell them apart. Where each call is
+    done before its rank makes the next one (`in_turn`), there is one order, and nothing to leave.
+
+        isend, wait, irecv, wait       in turn: a stream, late connections, no tags change nothing
+        isend, irecv, wait, wait       not: two works of a rank run at once
+
+    So most programs of many ranks get their forecasts for nothing (`is_untouched_by`).
+    """
 
     def __init__(self, plan: Plan, memory: Memory) -> None:
         """Begin before the first call."""
@@ -189,7 +199,16 @@ class _Half:
 
 
 class BlockedRanks:
-    """The ranks that a call blocks, and the works of asynchronous calls."""
+    """The ranks that a call blocks, and the works of asynchronous calls.
+
+    A blocked rank costs nothing: no rank is asked again whether it can go on. When rows of a post
+    are done, those of them that a rank waits for are counted down (`_waiting` `[W]`), and the ranks
+    at 0 go on together, from whatever stand they were in.
+
+        stand 1     recv on ranks 0 1 2 3        _waiting  [1, 1, 1, 1]
+        a send      of ranks 2 and 3 arrives     _waiting  [1, 1, 0, 0]: ranks 2 and 3 are released
+        stand 1     keeps ranks 0 and 1
+    """
 
     def __init__(
         self,
@@ -439,7 +458,12 @@ def _is_asynchronous(work: WorkColumn, said: Said) -> bool:
 
 
 class Beginning:
-    """Begins the calls of one plan; who is blocked stands in `standing`."""
+    """Begins the calls of one plan; the ranks that a call blocks are in `blocked_ranks`.
+
+    There is one method for each shape of operation. It evaluates the call for all ranks of a scene,
+    posts what the call starts, and notes the rows that are done by that. What it means is asked of
+    the rules that the walk asks too: `answers`, `misfit`, `is_whole`, `disagree`, `leave_to_all`.
+    """
 
     def __init__(
         self,
@@ -761,6 +785,17 @@ class CohortState:
 
     What a cohort cannot do is `parked`, by the number of its turn, and left to be walked rank by
     rank; the others go on. At the turn `stop` all are left.
+
+        4 ranks; a cohort in brackets, with the number of the step before which it is
+
+        (0 1 2 3) at 0        all of them take step 0, `ranks: rank < 2`, or pass it by
+        (0 1) at 1            blocked there: `recv`
+        (2 3) at 1            they pass it by, and take step 2, `send`; ranks 0 and 1 are released
+        (0 1) at 2            the furthest behind is next, so that those that parted can join again
+        (0 1 2 3) at 3        one cohort again
+
+    To take the furthest behind first is the rule that GPUs use for the lanes of a warp: ranks part
+    at a condition and join behind it, at no cost but the steps that only some of them take.
     """
 
     def __init__(

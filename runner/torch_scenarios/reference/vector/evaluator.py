@@ -54,7 +54,12 @@ INSTANCE_BYTES = 400
 
 
 class Unrolled:
-    """The instances of a program, made as far as ranks have come."""
+    """The instances of a program, made as far as ranks have come.
+
+    All ranks number them alike, so that "the furthest behind" is a minimum of integers. That needs
+    loops whose turns are the same on every rank; a loop's own `ranks:` is the mask of its
+    instances. Where the turns depend on the rank, the program is left to the walk.
+    """
 
     def __init__(
         self, steps: tuple[Step, ...], evaluation: Evaluation, world: Active, ledger: Ledger
@@ -148,7 +153,17 @@ def _find_named(step: Step) -> tuple[str, ...]:
 
 
 class Names:
-    """Binds the names of one plan on some ranks: in lanes, or on one rank alone."""
+    """Binds the names of one plan on some ranks: in lanes, or on one rank alone.
+
+        an expression on ranks 0, 1, 3          `many` binds
+        rank                                    lanes [0, 1, 3]
+        x, held by all three                    a view of the column x on these ranks
+        `group_rank("even")`                    lanes, -1 where a rank is not in a group of the name
+        y, held by ranks 0 and 1 only           Diverge: ranks 0 and 1 are computed, then rank 3
+
+    `one` binds the same names as one rank has them, in a process of the other engine. So what lanes
+    cannot do has one meaning as well, and not a third.
+    """
 
     def __init__(self, plan: Plan, arrays: NumpyArrays, memory: Memory, most: int) -> None:
         """Bind what is the same on every rank; an expression may make `most` elements at a time."""
@@ -263,7 +278,12 @@ Kind = TypeVar("Kind")
 
 
 class Evaluation:
-    """Evaluates the forms of one plan."""
+    """Evaluates the forms of one plan.
+
+    A form that names nothing but the rank, constants and groups is the same in each turn of a loop.
+    It is computed once for the whole world and kept: a ring of 1,024 ranks asks 2,046 times for
+    `(rank + 1) % world_size`.
+    """
 
     def __init__(self, plan: Plan, arrays: NumpyArrays, memory: Memory, limits: Limits) -> None:
         """Know no value yet."""

@@ -26,6 +26,10 @@ class Footprint(Struct, frozen=True):
     """What goes between the ranks of a program that completes.
 
     `sizes` are the bytes that each name holds on a rank that holds anything.
+
+    It is how `scenario cost` forecasts programs whose tensors fit no machine: with 1,024 ranks and
+    1 GiB a tensor no value is computed, but each shape is. Where a value decides what is sent (an
+    `all_to_all_single` with splits that were received), there is no footprint.
     """
 
     traffic: Traffic

@@ -61,7 +61,18 @@ MOST = 4_096
 
 
 class Mail:
-    """Messages that were posted and have not met, by group."""
+    """Messages that were posted and have not met, by group.
+
+    The walk's :class:`torch_scenarios.reference.matching.Mailbox` has a queue for each pair of
+    ends. Here a post is a column, and the columns of one group lie in the order of posting:
+
+        sends      [ranks 0-3 -> +1]  [ranks 0-3 -> +1]
+        receives   [ranks 0-3 <- -1]
+
+    A receive column looks at the sends in order, and takes of each the rows whose ends and tag
+    answer. Since no column has two messages of one rank, first posted is first met, as MPI 4.1, 3.5
+    asks.
+    """
 
     def __init__(self, traffic: Traffic) -> None:
         """Begin with none; who meets is noted in `traffic`."""
@@ -156,7 +167,11 @@ def _is_ascending(rows: NDArray[np.int64]) -> bool:
 
 
 class MessageEvaluator:
-    """Evaluates the messages of one plan."""
+    """Evaluates the messages of one plan.
+
+    A peer is checked for all ranks in one comparison: outside of the group, or a rank itself, is
+    what torch refuses. Then the text of the refusal depends on the rank, and the walk says it.
+    """
 
     def __init__(self, plan: Plan, evaluation: Evaluation, memory: Memory) -> None:
         """Remember nothing but peers that are the same each time."""
@@ -375,7 +390,14 @@ class _Position(Struct, eq=False):
 
 
 class Collectives:
-    """The collectives of a run, by the name of the groups and the position."""
+    """The collectives of a run, by the name of the groups and the position.
+
+    All groups of a name are one table: 512 groups of two ranks enter their n-th all_reduce as one
+    post.
+
+        name "pair", position 0      arrived  [2, 1, 2]      of groups of size 2
+                                     the groups 0 and 2 are complete, and their rows are done
+    """
 
     def __init__(self, plan: Plan, memory: Memory) -> None:
         """Begin with none."""
@@ -724,7 +746,12 @@ def _put(post: Entering, into: dict[str, Any], argument: str, rows: Any, value: 
 
 
 class Calls:
-    """Evaluates the calls of one plan."""
+    """Evaluates the calls of one plan.
+
+    It says first which ranks take a step at all: those that its `ranks:` selects, and of a
+    collective the members of its group. A rank that is outside of the group passes, as in torch,
+    where the call returns None there with a warning.
+    """
 
     def __init__(self, plan: Plan, evaluation: Evaluation, memory: Memory) -> None:
         """Remember which ranks started what: a `wait` concerns those."""

@@ -218,7 +218,13 @@ NO_MODELS: Mapping[str, Value] = {}
 
 
 class Replays:
-    """Values that were too many to keep, computed once more for some ranks at a time."""
+    """Values that were too many to keep, computed once more for some ranks at a time.
+
+    A run of 1,024 ranks with 7 million steps stores 7 million tensors. Kept up to a bound, they are
+    dropped beyond it, and the few ranks that someone looks at are run again with their values
+    watched: a sixteenth of the world at once, and fewer where that is still too much. All ranks
+    take part in such a run, for what one holds comes from the others.
+    """
 
     def __init__(
         self, record: ColumnRecord, again: Callable[[NDArray[np.bool_]], ColumnRecord]
@@ -249,6 +255,9 @@ class ColumnEvents(Events):
     """The events of one rank: those in columns, and after them its own, to which more may come.
 
     `models` is what the rank holds of models from beginning to end of the columns.
+
+    An :class:`torch_scenarios.model.trace.Event` is made when it is asked for by its position, from
+    the row of the rank in the batch. A report of one rank of 1,024 makes 1,024 times fewer.
     """
 
     def __init__(
@@ -428,7 +437,11 @@ class _Held:
 
 
 class RankLinks(Mapping[int, tuple[str, ...]]):
-    """The matches of one rank, by the position of the event: in columns, and of its works."""
+    """The matches of one rank, by the position of the event: in columns, and of its works.
+
+    The texts are those of the walk (`world:2`, `world:0>1#7:0`): the n-th message between two ends
+    is counted here, while the batches are gone through, and not while ranks run.
+    """
 
     def __init__(self, record: ColumnRecord, rank: int, works: Sequence[Work] = ()) -> None:
         """Make none yet."""
@@ -521,7 +534,12 @@ def trace_of(record: ColumnRecord, again: Callable[[NDArray[np.bool_]], ColumnRe
 
 
 class Notes:
-    """Writes the record of a run."""
+    """Writes the record of a run.
+
+    A batch is written when its ranks return from a step, not when they begin it, so that the
+    batches of a rank are its events in order. Where ranks return at different times, they are
+    several batches.
+    """
 
     def __init__(
         self, memory: Memory, flights: Flights, calls: Calls, record: ColumnRecord, ledger: Ledger
@@ -596,7 +614,10 @@ class Notes:
 
 
 class TrafficNotes(Notes):
-    """Writes down what went between ranks alone: of hollow tensors there is nothing to compare."""
+    """Writes down what went between ranks alone: of hollow tensors there is nothing to compare.
+
+    It is the record of :func:`torch_scenarios.reference.vector.footprint.footprint`.
+    """
 
     def before(self, step: Step, scene: Scene, names: tuple[str, ...]) -> dict[str, Any] | None:
         """Return nothing: no value is looked at."""

@@ -16,7 +16,10 @@ from torch_scenarios.strategies.trainee import sum_over
 
 
 class AllReduceHook(Hook, frozen=True, kw_only=True):
-    """`default_hooks.allreduce_hook`."""
+    """`default_hooks.allreduce_hook`.
+
+    It is what DistributedDataParallel does without a hook: divide by the ranks, then sum.
+    """
 
     name = "allreduce_hook"
 
@@ -30,7 +33,13 @@ class AllReduceHook(Hook, frozen=True, kw_only=True):
 
 
 class Fp16Compress(AllReduceHook, frozen=True, kw_only=True):
-    """`default_hooks.fp16_compress_hook`."""
+    """`default_hooks.fp16_compress_hook`.
+
+    >>> Fp16Compress().reduce_dtype
+    'float16'
+
+    A gradient beyond 65,504 is infinite in float16, and so is its mean on every rank.
+    """
 
     name = "fp16_compress_hook"
 

@@ -23,8 +23,13 @@ AT = "torch.distributed.algorithms.ddp_comm_hooks"
 class Bucket(Struct, frozen=True, kw_only=True):
     """The gradients that travel together, flattened one behind the other, in float32.
 
-    Its number among all buckets is the order in which they get ready. `exact` is what they are
-    in float64, where the hook asks for it (:attr:`HookSide.rounds`).
+    Its number among all buckets is the order in which they get ready. `exact` is what they are in
+    float64, where the hook asks for it (:attr:`HookSide.rounds`).
+
+    >>> import numpy as np
+    >>> bucket = Bucket(number=0, buckets=1, shapes=((2,), (1, 2)), flat=np.arange(4.0))
+    >>> [each.shape for each in bucket.gradients(bucket.flat)], bucket.is_last
+    ([(2,), (1, 2)], True)
     """
 
     number: int
@@ -49,7 +54,12 @@ class Bucket(Struct, frozen=True, kw_only=True):
 
 
 class Hook(Declared, frozen=True):
-    """One value of `comm_hook:`, by torch's name and arguments, which are its fields."""
+    """One value of `comm_hook:`, by torch's name and arguments, which are its fields.
+
+    A hook takes the place of the all_reduce of a bucket (`register_comm_hook`). What it returns is
+    used as the mean, unchecked: one that forgets to divide trains with gradients that are too
+    large.
+    """
 
     name: ClassVar[str]
 
@@ -80,7 +90,12 @@ class Hook(Declared, frozen=True):
 
 
 class HookSide(ABC):
-    """One rank's side of a hook, with what it keeps from step to step."""
+    """One rank's side of a hook, with what it keeps from step to step.
+
+    `mean` yields the calls for one bucket and returns what counts as its mean:
+
+        found = yield from average(self.group, bucket.flat)
+    """
 
     def __init__(self, group: Group) -> None:
         """Work in the group of the model."""

@@ -54,7 +54,13 @@ class PostLocalSGD(Hook, frozen=True, kw_only=True):
 
 
 class LocalSide(HookSide):
-    """The mean over all ranks, then over some."""
+    """The mean over all ranks, then over some.
+
+    start_localSGD_iter: 2, subgroups (0, 1) and (2, 3)
+
+    step 0, 1     the mean of ranks 0 to 3
+    step 2 on     the means of (0, 1) and of (2, 3): the models part
+    """
 
     def __init__(self, hook: PostLocalSGD, group: Group, few: Group) -> None:
         """Begin with no step."""
