@@ -13,7 +13,13 @@ import pytest
 
 from torch_scenarios.record.evidence.process import FILLS, read_program
 from torch_scenarios.record.evidence.reasons import explain_idle, find_endless
-from torch_scenarios.record.format import FileChange, LostThread, RankRecord, ScriptPlace
+from torch_scenarios.record.format import (
+    FileChange,
+    LostThread,
+    RankRecord,
+    ScriptPlace,
+    StayingThread,
+)
 
 LIB = sysconfig.get_path("stdlib")
 SCRIPT = """\
@@ -89,6 +95,22 @@ def test_of_a_thread_that_has_died_its_error_comes_first_and_helps(tmp_path: Pat
     assert "has died by FileNotFoundError: gone (saver.py:9)" in died
     assert fix.startswith("fix: look at what raises at saver.py:9")
     assert waits == "rank 0 waits at train.py:3 for another thread of its own to wake it"
+
+
+@pytest.mark.parametrize("error", [None, "KeyError: 7"])
+def test_a_rank_at_its_end_that_stays_for_a_thread_is_told_with_it(
+    tmp_path: Path, error: str | None
+) -> None:
+    """With an error it never communicates again; without one its thread may."""
+    place = ScriptPlace(frames=((str(tmp_path / "writer.py"), 9, ""),))
+    stays = [StayingThread(name="Thread-1", started_at=place)]
+    records = {0: RankRecord(rank=0, world_size=2, staying=stays, error=error)}
+    stacks = {0: stack((f"{LIB}/threading.py", 7, "_shutdown"))}
+    words, fix = explain_idle(records, stacks, {}, str(tmp_path))
+    assert "its process stays for its thread `Thread-1` (started at writer.py:9)" in words
+    assert "`daemon=True`" in fix
+    assert find_endless(records, stacks, {}, str(tmp_path)) == ([] if error is None else [0])
+    assert not explain_idle(records, {0: stack((f"{LIB}/threading.py", 7, "wait"))}, {}, "")
 
 
 @pytest.mark.parametrize(

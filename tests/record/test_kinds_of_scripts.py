@@ -16,7 +16,7 @@ from recordings import SCRIPTS
 
 from torch_scenarios.language.document import load
 from torch_scenarios.pipeline.attempts import analyse
-from torch_scenarios.record.format import lines_of
+from torch_scenarios.record.format import lines_of, read
 
 if TYPE_CHECKING:
     from recordings import Recording
@@ -40,6 +40,7 @@ ALWAYS = {
     ("joined_ddp", "live"),
     ("polled_work", "live"),
     ("lets_go", "live"),
+    ("thread_outlives_main", "fake"),
     ("receives_begin_first", "fake"),
 }
 #: wrong scripts that every run records on real ranks, and one in how many on fake ones
@@ -85,6 +86,12 @@ def test_nothing_is_found_in_a_right_script(recording: Recording, path: Path, ho
     (scenario,) = load(ran.folder / "scenario.yaml")
     assert analyse(scenario).verdict.status == "PASSED"
     ran.is_projected()
+
+
+def test_a_thread_that_is_no_daemon_is_waited_for_as_python_does(recording: Recording) -> None:
+    ran = recording.of("right/thread_outlives_main.py", *HOW["fake"])
+    made = [[call.operation for call in each.calls] for each in read(ran.folder).values()]
+    assert made == [["barrier", "all_reduce"]] * 4
 
 
 @pytest.mark.parametrize(("path", "how"), wrong_scripts())

@@ -41,6 +41,8 @@ Version 2, in microseconds since the file was opened::
     ["z", {kind: bytes}, 0 or 1]                       the most that was held; 1: a step ended
     ["raise", words, [[file, line, text], ...], us]    what ended the program
     ["exit", [[file, line, text], ...]]                where it left by `sys.exit`
+    ["stay", name, [[file, line, text], ...]]          a thread that it waits for at its end, and
+                                                       where that was started
     ["end", code, us]                                  its end
 
 The first `init_process_group` says what it is called with (`"init": {"rank": 0, ...}`): a rank is
@@ -352,6 +354,13 @@ class LostThread(Struct, frozen=True, kw_only=True):
     raised_at: ScriptPlace = ScriptPlace()
 
 
+class StayingThread(Struct, frozen=True, kw_only=True):
+    """A thread that is no daemon, for which a rank waits when its program is over."""
+
+    name: str
+    started_at: ScriptPlace = ScriptPlace()
+
+
 class WrappedModel(Struct, frozen=True, kw_only=True):
     """A model that a rank wraps by DDP, with the arguments that are numbers or flags."""
 
@@ -446,6 +455,7 @@ class RankRecord(Struct, kw_only=True):
     #: what it did to files, the threads that it lost, its messages to ranks that are not there
     changes: list[FileChange] = field(default_factory=list)
     lost: list[LostThread] = field(default_factory=list)
+    staying: list[StayingThread] = field(default_factory=list)
     strays: list[StrayMessage] = field(default_factory=list)
     #: the models that it wraps by DDP, in order
     wrapped_models: list[WrappedModel] = field(default_factory=list)
@@ -953,6 +963,11 @@ class _Reader:
             LostThread(name=_show(name), words=_show(words), raised_at=raised_at)
         )
         del self.record.lost[:-MOST_CAUGHT]
+
+    def _take_stay(self, name: str, frames: list[Any]) -> None:
+        started_at = ScriptPlace(frames=script_frames(frames))
+        self.record.staying.append(StayingThread(name=_show(name), started_at=started_at))
+        del self.record.staying[:-MOST_CAUGHT]
 
     def _take_j(self, thread: int, us: int, waits: int) -> None:
         self._handed[int(thread)] = _whole(us), bool(waits)

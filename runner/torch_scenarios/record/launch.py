@@ -22,6 +22,7 @@ import runpy
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 import types
@@ -298,6 +299,8 @@ def _run(order: dict[str, Any], rank: int, port: int, board: Any, parent: int) -
         recorder.decisions.salt = rank  # hashes of strings are those of the process it is forked of
     recorder.decisions.install(_is_own(order), recorder.torch.compiler.is_compiling)
     code = _on_gpu(order, recorder) if order.get("gpu") else _script(order, recorder)
+    with suppress(BaseException):
+        threading._shutdown()  # type: ignore[attr-defined] # Python waits for threads first
     with suppress(BaseException):
         atexit._run_exitfuncs()
     recorder.end(code)

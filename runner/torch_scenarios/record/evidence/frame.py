@@ -18,6 +18,7 @@ import linecache
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -53,6 +54,8 @@ class _Here(threading.local):
 
 
 _HERE = _Here()
+#: where the script started its threads
+_STARTED: weakref.WeakKeyDictionary[threading.Thread, Places] = weakref.WeakKeyDictionary()
 
 #: files in which a main thread is while it waits for another one
 _WAITING = ("/threading.py", "/queue.py", "/concurrent/futures/_base.py", "/selectors.py")
@@ -66,6 +69,11 @@ def handover_places() -> Places:
 def handover_ns() -> int:
     """Return when the script handed over what this thread runs now, by the performance counter."""
     return _HERE.since_ns
+
+
+def started_at(thread: threading.Thread) -> Places:
+    """Return where the script started a thread; nothing where it is not the script's."""
+    return _STARTED.get(thread, ())
 
 
 def is_main_waiting() -> bool:
@@ -186,6 +194,7 @@ def watch_handovers(is_foreign: Callable[[str], bool]) -> None:
     @functools.wraps(start)
     def start_thread(thread: threading.Thread) -> None:
         if places := find_places():
+            _STARTED[thread] = places
             _let_run_from(thread, places)
         start(thread)
 

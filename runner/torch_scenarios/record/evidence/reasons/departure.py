@@ -150,6 +150,7 @@ def explain_idle(
     keys = _explain_stores(stacks, folder)  # a key may be missing because its rank waits there
     keys = keys or explain_key(records, [rank for rank in stacks if rank in records], folder)
     waits = keys or _explain_waits(stacks, programs, folder)
+    waits = [*_explain_staying(stacks, records, folder), *waits]
     lost = _explain_lost(places, records, folder)
     if lost:  # what helps is there, and not where its rank waits
         return [*lost, *(each for each in waits if not each.startswith("fix: "))]
@@ -164,8 +165,9 @@ def find_endless(
 ) -> list[int]:
     """Return which ranks outside of any call wait for what nothing outside of the job gives them.
 
-    That is a key that no rank sets, a lock that the rank holds itself, a thread that has died, and
-    a program that waits for the rank. All others may go on: a download, a file, another's lock.
+    That is a key that no rank sets, a lock that the rank holds itself, a thread that has died, a
+    program that waits for the rank, and the end of a rank that has raised, and whose threads stay.
+    All others may go on: a download, a file, another's lock.
     """
     found = []
     for rank, stack in stacks.items():
@@ -176,10 +178,43 @@ def find_endless(
             HELD in words
             or (record.lost and wait is not None)
             or (program and program in words and (JOINS in program or FILLS in program))
+            or (record.error is not None and _is_at_end(stack))
             or explain_key(records, [rank], folder)
         ):
             found.append(rank)
     return found
+
+
+def _is_at_end(stack: str) -> bool:
+    """Whether the program of a rank is over, and Python waits for its threads."""
+    return any(
+        each.name == "_shutdown" and each.filename.endswith("threading.py")
+        for each in read_stack(stack)
+    )
+
+
+def _explain_staying(
+    stacks: Mapping[int, str], records: Mapping[int, RankRecord], folder: str
+) -> list[str]:
+    """Return which ranks are at their end, and stay for a thread that is no daemon."""
+    lines = []
+    for rank, stack in sorted(stacks.items()):
+        record = records.get(rank)
+        if record is None or not record.staying or not _is_at_end(stack):
+            continue
+        thread = record.staying[-1]
+        where = thread.started_at.short(folder)
+        started = f" (started at {where})" if where else ""
+        over = "has raised" if record.error is not None else "is at its end"
+        lines.append(
+            f"rank {rank} {over}, and its process stays for its thread `{thread.name}`{started}, "
+            "which is no daemon and does not end: the others wait for it"
+        )
+        lines.append(
+            "fix: end the thread on every way out, also by an error (`try`, `finally`), or let it "
+            "be a daemon (`daemon=True`)."
+        )
+    return lines
 
 
 #: how a lock is told that a rank waits for, and has
