@@ -15,8 +15,8 @@ from recordings import SCRIPTS
 from sampling import sampled
 
 from torch_scenarios.cli import cli
+from torch_scenarios.record.evidence.claim import make_environment
 from torch_scenarios.record.format import read_launch
-from torch_scenarios.record.live import make_environment
 
 if TYPE_CHECKING:
     from recordings import Recording

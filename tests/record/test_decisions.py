@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from torch_scenarios.record.evidence.claim import make_environment
 from torch_scenarios.record.evidence.decision import Decisions, attribute
-from torch_scenarios.record.live import make_environment
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from typing import TYPE_CHECKING
@@ -11,7 +12,14 @@ from click.testing import CliRunner
 from recordings import SCRIPTS
 
 from torch_scenarios.cli import cli
-from torch_scenarios.record.evidence.claim import claim_of, is_own
+from torch_scenarios.record.evidence.claim import (
+    OWNER,
+    claim_of,
+    is_own,
+    own_programs,
+    rank_joined,
+    release_programs,
+)
 from torch_scenarios.record.evidence.initialization import (
     Claim,
     JobStart,
@@ -301,3 +309,21 @@ def test_a_launcher_that_waits_for_other_nodes_is_told(
     said = tell_nodes(command)
     assert words in said
     assert bool(said) is bool(words)
+
+
+def test_a_program_that_a_rank_starts_knows_whose_place_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    claim = {"rank": 1, "world_size": 2, "address": "node", "port": 29500}
+    monkeypatch.delenv(OWNER, raising=False)
+    assert rank_joined(claim) is None
+    monkeypatch.setenv(OWNER, "")  # it is as it was behind the test
+    own_programs(1, claim)
+    assert rank_joined(claim) is None, "the rank itself"
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    assert rank_joined(claim) == 1
+    for other in ({"rank": 0}, {"world_size": 1}, {"port": 29501}, {"address": "other"}):
+        assert rank_joined({**claim, **other}) == -1, "a world of its own"
+    release_programs()
+    monkeypatch.setattr(os, "getpid", lambda: 2)
+    assert rank_joined(claim) == -1, "its parent has left its world"

@@ -45,6 +45,7 @@ from torch_scenarios.record.evidence.stack import know_killed
 from torch_scenarios.record.evidence.standstill import STANDSTILL_S
 from torch_scenarios.record.findings import (
     find_forked,
+    find_joined,
     find_left_in_rpc,
     find_locked,
     tell_position,
@@ -208,13 +209,15 @@ def record(
 def _with_processes(
     result: Judged, records: Mapping[int, RankRecord], ran: Ran, home: str
 ) -> Judged:
-    """Return a result with what the processes show that ran: forks, and locks on files."""
+    """Return a result with what the processes show: forks, programs, and locks on files."""
     names = ranks_of_processes(records, ran.launch)
     forked = {names.get(rank, rank): place for rank, place in ran.launch.forked.items()}
+    joined = {names.get(rank, rank): each for rank, each in ran.launch.joined.items()}
     found = [
         each
         for each in (
             find_forked(records, forked, home),
+            find_joined(records, joined, home),
             find_locked(records, ran.locks, home),
             find_left_in_rpc(records, home) if not result.found else None,
         )

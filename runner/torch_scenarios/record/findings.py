@@ -24,6 +24,7 @@ from torch_scenarios.record.evidence.procedure import PREFIX
 from torch_scenarios.record.format import (
     MESSAGES,
     Blocking,
+    JoinedProgram,
     RankRecord,
     RecordedCall,
     RecordedWait,
@@ -559,6 +560,42 @@ def find_forked(
             "in a group of the rank's: the threads and connections of the group stay with the rank"
         ),
         notes=tuple(map(Clause, clauses)),
+        ranks=tuple(ranks),
+        name="outcome",
+        fix=fix,
+        help=(fix,),
+    )
+
+
+def find_joined(
+    records: Mapping[int, RankRecord], joined: Mapping[int, JoinedProgram], folder: str
+) -> Finding | None:
+    """Return the finding that programs of ranks join the job a second time, as these ranks."""
+    ranks = [rank for rank in sorted(joined) if rank in records]
+    if not ranks:
+        return None
+    clauses = []
+    for rank in ranks:
+        started = next((e for e in reversed(records[rank].changes) if e.what == "starts"), None)
+        where = joined[rank].place.short(folder)
+        words = f"it calls `init_process_group` at {where}" if where else ""
+        by = started.place.short(folder) if started is not None else ""
+        words += f"; rank {rank} has started it at {by}" if by else ""
+        clauses.append(words.removeprefix("; "))
+    fix = (
+        "start the program without RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its "
+        "environment (`env=`), or let it call no `init_process_group`."
+    )
+    words = " or ".join(f"rank {rank}" for rank in ranks)
+    return Finding(
+        witness="program",
+        code="outcome_differs",
+        prose=(
+            f"a program that {words} has started, `{joined[ranks[0]].command}`, joins the job in "
+            "its place: it finds RANK and MASTER_ADDR in its environment, and meets ranks that "
+            "have met already"
+        ),
+        notes=tuple(Clause(each) for each in dict.fromkeys(clauses) if each),
         ranks=tuple(ranks),
         name="outcome",
         fix=fix,

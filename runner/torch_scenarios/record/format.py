@@ -70,6 +70,7 @@ Beside the ranks, `launch.jsonl` holds what the parent of their processes saw: o
     {"rank": 0, "pid": ..., "exit": -9}                it has ended: its code, or minus its signal
     {"outside": [1, ...]}                              fake ranks that wait outside of any call
     {"forked": 1, "at": [[file, line, text], ...]}     a process that a rank forked makes a call
+    {"joined": 1, "program": "a.py", "at": [...]}      a program that a rank started joins as it
     {"ended": true}                                    from here on, it is we who end them
 """
 
@@ -361,6 +362,13 @@ class StayingThread(Struct, frozen=True, kw_only=True):
     started_at: ScriptPlace = ScriptPlace()
 
 
+class JoinedProgram(Struct, frozen=True, kw_only=True):
+    """A program that a rank started, and where it joins the job in the rank's place."""
+
+    command: str
+    place: ScriptPlace = ScriptPlace()
+
+
 class WrappedModel(Struct, frozen=True, kw_only=True):
     """A model that a rank wraps by DDP, with the arguments that are numbers or flags."""
 
@@ -501,6 +509,8 @@ class LaunchRecord(Struct, kw_only=True):
     launcher: str = ""
     #: where processes that ranks forked made calls of their own, by rank
     forked: dict[int, ScriptPlace] = field(default_factory=dict)
+    #: programs that ranks started and that joined the job in their place, by rank
+    joined: dict[int, JoinedProgram] = field(default_factory=dict)
 
 
 #: the file of what the parent of the ranks saw
@@ -521,9 +531,7 @@ def read_launch(folder: Path) -> LaunchRecord:
         try:
             over = "ended" in entry or (over and "launch" not in entry)
             found.launcher = _show(entry.get("launcher", found.launcher))
-            if "forked" in entry:
-                place = ScriptPlace(frames=script_frames(entry["at"]))
-                found.forked.setdefault(_whole(entry["forked"]), place)
+            _take_process(found, entry)
             if "outside" in entry:
                 found.outside = tuple(map(_whole, entry["outside"][:MOST_RANKS]))
             if "rank" not in entry:
@@ -540,6 +548,19 @@ def read_launch(folder: Path) -> LaunchRecord:
         except BROKEN:
             raise refusal(path, "bad_record", f"line {number} is not a line of a launch") from None
     return found
+
+
+def _take_process(found: LaunchRecord, entry: dict[str, Any]) -> None:
+    """Take what a process says that is no rank, and that a rank has forked or started."""
+    if "forked" in entry:
+        place = ScriptPlace(frames=script_frames(entry["at"]))
+        found.forked.setdefault(_whole(entry["forked"]), place)
+    if "joined" in entry:
+        program = JoinedProgram(
+            command=_show(entry["program"]),
+            place=ScriptPlace(frames=script_frames(entry["at"])),
+        )
+        found.joined.setdefault(_whole(entry["joined"]), program)
 
 
 def know_exits(records: Mapping[int, RankRecord], launch: LaunchRecord) -> None:

@@ -39,7 +39,12 @@ import torch
 import torch.distributed
 
 from torch_scenarios.record import shim
-from torch_scenarios.record.evidence.claim import watch_claims
+from torch_scenarios.record.evidence.claim import (
+    claim_of,
+    make_environment,
+    own_programs,
+    watch_claims,
+)
 from torch_scenarios.record.evidence.standstill import Standstill, States
 from torch_scenarios.record.recorder import VALUES, Recorder, is_foreign
 from torch_scenarios.record.scratch import SCRATCH, Scratch
@@ -295,6 +300,7 @@ def _run(order: dict[str, Any], rank: int, port: int, board: Any, parent: int) -
     dist: Any = torch.distributed
     watch_claims(recorder, dist.distributed_c10d, dist, partial(_serve_itself, port))
     recorder.watch_side_effects()
+    _watch_programs(order, rank)
     if rank and os.environ.get("PYTHONHASHSEED", "random") == "random":
         recorder.decisions.salt = rank  # hashes of strings are those of the process it is forked of
     recorder.decisions.install(_is_own(order), recorder.torch.compiler.is_compiling)
@@ -305,6 +311,14 @@ def _run(order: dict[str, Any], rank: int, port: int, board: Any, parent: int) -
         atexit._run_exitfuncs()
     recorder.end(code)
     return code
+
+
+def _watch_programs(order: dict[str, Any], rank: int) -> None:
+    """Let programs that the script starts say so where they join the job as its rank."""
+    if order["world_size"] > 1:
+        known = os.environ.get("PYTHONPATH", "")
+        os.environ.update(make_environment(order["folder"], known))
+        own_programs(rank, claim_of((), {}))
 
 
 class _StruckNumbers:

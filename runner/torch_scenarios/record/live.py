@@ -25,6 +25,7 @@ from typing import Any, Protocol
 from msgspec import Struct, field
 
 from torch_scenarios.errors import LaunchError, ScenarioError
+from torch_scenarios.record.evidence.claim import make_environment
 from torch_scenarios.record.evidence.initialization import find_waiting, read_claims, tell_nodes
 from torch_scenarios.record.evidence.process import read_program
 from torch_scenarios.record.evidence.standstill import read_demand_s
@@ -420,15 +421,6 @@ def _find_likely_imports(script: Path) -> list[str]:
     return [name for word, names in LIKELY.items() if word in text for name in names]
 
 
-def make_environment(folder: Path, python_path: str) -> dict[str, str]:
-    """Return the environment variables under which every rank records itself."""
-    site = str(Path(__file__).parent / "site")
-    return {
-        "SCENARIO_RECORD": str(folder.resolve()),
-        "PYTHONPATH": f"{site}{os.pathsep}{python_path}" if python_path else site,
-    }
-
-
 def make_value_environment(values: Mapping[str, Any]) -> dict[str, str]:
     """Return the environment variable under which every rank sees its values."""
     return {VALUES: json.dumps(dict(values))} if values else {}
@@ -508,12 +500,12 @@ class _Watch:
     def _is_over_outside(self, now: float) -> bool:
         """Whether a rank waits outside of any call for what never comes.
 
-        That is a process that it forked and that communicates, or a lock of a rank that waits for
-        it.
+        That is a process that it forked and that communicates, a program that joins the job in its
+        place, or a lock of a rank that waits for it.
         """
         if self._launch.outside or now - self._moved <= OUTSIDE_S:
             return bool(self._launch.outside)
-        return bool(self._launch.forked) or self._is_locked()
+        return bool(self._launch.forked or self._launch.joined) or self._is_locked()
 
     def _find_endless(self) -> tuple[int, ...]:
         """Return the ranks outside of any call where all of them wait for what never comes.

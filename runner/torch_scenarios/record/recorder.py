@@ -45,7 +45,13 @@ from operator import attrgetter, call
 from typing import Any, NoReturn
 
 from torch_scenarios.record.evidence import decision, procedure, tensor_names
-from torch_scenarios.record.evidence.claim import claim_of, watch_claims
+from torch_scenarios.record.evidence.claim import (
+    claim_of,
+    own_programs,
+    rank_joined,
+    release_programs,
+    watch_claims,
+)
 from torch_scenarios.record.evidence.frame import (
     frame_of,
     handover_ns,
@@ -994,6 +1000,8 @@ class Recorder:
                 try:
                     return function(*args, **kwargs)
                 finally:
+                    if whole:
+                        release_programs()
                     self._groups.clear()
                     self._straight.clear()
                     let_go()
@@ -1485,6 +1493,8 @@ _STRAIGHT = (
 
 #: set where `scenario record` runs the launcher: it asks a rank for its stack by SIGUSR1
 STACKS = "SCENARIO_RECORD_STACKS"
+#: characters of the command of a program that joins a job
+MOST_PROGRAM = 80
 
 #: set where values are to be seen: how, as JSON
 VALUES = "SCENARIO_RECORD_VALUES"
@@ -1563,13 +1573,21 @@ def watch_launcher(handlers: Any, folder: str) -> None:
     kind._popen, kind.close = popen, close_process
 
 
-def attach(folder: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Recorder:
+def attach(folder: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Recorder | None:
     """Record this process from now on, as what its first `init_process_group` says that it is.
 
     Where that says nothing, its rank is what the launcher's environment says: spawned processes,
-    actors of Ray and notebooks pass their ranks as arguments, or in a store.
+    actors of Ray and notebooks pass their ranks as arguments, or in a store. A program that a rank
+    has started is no rank; that it takes the place of one in its world is written down.
     """
     claim = claim_of(args, kwargs)
+    joined = rank_joined(claim)
+    if joined is not None:
+        if joined >= 0:
+            program = " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]])[:MOST_PROGRAM]
+            entry = {"joined": joined, "program": program, "at": _list_frames(frame_of(1))}
+            append_line(os.path.join(folder, "launch.jsonl"), entry)
+        return None
     rank, world = claim["rank"], claim["world_size"]
     if rank < 0:
         rank = int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
@@ -1592,6 +1610,8 @@ def attach(folder: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Rec
         },
     )
     watch_claims(recorder, recorder.dist.distributed_c10d, recorder.dist, lambda _: None)
+    if world > 1:
+        own_programs(rank, claim)
     hook = sys.excepthook
 
     def note_exception(kind: Any, error: BaseException, trace: Any) -> None:

@@ -36,6 +36,7 @@ from torch_scenarios.record.difference import (
     differences,
     sides_of,
 )
+from torch_scenarios.record.evidence.claim import make_environment
 from torch_scenarios.record.evidence.flight_recorder import read_dumps
 from torch_scenarios.record.evidence.job_log import find_in_log, log_lines, read_job_log
 from torch_scenarios.record.evidence.nemesis import strike_calls
@@ -56,7 +57,6 @@ from torch_scenarios.record.live import (
     KEPT_FOR_PARITY,
     SEEN,
     Order,
-    make_environment,
     make_value_environment,
     stack_of,
 )

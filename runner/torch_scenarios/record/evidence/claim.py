@@ -7,6 +7,7 @@ in the user's own process: it imports the standard library alone.
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -18,6 +19,8 @@ from urllib.parse import parse_qsl, urlsplit
 _ARGUMENTS = ("backend", "init_method", "timeout", "world_size", "rank", "store")
 #: addresses of every machine itself
 _LOCAL = ("127.0.0.1", "localhost", "::1", "")
+#: which process is a rank, of which world and where it meets: for programs that it starts
+OWNER = "SCENARIO_RECORD_RANK"
 
 
 def claim_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,6 +59,43 @@ def claim_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]
     if hasattr(timeout, "total_seconds"):
         found["timeout_s"] = timeout.total_seconds()
     return found
+
+
+def make_environment(folder: str | os.PathLike[str], python_path: str) -> dict[str, str]:
+    """Return the environment variables under which a process records itself, or says what it is."""
+    site = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "site")
+    return {
+        "SCENARIO_RECORD": os.path.realpath(folder),
+        "PYTHONPATH": f"{site}{os.pathsep}{python_path}" if python_path else site,
+    }
+
+
+def own_programs(rank: int, claim: Mapping[str, Any]) -> None:
+    """Let programs that this process starts know which rank of which world it is."""
+    world, place = claim["world_size"], [claim["address"], claim.get("port", -1)]
+    os.environ[OWNER] = json.dumps([os.getpid(), rank, world, place])
+
+
+def release_programs() -> None:
+    """Let programs that this process starts know that it is in no world any more."""
+    if OWNER in os.environ:
+        os.environ[OWNER] = json.dumps([os.getpid()])
+
+
+def rank_joined(claim: Mapping[str, Any]) -> int | None:
+    """Return the rank that has started this program, and whose place in its world it takes.
+
+    -1 where it is started by a rank and joins no world of that; None where it is started by none.
+    """
+    try:
+        pid, *rest = json.loads(os.environ.get(OWNER, ""))
+    except ValueError:
+        return None
+    if pid == os.getpid():
+        return None
+    place = [claim["address"], claim.get("port", -1)]
+    same = bool(rest) and rest[1:] == [claim["world_size"], place] and claim["rank"] == rest[0]
+    return int(rest[0]) if same else -1
 
 
 def _number(value: object) -> int:

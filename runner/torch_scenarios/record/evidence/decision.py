@@ -629,6 +629,8 @@ _CHANGES = {
     "os.rename": "renames",
     "os.mkdir": "makes",
 }
+#: what starts a program
+_STARTS = frozenset({"subprocess.Popen", "os.system", "os.posix_spawn"})
 #: what is written down in any case: changes, and how many batches a loader has
 _CHANGED = frozenset({*_CHANGES.values(), "loads"})
 _PATHS = (str, bytes, pathlib.PurePath)
@@ -805,6 +807,8 @@ class SideEffects:
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "socket.bind":
             self._note_port(args[1])
+        elif event in _STARTS:
+            self._note("starts", str(args[0] or "a program"))
         elif event in _CHANGES:
             if event == "open" and not (isinstance(args[2], int) and args[2] & _WRITING):
                 if self._left > 0 and not str(args[0]).endswith(_CODE):

@@ -135,5 +135,6 @@ if os.environ.get("SCENARIO_RECORD"):
     sys.meta_path.insert(0, _Waiting())
     if os.environ.get("SCENARIO_RECORD_DECISIONS") != "0":
         _ignore_notes()
-        _note_script()
+        if "SCENARIO_RECORD_RANK" not in os.environ:  # what a rank starts is no part of its record
+            _note_script()
 _chain()
