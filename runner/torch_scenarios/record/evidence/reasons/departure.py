@@ -208,7 +208,7 @@ def _explain_staying(
         over = "has raised" if record.error is not None else "is at its end"
         lines.append(
             f"rank {rank} {over}, and its process stays for its thread `{thread.name}`{started}, "
-            "which is no daemon and does not end: the others wait for it"
+            "which is not a daemon and does not end: the others wait for it"
         )
         lines.append(
             "fix: end the thread on every way out, also by an error (`try`, `finally`), or let it "
