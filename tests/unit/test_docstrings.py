@@ -39,7 +39,7 @@ MODULES = [named(path) for path in sorted(PACKAGE.rglob("*.py")) if shows_exampl
 def failures(module: object, name: str) -> list[str]:
     """Return what is wrong with the examples of a module, in doctest's words."""
     found: list[str] = []
-    runner = doctest.DocTestRunner(verbose=False)
+    runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)
     for test in doctest.DocTestFinder(exclude_empty=True).find(module, name):
         runner.run(test, out=found.append)
     assert runner.tries, f"{name} has examples that doctest does not find"

@@ -244,6 +244,13 @@ class Sharing(Struct, frozen=True, kw_only=True):
     """How the ranks of a launch share its GPUs: one environment, and what differs by rank.
 
     `means` says in a phrase which of NCCL's ways it is.
+
+    >>> two = Sharing(ranks=2, gpus=1, means="as hosts of their own", own_host=True)
+    >>> two.environment(1)
+    {'NCCL_HOSTID': 'rank-1'}
+
+    NCCL refuses two ranks of one host on one GPU. With a host id of its own each rank counts as a
+    machine, and they talk over sockets: semantics are the same, and times mean nothing.
     """
 
     ranks: int
@@ -604,6 +611,10 @@ class BackendChoice(Struct, frozen=True, kw_only=True):
     """What a scenario runs on. `sharing` is how the ranks of its launch share GPUs, if they do.
 
     `notes` is what the report must say of it, `environment` what the results keep.
+
+        --backend auto, 4 ranks, 4 GPUs      nccl
+        --backend auto, 4 ranks, 2 GPUs      gloo: no two ranks share a GPU unasked
+        --backend nccl, 4 ranks, 2 GPUs      with `--share-gpu` nccl; else UNSUPPORTED
     """
 
     backend: str

@@ -27,7 +27,14 @@ MARK = ".of-this-run"
 
 
 class CheckpointFolder(Struct, frozen=True, kw_only=True):
-    """A folder of this run's own, by its path, and the secret that lies in it."""
+    """A folder of this run's own, by its path, and the secret that lies in it.
+
+    >>> CheckpointFolder(path="/nonexistent", secret="a").lack()
+    'does not see /nonexistent'
+
+    Ranks on two hosts may each have a folder of that path. Only if each finds the secret do they
+    write to one, and only then can a rank load what another has saved (decision 54).
+    """
 
     path: str
     secret: str

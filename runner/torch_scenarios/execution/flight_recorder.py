@@ -26,7 +26,10 @@ COMPLETED = "completed"
 
 
 class FlightError(ValueError):
-    """A dump that is not one."""
+    """A dump that is not one.
+
+    Dumps come from files that a stranger may have written, or a job that died while it wrote.
+    """
 
 
 class FlightEntry(Struct, frozen=True, kw_only=True):
@@ -62,7 +65,15 @@ class FlightEntry(Struct, frozen=True, kw_only=True):
 
 
 class RecorderDump(Struct, frozen=True, kw_only=True):
-    """What one rank's recorder held: its version, its calls in order, its groups' last ones."""
+    """What one rank's recorder held: its version, its calls in order, its groups' last ones.
+
+    >>> dump = parse_dump('{"version": "2.4", "entries": []}')
+    >>> dump.version, dump.open_entries
+    ('2.4', ())
+
+    The recorder is a ring: a call that is missing may have been written over, so that the dumps of
+    all ranks are aligned by each group's sequence numbers and not by their places.
+    """
 
     version: str
     library: str

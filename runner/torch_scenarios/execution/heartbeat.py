@@ -82,7 +82,11 @@ class Beats:
 
 
 class Quiet(Struct):
-    """What a listener knows of one process: its last count, and the seconds since it changed."""
+    """What a listener knows of one process: its last count, and the seconds since it changed.
+
+    The seconds are those in which the listener itself ran. A machine that sleeps for a minute stops
+    both, and no process is lost by it.
+    """
 
     count: int
     seconds: float = 0.0

@@ -54,7 +54,10 @@ ENDS_S = 5.0
 
 
 class HostProcess(Protocol):
-    """The process that torch is imported in: it leads a new session and process group."""
+    """The process that torch is imported in: it leads a new session and process group.
+
+    Its group is what is killed at the end, so that a worker which a worker has forked ends too.
+    """
 
     @property
     def pid(self) -> int:
@@ -169,7 +172,15 @@ class ProcessLauncher(ABC):
 
 
 class Launcher(ProcessLauncher):
-    """Runs plans on torch: on workers that are forked from one host, which has imported it."""
+    """Runs plans on torch: on workers that are forked from one host, which has imported it.
+
+        scenario run    ---- control (a socket) ---->  host: imports torch once
+                                                         fork -> rank 0
+                                                         fork -> rank 1       milliseconds each
+
+    The host is another process than the command line, so that the analysis goes on while torch is
+    imported, and so that nothing which torch does at a fork can reach the report.
+    """
 
     def __init__(self, options: LaunchOptions | None = None) -> None:
         """Start nothing yet."""
@@ -374,7 +385,14 @@ class Launcher(ProcessLauncher):
 
 
 class NoLauncher:
-    """In the place of a launcher where nothing can run: each case is UNSUPPORTED."""
+    """In the place of a launcher where nothing can run: each case is UNSUPPORTED.
+
+    >>> with NoLauncher("torch is not installed") as launcher:
+    ...     launcher.run(None, None)
+    Traceback (most recent call last):
+        ...
+    torch_scenarios.errors.UnsupportedError: torch is not installed
+    """
 
     def __init__(self, reason: str) -> None:
         """Say `reason` of each case."""

@@ -42,11 +42,28 @@ SHORTEST_TOKEN, LONGEST_TOKEN = 16, 1024
 
 
 class ForgedError(LaunchError):
-    """What is in a place of the store is not from this run."""
+    """What is in a place of the store is not from this run.
+
+    torch's store lets any program on the network read and write. So each value has a seal, made
+    with a secret of the launch, over its place and its bytes; without the right one nothing is
+    decoded.
+    """
 
 
 class Secret:
-    """What the processes of one launch know, and no other; it seals what they say."""
+    """What the processes of one launch know, and no other; it seals what they say.
+
+    >>> secret = Secret(b"key")
+    >>> sealed = secret.seal("scenario/1/order", b"go")
+    >>> secret.open("scenario/1/order", sealed)
+    b'go'
+    >>> secret.open("scenario/2/order", sealed)
+    Traceback (most recent call last):
+        ...
+    torch_scenarios.execution.letters.ForgedError: ...
+
+    The place is sealed with the value: what was sent to one rank cannot be shown to another.
+    """
 
     def __init__(self, key: bytes) -> None:
         """Seal with a key, of any length."""

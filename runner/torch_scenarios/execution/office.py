@@ -57,7 +57,14 @@ def is_ours(end: socket.socket) -> bool:
 
 
 class Request(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What a worker asks. `amount` is added to a counter, or the seconds of a wait."""
+    """What a worker asks. `amount` is added to a counter, or the seconds of a wait.
+
+    >>> Request(what="add", key="scenario/1/slots", amount=1).amount
+    1
+
+    It is decoded into this and nothing else: an unknown word, a field too many or a key that is too
+    long ends the line.
+    """
 
     what: Literal["set", "get", "add", "await", "check", "look", "delete"]
     key: Annotated[str, Meta(max_length=4096)]
@@ -71,7 +78,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class OfficeAddress(Struct, frozen=True, kw_only=True):
-    """Where an office is, and the secret of its launch; a fork hands it on, and nothing else."""
+    """Where an office is, and the secret of its launch; a fork hands it on, and nothing else.
+
+    It is on no command line: every user of the machine can read those.
+    """
 
     name: bytes
     key: bytes
@@ -91,7 +101,11 @@ class _Guest:
 
 
 class Office:
-    """A store that this process has, and that the workers of its launch ask."""
+    """A store that this process has, and that the workers of its launch ask.
+
+    On one machine it takes the place of torch's TCPStore for everything but process groups: a value
+    is an entry of a dictionary here, and the supervisor waits on a condition and not on a socket.
+    """
 
     def __init__(self, secret: Secret) -> None:
         """Open the door; no worker is let in before :meth:`start`. Raises OSError."""
@@ -342,7 +356,12 @@ class Office:
 
 
 class OfficeLine:
-    """The store of a launch as a worker has it."""
+    """The store of a launch as a worker has it.
+
+    It has the methods of torch's stores, each a question and an answer. A worker has several lines:
+    a thread that waits for an order holds its own, and the thread that reports must not wait for
+    it.
+    """
 
     def __init__(self, address: OfficeAddress) -> None:
         """Connect. Raises RuntimeError where the office is gone, LaunchError if it is another's."""

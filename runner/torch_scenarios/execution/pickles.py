@@ -56,6 +56,13 @@ class PlainUnpickler(pickle._Unpickler):
 
     It takes at most `MOST_OPERATIONS` operations, and what it returns is within the bounds of
     :func:`torch_scenarios.source.documents.police`, which count what is shared.
+
+    >>> PlainUnpickler(io.BytesIO(pickle.dumps({"step": [1, 2.5, None]}))).load()
+    {'step': [1, 2.5, None]}
+    >>> PlainUnpickler(io.BytesIO(pickle.dumps(io.BytesIO))).load()
+    Traceback (most recent call last):
+        ...
+    _pickle.UnpicklingError: ...
     """
 
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
@@ -192,7 +199,11 @@ CHECKPOINT = (
 
 
 class CheckpointUnpickler(ExactUnpickler):
-    """Reads the plans of a distributed checkpoint that torch's own ranks send each other."""
+    """Reads the plans of a distributed checkpoint that torch's own ranks send each other.
+
+    Their classes are a list of names (`CHECKPOINT`). A name that leads to one of them by way of
+    another module, or through a dot, is refused as any other.
+    """
 
     known = CHECKPOINT
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {

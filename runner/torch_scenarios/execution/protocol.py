@@ -80,6 +80,12 @@ class Stop(Struct, frozen=True, kw_only=True):
 
     `positions` are the calls that may hold it for good; `ending` how it ends where it takes its
     last step. `may_end`: it need not be held, because the semantics leave that open.
+
+        rank 0   recv from 1    Stop(ending="blocked", positions={(0, ())}, may_end=False)
+        rank 1   (no step)      Stop(ending="finished")
+
+    Where every rank is at its stop, the deadlock is confirmed at once: no timeout has to pass
+    (decision 14).
     """
 
     ending: str
@@ -116,6 +122,9 @@ class Job(Struct, frozen=True, kw_only=True):
 
     `watch` is for any backend, `own` for those that the scenario may come to and that are known to
     make something else of it. `fresh` asks for processes that no other scenario ran in.
+
+    Workers stay for the next scenario, since a fork and a new world take longer than most scenarios
+    do. A launch that is too small, or was broken, is replaced.
     """
 
     order: Assignment
@@ -140,7 +149,10 @@ class Hello(Struct, frozen=True, kw_only=True):
 
 
 class Begun(Struct, frozen=True, kw_only=True):
-    """A rank has made its world on a device, which may hang without a timeout."""
+    """A rank has made its world on a device, which may hang without a timeout.
+
+    From then on it has to show that it is alive (:class:`Alive`).
+    """
 
     rank: int
 
@@ -153,13 +165,20 @@ class Stuck(Struct, frozen=True, kw_only=True):
 
 
 class Alive(Struct, frozen=True, kw_only=True):
-    """A rank's watching thread comes to its turn, whatever its main thread does."""
+    """A rank's watching thread comes to its turn, no matter what its main thread does.
+
+    A rank that computes for a minute sends it; one whose process is stopped does not.
+    """
 
     rank: int
 
 
 class Moved(Struct, frozen=True, kw_only=True):
-    """A rank that was stuck has moved on."""
+    """A rank that reported a position has moved on from it.
+
+    Two ranks may both be still for a while and not wait for each other: a deadlock is confirmed
+    only if none of them takes back what it reported.
+    """
 
     rank: int
 
@@ -183,13 +202,20 @@ class RankReport(Struct, frozen=True, kw_only=True):
 
 
 class Free(Struct, frozen=True, kw_only=True):
-    """A rank is ready for the next scenario: its stuck call was broken, or its proof came out."""
+    """A rank is ready for the next scenario: its blocked call was broken, or its proof came out.
+
+    After a hang the world is torn down from inside, and nothing shows that its process is sound. So
+    a proof is run first: a fresh world is made, and used once.
+    """
 
     rank: int
 
 
 class Unable(Struct, frozen=True, kw_only=True):
-    """A rank could not make its world; `unsupported` where the backend refuses the scenario."""
+    """A rank could not make its world; `unsupported` where the backend refuses the scenario.
+
+    The case is then UNSUPPORTED, or an ERROR of the environment; never a failure of the program.
+    """
 
     rank: int
     reason: str
@@ -201,7 +227,11 @@ TERMINATED = 128 + 15
 
 
 class Leaving(Struct, frozen=True, kw_only=True):
-    """A rank was told by its agent to end, because another process of its launch died."""
+    """A rank was asked by its agent to end, because another process of its launch died.
+
+    torchrun ends all ranks when one of them dies. Without this message the exit of a rank that was
+    ended would look like a second death.
+    """
 
     rank: int
 
@@ -229,7 +259,12 @@ HOLE_S = 5.0
 
 
 class Store(Protocol):
-    """What is used of `torch.distributed.Store`."""
+    """What is used of `torch.distributed.Store`.
+
+    torch's own stores, a sealed one and this package's
+    :class:`torch_scenarios.execution.office.Office` have it, so that the protocol does not know on
+    how many machines it runs.
+    """
 
     def set(self, key: str, value: bytes, /) -> None: ...
     def get(self, key: str, /) -> bytes: ...
@@ -400,7 +435,13 @@ def open_parts(parts: list[bytes | bytearray], kind: Any = object) -> Any:
 
 
 class Outbox:
-    """The writers' end of a mailbox."""
+    """The writers' end of a mailbox.
+
+        add("m/slots", 1) -> 4        this writer has the fourth slot, and no other has
+        set("m/4", letter)
+
+    A counter that the store adds to is all that keeps any number of writers apart.
+    """
 
     def __init__(self, store: Store, name: str) -> None:
         """Write to the mailbox `name` in `store`."""
@@ -414,7 +455,12 @@ class Outbox:
 
 
 class Inbox:
-    """The reader's end of a mailbox."""
+    """The reader's end of a mailbox.
+
+    It waits for slot 1, then 2, and so on, so that messages come in the order of their slots. A
+    writer that is killed between `add` and `set` leaves a hole, which is stepped over after a
+    while.
+    """
 
     def __init__(self, store: Store, name: str) -> None:
         """Read the mailbox `name` in `store` from its first slot on."""

@@ -67,22 +67,45 @@ _Rank: TypeAlias = Annotated[int, Meta(ge=0, le=1 << 20)]
 
 
 class NodeMessage(Struct, frozen=True, kw_only=True, tag=True, forbid_unknown_fields=True):
-    """A message between the first node and another."""
+    """A message between the first node and another.
+
+    >>> from msgspec import msgpack
+    >>> offer = Offer(host="host1", count=4)
+    >>> _MESSAGES.decode(msgpack.encode(offer)) == offer
+    True
+    >>> _MESSAGES.decode(msgpack.encode(StartRanks(
+    ...     launch="a", words=[], node=0, first=0, world=2, port=70000)))
+    Traceback (most recent call last):
+        ...
+    msgspec.ValidationError: ...
+
+    They are bounded in what they can say: a count, a port and an exit code have a least and a most,
+    and a name has a length. What does not fit ends the line.
+    """
 
 
 class Offer(NodeMessage, frozen=True, kw_only=True):
-    """A node is here, and lends so many ranks."""
+    """A node is here, and lends so many ranks.
+
+    It is the first message of a node, once both ends have proved that they have the token.
+    """
 
     host: _Name
     count: Annotated[int, Meta(ge=1, le=MOST_RANKS)]
 
 
 class Ended(NodeMessage, frozen=True, kw_only=True):
-    """The ranks of a node have ended."""
+    """The ranks of a node have ended.
+
+    It is how the first node knows that what they used, as their GPUs, is free for another launch.
+    """
 
 
 class StartRanks(NodeMessage, frozen=True, kw_only=True):
-    """A node starts its ranks, from `first` on, of a launch whose store is at `port`."""
+    """A node starts its ranks, from `first` on, of a launch whose store is at `port`.
+
+    nodes of 4 and 2 ranks      node 0: first 0, world 6       node 1: first 4, world 6
+    """
 
     launch: _Name
     words: Annotated[list[str], Meta(max_length=1 << 16)]
@@ -93,11 +116,17 @@ class StartRanks(NodeMessage, frozen=True, kw_only=True):
 
 
 class EndRanks(NodeMessage, frozen=True, kw_only=True):
-    """A node ends its ranks."""
+    """A node ends its ranks.
+
+    The launch is over, although some of them may still hang in a call.
+    """
 
 
 class LeaveNode(NodeMessage, frozen=True, kw_only=True):
-    """It is over: a node ends with the exit code of the first one."""
+    """It is over: a node ends with the exit code of the first one.
+
+    So a scheduler that started the same command on each node sees one result.
+    """
 
     code: Annotated[int, Meta(ge=-256, le=256)]
 
@@ -108,7 +137,12 @@ _OFFERS = msgspec.msgpack.Decoder(Offer)
 
 
 class Talk:
-    """Sealed messages over a connection whose other end may be cut off."""
+    """Sealed messages over a connection whose other end may be cut off.
+
+    A message has its number and its direction under the seal: one that is repeated, left out, or
+    sent back to its sender does not open. The kernel's keepalive closes a connection whose other
+    end is gone.
+    """
 
     def __init__(self, line: socket.socket, session: Secret, *, first: bool) -> None:
         """Own the connection; `first`: this end is the first node's."""
@@ -194,11 +228,21 @@ def _proof(secret: Secret, end: bytes, ours: bytes, theirs: bytes) -> bytes:
 
 
 class UnreachedError(LaunchError):
-    """The first node is not there, or no way leads to it."""
+    """The first node is not there, or no way leads to it.
+
+    The message names the address and for how long it was tried. Most often the name leads to
+    another network, or the first node has not started yet.
+    """
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
-    """Where the nodes meet: an address of the first of them, and a port there."""
+    """Where the nodes meet: an address of the first of them, and a port there.
+
+    >>> str(Endpoint(host="host0", port=29400)), str(Endpoint(host="fd79::10", port=29400))
+    ('host0:29400', '[fd79::10]:29400')
+
+    All nodes are given the same one. The node that has the address among its own is the first.
+    """
 
     host: str
     port: int
@@ -358,7 +402,12 @@ class _Guest:
 
 
 class Gate:
-    """Lets in the nodes that have the token, whatever else connects."""
+    """Lets in the nodes that have the token, and no other program that connects.
+
+    Each guest gets a number that was never used, and has to answer with its HMAC under the token:
+    the token itself crosses no wire, and an answer that was heard once is of no use. A guest has
+    some seconds for it, and waits for no other guest.
+    """
 
     def __init__(
         self,

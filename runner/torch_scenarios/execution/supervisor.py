@@ -37,7 +37,16 @@ SILENT_S = 6.0
 
 
 class RunState(Struct):
-    """What is known of the ranks of one scenario while it runs."""
+    """What is known of the ranks of one scenario while it runs.
+
+    Every rank is in one of them, and `moved_s` is when that last changed:
+
+        ordered --> begun --> at a position --> reported --> free for the next scenario
+                      |            |
+                      | died, lost | all at their stops: a confirmed deadlock, `broken` from inside
+
+    A run ends when each rank has reported or is known to be gone.
+    """
 
     begun: set[int] = field(default_factory=set)
     #: ranks on a device, by when they last showed that they are alive
@@ -563,7 +572,13 @@ def can_share_world(before: protocol.Assignment, after: protocol.Assignment) -> 
 
 
 class Supervisor:
-    """Runs scenarios on the workers of one launch, one after the other."""
+    """Runs scenarios on the workers of one launch, one after the other.
+
+    It gives an order to each rank, reads what they report, and decides when a run is over: all have
+    reported; or all are where the prediction has them blocked; or a process is gone; or time is up.
+    It then lets the ranks break the calls that hold them, and proves the launch, so that the next
+    scenario finds it as new.
+    """
 
     def __init__(
         self,
@@ -839,7 +854,11 @@ PLAN_RUNNER_FREE_S = 5.0
 
 
 class PlanRunner:
-    """Runs plans on the ranks of the launch that this process is in."""
+    """Runs plans on the ranks of the launch that this process is in.
+
+    It is what `scenario run` has under torchrun: there are as many ranks as torchrun started, no
+    more can be forked, and one that dies ends the launch.
+    """
 
     def __init__(
         self,

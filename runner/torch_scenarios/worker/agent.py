@@ -77,7 +77,11 @@ MEANINGS = {
 
 
 class Agent:
-    """Forks the ranks of its node, and ends them, when it is asked to."""
+    """Forks the ranks of its node, and ends them, when it is asked to.
+
+    It imports torch once for all launches of a run. It never judges: what its ranks saw goes to the
+    first node.
+    """
 
     def __init__(
         self,
@@ -230,7 +234,10 @@ def fork_agent(
 
 
 class Node(Struct, kw_only=True):
-    """A node as the command line knows it."""
+    """A node as the command line knows it.
+
+    `first` is the rank that its ranks begin with in the launch at hand; `gone` says why it is lost.
+    """
 
     talk: rendezvous.Talk
     host: str
@@ -240,7 +247,11 @@ class Node(Struct, kw_only=True):
 
 
 class NodesLaunch(Struct, kw_only=True):
-    """One launch over the nodes: what leads it, what gives it orders."""
+    """One launch over the nodes: what leads it, what gives it orders.
+
+    launch 1      ranks 0-7      a scenario kills rank 3: this launch ends
+    launch 2      ranks 0-7      the next scenario, on new processes of the same agents
+    """
 
     leader: Leader
     lines: list[TorchLine | Connection]
@@ -250,7 +261,11 @@ class NodesLaunch(Struct, kw_only=True):
 
 
 class Cluster:
-    """Runs plans over nodes, launch after launch; an executor, and a context manager."""
+    """Runs plans over nodes, launch after launch; an executor, and a context manager.
+
+    It waits for as many agents as there are nodes, and numbers ranks in the order of the nodes. A
+    node that is lost ends the run, since no other can take its ranks (decision 32).
+    """
 
     def __init__(
         self,

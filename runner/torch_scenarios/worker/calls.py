@@ -45,14 +45,23 @@ MOST_BYTES = 1 << 20
 
 
 class FunctionFailedError(RuntimeError):
-    """A function raised on the rank that was called."""
+    """A function raised on the rank that was called.
+
+    It carries the text of what was raised, and no class: a class of the callee need not exist here.
+    """
 
 
 # What crosses between ranks: a function's name and its arguments, or what it returned.
 
 
 class Codec:
-    """In the place of torch's pickler: MessagePack, with tensors by their place in a list."""
+    """In the place of torch's pickler: MessagePack, with tensors by their place in a list.
+
+        rpc_sync("worker1", push, args=(g, 2))     ["call", "push", [{tensor: 0}, 2], {}], [g]
+
+    Only names of the file's own functions are in the table. What torch's own pickler would read is
+    a program, and any rank of the world could send one (decision 31).
+    """
 
     def __init__(self, rpc: ModuleType, functions: Mapping[str, Callable[..., Any]]) -> None:
         """Know these functions, by name."""
@@ -137,7 +146,11 @@ class Codec:
 
 
 class Future(Struct, frozen=True):
-    """A call of a function under way: what torch returned for it, and how its value is fetched."""
+    """A call of a function under way: what torch returned for it, and how its value is fetched.
+
+    `rpc_async` returns a future with `wait`, `remote` a reference with `to_here`: both are one
+    here.
+    """
 
     wait: Callable[..., Any]
 
@@ -148,7 +161,12 @@ def calls_functions(plan: Plan) -> bool:
 
 
 class Service:
-    """The RPC world of a scenario on one rank."""
+    """The RPC world of a scenario on one rank.
+
+    A function runs on a thread of torch's, next to the rank's program. Both evaluate expressions in
+    one scope, so that the one that does holds `turn`: a function and a step never interleave, as
+    the semantics state of a function.
+    """
 
     def __init__(self, torch: ModuleType, plan: Plan, rank: int, store: Any) -> None:
         """Join no world yet; `store` is that of the scenario's groups."""
@@ -309,7 +327,11 @@ class Service:
 
 
 class Serving:
-    """Which service of this process runs what is asked of it."""
+    """Which service of this process runs what is asked of it.
+
+    torch calls a plain function by its name, which knows no scenario; so the process has one
+    service.
+    """
 
     by: Service | None = None
 

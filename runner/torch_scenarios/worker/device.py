@@ -25,7 +25,13 @@ End: TypeAlias = Literal["happened", "late", "left"]
 
 
 class Clock(Struct, frozen=True, kw_only=True):
-    """Time, as far as it is needed; a test brings its own."""
+    """Time, as far as it is needed; a test brings its own.
+
+    >>> now = iter([0.0, 0.5, 2.0])
+    >>> clock = Clock(now_s=lambda: next(now), sleep=lambda _: None)
+    >>> wait(lambda: False, deadline_s=1.0, clock=clock)
+    'late'
+    """
 
     now_s: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -83,7 +89,14 @@ READY_S = 10.0
 
 
 class Completion(Protocol):
-    """How steps complete on one device."""
+    """How steps complete on one device.
+
+        CPU   the call returns ........ done            `mark` is None: there is nothing to wait for
+        GPU   the call returns ... done                 `mark` is an event behind it on the stream
+
+    A step's time in a trace is when it was done, and a device is asked and never waited for: a call
+    that hangs on it would hold the thread that watches (decision 18).
+    """
 
     def begin(self) -> None:
         """Start the device's clock."""
@@ -100,7 +113,11 @@ class Completion(Protocol):
 
 
 class WithTheCall:
-    """A call that has returned is done: the CPU."""
+    """A call that has returned is done: the CPU.
+
+    >>> WithTheCall().mark() is None
+    True
+    """
 
     enqueues = False
 

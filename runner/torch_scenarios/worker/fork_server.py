@@ -97,7 +97,11 @@ def _count_output() -> int:
 
 
 class Launch:
-    """The workers of one launch: their processes, and the supervisor over them."""
+    """The workers of one launch: their processes, and the supervisor over them.
+
+    A scenario with fewer ranks takes the first of them. The launch ends with a scenario that ends
+    one of its processes, and the next one gets another launch.
+    """
 
     def __init__(self, number: int, size: int) -> None:
         """Open the office of the launch, and the store in which torch's process groups will meet.
@@ -229,7 +233,11 @@ AGENT_LOOK_S = 0.05
 
 
 class Host:
-    """Serves jobs; the launches themselves are run by the main thread."""
+    """Serves jobs; the launches themselves are run by the main thread.
+
+    Only the main thread forks: a fork copies the thread that calls it and no other, and a lock that
+    another one held would stay locked in the child for ever.
+    """
 
     def __init__(self, control: socket.socket, lifeline: int) -> None:
         """Take jobs from `control`."""

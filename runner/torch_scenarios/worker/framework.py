@@ -26,7 +26,11 @@ BROKEN = threading.Event()
 
 
 class PolledWork(ABC):
-    """A call under way."""
+    """A call under way.
+
+    `wait` tests, sleeps a little, and tests again, for longer each time: a call that blocks inside
+    a library could not be broken off, and would keep a processor from the ranks that it waits for.
+    """
 
     @abstractmethod
     def is_completed(self) -> bool:
@@ -59,13 +63,20 @@ def do_nothing() -> None:
 
 
 class group:
-    """Where torch keeps the group of all ranks."""
+    """Where torch keeps the group of all ranks.
+
+    A program says `dist.group.WORLD`; a framework next to torch answers to the same name.
+    """
 
     WORLD: Any = None
 
 
 class GroupMember:
-    """What a rank holds of a group without it."""
+    """What a rank holds of a group without it.
+
+    torch's `new_group` returns this where the rank is not a member, and its collectives do nothing
+    with it but warn.
+    """
 
     NON_GROUP_MEMBER = -100
 

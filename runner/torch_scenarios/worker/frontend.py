@@ -42,7 +42,11 @@ class CommandLine(Struct, frozen=True, kw_only=True):
 
 
 class Frontend:
-    """Reads, judges and reports; the same way, options and exit codes as `scenario run`."""
+    """Reads, judges and reports; the same way, options and exit codes as `scenario run`.
+
+    It is a process next to the worker of rank 0. A scenario that kills rank 0 kills that worker,
+    and this one reports it.
+    """
 
     def __init__(
         self,

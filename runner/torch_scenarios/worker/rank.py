@@ -36,7 +36,11 @@ ALONE = 3
 
 
 class FrameworkWorld(World, ABC):
-    """The process groups of one scenario, in a framework next to torch."""
+    """The process groups of one scenario, in a framework next to torch.
+
+    A plan's groups are made in its order by all ranks, as on torch; what differs is how a framework
+    splits the world.
+    """
 
     @abstractmethod
     def begin(self, number: int) -> None:
@@ -76,7 +80,11 @@ class FrameworkWorld(World, ABC):
 
 
 class Framework(ABC):
-    """What a rank runs on."""
+    """What a rank runs on.
+
+    MPI and JAX each have one: its world, how to join the launch, and what it raises. To add a
+    framework is to write this class and a launcher (:mod:`torch_scenarios.execution.frameworks`).
+    """
 
     #: whose section of `expect` holds
     carrier: str
@@ -103,7 +111,11 @@ class Framework(ABC):
 
 
 class Rank:
-    """One rank of a launch, from its first scenario to its last."""
+    """One rank of a launch, from its first scenario to its last.
+
+    It takes an order, makes a world, walks the plan, reports, and waits for the next order. The
+    steps are those of the :class:`torch_scenarios.model.process.Process` that the analysis has.
+    """
 
     def __init__(self, connect: Callable[[], OfficeLine], framework: Framework, rank: int) -> None:
         """Connect to the office: for orders, for the thread next to this one, and to hear its end.

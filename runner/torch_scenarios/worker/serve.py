@@ -67,7 +67,13 @@ PLUGINS_S = 5.0
 
 
 class Worker:
-    """One rank of a launch, from its first scenario to its last."""
+    """One rank of a launch, from its first scenario to its last.
+
+        order --> make the world --> all are ready --> steps --> report --> destroy the world
+
+    Ranks begin together, once all are ready (decision 34): else a slow import on one of them would
+    look like a late rank.
+    """
 
     def __init__(
         self,
@@ -533,7 +539,11 @@ class Command:
 
 
 class Member:
-    """One process of a launch that others started: a worker, and its part in its node."""
+    """One process of a launch that others started: a worker, and its part in its node.
+
+    torchrun and srun set other variables, and say no more than rank, size and address. Who leads a
+    node and where the secret is, the processes find out among themselves.
+    """
 
     def __init__(
         self, rank: int, prefix: str, command_line: CommandLine, secret: Secret | None

@@ -47,7 +47,11 @@ def die_with_parent() -> None:
 
 
 class StandardError:
-    """Standard error kept in memory: what torch and Gloo print belongs to a rank's account."""
+    """Standard error kept in memory: what torch and Gloo print belongs to a rank's account.
+
+    With 64 ranks on one terminal the line that matters is lost among the others. Here each rank's
+    is kept, and its end is shown with the rank that died.
+    """
 
     def __init__(self) -> None:
         """Let descriptor 2 lead into anonymous memory; no file is left behind, however it ends."""
@@ -66,7 +70,11 @@ class StandardError:
 
 
 class LastWords:
-    """Calls `speak` when the process aborts, in the thread that aborts."""
+    """Calls `speak` when the process aborts, in the thread that aborts.
+
+    An abort of Gloo is no exception: no `finally` runs. The handler of SIGABRT is the last code of
+    ours in the process, and sends what the rank saw until then.
+    """
 
     def __init__(self, speak: Callable[[], None]) -> None:
         """Install the handler; this object must live as long as the process."""
@@ -95,7 +103,11 @@ DESCRIPTORS = "/proc/self/fd"
 
 
 class TorchLine:
-    """One connection to torch's store, under the prefix of this launch."""
+    """One connection to torch's store, under the prefix of this launch.
+
+    It knows which socket it opened, by comparing this process's descriptors before and after: torch
+    gives no handle, and a call that hangs in the store returns only if that socket is shut down.
+    """
 
     def __init__(self, dist: ModuleType, prefix: str) -> None:
         """Connect where the launcher's variables say the store is."""
@@ -223,7 +235,13 @@ ACCOUNT_S = 10.0
 
 
 class Running:
-    """One scenario under watch on one rank."""
+    """One scenario under watch on one rank.
+
+        main thread      step 0   step 1 (recv) ..................   never returns
+        this thread      .        .        position (1, ()) reported   break it: the socket is cut
+
+    The main thread is in C++ by then, where no signal and no exception of Python's reaches it.
+    """
 
     def __init__(
         self,
@@ -416,7 +434,11 @@ LAST_S = 25.0
 
 
 class Watcher:
-    """What one worker has going on, seen from beside it."""
+    """What one worker has going on, seen from beside it.
+
+    It looks at the board that the main thread writes, and at the line to the launcher. It has its
+    own connection to the store, since the main thread may hang in a call on the other.
+    """
 
     def __init__(
         self,

@@ -31,7 +31,11 @@ REDUCTIONS = frozenset({"sum", "avg", "min", "max"})
 
 
 class JaxLaunch(FrameworkLaunch):
-    """A process for each rank."""
+    """A process for each rank.
+
+    Each has several CPU devices, for XLA tells the calls of two groups apart by their devices
+    alone.
+    """
 
     framework = "JAX"
 
@@ -58,7 +62,11 @@ def _find_port() -> int:
 
 
 class JaxLauncher(FrameworkLauncher):
-    """Runs plans on ranks of JAX, each a process with CPU devices of its own."""
+    """Runs plans on ranks of JAX, each a process with CPU devices of its own.
+
+    `jax.lax` has collectives that all members call together (`psum`, `all_gather`), and
+    permutations in the place of messages.
+    """
 
     carrier = CARRIER
     launch = JaxLaunch

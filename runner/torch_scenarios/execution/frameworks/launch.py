@@ -81,7 +81,13 @@ def require_words(plan: Plan, predicted: Trace, framework: str, why_died: str) -
 
 
 class FrameworkLaunch(ABC):
-    """The ranks of one launch, and what starts them."""
+    """The ranks of one launch, and what starts them.
+
+        JAX   one process for each rank, started here
+        MPI   one mpiexec, which starts the ranks
+
+    Both find the office by their environment, and are ranks of the same protocol from then on.
+    """
 
     def __init__(self, size: int) -> None:
         """Start the ranks, and wait for them. Raises StartError where they do not come up."""
@@ -192,7 +198,11 @@ def tell_end(code: int) -> str:
 
 
 class FrameworkLauncher(ProcessLauncher):
-    """Runs plans on ranks of a framework next to torch."""
+    """Runs plans on ranks of a framework next to torch.
+
+    A scenario is one statement for all frameworks. What one has no word for is UNSUPPORTED there,
+    and is known before a process starts.
+    """
 
     #: whose section of `expect` holds, and what a result calls it
     carrier: ClassVar[str]

@@ -41,7 +41,10 @@ def find_mpiexec() -> str:
 
 
 class MpiLaunch(FrameworkLaunch):
-    """One `mpiexec` and its ranks."""
+    """One `mpiexec` and its ranks.
+
+    When one rank ends, mpiexec ends all others: no call of theirs can raise that it lost its peer.
+    """
 
     framework = "MPI"
 
@@ -59,7 +62,11 @@ class MpiLaunch(FrameworkLaunch):
 
 
 class MpiLauncher(FrameworkLauncher):
-    """Runs plans on ranks of MPI, which one `mpiexec` starts."""
+    """Runs plans on ranks of MPI, which one `mpiexec` starts.
+
+    MPI is the standard that torch's semantics come from, so that a program which no torch is needed
+    for can be asked of an implementation with a document of its own.
+    """
 
     carrier = CARRIER
     launch = MpiLaunch

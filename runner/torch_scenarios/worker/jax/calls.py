@@ -62,7 +62,11 @@ ReduceOp = SimpleNamespace(SUM="psum", AVG="pmean", MIN="pmin", MAX="pmax")
 
 
 class JaxGroup:
-    """A process group: the ranks of the world in the order of its own, and the devices of each."""
+    """A process group: the ranks of the world in the order of its own, and the devices of each.
+
+    `number` tells groups of the same ranks apart. Each has devices of its own, so that calls on the
+    one do not queue behind those on the other.
+    """
 
     def __init__(self, ranks: Sequence[int], number: int) -> None:
         """Be the group of these ranks that is the `number`th one."""
@@ -71,7 +75,11 @@ class JaxGroup:
 
 
 class Runtime:
-    """What this process is in JAX's runtime."""
+    """What this process is in JAX's runtime.
+
+    It outlives a scenario: `jax.distributed` is joined once a process, and devices cannot be added
+    later.
+    """
 
     rank = 0
     #: how often a group of some ranks was made in this scenario
@@ -110,7 +118,11 @@ def is_idle() -> bool:
 
 
 class JaxWork(PolledWork):
-    """A call under way."""
+    """A call under way.
+
+    Its thread makes the call with a copy of the tensor's row. What came is stored when the rank
+    waits, which is when torch promises it to be there.
+    """
 
     def __init__(
         self, mesh: Mesh, word: Word, row: Array, then: Callable[[Array], None] | None = None

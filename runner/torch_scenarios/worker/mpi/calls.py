@@ -57,14 +57,22 @@ DATATYPES = {
 
 
 class ReduceOp:
-    """MPI's reductions, by torch's names. MPI has no average."""
+    """MPI's reductions, by torch's names. MPI has no average.
+
+    An average is a sum and a division, and where a backend divides first it rounds otherwise. So
+    AVG is left out and not imitated.
+    """
 
     SUM, PRODUCT, MIN, MAX = MPI.SUM, MPI.PROD, MPI.MIN, MPI.MAX
     BAND, BOR, BXOR = MPI.BAND, MPI.BOR, MPI.BXOR
 
 
 class Communicator:
-    """A process group: MPI's communicator, and the ranks of the world in the order of its ranks."""
+    """A process group: MPI's communicator, and the ranks of the world in the order of its ranks.
+
+    A communicator is also a space of its own for tags: messages of two groups never meet (MPI 4.1,
+    chapter 7), as in torch.
+    """
 
     def __init__(self, comm: MPI.Comm, ranks: Sequence[int]) -> None:
         """Hold a communicator of these ranks."""
@@ -81,7 +89,11 @@ LEFT: list[Any] = []
 
 
 class MpiWork(PolledWork):
-    """A call under way."""
+    """A call under way.
+
+    It holds the memory that MPI writes to until the request is complete. A request that was broken
+    off keeps it for good (`LEFT`): MPI may still write there.
+    """
 
     def __init__(self, start: Start, held: Any, then: Callable[[], None] = lambda: None) -> None:
         """Start it. `held` lives as long as MPI uses it; `then` stores what came where it belongs.
