@@ -45,6 +45,14 @@ class Group(Marked, frozen=True, kw_only=True):
     """One process group. `ranks` are world ranks; their order is that of the group ranks.
 
     `key` is unique in a scenario (`even`, `pair#1`, `mesh.dp#0`); `name` is what an author writes.
+
+    >>> even = Group(key="even", name="even", ranks=(0, 2, 4), timeout_s=10.0)
+    >>> even.size, even.group_rank(4), even.group_rank(1)
+    (3, 2, -1)
+
+    `src=2` in torch is world rank 2, which is group rank 1 here; `group_src=2` is world rank 4. To
+    take the one for the other is a common mistake of subgroups (scenario
+    `reported/group_rank_as_source`).
     """
 
     apart = ("mark", "_at", "listed")
@@ -88,6 +96,9 @@ class Refusal(Struct, frozen=True, kw_only=True):
     `invalid_argument`. A `late` one is raised by the wait where the call is asynchronous. `about`
     is the argument that is wrong, where it is one; `lacks` the argument that has no value on this
     rank, where that is why.
+
+    A refusal hangs no rank by itself. Its peers hang that made the same call rightly: they wait for
+    a rank that raised before it sent anything.
     """
 
     kind: str
@@ -102,6 +113,12 @@ class Slot(Struct, frozen=True, kw_only=True):
 
     `of` is `in` or `out`, `ins` or `outs` of all. `mark` tells its tensor's name from others in a
     recorded program, `at_root` that only the root passes it, `wrapped` that it is a list of one.
+
+        all_gather_single(output, input)      OUT_IN: the record's output and input, in this order
+        broadcast(tensor)                     SENT: what the record has as input
+
+    >>> [slot.of for slot in OUT_IN]
+    ['out', 'in']
     """
 
     name: str
@@ -116,7 +133,13 @@ SENT = (Slot(name="tensor", of="in"),)
 
 
 class Trial(Struct, frozen=True):
-    """A call that is right on two ranks with any dtype: tensors by name, and its arguments."""
+    """A call that is right on two ranks with any dtype: tensors by name, and its arguments.
+
+        all_reduce    Trial({"x": VALUE}, {"tensor": "x"})
+
+    `scenario conformance` asks a backend each operation with each dtype by it, so that a new
+    operation is in that table once it has a trial.
+    """
 
     tensors: Mapping[str, Any]
     arguments: Mapping[str, Any]
@@ -130,8 +153,11 @@ LIST, EMPTY = "[full(2, rank + 1), full(2, rank)]", "[zeros(2), zeros(2)]"
 class Disagreement(Struct, frozen=True, kw_only=True):
     """Members of one operation whose arguments do not fit together.
 
-    `diagnosis` is one of `root_mismatch` `op_mismatch` `dtype_mismatch` `shape_mismatch`;
-    `values` maps each group rank to what it passed, as text.
+    `diagnosis` is one of `root_mismatch` `op_mismatch` `dtype_mismatch` `shape_mismatch`; `values`
+    maps each group rank to what it passed, as text.
+
+    >>> Disagreement(diagnosis="root_mismatch", what="root", values={0: "0", 1: "1"}).values[1]
+    '1'
     """
 
     diagnosis: str
@@ -140,7 +166,11 @@ class Disagreement(Struct, frozen=True, kw_only=True):
 
 
 class PremulSum(Struct, frozen=True, kw_only=True):
-    """The reduce op `{premul_sum: factor}`: every contribution times `factor`, then the sum."""
+    """The reduce op `{premul_sum: factor}`: every contribution times `factor`, then the sum.
+
+    With the factor 1 / n it is a mean that no rank divides for: the factor is applied before the
+    sum, so that a sum that would overflow float16 does not.
+    """
 
     factor: float
 
@@ -150,6 +180,9 @@ class Volume(Struct, frozen=True, kw_only=True):
 
     NaN where nothing tells: objects are pickled. The ring is that of Patarasuk and Yuan (2009); a
     rooted one hands the whole on from rank to rank.
+
+        all_reduce of 4 bytes on 4 ranks    size 4, sent 2 * 3/4 * 4 = 6: two turns, less a hop
+        broadcast of 4 bytes                size 4, sent 4: each rank hands the whole on
     """
 
     size: float
@@ -160,6 +193,10 @@ class TensorCall(Struct, frozen=True, kw_only=True):
     """One collective of tensors that a collective of objects makes.
 
     `size` are its bytes as nccl-tests counts them, `sent` those of each member in a ring.
+
+        all_gather_object    an all_gather of lengths, then one of pickles, padded to the longest
+
+    So one rank with a large object makes every rank send as much.
     """
 
     name: str
@@ -219,9 +256,14 @@ def bytes_of(value: Any) -> float:
 class Entry(Struct, frozen=True, kw_only=True):
     """One rank entering an operation, its arguments evaluated.
 
-    `arguments` holds every declared parameter under its declared name (defaults filled in).
-    Tensors are arrays of the executor's namespace (NumPy in the reference), possibly views into
-    what the rank holds; lists of tensors are Python lists; roots are integers or None.
+    `arguments` holds every declared parameter under its declared name (defaults filled in). Tensors
+    are arrays of the executor's namespace (NumPy in the reference), possibly views into what the
+    rank holds; lists of tensors are Python lists; roots are integers or None.
+
+    >>> pair = Group(key="pair", name="pair", ranks=(2, 5), timeout_s=10.0)
+    >>> entry = Entry(rank=5, group=pair, arguments={"op": "sum"})
+    >>> entry.group_rank, entry.size, entry["op"]
+    (1, 2, 'sum')
     """
 
     rank: int
@@ -249,6 +291,9 @@ class Message(Struct, frozen=True, kw_only=True):
     `peer` is a world rank, or None for a receive from anyone. `payload` is what is sent; `buffer`
     is where to receive (a tensor, or a list for objects). `group` is None for the call's own.
     `objects` is whether torch sends two, the lengths of the pickles and then their bytes.
+
+    >>> Message(sends=True, peer=1, tag=0, payload=[1.0]).buffer is None
+    True
     """
 
     sends: bool
@@ -264,6 +309,12 @@ class Part(Struct, frozen=True, kw_only=True):
     """One call of those that a compound operation is made of, on one rank.
 
     `arguments` has every declared parameter; the tensors are those of the operation alone.
+
+        train under DistributedDataParallel      Part(all_reduce, group, {"tensor": bucket 0, ...})
+                                                 Part(all_reduce, group, {"tensor": bucket 1, ...})
+
+    The engine carries it out as if the program had made the call. So buckets that differ from rank
+    to rank are a `shape_mismatch`, with no word about buckets in any rule.
     """
 
     operation: Operation
@@ -277,6 +328,9 @@ class Issued(NamedTuple):
     """One collective call of a compound operation, as `communicates` states it.
 
     `group` is the author's name of the group, `numel` the elements of the larger side.
+
+    >>> Issued("world", "all_reduce", "float32", 1024).numel
+    1024
     """
 
     group: str
@@ -286,7 +340,12 @@ class Issued(NamedTuple):
 
 
 class Caller(Protocol):
-    """The rank that takes a step, as an operation asks it: its values, names and handles."""
+    """The rank that takes a step, as an operation asks it: its values, names and handles.
+
+    :class:`torch_scenarios.model.process.Process` is one, in the analysis and in a worker. An
+    operation sees no more than this, so that it cannot ask who the other ranks are or what they
+    hold.
+    """
 
     rank: int
     #: the way in which what it computes of a model is moved by its rounding; None: it is not
@@ -358,11 +417,18 @@ class Ending(Exception):
 
 
 class RefusedError(ValueError):
-    """A local step stores what does not fit: torch raises in the middle of it."""
+    """A local step stores what does not fit: torch raises in the middle of it.
+
+    x[0:2] = zeros(3)      RuntimeError of `Tensor.copy_`: what was stored before stays
+    """
 
 
 class ProgramError(Exception):
-    """A `fault: {raise: message}` step: the program raises here, of kind `other`."""
+    """A `fault: {raise: message}` step: the program raises here, of kind `other`.
+
+    It is the script's own exception, which no backend made: data that cannot be read, an assertion.
+    The peers of that rank hang all the same.
+    """
 
 
 @cache
@@ -714,7 +780,15 @@ class Collective(Operation):
 
 
 class PointToPoint(Operation):
-    """Messages between two ranks."""
+    """Messages between two ranks.
+
+        send(x, dst=1)                      one message, and the call waits for it
+        isend(x, dst=1)                     one message, and a handle
+        batch_isend_irecv([P2POp, P2POp])   two messages that begin as one
+
+    An operation says which messages it posts. Whether they wait, meet and fit is a matter of the
+    rules.
+    """
 
     exchanges = True
 
@@ -732,7 +806,11 @@ class PointToPoint(Operation):
 
 
 class Waiting(Operation):
-    """Completes work that an asynchronous operation started."""
+    """Completes work that an asynchronous operation started.
+
+    h.wait()          one handle
+    wait: [h, k]      two, in order: the rank goes on once both are done
+    """
 
     @abstractmethod
     def handles(self, entry: Entry) -> tuple[str, ...]:
@@ -751,7 +829,11 @@ def name_outsider(entry: Entry, role: str, rank: int) -> str:
 
 
 class GroupCreation(Operation):
-    """Creates a process group while the program runs."""
+    """Creates a process group while the program runs.
+
+    Groups that `groups:` states exist before step 1. This is for a program that makes them on the
+    way, or whose ranks do not agree on what they make.
+    """
 
     def looks_up(self, entry: Entry) -> bool:
         """It is made from the world."""
@@ -770,7 +852,12 @@ class GroupCreation(Operation):
 
 
 class Local(Operation):
-    """Concerns no other rank."""
+    """Concerns no other rank.
+
+    >>> from torch_scenarios.operations.sleep import Sleep
+    >>> issubclass(Sleep, Local), Sleep.exchanges
+    (True, False)
+    """
 
     #: the worker calls `execute` as well, because torch has a part in it
     calls_torch: ClassVar[bool] = False
@@ -841,7 +928,11 @@ class Compound(Operation):
 
 
 class RemoteCall(Operation):
-    """Asks another rank to run a function of the file."""
+    """Asks another rank to run a function of the file.
+
+    The callee takes no step for it: it serves from the first step of the program until its
+    `Departure`.
+    """
 
     modules: ClassVar[tuple[str, ...]] = ("torch.distributed.rpc",)
     #: whether what the function returns stays where it ran, until it is fetched
@@ -853,7 +944,11 @@ class RemoteCall(Operation):
 
 
 class Departure(Operation):
-    """The end of a program with remote calls: each rank serves until all ranks have come here."""
+    """The end of a program with remote calls: each rank serves until all ranks have come here.
+
+    `torch.distributed.rpc.shutdown` waits for all of them. A rank that leaves earlier would be gone
+    when another one calls it.
+    """
 
 
 @cache

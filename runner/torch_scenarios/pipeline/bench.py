@@ -327,7 +327,16 @@ INTERVAL = (2.5, 97.5)
 
 
 class BenchComparison(Struct, frozen=True, kw_only=True):
-    """New time over old, by medians of blocks, its 95 % interval, and the verdict from that."""
+    """New time over old, by medians of blocks, its 95 % interval, and the verdict from that.
+
+    >>> compare([10.0] * 5, [10.1] * 5, 0.1, noisy=False).status
+    'PASSED'
+    >>> compare([10.0] * 5, [20.0] * 5, 0.1, noisy=False).status
+    'FAILED'
+
+    The interval and not the ratio decides: a ratio of 1.2 from times that scatter by half says
+    nothing, and is INCONCLUSIVE.
+    """
 
     ratio: float
     low: float

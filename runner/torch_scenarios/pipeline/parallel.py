@@ -61,10 +61,16 @@ _CHUNK = 1 << 16
 class ProcessPool:
     """Does what is ordered; a context manager, which ends the workers.
 
-    What it does must depend on nothing but the order and what was known when the first orders
-    came; orders and results must pickle. What it does bounds itself, but a call that does not
-    return to Python does not: the system ends a worker that computes for more than `most_s`
-    seconds of processor time at one order. At `ends_s` of the monotonic clock all of them end.
+    What it does must depend on nothing but the order and what was known when the first orders came;
+    orders and results must pickle. What it does bounds itself, but a call that does not return to
+    Python does not: the system ends a worker that computes for more than `most_s` seconds of
+    processor time at one order. At `ends_s` of the monotonic clock all of them end.
+
+        orders    case 0   case 1   case 2   case 3
+        core 0    [case 0][case 2 ......]
+        core 1    [case 1][case 3]             results are given in the order of the orders
+
+    A worker that dies takes one case with it: that one has a result that says so.
     """
 
     def __init__(
@@ -344,7 +350,11 @@ ABANDON_LOOK_S = 0.05
 
 
 class Abandonable(Protocol):
-    """What a case runs on, and what another thread can take from under it."""
+    """What a case runs on, and what another thread can take from under it.
+
+    A launch that waits for a device cannot be interrupted from Python. So Ctrl-C ends its
+    processes, and the call on them ends with an error by itself.
+    """
 
     def abandon(self) -> None:
         """End what runs now: it ends with an error soon."""
@@ -357,6 +367,11 @@ class SideBySide(Generic[E, T, R]):
     """Does a case on each of several executors at a time; a context manager.
 
     Leaving it abandons what still runs, and returns once no thread of it is left.
+
+        --launches 2       launch 0   [case 0 ....][case 2 ....]
+                           launch 1   [case 1 ..][case 3 ..]
+
+    Threads and no processes: each only waits for its launch, whose ranks are processes anyway.
     """
 
     def __init__(self, executors: Sequence[E], do: Callable[[E, T], R]) -> None:

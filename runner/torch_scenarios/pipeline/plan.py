@@ -30,7 +30,11 @@ from torch_scenarios.pipeline.attempts import weigh
 
 
 class PlannedStep(Struct, frozen=True, kw_only=True):
-    """A candidate, its file, and what its step costs."""
+    """A candidate, its file, and what its step costs.
+
+    The file is a scenario like any other: it can be read, checked and forecast again, so that the
+    number is not one to be believed.
+    """
 
     way: Candidate
     path: Path

@@ -49,7 +49,10 @@ def _slim(trace: Trace | None, *, costs: bool = False) -> Trace | None:
 
 
 class AtEnd:
-    """Hears everything of a run but its end in silence; the end is the heir's."""
+    """Hears everything of a run but its end in silence; the end is the heir's.
+
+    begin(2)   start("a")   finish(...)   start("b")   finish(...)   end(outcome)
+    """
 
     def begin(self, total: int) -> None:
         """Hear it in silence."""
@@ -95,7 +98,14 @@ Key: TypeAlias = tuple[str, str]
 
 
 class Shard(Struct, frozen=True, kw_only=True):
-    """One of `of` parts of the selected cases, counted from 1."""
+    """One of `of` parts of the selected cases, counted from 1.
+
+    >>> str(Shard(number=2, of=4))
+    '2/4'
+
+    The parts are taken from the order of the files, before anything shuffles it. So jobs that start
+    apart divide the cases among them without a word.
+    """
 
     number: int
     of: int
@@ -172,6 +182,9 @@ class Analysis(Struct, frozen=True, kw_only=True):
     With `strict` the verdict, of the run as well, is FAILED where there is a warning. `limits` are
     the bounds of what is asked of it later, too. `run_bytes` is what the ranks of a run hold
     together. `footprint` is what shapes alone tell, where that was asked for.
+
+    `scenario check` ends with it. `scenario run` hands plan and prediction to a launcher: the run
+    is watched for what is predicted, and a hang that was expected needs no timeout.
     """
 
     scenario: Scenario
@@ -187,7 +200,11 @@ class Analysis(Struct, frozen=True, kw_only=True):
 
 
 class Selectable(Protocol):
-    """A case, as it is selected and reported: a scenario, or what another process tells of one."""
+    """A case, as it is selected and reported: a scenario, or what another process tells of one.
+
+    The process that reports need not have read the file: the one that analysed it did (decision
+    65).
+    """
 
     @property
     def file(self) -> str:
@@ -205,6 +222,9 @@ class Outline(Struct, frozen=True, kw_only=True):
     """What a process tells of a case that it has read, for all that reports say of it.
 
     `at` is the number of its file among those of the command line, and its own in the file.
+
+    It is some hundred bytes, where the scenario with its plan and its trace may be megabytes that
+    would cross a pipe for one line of a report.
     """
 
     file: str

@@ -48,7 +48,12 @@ class _Slice(Struct, frozen=True, kw_only=True):
 
 
 class Numbers:
-    """Hands out the numbers of processes, threads and flows, each once in a file."""
+    """Hands out the numbers of processes, threads and flows, each once in a file.
+
+    >>> numbers = Numbers()
+    >>> numbers.next("pid"), numbers.next("pid"), numbers.next("tid")
+    (1, 2, 1)
+    """
 
     def __init__(self) -> None:
         """Begin at 1: viewers keep 0 for the idle process."""
@@ -219,7 +224,11 @@ def _points(match: Match, slices: dict[At, _Slice]) -> list[tuple[At, float]]:
 
 
 class TraceReport:
-    """Writes the events of each case as it comes; nothing of it is kept."""
+    """Writes the events of each case as it comes; nothing of it is kept.
+
+    A case is a process of the trace and a rank a thread of it; a message is a flow, which Perfetto
+    draws as an arrow from lane to lane.
+    """
 
     def __init__(self, file: TextIO) -> None:
         """Take the open file to write to."""

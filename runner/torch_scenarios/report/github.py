@@ -27,7 +27,12 @@ MOST_CHARACTERS = 4000
 
 
 class GithubReport:
-    """Writes workflow commands to the log, and appends to the summary of the step."""
+    """Writes workflow commands to the log, and appends to the summary of the step.
+
+        ::error file=scenarios/a.yaml,line=7::rank 1 never receives it
+
+    The annotation is on the line of the file, in the diff of the pull request that changed it.
+    """
 
     def __init__(self, log: IO[str], environ: Mapping[str, str]) -> None:
         """Write to `log`; where the workspace and the summary are, `environ` says."""

@@ -50,7 +50,11 @@ _encoded = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 class JsonReport(AtEnd):
-    """The whole of a run as one document."""
+    """The whole of a run as one document.
+
+    It has a version and a schema. A program that reads it can do so for years; one that reads the
+    lines for people cannot.
+    """
 
     def __init__(self, file: TextIO) -> None:
         """Write to `file`."""
@@ -62,7 +66,10 @@ class JsonReport(AtEnd):
 
 
 class JsonLinesReport:
-    """A line for each result as it comes, between one that begins and one that ends."""
+    """A line for each result as it comes, between one that begins and one that ends.
+
+    A run that is killed has no last line, which is how a reader knows that it is not whole.
+    """
 
     def __init__(self, file: TextIO) -> None:
         """Write to `file`; each line is there for a reader at once."""

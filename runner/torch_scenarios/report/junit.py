@@ -27,7 +27,10 @@ ELEMENTS = {
 
 
 class JunitReport(AtEnd):
-    """The whole of a run as one document."""
+    """The whole of a run as one document.
+
+    It is written at the end: a suite states how many of its cases failed before it lists them.
+    """
 
     def __init__(self, file: TextIO) -> None:
         """Write to `file`."""

@@ -35,7 +35,11 @@ MOST_CHARACTERS = 50_000_000
 
 
 class Kept(Struct, frozen=True, kw_only=True):
-    """A case of the latest run: its verdict, and its timelines where there was a trace."""
+    """A case of the latest run: its verdict, and its timelines where there was a trace.
+
+    `scenario show --last` draws it without running anything again: a failure that comes once in a
+    hundred runs can be looked at afterwards.
+    """
 
     name: str
     status: str
@@ -59,7 +63,11 @@ class _Row(Struct):
 
 
 class LatestRun(AtEnd):
-    """Keeps timelines as results come, as text; nothing of a trace outlives its case."""
+    """Keeps timelines as results come, as text; nothing of a trace outlives its case.
+
+    Traces of a thousand cases do not fit into memory, and only a few are ever looked at. Those that
+    did not pass have most of the room.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Keep in `folder`."""

@@ -22,7 +22,10 @@ MOST_BYTES = 900_000
 
 
 class MarkdownReport(AtEnd):
-    """The whole of a run as one document."""
+    """The whole of a run as one document.
+
+    What a file says is escaped: a tensor that is called `<b>` or `|` must not change the page.
+    """
 
     def __init__(self, file: TextIO) -> None:
         """Write to `file`."""

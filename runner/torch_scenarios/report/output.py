@@ -132,6 +132,9 @@ class Aside:
     """A thread that does one thing after the other, begun with the first of them.
 
     What is done must not raise.
+
+    A disk that is full of other work would hold the run up at each result. Here it holds up this
+    thread alone, until too much waits.
     """
 
     def __init__(self) -> None:
@@ -210,7 +213,12 @@ class _Entry(Struct, eq=False):
 
 
 class Reports:
-    """A :class:`torch_scenarios.pipeline.results.Report` of many. Leaving it cleans up."""
+    """A :class:`torch_scenarios.pipeline.results.Report` of many. Leaving it cleans up.
+
+        --junit a.xml --json b.json       one run, three reports: these two, and the terminal
+
+    A report that fails is named at the end, and fails no other.
+    """
 
     def __init__(
         self, terminal: Report | None = None, others: Mapping[str, Report] | None = None

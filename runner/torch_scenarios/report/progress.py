@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 class ProgressBar:
-    """Moves until it is stopped; then nothing of it remains."""
+    """Moves until it is stopped; then nothing of it remains.
+
+    It is for a person who waits: a log would have a thousand lines of it.
+    """
 
     def __init__(self, console: Console, total: int) -> None:
         """Show how many of `total` cases are done: none yet."""

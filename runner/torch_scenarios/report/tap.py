@@ -16,7 +16,13 @@ from torch_scenarios.report.text import count_warnings, details
 
 
 class TapReport:
-    """Writes the plan first: a stream that ends early is seen to be cut short."""
+    """Writes the plan first: a stream that ends early is seen to be cut short.
+
+    TAP version 14
+    1..2
+    ok 1 - scenarios/p2p/send_recv.yaml
+    not ok 2 - scenarios/a.yaml
+    """
 
     def __init__(self, file: TextIO) -> None:
         """Write to `file`."""

@@ -71,7 +71,11 @@ _FORCING = ("FORCE_COLOR", "TTY_COMPATIBLE")
 
 
 class TerminalReport:
-    """Listens to the pipeline and prints. Also a context manager: it ends the progress bar."""
+    """Listens to the pipeline and prints. Also a context manager: it ends the progress bar.
+
+    What passed is a count, what did not is shown in full: at night one reads the end of a log, and
+    there is the summary.
+    """
 
     def __init__(
         self,

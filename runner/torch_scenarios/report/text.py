@@ -215,7 +215,14 @@ MOST_BLOCKED = 8
 
 
 class Line(Struct, frozen=True):
-    """One line of a report."""
+    r"""One line of a report.
+
+    >>> "\n" in Line("rank 1\nrank 2").printable
+    False
+
+    A message of a file may have line breaks and escape sequences; on a terminal it can forge no
+    second line.
+    """
 
     text: str
     style: Style = "plain"

@@ -65,6 +65,9 @@ class Lane(Struct, frozen=True, kw_only=True):
     """One rank: its spans in program order, what it held before the first, and how it ended.
 
     `host` is the name of its host where the ranks were on several, else empty.
+
+    >>> Lane(rank=0, spans=(), initial={"x": "[1, 2]"}, ending="finished").died is None
+    True
     """
 
     rank: int
@@ -83,6 +86,9 @@ class Match(Struct, frozen=True, kw_only=True):
     complete for each: the call itself, or the `wait` that waited for it. An arrow goes from
     `spans[0]` to `completed[1]`. `missing` are the ranks that had to come and did not (none for a
     receive from anyone). `complete` tells whether all came who had to, with the same operation.
+
+        rank 0   isend ───────.  wait          spans (0, 0), (1, 0)
+        rank 1   irecv         `▶ wait         completed (0, 1), (1, 1)
     """
 
     name: str
@@ -99,6 +105,9 @@ class Edge(Struct, frozen=True, kw_only=True):
 
     `cycle` tells whether the edge lies on the cycle (or chain) that a diagnosis tells; `sure` is
     False where one of several peers would be enough.
+
+    >>> Edge(waiter=0, peer=1, because="to send", cycle=True).sure
+    True
     """
 
     waiter: int
@@ -112,6 +121,8 @@ class DrawnDiagnosis(Struct, frozen=True, kw_only=True):
     """A diagnosis: its name, its explanation, its ranks, and the first divergent line.
 
     `odd` are the ranks that most others disagree with.
+
+        ranks 0, 1 and 3 pass `src=0`, rank 2 passes `src=2`      odd (2,): look there first
     """
 
     name: str
@@ -122,7 +133,12 @@ class DrawnDiagnosis(Struct, frozen=True, kw_only=True):
 
 
 class Timeline(Struct, frozen=True, kw_only=True):
-    """One case, as it was predicted or observed. `witness` says which of the two."""
+    """One case, as it was predicted or observed. `witness` says which of the two.
+
+    It is plain data for pictures: the diagram of the terminal, the SVG, the HTML page and the trace
+    of Perfetto read the same one, and none of them knows a trace or an operation. Its `columns` are
+    logical time, so that a prediction and a run of it can be laid side by side.
+    """
 
     file: str
     case: str

@@ -33,9 +33,20 @@ from torch_scenarios.verdict.finding import Difference
 class Wanted(Struct, frozen=True, kw_only=True):
     """What a value must be: `value` is an array, a number, nested lists or plain objects.
 
-    Without `has_value` only `dtype` and `shape` are asked. `rtol` and `atol` replace the
-    dtype's defaults; either alone leaves the other at its default. `unchanged`: it is what the
-    rank held before, in the same trace. `strict`: the dtypes of wanted arrays count as stated.
+    Without `has_value` only `dtype` and `shape` are asked. `rtol` and `atol` replace the dtype's
+    defaults; either alone leaves the other at its default. `unchanged`: it is what the rank held
+    before, in the same trace. `strict`: the dtypes of wanted arrays count as stated.
+
+    >>> three = Wanted(value=[3.0, 3.0])
+    >>> differences(0, three, np.array([3.0, 3.0], np.float32))
+    []
+    >>> [each.code for each in differences(0, three, np.array([3.0, 4.0], np.float32))]
+    ['value_differs']
+    >>> [each.code for each in differences(0, three, np.array([3.0], np.float32))]
+    ['shape_differs']
+
+    A list that an author writes has no dtype, so that it equals a tensor of any. A shape is always
+    meant: `[3.0]` is not the number 3.
     """
 
     value: Value = None

@@ -132,9 +132,11 @@ FINDING_CODES = (
 class Difference(Compared, frozen=True, kw_only=True):
     """How one value on one rank differs from what it should be.
 
-    `expected` and `got` have the same shape where `code` is `value_differs`; `wrong` then marks
-    the elements beyond tolerance. `item` is the position inside a list of tensors. `max_abs` and
+    `expected` and `got` have the same shape where `code` is `value_differs`; `wrong` then marks the
+    elements beyond tolerance. `item` is the position inside a list of tensors. `max_abs` and
     `max_rel` are the largest errors over all elements, None where there is no number.
+
+        x   expected [3.0, 3.0]   got [3.0, 1.0]   wrong [False, True]   max_abs 2.0   max_rel 0.67
     """
 
     apart = ("expected", "got", "wrong")
@@ -214,6 +216,9 @@ class StatedCost(Struct, frozen=True, kw_only=True):
     """A cost that the author states, within bounds (None: without one), and what was computed.
 
     `name` is rounds, messages, sent (bytes) or time_us; `ranks` are those that it is stated for.
+
+    >>> StatedCost(name="rounds", low=3.0, high=3.0, computed=6.0, holds=False).ranks
+    ()
     """
 
     name: str
@@ -231,9 +236,17 @@ class Verdict(Struct, frozen=True, kw_only=True):
     why it is UNSUPPORTED or INCONCLUSIVE, or that a warning made it FAILED. `notes` are facts that
     change no verdict and need no care; `warnings` pass and should be looked at (a step that no rank
     takes), and fail with `--strict`. `compared` counts values and statements. `costs` are those
-    that the author states, beside what they are.
-    `silently_wrong`: the program has a diagnosis, and the backend let it finish as if nothing
-    were the matter.
+    that the author states, beside what they are. `silently_wrong`: the program has a diagnosis, and
+    the backend let it finish as if nothing were the matter.
+
+        author        reference     run            verdict
+        completes     completes     completes      PASSED
+        completes     deadlock      deadlock       FAILED: the expectation is alone
+        deadlock      deadlock      completes      FAILED: the run is alone
+        completes     completes     not possible   UNSUPPORTED
+
+    Three witnesses, and who stands alone is named: two that agree are not proof, and a message says
+    no more than that.
     """
 
     status: Status

@@ -53,8 +53,13 @@ Moment = tuple[int, ...]
 class ProgramOrder:
     """The order of step instances: by position in the file, and in a loop by its iterations.
 
-    The values of a loop are put in the order in which ranks met them: ascending or descending
-    where every rank counts so, else in the order of the first rank that met them.
+    The values of a loop are put in the order in which ranks met them: ascending or descending where
+    every rank counts so, else in the order of the first rank that met them.
+
+        for i in 2, 1, 0       (4, (2,))  <  (4, (1,))  <  (4, (0,))  <  (5, ())
+
+    It is what "before" means for two ranks that have no clock in common: what a rank held before a
+    step is what its last earlier instance left.
     """
 
     def __init__(self, steps: tuple[Step, ...], traces: tuple[Trace, ...]) -> None:
@@ -134,7 +139,11 @@ T = TypeVar("T")
 
 
 class UndefinedRead(Exception):
-    """An expectation relies on `name`, which an operation left undefined."""
+    """An expectation relies on `name`, which an operation left undefined.
+
+    It is no difference: two undefined values are neither equal nor unequal. The finding says which
+    operation left it so.
+    """
 
     def __init__(self, name: str, value: Undefined) -> None:
         """Keep what was read."""
@@ -172,6 +181,12 @@ class Memories:
     """One trace, folded: what each rank held when.
 
     `fallback` gives the initial values where a trace does not state them.
+
+        events of rank 0     step 0 writes x = 1     step 2 writes x = 3
+        before step 2        x = 1                   at the end: x = 3
+
+    A trace has what steps stored and no more: to keep all that a rank holds at each step would be a
+    thousand copies of a model.
     """
 
     def __init__(
@@ -684,7 +699,11 @@ RETURNED = frozenset({"done", "raised"})
 
 
 class Side(Struct, frozen=True, kw_only=True):
-    """One event of one trace, with what the rank held before and after it."""
+    """One event of one trace, with what the rank held before and after it.
+
+    `unchanged` compares the two, within one trace: a tensor that both witnesses hold alike may have
+    been changed by both.
+    """
 
     memories: Memories
     rank: int
@@ -704,7 +723,11 @@ class Side(Struct, frozen=True, kw_only=True):
 
 
 class StepInstance(Struct, frozen=True, kw_only=True):
-    """One step taken by one rank, as the reference and the run have it; one may be missing."""
+    """One step taken by one rank, as the reference and the run have it; one may be missing.
+
+    predicted    step 3 on rank 1, returned
+    observed     none: the run ended before      a finding: the run is alone
+    """
 
     rank: int
     step: Step
@@ -888,7 +911,10 @@ Occurrence: TypeAlias = tuple[int, tuple[int, ...], int]
 
 
 class Occurrences:
-    """Names a rank's events one after the other, so that equal loop values stay apart."""
+    """Names a rank's events one after the other, so that equal loop values stay apart.
+
+    for i in [1, 1]        (2, (1,), 0) and (2, (1,), 1)
+    """
 
     def __init__(self) -> None:
         """Begin before the first event."""

@@ -27,14 +27,26 @@ Style: TypeAlias = Literal[
 
 
 class Piece(Struct, frozen=True):
-    """Some text in one style; a line of the picture is a list of them."""
+    """Some text in one style; a line of the picture is a list of them.
+
+    >>> Piece("rank 0").style
+    'plain'
+
+    A style is a name and no colour: what it looks like is decided by the stream that shows it.
+    """
 
     text: str
     style: Style = "plain"
 
 
 class Glyph(Struct, frozen=True):
-    """A character for a span, and what the legend says of it; nothing where it is clear."""
+    """A character for a span, and what the legend says of it; nothing where it is clear.
+
+        ●━━━●    MET: all came             ✗╌╌▷    blocked, and its peer did not come
+        ○        BEGUN: a `wait` completes it
+
+    Only glyphs that are in the picture are in its legend.
+    """
 
     character: str
     style: Style
@@ -145,7 +157,12 @@ _EMPTY: Cell = (" ", "plain")
 
 
 class Canvas:
-    """The lanes that are drawn, each at its place, and what each looks like between its steps."""
+    """The lanes that are drawn, each at its place, and what each looks like between its steps.
+
+    >>> canvas = Canvas([0, 1, 2], pitch=6)
+    >>> canvas.at, canvas.width
+    ({0: 0, 1: 6, 2: 12}, 13)
+    """
 
     def __init__(self, lanes: Sequence[int], pitch: int) -> None:
         """Put the lanes `pitch` characters apart; two at least lie between, for an arrow."""
@@ -618,7 +635,10 @@ STYLES: dict[Style, str] = {
 
 
 class Printer:
-    """Prints lines to a stream. Colours follow NO_COLOR and FORCE_COLOR, as `rich` does."""
+    """Prints lines to a stream. Colours follow NO_COLOR and FORCE_COLOR, as `rich` does.
+
+    A stream that has no box characters gets ASCII: `*---*` in place of `●━━━●`.
+    """
 
     def __init__(self, file: TextIO) -> None:
         """Learn what the stream can show."""

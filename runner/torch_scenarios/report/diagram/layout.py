@@ -16,11 +16,21 @@ MOST, FIRST, LAST = 40, 12, 18
 
 
 class NoStepsError(ValueError):
-    """The picture has none of the steps that are asked for."""
+    """The picture has none of the steps that are asked for.
+
+    >>> PictureView(steps=(9, None)).choose_steps(3)
+    Traceback (most recent call last):
+        ...
+    torch_scenarios.report.diagram.layout.NoStepsError: no step is drawn: ...
+    """
 
 
 class PictureView(Struct, frozen=True, kw_only=True):
-    """`width` in characters; `ranks` None: as many as fit; `steps` from, to, from 1, both in."""
+    """`width` in characters; `ranks` None: as many as fit; `steps` from, to, from 1, both in.
+
+    >>> sorted(PictureView(steps=(2, None)).choose_steps(4))
+    [1, 2, 3]
+    """
 
     width: int = 100
     values: bool = False
