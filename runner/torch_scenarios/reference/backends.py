@@ -244,6 +244,15 @@ class Hosts(Struct, frozen=True, kw_only=True):
     garbled: bool
 
 
+# Why a small message may hang where a buffer would take it.
+#
+#     rank 0   isend x to 1 (the first between the two)      its host waits for rank 1's host
+#     rank 1   all_reduce on another group, then irecv       which waits in a call of rank 0
+#
+# On the stream nothing is wrong: the send is 4 bytes, and a buffer takes it. But the ring buffer
+# has to be set up between the two devices first, and for that both hosts have to be in a call that
+# uses the connection. So a forecast looks at hosts by themselves: which calls return to them at
+# once, and which only once the other end was called.
 class Made(Struct, frozen=True, kw_only=True):
     """A call that starts work, for hosts: the ranks that it sends to (True) or receives from.
 

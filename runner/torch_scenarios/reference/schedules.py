@@ -308,6 +308,29 @@ class _Known(Struct, frozen=True, kw_only=True, eq=False):
     after: _After
 
 
+# What is tried, and what need not be.
+#
+# Each run goes to its end by itself; there is no copy of a state to go back to. The next order is
+# the choices of the last one up to the last choice that has an option left, then that option, and
+# then whatever comes first. That is depth first, at the price of taking the beginning again.
+#
+#     choices of three messages        run 1   a b c
+#                                      run 2   a c b        the last choice with an option left
+#                                      run 3   b a c        ...
+#
+# Three things keep it from n! runs:
+#
+# * **States.** After `a b` and after `b a` the ranks may be at the same steps, with the same values
+#   in all that is read later. The second one ends there (`cut`): what comes after it was seen. Which names
+#   are read later is known only once all orders behind a state were gone through (`_After.live`).
+# * **Addresses.** Of two receives from anyone on two ranks, the one may be decided first: the order
+#   between them cannot show, unless the choice at the one brings a new sender to the other
+#   (`_Node.elsewhere`). These are persistent sets.
+# * **Equal messages.** What k senders send alike is one option (`choices.merge_options`), until an
+#   order shows that tells the senders apart (`Merged.is_doubted`).
+#
+# Where a bound is hit first, the trace says so in its `limits`. A race that was found is found;
+# that none was found is then no proof.
 class _Search:
     """Depth first through the choices of a program; no state is gone through twice.
 
@@ -913,6 +936,16 @@ def _in_turn(ranks: list[int]) -> str:
 HAZARDS_LISTED = 1_000
 
 
+# The same ring of sends is two diagnoses, because two things are true of it.
+#
+#     rank 0   send x to 1   recv y from 1
+#     rank 1   send x to 0   recv y from 0
+#
+# By the standard both ranks wait in `send` for the other one's receive: a deadlock
+# (`circular_wait`). With a buffer both sends return, and the program completes. An author who has
+# only run it with small tensors has never seen it hang. So the ring is run once more with buffers,
+# and where it then completes the finding is called what it is, a `buffering_hazard`: it hangs on
+# the day on which the tensors no longer fit.
 def find_unbuffered_rings(
     plan: Plan, arrays: Arrays, main: Rest, limits: Limits, start: StartState | None = None
 ) -> list[Symptom]:

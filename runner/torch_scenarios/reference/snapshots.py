@@ -70,6 +70,15 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         return replace(self, held={key: self.held[key] for key in live if key in self.held})
 
 
+# What is in a state, and what is not.
+#
+# In it is all that can make a difference later: where each rank is, what it holds, which works are
+# under way with what they have brought, which messages and collectives are incomplete, the clocks.
+# Left out is how the run came there: the numbers of messages, which rank came first to a mailbox,
+# the events that were noted. If one of these were in it, no two orders would ever be in one state,
+# and the search would be as long as without states. If one thing were left out that matters, a
+# wrong order would be taken for one that was seen, and a race would be missed: so in doubt it is
+# in.
 def snapshot_of(run: Run) -> Snapshot:
     """Return the state in which a run waits for a choice, charged to the account of the case."""
     past = sum(len(state.events) + len(state.works) for state in run.ranks)

@@ -328,6 +328,15 @@ def is_gone(run: Run, rank: int) -> bool:
     return state.state in {"raised", "died"} or bool(state.broken)
 
 
+# A scenario that was recorded may be cut: its first 1,000 steps are written, the program went on.
+#
+#     rank 0   barrier, barrier              blocked in the second
+#     rank 1   barrier, (cut)                at the end of what is written
+#
+# Rank 1 has not ended, it only is not known what it does next, and most likely that is the second
+# barrier. To call it a deadlock would be wrong for each recorded program that was cut. What such a
+# rank may free is therefore not blocked, and neither is what that one may free in turn: the least
+# set that is closed under it.
 def find_waiting_beyond(run: Run, futures: Futures, needs: list[Need]) -> frozenset[int]:
     """Return the blocked ranks that what lies beyond a truncated program may free.
 

@@ -391,6 +391,15 @@ class Simulation:
 
     # ------------------------------------------------------------------ effects, applied
 
+    # Ranks go on after all effects of a rule are applied, never between two of them (decision 104).
+    #
+    #     Leave([(0, x), (1, x)])   Pass(0)   Pass(1)
+    #
+    # If rank 0 went on at its `Pass`, it would take its next step while rank 1 still counts as
+    # blocked, and that step could meet rank 1's old state: a second collective of the same two
+    # ranks would begin within the effects of the first. Nothing is wrong in that by itself, but
+    # each rule would have to hold in the middle of every other one. The order in which ranks go on
+    # is that of their posts, so that a run is the same each time.
     def apply(self, state: RankState, effects: Iterable[Effect]) -> None:
         """Carry effects out, in order, those of one rank on `state`; then let ranks go on."""
         for effect in effects:
@@ -1024,6 +1033,15 @@ class Simulation:
 
     # ------------------------------------------------------------------ what is left open
 
+    # A choice is made only here, where nothing else moves: no step, no work on a stream, no
+    # message.
+    #
+    #     ready ranks  -->  works on streams  -->  a choice  -->  waits in vain  -->  end
+    #     (take steps)      (begin)                (one)          (raise)
+    #
+    # Each stage is entered when all before it have nothing left, and leads back to the first. So
+    # what is found at rest is rest under every order but for the choices, and these are in
+    # `choices`: a run is named by the list of what it chose, and can be made again.
     def _choose(self) -> bool:
         """Let one thing happen that the order of the steps leaves open.
 

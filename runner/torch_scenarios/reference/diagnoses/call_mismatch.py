@@ -13,6 +13,17 @@ from torch_scenarios.reference.waits import (
 )
 
 
+# The mistake is found in two places: where ranks have met in different operations, and where a rank
+# is blocked before it gets to the place at which it would differ.
+#
+#     position         0            1
+#     rank 0           all_reduce   (waits)
+#     rank 1           barrier                    met at position 0: seen in the match
+#
+#     rank 0           all_reduce
+#     rank 1           recv from 0, barrier       rank 1 is not there yet: seen in its future
+#
+# In the second program a circle is there as well, but to break it would only lead to the mismatch.
 def find(rest: AtRest) -> list[Symptom]:
     """Find members whose n-th operations on a group are not the same."""
     run, futures = rest.run, rest.futures

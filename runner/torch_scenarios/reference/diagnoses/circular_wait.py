@@ -37,6 +37,18 @@ def find(rest: AtRest) -> list[Symptom]:
     return found
 
 
+# Why only ranks that would come are successors.
+#
+#     rank 0   barrier                 waits for rank 1
+#     rank 1   recv from 0             waits for rank 0, and has no barrier after it
+#
+# There is a circle in what the two wait for. But if rank 0 were freed, rank 1 would still never
+# enter the barrier: the program lacks a call, and `missing_participant` says which. A circle is to
+# blame only where each rank on it would do what the next one waits for; then the order is wrong,
+# and any one of them could be moved to break it.
+#
+# A need is a node of its own between its waiters and its peers, so that 1,000 ranks in one
+# collective have 1,000 edges to it and not a million to each other.
 def _graph(futures: Futures, needs: list[Need]) -> Graph:
     """Return nodes with their successors: ranks from 0 up, needs from -1 down."""
     graph: Graph = {}

@@ -16,6 +16,13 @@ from torch_scenarios.reference.waits import (
 )
 
 
+# Ranks that disagree on a group rarely fail in `new_group`: they do in the first collective on it.
+#
+#     rank 0   new_group [0, 1]       barrier       waits for rank 1 in a group of two
+#     rank 1   new_group [0, 1, 2]    barrier       waits for ranks 0 and 2 in a group of three
+#
+# Which of the calls meet depends on how a backend names groups, so that all outcomes are opened.
+# The lists that differ are what the message shows, and not the barrier.
 def find(rest: AtRest) -> list[Symptom]:
     """Find groups that the ranks do not create alike."""
     run, futures = rest.run, rest.futures

@@ -16,6 +16,14 @@ from torch_scenarios.reference.waits import (
 )
 
 
+# A collective may lack a member without a rank that waits for it: a broadcast lets its source go
+# on, and the source may end.
+#
+#     rank 0   broadcast x from 0      goes on, and ends
+#     rank 1   (no call)               nothing hangs, and x is not what the author thinks
+#
+# So the matches are looked at, and not the ranks that wait. Where a member raised or was killed,
+# its absence is what the scenario is about: the symptom is `optional`, and no one need state it.
 def find(rest: AtRest) -> list[Symptom]:
     """Find collectives that a member never reaches, whether or not someone is stuck for it."""
     run, futures = rest.run, rest.futures

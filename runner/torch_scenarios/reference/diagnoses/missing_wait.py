@@ -10,6 +10,15 @@ from torch_scenarios.reference.waits import (
 )
 
 
+# Work that no one waits for mostly works, which is why it is a diagnosis of its own.
+#
+#     w = isend(x, 1)      the message leaves
+#     x += 1               before it has left? A race, which no wait would end
+#     (end)                the process may be gone before the message is
+#
+# Nothing hangs, and the values may be right on each machine that was tried. A handle that is
+# dropped cannot be waited for any more (`RankState.gave_up`): that is known when the name is given
+# anew, or when the program ends, and not while its rank is blocked.
 def find(rest: AtRest) -> list[Symptom]:
     """Find work that a rank starts and never waits for."""
     unmatched = {

@@ -49,6 +49,13 @@ def find(rest: AtRest) -> list[Symptom]:
     return [*found, *_join_misdirected(unmatched)]
 
 
+# One wrong rank in one argument leaves two messages without their other end:
+#
+#     rank 0   send x to 2         no one receives it on rank 2
+#     rank 1   recv x from 0       no one sends it
+#
+# Reported as two mistakes, an author would look for two. They are joined where the ends would meet
+# if one number were another one; the nearest receive in order counts, as the likeliest.
 def _join_misdirected(unmatched: Sequence[tuple[Posted, Symptom]]) -> list[Symptom]:
     """Return messages without their other end; where one peer is wrong, both ends are one mistake.
 

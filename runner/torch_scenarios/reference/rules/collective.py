@@ -63,6 +63,25 @@ def is_whole(entered: Any, size: Any) -> Any:
     return entered == size
 
 
+# Why a member may pass before the others, although hardly any implementation lets it.
+#
+#     rank 0   broadcast x from 0     send y to 1
+#     rank 1   recv y from 0          broadcast x from 0
+#
+# If a broadcast waited for all, rank 0 would wait for rank 1 in the broadcast, and rank 1 for rank
+# 0 in the receive. Gloo lets the root go on as soon as its data is out; another implementation need
+# not. Both are right (MPI 4.1, 6.14 leaves it open whether a collective synchronises), so that the
+# program is wrong: it relies on what no one promises.
+#
+# To find that, the program is run under both readings. Here is the loose one, what no correct
+# implementation can forbid: who needs nothing that is missing may go on. The strict one is
+# `Semantics.strict`, and needs no rule: everyone waits for all. Where the two end differently, the
+# prediction is the loose one, and what the strict one shows is a hazard.
+#
+# `needs` must be exact in one direction alone. One member too many, and a program that completes
+# everywhere is called a deadlock; one too few, and a deadlock is missed. So it asks the operation,
+# and the only thing that it adds is what holds of all of them: what has no elements is carried by
+# no message.
 @rule(
     "A member may go on before the others once nothing that it needs is missing: the source of a "
     "broadcast needs no other rank, a leaf needs the source, an all_reduce needs everyone. Whether "

@@ -45,6 +45,18 @@ def forbid(plan: Plan) -> tuple[str, Symptom, Failure] | None:
     return None
 
 
+# Why every rank has to call `new_group`, and why a rank that does not hangs far from there.
+#
+#     rank 0   new_group [0, 1]                     new_group [0, 2]     barrier in the second
+#     rank 1   new_group [0, 1]
+#     rank 2                                        new_group [0, 2]     barrier in the second
+#
+# Nothing of a call names its group but a counter: the n-th call of a process gets the n-th name,
+# and members look for each other in the store under that name
+# (`torch.distributed.distributed_c10d._process_group_name`). Rank 2 left out the first call, so
+# that its second group has the first name. It waits for rank 0 under one name, and rank 0 for it
+# under another. So creations are matched like collectives, by position; the group that a call asks
+# for is what they must agree on.
 @rule(
     "Every rank of the world calls `new_group`, members or not, and in the same order. With "
     "`use_local_synchronization` only the members do, and calls that name the same members meet.",

@@ -89,6 +89,21 @@ def answers(
     return each_other if tags is None else each_other & (tags[0] == tags[1])
 
 
+# Why a receive from anyone is not met as soon as a message is there.
+#
+#     rank 0   recv a from anyone     recv b from anyone
+#     rank 1   send 1 to 0
+#     rank 2   send 2 to 0
+#
+# Were each receive to take the first message that is posted, the order in which this analysis takes
+# ranks would decide: rank 1 is looked at before rank 2, and a = 1. A real run may have a = 2. So
+# such a receive waits until nothing else moves. By then every message that could reach it without
+# it has been posted, and those are its choices: no order is missed, and none is listed that cannot
+# happen.
+#
+# A receive by name that is posted after it has to wait as well, if both could take the same
+# message: its match depends on what the first one chooses. That is the price of delaying, and the
+# reason why `Mailbox.partner_of` looks at receives from anyone first.
 @rule(
     "A receive from anyone takes the first message of one of the senders. Which of them depends on "
     "the order of arrival. A receive that was posted after it has to wait for its choice.",

@@ -45,6 +45,16 @@ def wait(_: Run, state: RankState, call: Call) -> list[Effect]:
     return [*symptoms, Await(works, len(again))]
 
 
+# Why a second wait is a mistake, although torch's documentation does not name it.
+#
+#     w = isend(x, 1)
+#     for step in range(2):
+#         w.wait()
+#
+# A request that is complete is inactive, and a wait for one returns at once (MPI 4.1, 3.7.3). Gloo
+# waits by the buffer and not by the request: the second wait blocks until another message has left
+# that buffer, which is never, and then raises its timeout. Collectives keep their result, so that
+# theirs may be waited for again. Measured on torch 2.13 by scenarios/wrong/double_wait.
 @rule(
     "The work of a message is waited for once. A second wait returns at once, or never: on Gloo it "
     "blocks until the timeout. The work of a collective may be waited for again.",

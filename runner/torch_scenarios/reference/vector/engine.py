@@ -870,6 +870,21 @@ class CohortState:
         assert found is not None
         return found
 
+    # How cohorts part and join.
+    #
+    # `_ready` has the ranks that can go on, by the number of the step before which they are. The
+    # lowest number goes first, and all that are there go together. Since ranks that are behind are
+    # taken before those ahead, ranks that parted at a condition are together again at the end of
+    # it:
+    #
+    #     number       0     1     2     3
+    #     ranks 0, 1   x     x     -     x        `ranks: rank < 2` at 1, `ranks: rank >= 2` at 2
+    #     ranks 2, 3   x     -     x     x        four turns for four ranks, not eight
+    #
+    # Blocked ranks are in no list: they come back when a post of theirs is done
+    # (`BlockedRanks.release`). Where `_ready` is empty, each rank has finished or is blocked, and
+    # which it is does not depend on the order in which cohorts were taken: each of these semantics
+    # waits for all, and has one outcome (decision 42).
     def run(self) -> ColumnRecord:
         """Take every step that cohorts can. Raises Beyond where one cannot, in its `turn`."""
         self._initialise()
