@@ -38,7 +38,7 @@ class PendingFile:
     def __init__(self, path: Path) -> None:
         """Open it."""
         self._path = path
-        _cohort_state(path)
+        _remove_left(path)
         self._name: Path | None = None
         descriptor = _open_unnamed(path.parent)
         if descriptor is None:
@@ -141,7 +141,7 @@ def _copy(source: int, target: int) -> None:
         os.close(target)
 
 
-def _cohort_state(path: Path) -> None:
+def _remove_left(path: Path) -> None:
     """Remove what processes that are gone left behind for this path."""
     left = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.part")
     with suppress(OSError), os.scandir(path.parent) as entries:

@@ -321,8 +321,9 @@ class _Known(Struct, frozen=True, kw_only=True, eq=False):
 # Three things keep it from n! runs:
 #
 # * **States.** After `a b` and after `b a` the ranks may be at the same steps, with the same values
-#   in all that is read later. The second one ends there (`cut`): what comes after it was seen. Which names
-#   are read later is known only once all orders behind a state were gone through (`_After.live`).
+#   in all that is read later. The second one ends there (`cut`): what comes after it was seen.
+#   Which names are read later is known only once all orders behind a state were gone through
+#   (`_After.live`).
 # * **Addresses.** Of two receives from anyone on two ranks, the one may be decided first: the order
 #   between them cannot show, unless the choice at the one brings a new sender to the other
 #   (`_Node.elsewhere`). These are persistent sets.

@@ -47,9 +47,8 @@ def wait(_: Run, state: RankState, call: Call) -> list[Effect]:
 
 # Why a second wait is a mistake, although torch's documentation does not name it.
 #
-#     w = isend(x, 1)
-#     for step in range(2):
-#         w.wait()
+#     before the loop      w = isend(x, 1)
+#     in each round        w.wait()                the second round waits again
 #
 # A request that is complete is inactive, and a wait for one returns at once (MPI 4.1, 3.7.3). Gloo
 # waits by the buffer and not by the request: the second wait blocks until another message has left
