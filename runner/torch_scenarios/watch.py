@@ -49,7 +49,10 @@ MANY = 20
 
 
 class Screen:
-    """Prints through a terminal report: its console, its styles, its verbosity."""
+    """Prints through a terminal report: its console, its styles, its verbosity.
+
+    A round of many files is quieter on a terminal than one of a few.
+    """
 
     def __init__(self, report: TerminalReport) -> None:
         """Print where the report prints."""
@@ -184,7 +187,13 @@ class Look(Struct, frozen=True, kw_only=True):
 
 
 class FileChanges(Struct, frozen=True, kw_only=True):
-    """What changed: `affected` are the scenario files to be run again."""
+    """What changed: `affected` are the scenario files to be run again.
+
+    >>> bool(FileChanges(affected=(), changed=(), appeared=(), gone=()))
+    False
+
+    A library that changed affects each file that uses it, also by way of another.
+    """
 
     affected: tuple[Path, ...]
     changed: tuple[Path, ...]
@@ -201,7 +210,11 @@ class FileChanges(Struct, frozen=True, kw_only=True):
 
 
 class Files:
-    """Looks at the disk; remembers only what each file uses, by its stamp."""
+    """Looks at the disk; remembers only what each file uses, by its stamp.
+
+    Events of the system say that something happened, and may be lost or doubled. So they only wake;
+    what changed is found by comparing two looks (decision 21).
+    """
 
     def __init__(self, paths: Iterable[str], limits: Limits) -> None:
         """Mean what the paths of a command line mean."""
@@ -322,7 +335,11 @@ _FILTER = DefaultFilter(ignore_dirs=(*DefaultFilter.ignore_dirs, FOLDER))
 
 
 class Changes:
-    """Follows folders. Use as a context manager."""
+    """Follows folders. Use as a context manager.
+
+    A file that an editor writes by renaming is a new file each time: a folder tells of it, and the
+    file that was watched would not.
+    """
 
     def __init__(self) -> None:
         """Follow nothing yet."""
@@ -400,7 +417,10 @@ POLL_S = 0.05
 
 
 class Cases:
-    """Runs one case after the other, in a thread, so that changes are noticed meanwhile."""
+    """Runs one case after the other, in a thread, so that changes are noticed meanwhile.
+
+    A change of the file that runs ends it: its result would be of a text that is no longer there.
+    """
 
     def __init__(
         self,
@@ -482,7 +502,11 @@ LOOK_SHARE = 0.05
 
 
 class Watch:
-    """Runs what a selection means, and again what changes of it, until it is interrupted."""
+    """Runs what a selection means, and again what changes of it, until it is interrupted.
+
+    save a.yaml      ->   a.yaml runs         the launch stays warm from round to round
+    save ring.yaml   ->   all that use it run
+    """
 
     def __init__(
         self,

@@ -54,7 +54,10 @@ CODES = {
 
 
 class Objection(Struct, frozen=True, kw_only=True):
-    """One reason not to bless a file; `code` is a key of :data:`CODES`, `line` counts from 1."""
+    """One reason not to bless a file; `code` is a key of :data:`CODES`, `line` counts from 1.
+
+    a tensor that is undefined on a rank cannot be stated: no run would hold it again
+    """
 
     code: str
     message: str
@@ -62,7 +65,12 @@ class Objection(Struct, frozen=True, kw_only=True):
 
 
 class NotBlessedError(Exception):
-    """A file is not blessed. Carries the reasons."""
+    """A file is not blessed. Carries the reasons.
+
+    >>> error = NotBlessedError(Objection(code="undefined", message="x is undefined", line=3))
+    >>> str(error), error.refusals[0].line
+    ('x is undefined', 3)
+    """
 
     def __init__(self, *refusals: Objection) -> None:
         """Keep the reasons."""
@@ -88,6 +96,9 @@ class ExpectPlace(Struct, frozen=True, kw_only=True):
     """A step, or the whole file (`step` None), and its `expect`, None where it has none.
 
     `inside` tells that the step stands in the body of a `for`.
+
+        - all_reduce: {tensor: x}       step: these two lines; expect: what is behind the colon
+          expect: {x: [3, 3]}
     """
 
     step: Span | None
@@ -147,7 +158,10 @@ class ExpectPlace(Struct, frozen=True, kw_only=True):
 
 
 class Hole(Struct, frozen=True, kw_only=True):
-    """A value that is to be filled in, and what stands in for it until it is known."""
+    """A value that is to be filled in, and what stands in for it until it is known.
+
+    expect: {x: }        with nothing there the file does not load: `0` is put in its place
+    """
 
     span: Span
     stand_in: str
@@ -203,7 +217,11 @@ def has_selectors(span: Span) -> bool:
 
 
 class Analysed(Struct, frozen=True, kw_only=True):
-    """One case with its plan and what the reference predicts."""
+    """One case with its plan and what the reference predicts.
+
+    A file with a matrix has several, and one text must be right in all of them: a value that
+    differs from case to case has no literal.
+    """
 
     scenario: Scenario
     plan: Plan
@@ -284,7 +302,11 @@ def _says(value: Value) -> bool:
 
 
 class Draft(Struct, frozen=True, kw_only=True):
-    """A text that loads; `open` are the offsets at which a stand-in begins."""
+    """A text that loads; `open` are the offsets at which a stand-in begins.
+
+    To bless is to edit a text and not to print a tree: comments, quotes and layout stay as they are
+    (decision 22).
+    """
 
     text: str
     open: frozenset[int]

@@ -52,7 +52,11 @@ WIDTH = 100
 
 
 class BlessedValue(Struct, frozen=True, kw_only=True):
-    """One value in the draft: its key, the whole value, and the `expect` that it stands in."""
+    """One value in the draft: its key, the whole value, and the `expect` that it stands in.
+
+    expect: {x: 0}       ->   expect: {x: [3, 3]}          the same on each rank
+                         ->   expect: {x: {0: [3], else: [0]}}
+    """
 
     key: edit.Span
     value: edit.Span

@@ -104,7 +104,10 @@ Shell completion: `scenario completion bash`, `zsh` or `fish` prints the script.
 
 
 class MisuseError(click.ClickException):
-    """A command line that cannot be used: one line says what is wrong, and what to do."""
+    """A command line that cannot be used: one line says what is wrong, and what to do.
+
+    Exit code 2, as for every misuse of a command (POSIX utilities, click): 1 is for findings.
+    """
 
     exit_code = INVALID
 
@@ -127,7 +130,11 @@ def _in_one_line(context: click.Context | None = None) -> Iterator[None]:
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are used; their names are known before."""
+    """A group whose commands are imported when they are used; their names are known before.
+
+    `scenario --help` lists commands without importing the analysis, and a command that does not
+    need NumPy starts without it (decision 114).
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order of :data:`COMMANDS`."""

@@ -34,7 +34,11 @@ _ORDER = (WHICH, HOW, REPORTS, BOUNDS, OTHER)
 
 
 class GroupedOption(click.Option):
-    """An option that stands in a group of the help."""
+    """An option that stands in a group of the help.
+
+    Which cases      -k, --tag, --shard
+    How they run     --backend, --isolate
+    """
 
     def __init__(self, *names: Any, group: str = OTHER, **rest: Any) -> None:
         """Stand under the title `group`."""

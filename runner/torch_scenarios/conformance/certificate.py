@@ -63,7 +63,14 @@ Key = tuple[str, str]
 
 
 class CaseLevel(Struct, frozen=True, kw_only=True):
-    """Where one case belongs: its level, and all that it needs."""
+    """Where one case belongs: its level, and all that it needs.
+
+    >>> CaseLevel(level="groups", needs=("subgroups", "tags")).level
+    'groups'
+
+    A case belongs to the last level of all that it needs: one that sends objects in a group of its
+    own is of `objects` (decision 102).
+    """
 
     level: str
     needs: tuple[str, ...]
@@ -73,6 +80,11 @@ class LevelCount(Struct, frozen=True, kw_only=True):
     """One level: how many cases ran and passed, how many need what is lacking, and which failed.
 
     `words` are what the backend lacks of it. A case that was not judged counts as failed.
+
+    >>> LevelCount(run=3, passed=3).holds, LevelCount(run=3, passed=2).holds, LevelCount().holds
+    (True, False, False)
+
+    A level of which nothing ran is not passed, although nothing failed.
     """
 
     run: int = 0
@@ -88,7 +100,12 @@ class LevelCount(Struct, frozen=True, kw_only=True):
 
 
 class Certificate(Struct, frozen=True, kw_only=True):
-    """What a backend passes: of which plugin, with which torch, by the levels."""
+    """What a backend passes: of which plugin, with which torch, by the levels.
+
+    >>> levels = {"p2p": LevelCount(run=2, passed=2), "groups": LevelCount(run=2, passed=1)}
+    >>> Certificate(backend="mine", plugin="mine", torch="2.13", levels=levels).levels_passed
+    ('p2p',)
+    """
 
     backend: str
     plugin: str

@@ -34,7 +34,11 @@ SAYS = frozenset({"PASSED", "FAILED"})
 
 
 class CaseSeen(Struct, frozen=True, kw_only=True):
-    """What came of a case of the corpus: its verdict, how the run ended, a reason in words."""
+    """What came of a case of the corpus: its verdict, how the run ended, a reason in words.
+
+    >>> str(CaseSeen(verdict="PASSED", outcome="deadlock"))
+    'PASSED deadlock'
+    """
 
     verdict: str
     outcome: str = ""
@@ -114,6 +118,10 @@ class ColumnDifference(Struct, frozen=True, kw_only=True):
     """Something that two columns do not agree on, and the scenario that shows it.
 
     `scenario` is the name of a case of the corpus, or the text of a file.
+
+        what     reduce_scatter avg int32         before  refused      after  7
+
+    Between two releases of one backend such a line is a change of behaviour, with its reproduction.
     """
 
     what: str

@@ -41,7 +41,11 @@ ATTEMPTS = 6
 
 
 class Cell(Struct, frozen=True, kw_only=True, order=True):
-    """One call: what is done, with which reduce op (none where nothing is reduced), on what."""
+    """One call: what is done, with which reduce op (none where nothing is reduced), on what.
+
+    >>> str(Cell(operation="all_reduce", op="sum", dtype="int16"))
+    'all_reduce sum int16'
+    """
 
     operation: str
     op: str
@@ -53,7 +57,10 @@ class Cell(Struct, frozen=True, kw_only=True, order=True):
 
 
 class Seen(Struct, frozen=True, kw_only=True):
-    """What came of a cell on one backend: one of :data:`OUTCOMES`, and the words for it."""
+    """What came of a cell on one backend: one of :data:`OUTCOMES`, and the words for it.
+
+    The words are the backend's own, shortened: "Invalid scalar type" says more than a code of ours.
+    """
 
     outcome: str
     words: str = ""

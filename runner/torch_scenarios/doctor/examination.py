@@ -23,7 +23,11 @@ NEIGHBOUR_S = 5.0
 
 
 class Examination(Struct, frozen=True, kw_only=True):
-    """What was found, host by host, and the exit code of it."""
+    """What was found, host by host, and the exit code of it.
+
+    >>> Examination(hosts=(("host0", ()),), code=0).hosts[0][0]
+    'host0'
+    """
 
     hosts: tuple[tuple[str, tuple[Check, ...]], ...]
     code: int

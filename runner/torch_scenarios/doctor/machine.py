@@ -32,7 +32,14 @@ GPUS = "nvidia[0-9]*"
 
 
 class Inventory(Struct, frozen=True):
-    """What torch has on this host, as :mod:`torch_scenarios.worker.inventory` says."""
+    """What torch has on this host, as :mod:`torch_scenarios.worker.inventory` says.
+
+    >>> Inventory(versions={"torch": "2.13.0"}, gloo=True).nccl
+    ''
+
+    It comes from a process of its own: an import of torch may fail, or end the process, and that is
+    what the doctor is to say.
+    """
 
     versions: dict[str, str] = field(default_factory=dict)
     built_for: str = ""

@@ -109,7 +109,14 @@ def _begins(name: str, here: Mapping[str, list[str]], value: str) -> bool:
 
 
 class Resolved(Struct, frozen=True, kw_only=True):
-    """What the resolver says of a name: addresses, or why there are none, and how long it took."""
+    """What the resolver says of a name: addresses, or why there are none, and how long it took.
+
+    >>> Resolved(addresses=("127.0.1.1",)).is_loopback
+    True
+
+    Debian's /etc/hosts gives a machine's own name that address. Gloo then listens where no other
+    host reaches it, and every rank hangs in `init_process_group`.
+    """
 
     addresses: tuple[str, ...] = ()
     why: str = ""

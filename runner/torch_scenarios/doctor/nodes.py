@@ -46,7 +46,11 @@ _Port: TypeAlias = Annotated[int, Meta(ge=0, le=65535)]
 
 
 class Survey(NodeMessage, frozen=True, kw_only=True):
-    """What a node found on itself, and where it listens for the others."""
+    """What a node found on itself, and where it listens for the others.
+
+    The first node compares them: two versions of torch, or one variable that is set on one node
+    alone, are findings that no node could make by itself.
+    """
 
     host: _Name
     checks: _Checks
@@ -61,29 +65,47 @@ class AskSurvey(NodeMessage, frozen=True, kw_only=True):
 
 
 class AskTime(NodeMessage, frozen=True, kw_only=True):
-    """The first node asks for the time."""
+    """The first node asks for the time.
+
+    first      asks at 10.0 s            hears 12.3 s at 10.2 s
+    another    12.3 s by its clock       it is 2.2 s ahead, give or take 0.1 s
+    """
 
 
 class Time(NodeMessage, frozen=True, kw_only=True):
-    """Seconds since 1970 by a node's clock."""
+    """Seconds since 1970 by a node's clock.
+
+    Clocks that are apart make logs of two nodes unreadable side by side, and certificates invalid.
+    """
 
     seconds: float
 
 
 class Peers(NodeMessage, frozen=True, kw_only=True):
-    """Where each node listens: its host, an address, a port."""
+    """Where each node listens: its host, an address, a port.
+
+    Every node tries every other, since networks are not symmetric: a firewall may let one direction
+    through.
+    """
 
     places: Annotated[tuple[tuple[_Name, _Name, _Port], ...], Meta(max_length=4096)]
 
 
 class Reach(NodeMessage, frozen=True, kw_only=True):
-    """Which of the other nodes a node could not connect to, and why."""
+    """Which of the other nodes a node could not connect to, and why.
+
+    >>> Reach(failures={"host2": "timed out"}).failures
+    {'host2': 'timed out'}
+    """
 
     failures: Annotated[dict[str, str], Meta(max_length=4096)]
 
 
 class Conclusion(NodeMessage, frozen=True, kw_only=True):
-    """What the first node found about a node, and the exit code of all."""
+    """What the first node found about a node, and the exit code of all.
+
+    Each node prints its own, so that a log of any of them has the reason.
+    """
 
     checks: _Checks
     code: Annotated[int, Meta(ge=0, le=255)]
@@ -94,7 +116,11 @@ _OF_ANOTHER = msgspec.msgpack.Decoder(Survey | Time | Reach)
 
 
 class Ear:
-    """A port at which this host's Gloo would listen, for the others to try."""
+    """A port at which this host's Gloo would listen, for the others to try.
+
+    It is at the address that Gloo would choose (`GLOO_SOCKET_IFNAME`, or the host's own name), for
+    that is where the others will connect.
+    """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """Listen, at a port that the kernel chooses. Raises OSError."""

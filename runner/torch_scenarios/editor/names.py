@@ -40,7 +40,13 @@ _SECTION = re.compile(r"^(?P<name>\w+):", re.MULTILINE)
 
 
 class NamedPlace(Struct, frozen=True, kw_only=True):
-    """A name where it is defined: characters `start` to `end` of the text."""
+    r"""A name where it is defined: characters `start` to `end` of the text.
+
+    >>> text = "world_size: 2\ntensors: {x: [1, 2]}\n"
+    >>> place = names_in(text).places["x"]
+    >>> place.sort, text[place.start : place.end]
+    ('tensor', 'x')
+    """
 
     sort: str
     name: str
@@ -49,7 +55,11 @@ class NamedPlace(Struct, frozen=True, kw_only=True):
 
 
 class TextNames(Struct, kw_only=True):
-    """What a text defines; of a text that is no YAML, what its lines show."""
+    """What a text defines; of a text that is no YAML, what its lines show.
+
+    A text is broken most of the time while it is written. A completion that worked only on whole
+    files would never work where it is asked for.
+    """
 
     places: dict[str, NamedPlace] = field(default_factory=dict)
 

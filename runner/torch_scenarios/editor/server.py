@@ -42,7 +42,11 @@ _SOURCE = "scenario"
 
 
 class ScenarioServer(LanguageServer):
-    """Holds what was found last in each open text."""
+    """Holds what was found last in each open text.
+
+    An analysis takes longer than a keystroke: it is begun anew for the newest text, and what was
+    found of an older one is not shown.
+    """
 
     def __init__(self) -> None:
         """Begin with no text open."""

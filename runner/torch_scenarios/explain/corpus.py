@@ -37,7 +37,10 @@ SUBJECTS = {
 
 
 class Example(Struct, frozen=True, kw_only=True):
-    """A file of the corpus: its name for `--from`, and the first sentence of its description."""
+    """A file of the corpus: its name for `--from`, and the first sentence of its description.
+
+    p2p/send_recv       `scenario new --from p2p/send_recv mine.yaml` begins with that file
+    """
 
     name: str
     path: Path

@@ -49,7 +49,11 @@ _ROW = re.compile(r"^\| (.*?) \| (.*?) \|$", re.MULTILINE)
 
 
 class Explanations(Mapping[str, Explanation]):
-    """Every code with its explanation, each a page."""
+    """Every code with its explanation, each a page.
+
+    A page is read when its code is asked for, and the names of the files are the codes that exist.
+    So to add a code is to add a file.
+    """
 
     def __init__(self) -> None:
         self._read: dict[str, Explanation] = {}

@@ -265,7 +265,14 @@ def correct(
 
 
 class Problems:
-    """Collects problems; the same problem of two cases of a matrix is one."""
+    """Collects problems; the same problem of two cases of a matrix is one.
+
+    >>> problems = Problems()
+    >>> problems.add("bad_value", "`tag` is negative", None)
+    >>> problems.add("bad_value", "`tag` is negative", None)
+    >>> len(problems.in_order())
+    1
+    """
 
     def __init__(self) -> None:
         """Start with none."""
@@ -362,7 +369,11 @@ class Definition(Struct, frozen=True):
 
 
 class Library(Struct):
-    """The files that a scenario uses, each read once. `root` is found when first asked for."""
+    """The files that a scenario uses, each read once. `root` is found when first asked for.
+
+    A path of `use:` may not lead out of the project's folder: a scenario of a stranger could show
+    the lines of any file in its messages.
+    """
 
     path: Path
     read: dict[Path, MappingNode | None] = field(default_factory=dict)
@@ -422,7 +433,12 @@ class DefinedNames(Struct, frozen=True, kw_only=True):
 
 
 class Binding(Struct, frozen=True, kw_only=True):
-    """What `with:` gave for an input: a node, to be read where it was written."""
+    """What `with:` gave for an input: a node, to be read where it was written.
+
+        use: ring.yaml, with: {size: n}      `n` is the outer file's, also where ring.yaml has one
+
+    It is hygiene as in macros: a name means what it means where it is written.
+    """
 
     node: Node
     context: Context
@@ -603,7 +619,10 @@ _MADE = {
 
 
 class Later(Struct, frozen=True):
-    """Why a name has no value yet, and what to do."""
+    """Why a name has no value yet, and what to do.
+
+    tensors: {x: y + 1, y: [1]}       `y` is made after `x`: put it first
+    """
 
     reason: str
     hint: str

@@ -383,6 +383,9 @@ class Axis(Struct, frozen=True):
     """What the cases of a file are a product of: a key of `matrix`, or all of `cases`.
 
     Each point has a value for each of its keys.
+
+        matrix: {n: [2, 4], op: [sum, max]}       two axes of two points: four cases
+        cases: [{n: 2, op: sum}, {n: 4, op: max}] one axis of two points: two cases
     """
 
     keys: tuple[str, ...]

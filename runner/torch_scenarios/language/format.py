@@ -36,7 +36,11 @@ _HEADER = re.compile(r"[|>][+-]?([1-9]?)[+-]?")
 
 
 class ExoticLayoutError(Exception):
-    """A layout that is valid YAML and too rare to be touched."""
+    """A layout that is valid YAML and too rare to be touched.
+
+    A formatter that edits lines must know what it moves. What it does not know stays as it is
+    (decision 17).
+    """
 
 
 class _Block(Struct, kw_only=True):
@@ -50,7 +54,11 @@ class _Block(Struct, kw_only=True):
 
 
 class TokenLine(Struct):
-    """A line that begins with a token: `new` spaces, `dashes`, then the text from column `rest`."""
+    """A line that begins with a token: `new` spaces, `dashes`, then the text from column `rest`.
+
+    >>> TokenLine(old=4, new=2, dashes=1, rest=6).shift
+    -2
+    """
 
     old: int
     new: int
@@ -65,7 +73,12 @@ class TokenLine(Struct):
 
 
 class Inside(Struct):
-    """A line inside a value: it moves by `shift`, but not left of `floor`."""
+    """A line inside a value: it moves by `shift`, but not left of `floor`.
+
+    description: >        a folded text goes with its key, and keeps its own indentation
+      two
+        lines
+    """
 
     shift: int
     floor: int

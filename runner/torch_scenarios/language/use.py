@@ -44,7 +44,10 @@ from torch_scenarios.source.tree import (
 
 
 class Input(Struct, frozen=True):
-    """One input of a used file; without a default it must be given."""
+    """One input of a used file; without a default it must be given.
+
+    inputs: {size: , op: sum}        `size` has none, `op` has `sum`
+    """
 
     name: str
     default: Node | None = None

@@ -77,7 +77,11 @@ _ANNOTATIONS |= {"enumDescriptions", "x-is", "x-wanted"}
 
 
 class Law:
-    """The compiled schema. Its keywords are those of `_makers`; another one is a KeyError."""
+    """The compiled schema. Its keywords are those of `_makers`; another one is a KeyError.
+
+    A schema is compiled to closures once, since each step of a file asks it many times. That they
+    mean what `jsonschema` means is tested against it (decision 44): that one is the judge.
+    """
 
     def __init__(self, schema: Schema) -> None:
         """Compile a schema with the parts that it refers to."""
@@ -329,7 +333,11 @@ class Level(Struct, frozen=True, kw_only=True):
 
 
 class Misfit(Struct, frozen=True, kw_only=True):
-    """What does not fit: the `keyword` of the schema `part` that the last level breaks."""
+    """What does not fit: the `keyword` of the schema `part` that the last level breaks.
+
+    A step may fit none of the operations. The message is that of the one it is most likely meant to
+    be, by the key that it has, and not one for each of them.
+    """
 
     way: tuple[Level, ...]
     keyword: str

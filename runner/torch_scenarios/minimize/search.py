@@ -14,14 +14,23 @@ from torch_scenarios.source.edit import Span, spans, splice
 
 
 class Progress(Protocol):
-    """Hears of each attempt: how many there were, and how long the smallest text is."""
+    """Hears of each attempt: how many there were, and how long the smallest text is.
+
+    >>> def hear(attempts: int, size: int) -> None:
+    ...     print(f"{attempts} attempts, {size} characters")
+    >>> hear(3, 120)
+    3 attempts, 120 characters
+    """
 
     def __call__(self, attempts: int, size: int) -> None:
         """Hear of one attempt."""
 
 
 class ExhaustedError(Exception):
-    """The attempts are used up."""
+    """The attempts are used up.
+
+    The smallest text so far is kept: it shows the same finding, and may not be minimal.
+    """
 
 
 class Search(Struct, kw_only=True):

@@ -132,7 +132,11 @@ INCONCLUSIVE = ("verdict", "INCONCLUSIVE")
 
 
 class ScenarioFailure(Exception):
-    """A scenario that did not pass: its report, and a line and a place for pytest's summary."""
+    """A scenario that did not pass: its report, and a line and a place for pytest's summary.
+
+    The traceback of such a failure would be ours, from the plugin to the verdict. What its author
+    needs is the report, and the place in the YAML file.
+    """
 
     def __init__(self, report: str, summary: str, mark: Mark | None) -> None:
         """Keep the three; the report is what the exception says."""
@@ -142,7 +146,10 @@ class ScenarioFailure(Exception):
 
 
 class ScenarioWarning(UserWarning):
-    """What passes in a scenario and should be looked at; pytest lists and counts it."""
+    """What passes in a scenario and should be looked at; pytest lists and counts it.
+
+    With `--scenario-strict` it is a failure; with pytest's own `-W error` as well.
+    """
 
 
 def warn_of(result: Result) -> None:
@@ -327,7 +334,11 @@ def _split(suffix: str) -> list[str]:
 
 
 class ScenarioFile(pytest.File):
-    """A file of scenarios; a library that others use has no items."""
+    """A file of scenarios; a library that others use has no items.
+
+    scenarios/sum.yaml::int32       one item for each case of the matrix
+    scenarios/sum.yaml::int64
+    """
 
     def collect(self) -> Iterator[pytest.Item]:
         """Yield its cases, or one item that tells what is wrong with it."""
@@ -386,7 +397,11 @@ class _Item(pytest.Item):
 
 
 class ScenarioItem(_Item):
-    """One case of a scenario."""
+    """One case of a scenario.
+
+    Its tags are markers, so that `-m ring` selects by them, and its name is what `scenario run`
+    calls the case.
+    """
 
     def __init__(self, *, scenario: Scenario, **arguments: Any) -> None:
         """Mark it with its tags; let `-k` find it by tag, name and whole case."""
@@ -428,7 +443,10 @@ class ScenarioItem(_Item):
 
 
 class UnreadFile(_Item):
-    """A file that is no scenario, or that there was no time to read: fails, and says why."""
+    """A file that is no scenario, or that there was no time to read: fails, and says why.
+
+    It is an item and no error of the collection: the other files of the session run.
+    """
 
     def __init__(self, *, error: ScenarioError | OverdueError, **arguments: Any) -> None:
         """Keep what is wrong."""
@@ -482,7 +500,11 @@ def looks_like_a_scenario(path: Path) -> bool:
 
 
 class Collecting:
-    """The hooks of a session that asked for scenarios."""
+    """The hooks of a session that asked for scenarios.
+
+    They are registered only then: a session that has no scenarios imports nothing of this package
+    but the plugin's first module.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         """Read what was asked for. Raises UsageError."""

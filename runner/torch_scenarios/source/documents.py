@@ -27,11 +27,19 @@ T = TypeVar("T")
 
 
 class DocumentError(ValueError):
-    """A document that is not read; the message says what is wrong with it."""
+    """A document that is not read; the message says what is wrong with it.
+
+    A document is what a program wrote: a result, a record, a dump. A file that a person wrote has
+    problems with places (:class:`torch_scenarios.errors.ScenarioError`).
+    """
 
 
 class BoundsError(DocumentError):
-    """A document that is larger, or deeper, than what is read of one."""
+    """A document that is larger, or deeper, than what is read of one.
+
+    100 brackets within each other, or ten aliases of ten aliases of ten: a small file can be a
+    large value, and is refused before it is one.
+    """
 
 
 def read_document(

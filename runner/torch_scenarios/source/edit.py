@@ -279,7 +279,13 @@ ROW = 4
 
 
 class Stated(Struct, frozen=True, kw_only=True):
-    """What is stated: `entries` are (selector, value); one without a selector holds for all."""
+    """What is stated: `entries` are (selector, value); one without a selector holds for all.
+
+    >>> Stated(entries=(("", "[3, 3]"),)).alone
+    '[3, 3]'
+    >>> Stated(entries=(("rank == 0", "[3, 3]"), ("else", "[0, 0]"))).alone is None
+    True
+    """
 
     entries: tuple[tuple[str, str], ...]
 
@@ -362,7 +368,14 @@ _WHOLE = 1e15
 
 
 class CannotWordError(Exception):
-    """A value has no short form; the message says why, as the end of `x ...`."""
+    """A value has no short form; the message says why, as the end of `x ...`.
+
+    >>> word_value([1, 2.5, True])
+    '[1, 2.5, true]'
+
+    A tensor of a thousand elements is written as `full(1000, 0)` where that is what it is, and has
+    no short form where no such call makes it.
+    """
 
 
 def word_value(value: Any) -> str:

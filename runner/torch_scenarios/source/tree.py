@@ -34,6 +34,10 @@ class Scalar(Struct, eq=False):
     """One value of the core schema: None, a boolean, an integer, a float or a string.
 
     `text` is what the author wrote, without quotes.
+
+        1e3       a float: the core schema of YAML 1.2
+        0o17      15
+        no        a string: only `true` and `false` are booleans, unlike in YAML 1.1
     """
 
     mark: Mark
@@ -42,14 +46,22 @@ class Scalar(Struct, eq=False):
 
 
 class Sequence(Struct, eq=False):
-    """A YAML list."""
+    """A YAML list.
+
+    An alias is the same object as its anchor, so that a list may be in a tree twice; it is never
+    within itself, which the composer refuses.
+    """
 
     mark: Mark
     items: list[Node]
 
 
 class Mapping(Struct, eq=False):
-    """A YAML mapping in the order of the file; keys are unique, and may be lists."""
+    """A YAML mapping in the order of the file; keys are unique, and may be lists.
+
+    A key that is written twice is a problem: YAML calls it an error, and most readers silently keep
+    the last one.
+    """
 
     mark: Mark
     entries: list[tuple[Node, Node]]
@@ -209,7 +221,12 @@ class _Open(Struct):
 
 
 class Composer:
-    """Takes the events of one stream; afterwards `root` is its tree, `problems` what is wrong."""
+    """Takes the events of one stream; afterwards `root` is its tree, `problems` what is wrong.
+
+    It is ours because of the marks: each node has its place, a key too, and a message points at it.
+    It counts what aliases expand to while they are met, so that ten lines cannot be a billion
+    nodes.
+    """
 
     def __init__(self, source: Source, limits: Limits) -> None:
         """Start with nothing read."""
