@@ -51,6 +51,24 @@ steps:
   - {ranks: 0, send: {tensor: x, dst: 1}}
   - {ranks: 1, recv: {tensor: x, src: 0}}
 """
+#: each rank sends to the next one, whose batch is refused before it names a receive
+SECOND_IS_REFUSED = """\
+world_size: 3
+tensors:
+  x: [1, 2]
+  y: [0, 0]
+  small: {value: [1], dtype: int16}
+  other: {value: [1], dtype: int16}
+steps:
+  - batch_isend_irecv:
+      p2p_op_list:
+        - {op: isend, tensor: x, peer: (rank + 1) % 3}
+        - {op: isend, tensor: small, peer: (rank + 1) % 3}
+        - {op: irecv, tensor: y, peer: (rank + 2) % 3}
+        - {op: irecv, tensor: other, peer: (rank + 2) % 3}
+    as: both
+  - wait: both
+"""
 NOBODY_MAKES_THE_GROUP = """\
 world_size: 3
 timeout: 2s
@@ -163,6 +181,13 @@ def test_a_mesh_can_be_made_in_every_world_of_a_process(
 
 def test_a_refused_message_leaves_no_group_open(around: dict[str, str], tmp_path: Path) -> None:
     results = run(around, tmp_path, a=REFUSED, b=SUM)
+    assert verdicts(results) == ["UNSUPPORTED", "PASSED"]
+
+
+def test_a_batch_whose_second_message_is_refused_sends_nothing(
+    around: dict[str, str], tmp_path: Path
+) -> None:
+    results = run(around, tmp_path, a=SECOND_IS_REFUSED, b=SUM)
     assert verdicts(results) == ["UNSUPPORTED", "PASSED"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import queue
 import sys
@@ -35,27 +36,52 @@ T = TypeVar("T")
 # noted in it and never launched: an all_reduce returns at once and changes nothing (seen with
 # torch 2.11; ProcessGroupNCCL.cpp, `pointToPoint` and `startCoalescing`). It would stay so in
 # every later world of the process.
+#
+# The end of a group launches what was noted in it. Of a batch whose second message is refused, the
+# first would be sent, and the thread that handles the exception would wait for a peer that never
+# comes. So the group ends with an error: a call without a communicator is refused and makes the
+# group one that failed, whose calls NCCL drops (2.21.5 to 2.30.7: `ncclEnqueueCheck` in
+# src/enqueue.cc, `ncclGroupEndInternal` and `groupCleanup` in src/group.cc). torch must not see
+# that error, as it counts a group only where the end of it succeeds: a group of ours is opened
+# around its own, so that its own is an inner one, whose end launches nothing.
+#
+#     ncclGroupStart   torch, for the batch
+#     ncclSend         noted
+#     (refused)        torch raises; its group stays open
+#     ncclGroupStart   here
+#     ncclGroupEnd     torch, `_end_coalescing`: an inner group ends
+#     ncclBroadcast    here: refused, the group has failed
+#     ncclGroupEnd     here, until none is open: nothing is launched
 
 #: groups that a thread may have open; more is no count but a library that always says yes
 MOST = 64
 
 
 def close_groups(torch: ModuleType, device: Any) -> None:
-    """Close every group that is open on this thread; nothing where tensors live on the CPU."""
+    """Close every group that is open on this thread, and launch nothing of what was called in it.
+
+    Nothing is done where tensors live on the CPU.
+    """
     if device.type == "cpu":
         return
+    try:
+        nccl = backends.library()
+    except OSError:
+        nccl = None  # a backend of one's own
+    if nccl is not None:
+        nccl.ncclGroupStart()
     state = torch.distributed.distributed_c10d._world.pg_coalesce_state
     for group in tuple(state):
         # torch forgets it in the same place where a batch would have ended
         state.pop(group)
         with suppress(RuntimeError):
             group._end_coalescing(device)
-    try:
-        end = backends.library().ncclGroupEnd
-    except (OSError, AttributeError):
+    if nccl is None:
         return
+    null = ctypes.c_void_p()
+    nccl.ncclBroadcast(null, null, ctypes.c_size_t(0), 0, 0, null, null)
     for _ in range(MOST):
-        if end() != 0:  # not in a group
+        if nccl.ncclGroupEnd() != 0:  # the outermost group failed, or none is open
             return
 
 
