@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from torch_scenarios.expressions.arrays import TorchLibrary
-from torch_scenarios.worker.board import LARGE, Converter, Copies
+from torch_scenarios.worker.board import LARGE, Board, Converter, Copies, Site, TakenStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,3 +97,38 @@ def test_a_value_goes_to_its_device_without_waiting_for_it(
     monkeypatch.setattr(torch.Tensor, "to", noted)
     assert library.from_numpy(np.ones(3, np.float32)).device.type == "meta"
     assert asked == [{"non_blocking": True}]
+
+
+def board_of(copies: Copies, names: tuple[str, ...]) -> Board:
+    """Return the account of a rank that holds these names and takes no step."""
+    board = Board(0, Converter(torch))
+    board.begin(dict(zip(names, copies.copy_named(names), strict=True)))
+    return board
+
+
+@pytest.mark.parametrize("on_host", [True, False])
+@pytest.mark.parametrize("made", TENSORS)
+def test_what_changed_though_no_step_stored_it_is_found(made: str, *, on_host: bool) -> None:
+    scope = {"x": TENSORS[made](), "y": [torch.ones(2), torch.ones(3)]}
+    copies = Copies(torch, scope, Converter(torch) if on_host else None)
+    board = board_of(copies, ("x", "y"))
+    assert copies.find_strays(board) == {}
+    scope["x"].copy_(torch.full(scope["x"].shape, 7.0).to(scope["x"].dtype))
+    scope["y"][1][2] = float("nan")
+    found = copies.find_strays(board)
+    assert set(found) == ({"x", "y"} if scope["x"].numel() else {"y"})
+    assert np.isnan(found["y"][1][2])
+
+
+def test_what_a_step_stored_is_what_is_held_then() -> None:
+    scope = {"x": torch.ones(2)}
+    copies = Copies(torch, scope, Converter(torch))
+    board = board_of(copies, ("x",))
+    scope["x"].fill_(float("nan"))
+    record = TakenStep()
+    record.site, record.written = Site("all_reduce", communicates=True), ("x",)
+    record.kept = copies.copy_named(("x",))
+    board.records.append(record)
+    assert copies.find_strays(board) == {}
+    scope["x"][0] = 3
+    assert copies.find_strays(board)["x"].tolist()[0] == 3

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
-from judging import at_step, checked, codes, hanging, loaded, raising, ran, writing
+from judging import (
+    at_step,
+    checked,
+    codes,
+    hanging,
+    loaded,
+    on_rank,
+    raising,
+    ran,
+    writing,
+)
 from msgspec.structs import replace
 
 from torch_scenarios.errors import ScenarioError
@@ -13,7 +24,10 @@ from torch_scenarios.model.groups import plan
 from torch_scenarios.verdict import judge
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from torch_scenarios.model.trace import Trace
 
 SUM = """\
 world_size: 2
@@ -72,6 +86,45 @@ def test_a_written_tensor_is_compared_though_nobody_expects_it(tmp_path: Path) -
     (finding,) = ran(SUM, tmp_path, writing(0, 0, "x", [0, 3])).findings
     assert (finding.witness, finding.code, finding.ranks) == ("backend", "value_differs", (0,))
     assert finding.name == "x"
+
+
+GATHERED = """\
+world_size: 2
+tensors:
+  x: "full(2, rank + 1)"
+  y: "full(2, rank + 1)"
+  all: "zeros(4)"
+steps:
+  - all_reduce: {tensor: x}
+  - all_gather_single: {output: all, input: y}
+"""
+
+
+def holding(rank: int, name: str, value: list[float]) -> Callable[[Trace], Trace]:
+    """Let one rank hold something in the end that no step stored."""
+    stray = {name: np.asarray(value, dtype=np.float32)}
+    return on_rank(rank, lambda found: replace(found, strays=stray))
+
+
+def test_what_is_held_in_the_end_though_no_step_stored_it_deviates(tmp_path: Path) -> None:
+    changes = [holding(rank, "y", [0, rank + 1]) for rank in (0, 1)]
+    (finding,) = ran(GATHERED, tmp_path, *changes).findings
+    assert (finding.witness, finding.code, finding.ranks) == ("backend", "value_differs", (0, 1))
+    assert (finding.name, finding.label) == ("y", "all_gather_single")
+    assert "in the end, though no step stores into it" in finding.prose
+
+
+def test_what_a_step_stored_wrongly_is_not_told_again_for_the_end(tmp_path: Path) -> None:
+    changes = [writing(0, 1, "x", [0, 0]), holding(1, "x", [0, 1])]
+    (finding,) = ran(GATHERED, tmp_path, *changes).findings
+    assert finding.label == "all_reduce"
+
+
+def test_what_nobody_waits_for_may_be_stored_at_any_time(tmp_path: Path) -> None:
+    text = GATHERED.replace("{tensor: x}", "{tensor: x, async_op: true}")
+    assert "async_op" in text
+    codes_ = [each.code for each in ran(text, tmp_path, holding(0, "x", [9, 9])).findings]
+    assert codes_ == ["diagnosis_undeclared"]
 
 
 def test_a_scenario_of_barriers_asserts_its_outcome_and_says_so(tmp_path: Path) -> None:

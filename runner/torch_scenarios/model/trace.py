@@ -228,6 +228,9 @@ class RankTrace(Compared, frozen=True, kw_only=True):
     may_block: tuple[tuple[int, tuple[int, ...]], ...] = ()
     #: what `let` has named by the end
     numbers: Mapping[str, Value] = field(default_factory=dict)
+    #: observed only: what names hold in the end that hold otherwise than after the last step that
+    #: may have stored into them: something else stored there
+    strays: Mapping[str, Value] = field(default_factory=dict)
     links: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     _log: Events = field(default_factory=Events)

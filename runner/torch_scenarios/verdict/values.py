@@ -8,8 +8,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from torch_scenarios.errors import Clause, Mark
-from torch_scenarios.expressions.values import Undefined
-from torch_scenarios.model.scenario import ValueExpectation
+from torch_scenarios.expressions.values import Undefined, names_of
+from torch_scenarios.model.scenario import Step, ValueExpectation
 from torch_scenarios.model.tolerance import same
 from torch_scenarios.model.trace import Event, RankTrace, Trace, Value
 from torch_scenarios.operations.placement import is_layout
@@ -51,6 +51,8 @@ class _Spot(Struct, kw_only=True):
 
     event: Event
     name: str
+    #: whether it is held at the end of the program, though no step stored it
+    stray: bool = False
     differences: list[Difference] = field(default_factory=list)
 
 
@@ -66,12 +68,9 @@ def judge_agreement(case: Case, blamed: Blamed) -> list[Finding]:
         observed = case.observed.rank(rank)
         if predicted is not None and observed is not None:
             _initial(case, rank, spots)
-            _follow(
-                case,
-                predicted,
-                observed,
-                _Found(spots=spots, conduct=conduct, blamed=blamed, late=late),
-            )
+            found_ = _Found(spots=spots, conduct=conduct, blamed=blamed, late=late)
+            _follow(case, predicted, observed, found_)
+            _compare_strays(case, predicted, observed, spots)
     found = [_spot_finding(case, spot) for spot in spots.values()]
     return found + [_conduct_finding(case, key, entries) for key, entries in conduct.items()]
 
@@ -136,6 +135,52 @@ def _compare_written(case: Case, rank: int, event: Event, other: Event, found: _
             _compare(case, rank, event, name, values, found.spots)
 
 
+def _compare_strays(
+    case: Case,
+    predicted: RankTrace,
+    observed: RankTrace,
+    spots: dict[tuple[int, tuple[int, ...], str], _Spot],
+) -> None:
+    """Compare what a rank holds in the end though no step stored it there.
+
+    torch says of each operation which tensors it stores into; the inputs of all others are read.
+    A backend that uses them as room for its own sums leaves them changed, and a program that sends
+    them once more is silently wrong:
+
+        reduce_scatter   parts [1, 2]   mine [0] -> [3]
+        (the end)        parts [1, 0]
+    """
+    if predicted.ending != "finished":
+        return
+    if any(each.name == "missing_wait" for each in case.prediction.diagnoses):
+        return  # what nobody waits for is stored at some time
+    final = predicted.final() if observed.strays else {}
+    for name, got in observed.strays.items():
+        if name in case.own_names or is_layout(name):
+            continue
+        expected = final.get(name)
+        if expected is None or any(name == at[2] and not each.stray for at, each in spots.items()):
+            continue  # what is wrong from an earlier step on is told there
+        event = _find_reader(case, predicted, name)
+        _compare(case, predicted.rank, event, name, (expected, got, None), spots, stray=True)
+
+
+def _find_reader(case: Case, predicted: RankTrace, name: str) -> Event:
+    """Return the first step since the last one that stored into a name that is given it."""
+    found = None
+    for event in predicted.events:
+        step = case.order.steps.get(event.index)
+        if name in event.writes:
+            found = None
+        elif found is None and step is not None and _mentions(step, name):
+            found = event
+    return found or Event(index=-1, label="the end")
+
+
+def _mentions(step: Step, name: str) -> bool:
+    return any(name in names_of(form) for form in step.arguments.values())
+
+
 def _compare(
     case: Case,
     rank: int,
@@ -143,6 +188,8 @@ def _compare(
     name: str,
     values: tuple[object, object, object],
     spots: dict[tuple[int, tuple[int, ...], str], _Spot],
+    *,
+    stray: bool = False,
 ) -> None:
     expected, got, slack = values
     if _is_undefined(expected):
@@ -151,7 +198,8 @@ def _compare(
     off = differences_beyond(case.prediction, place, wanted, got, slack)
     if off:
         key = (event.index, event.iteration, name)
-        spots.setdefault(key, _Spot(event=event, name=name)).differences.extend(off)
+        spot = spots.setdefault(key, _Spot(event=event, name=name, stray=stray))
+        spot.differences.extend(off)
 
 
 def _is_undefined(value: object) -> bool:
@@ -209,10 +257,13 @@ def _departs_from_raised(event: Event, other: Event, opened: set[str]) -> str | 
 
 def _spot_finding(case: Case, spot: _Spot) -> Finding:
     step = case.order.steps.get(spot.event.index)
+    against = " (against the reference)"
+    if spot.stray:
+        against = " in the end, though no step stores into it"
     return Finding(
         witness="backend",
         code=spot.differences[0].code,
-        prose=f"{prose_of(spot.name, spot.differences)} (against the reference)",
+        prose=prose_of(spot.name, spot.differences) + against,
         mark=(step.mark if step else None) or case.scenario.mark,
         ranks=tuple(sorted({difference.rank for difference in spot.differences})),
         label=spot.event.label,

@@ -77,6 +77,33 @@ class Copies:
             return [self.of(item) for item in value]
         return copy.deepcopy(value)
 
+    def find_strays(self, board: Board) -> dict[str, Any]:
+        """Return what names hold now that hold otherwise than when a step last stored into them.
+
+        A backend that stores into what it was only to read shows here, even where no later step
+        looks at it. A device must be done with every step.
+        """
+        last = dict(board.initial)
+        for record in board.records:
+            last.update(zip(record.written, record.kept, strict=False))
+        found = {}
+        for name, kept in last.items():
+            value = self._scope.get(name)
+            if not self._holds(value, kept, board.convert):
+                found[name] = board.convert(self.of(value))
+        return found
+
+    def _holds(self, value: Any, kept: Any, convert: Callable[[Any], Any]) -> bool:
+        """Return whether a tensor, or each of a list, is bit for bit what was copied of it."""
+        if isinstance(value, list) and isinstance(kept, list) and len(value) == len(kept):
+            return all(self._holds(*pair, convert) for pair in zip(value, kept, strict=True))
+        if not isinstance(value, self._torch.Tensor):
+            return True
+        now, then = convert(value), convert(kept)
+        if not isinstance(then, np.ndarray) or (now.dtype, now.shape) != (then.dtype, then.shape):
+            return True
+        return bool(now.tobytes() == then.tobytes())
+
     def _first(self, name: str, value: Any) -> Any:
         """Copy what a name has come to hold, and be ready to copy it again."""
         self._seen.pop(name, None)
@@ -285,6 +312,8 @@ class Board:
         self.initial: Mapping[str, Any] = {}
         #: the numbers that are named in the end
         self.numbers: Mapping[str, Any] = {}
+        #: what is held in the end though no step stored it
+        self.strays: Mapping[str, Any] = {}
         #: the record of the communication call that the main thread is in
         self.inside: TakenStep | None = None
         self.begin_s = time.monotonic()
@@ -432,6 +461,7 @@ class Board:
             initial={name: self.convert(value) for name, value in self.initial.items()},
             events=RankAccount(columns),
             numbers=dict(self.numbers),
+            strays=dict(self.strays),
             ending=ending,
             died=died,
         )

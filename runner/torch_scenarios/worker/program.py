@@ -851,7 +851,10 @@ class Program:
         self._completion.begin()
         self._board.begin(initial)
         ending = self._serve_and_take(process, copies)
-        return drain(self._board, self._world, self._failures) or ending
+        ending = drain(self._board, self._world, self._failures) or ending
+        if ending == "finished" and self._plan.scenario.keeps:
+            self._board.strays = copies.find_strays(self._board)
+        return ending
 
     def _serve_and_take(self, process: Process, copies: Copies) -> str:
         """Take every step, while others may call functions here; returns how the rank ended."""
