@@ -111,6 +111,22 @@ def test_three_steps_are_those_of_torch(loss: str, reduction: str, optimizer: An
             )
 
 
+@pytest.mark.parametrize(
+    ("arguments", "foreach"),
+    [
+        ({"momentum": 0.9}, None),
+        ({"momentum": 0.9, "nesterov": True}, False),
+        ({"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}, None),
+    ],
+)
+def test_a_step_that_would_store_into_gradients_is_taken_one_by_one(
+    arguments: dict[str, Any], *, foreach: bool | None
+) -> None:
+    torch = pytest.importorskip("torch")
+    built = SGD(lr=0.1, **arguments).build(torch, [torch.nn.Parameter(torch.ones(2))])
+    assert built.defaults["foreach"] is foreach
+
+
 @pytest.mark.parametrize("optimizer", [SGD(lr=0.1), Adam(lr=0.1)], ids=lambda each: each.name)
 def test_tensors_and_dtensors_of_one_optimizer_step_one_by_one(optimizer: Any) -> None:
     """A parameter with placements is a DTensor; the words of torch that refuse both need a GPU."""

@@ -89,12 +89,18 @@ class Optimizer(Declared, frozen=True):
         """Return torch's own, over parameters that may be tensors, DTensors or both.
 
         On a GPU torch steps all of them by one call of `_foreach_`, which refuses both in one list
-        (torch 2.14.1: "got mixed torch.Tensor and DTensor"); they step one by one then.
+        (torch 2.14.1: "got mixed torch.Tensor and DTensor"); they step one by one then. So do those
+        whose gradients that call would change, see `writes_gradients`.
         """
         stepped = list(params)
         kinds = {hasattr(each, "placements") for each in stepped}
-        one_by_one = {"foreach": False} if len(kinds) > 1 else {}
+        one_by_one = {"foreach": False} if len(kinds) > 1 or self.writes_gradients else {}
         return getattr(torch.optim, self.name)(stepped, **self.arguments(), **one_by_one)
+
+    @property
+    def writes_gradients(self) -> bool:
+        """Whether torch's step of several parameters at once stores into their gradients."""
+        return False
 
     def arguments(self) -> dict[str, Any]:
         """Return torch's arguments: `betas` are floats, also where a file says 0."""
@@ -138,6 +144,16 @@ class SGD(Optimizer, frozen=True, kw_only=True):
         if self.nesterov and (not self.momentum or self.dampening):
             message = "`nesterov` wants a momentum, and no dampening"
             raise ValueError(message)
+
+    @property
+    def writes_gradients(self) -> bool:
+        """Whether it is Nesterov's without weight decay.
+
+        `_multi_tensor_sgd` of torch/optim/sgd.py adds the momentum to the gradients themselves
+        (2.14.1: `torch._foreach_add_(device_grads, bufs, alpha=momentum)`); weight decay makes a
+        list of its own first. Parameters that step one by one keep their gradients.
+        """
+        return self.nesterov and not self.weight_decay
 
     def step(self, param: Array, grad: Array, state: State) -> Array:
         """Follow the gradient, or its running sum."""
