@@ -32,7 +32,7 @@ AT_MOST = {
     "said": 350,
     "slack": 140,
     "somebody": 0,
-    "spot": 35,
+    "spot": 1,
     "standing": 35,
     "stands": 200,
     "stuck": 180,

@@ -46,7 +46,7 @@ BEFORE = Event(index=-1, label="the initial values")
 Blamed = set[tuple[int, int, tuple[int, ...], str]]
 
 
-class _Spot(Struct, kw_only=True):
+class _Departure(Struct, kw_only=True):
     """One name at one step instance, over all ranks."""
 
     event: Event
@@ -60,23 +60,23 @@ def judge_agreement(case: Case, blamed: Blamed) -> list[Finding]:
     """Return where the run departs from the reference; `blamed` names what is reported already."""
     if case.observed is None or not case.reference:
         return []
-    spots: dict[tuple[int, tuple[int, ...], str], _Spot] = {}
+    departures: dict[tuple[int, tuple[int, ...], str], _Departure] = {}
     conduct: dict[tuple[int, tuple[int, ...], str], list[tuple[int, Event]]] = {}
     late = _late(case.prediction)
     for rank in range(case.scenario.world_size):
         predicted = (case.taken or case.predicted).rank(rank)
         observed = case.observed.rank(rank)
         if predicted is not None and observed is not None:
-            _initial(case, rank, spots)
-            found_ = _Found(spots=spots, conduct=conduct, blamed=blamed, late=late)
+            _initial(case, rank, departures)
+            found_ = _Found(departures=departures, conduct=conduct, blamed=blamed, late=late)
             _follow(case, predicted, observed, found_)
-            _compare_strays(case, predicted, observed, spots)
-    found = [_spot_finding(case, spot) for spot in spots.values()]
+            _compare_strays(case, predicted, observed, found_)
+    found = [_tell_departure(case, departure) for departure in departures.values()]
     return found + [_conduct_finding(case, key, entries) for key, entries in conduct.items()]
 
 
 class _Found(Struct, frozen=True, kw_only=True):
-    spots: dict[tuple[int, tuple[int, ...], str], _Spot]
+    departures: dict[tuple[int, tuple[int, ...], str], _Departure]
     conduct: dict[tuple[int, tuple[int, ...], str], list[tuple[int, Event]]]
     blamed: Blamed
     #: where a rank gives up on another that comes too late: who need not wait there may as well
@@ -89,14 +89,16 @@ def _late(predicted: Trace) -> frozenset[tuple[int, tuple[int, ...]]]:
     return frozenset((event.index, event.iteration) for event in ended if _gave_up(event))
 
 
-def _initial(case: Case, rank: int, spots: dict[tuple[int, tuple[int, ...], str], _Spot]) -> None:
+def _initial(
+    case: Case, rank: int, departures: dict[tuple[int, tuple[int, ...], str], _Departure]
+) -> None:
     """Compare what both executors made of the initial values, where the run states them."""
     assert case.observed is not None
     found = case.observed.rank(rank)
     expected = case.predicted.initial(rank)
     for name, got in (found.initial if found else {}).items():
         if name in expected and not is_layout(name):
-            _compare(case, rank, BEFORE, name, (expected[name], got, None), spots)
+            _compare(case, rank, BEFORE, name, (expected[name], got, None), departures)
 
 
 def _follow(case: Case, predicted: RankTrace, observed: RankTrace, found: _Found) -> None:
@@ -132,14 +134,14 @@ def _compare_written(case: Case, rank: int, event: Event, other: Event, found: _
         got = other.writes[name]
         if not same(expected, got):
             values = (expected, got, event.slack.get(name))
-            _compare(case, rank, event, name, values, found.spots)
+            _compare(case, rank, event, name, values, found.departures)
 
 
 def _compare_strays(
     case: Case,
     predicted: RankTrace,
     observed: RankTrace,
-    spots: dict[tuple[int, tuple[int, ...], str], _Spot],
+    found: _Found,
 ) -> None:
     """Compare what a rank holds in the end though no step stored it there.
 
@@ -153,16 +155,20 @@ def _compare_strays(
     if predicted.ending != "finished":
         return
     if any(each.name == "missing_wait" for each in case.prediction.diagnoses):
-        return  # what nobody waits for is stored at some time
+        return  # a call that is never waited for stores at any time
     final = predicted.final() if observed.strays else {}
     for name, got in observed.strays.items():
         if name in case.own_names or is_layout(name):
             continue
         expected = final.get(name)
-        if expected is None or any(name == at[2] and not each.stray for at, each in spots.items()):
+        if expected is None or any(
+            name == at[2] and not each.stray for at, each in found.departures.items()
+        ):
             continue  # what is wrong from an earlier step on is told there
         event = _find_reader(case, predicted, name)
-        _compare(case, predicted.rank, event, name, (expected, got, None), spots, stray=True)
+        _compare(
+            case, predicted.rank, event, name, (expected, got, None), found.departures, stray=True
+        )
 
 
 def _find_reader(case: Case, predicted: RankTrace, name: str) -> Event:
@@ -187,7 +193,7 @@ def _compare(
     event: Event,
     name: str,
     values: tuple[object, object, object],
-    spots: dict[tuple[int, tuple[int, ...], str], _Spot],
+    departures: dict[tuple[int, tuple[int, ...], str], _Departure],
     *,
     stray: bool = False,
 ) -> None:
@@ -198,8 +204,8 @@ def _compare(
     off = differences_beyond(case.prediction, place, wanted, got, slack)
     if off:
         key = (event.index, event.iteration, name)
-        spot = spots.setdefault(key, _Spot(event=event, name=name, stray=stray))
-        spot.differences.extend(off)
+        known = departures.setdefault(key, _Departure(event=event, name=name, stray=stray))
+        known.differences.extend(off)
 
 
 def _is_undefined(value: object) -> bool:
@@ -255,22 +261,22 @@ def _departs_from_raised(event: Event, other: Event, opened: set[str]) -> str | 
     return None
 
 
-def _spot_finding(case: Case, spot: _Spot) -> Finding:
-    step = case.order.steps.get(spot.event.index)
+def _tell_departure(case: Case, departure: _Departure) -> Finding:
+    step = case.order.steps.get(departure.event.index)
     against = " (against the reference)"
-    if spot.stray:
+    if departure.stray:
         against = " in the end, though no step stores into it"
     return Finding(
         witness="backend",
-        code=spot.differences[0].code,
-        prose=prose_of(spot.name, spot.differences) + against,
+        code=departure.differences[0].code,
+        prose=prose_of(departure.name, departure.differences) + against,
         mark=(step.mark if step else None) or case.scenario.mark,
-        ranks=tuple(sorted({difference.rank for difference in spot.differences})),
-        label=spot.event.label,
-        index=spot.event.index,
-        iteration=spot.event.iteration,
-        name=spot.name,
-        differences=tuple(spot.differences),
+        ranks=tuple(sorted({difference.rank for difference in departure.differences})),
+        label=departure.event.label,
+        index=departure.event.index,
+        iteration=departure.event.iteration,
+        name=departure.name,
+        differences=tuple(departure.differences),
     )
 
 
