@@ -891,13 +891,14 @@ def test_ranks_of_two_groups_that_leave_out_a_condition_make_its_calls(tmp_path:
     assert "let every rank of the group make the calls under `if rank == 0`" in str(found.fix)
 
 
-def test_a_function_for_one_rank_is_told_with_its_decorator(tmp_path: Path) -> None:
+@pytest.mark.parametrize("decides", [True, False])
+def test_a_function_for_one_rank_is_told_with_its_decorator(tmp_path: Path, decides: bool) -> None:
     file = script(tmp_path, METHOD)
     records = {
         0: record(0, call("all_gather", place(file, 3, 4))),
         1: record(1, call("all_reduce", place(file, 5))),
     }
-    for each in records.values():
+    for each in records.values() if decides else ():
         each.ways = [Way(before=9, decision=_if(file, 9, "x"), yes=1)]
     (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
     words = " ".join(each.words for each in found.notes)
@@ -1009,6 +1010,29 @@ def test_a_loop_of_messages_that_one_end_left_earlier_is_told_with_both(
     reason = explain_message(waits, records, str(tmp_path))
     words = reason[0].words if reason is not None else ""
     assert ("rank 1 has taken its loop `for i in range(n)` (train.py:5)" in words) is is_told
+
+
+@pytest.mark.parametrize(("turns", "is_told"), [(2, True), (1, False)])
+def test_a_loop_of_one_message_more_is_told_with_that_of_the_rank_that_left(
+    turns: int, *, is_told: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, STEPS)
+    sends = Decision(kind="for", file=file, line=2, text="for x in inputs")
+    takes = Decision(kind="for", file=file, line=5, text="for y in targets")
+    records = {
+        0: record(0, call("send", place(file, 3), peer=1)),
+        1: record(1, *[call("recv", place(file, 6), peer=0) for _ in range(2)]),
+    }
+    records[0].ways = [Way(before=0, decision=sends, yes=1, no=1)]
+    records[1].ways = [Way(before=0, decision=takes, yes=turns)]
+    lacks = replace(
+        finding("unmatched_recv", 0, 1),
+        notes=(Clause("rank 1 receives from rank 0 in `recv from 0`, and rank 0 never sends"),),
+    )
+    reason = explain_message(lacks, records, str(tmp_path))
+    words = reason[0].words if reason is not None else ""
+    assert ("rank 0 has taken its loop `for i in range(n)` (train.py:2) once" in words) is is_told
+    assert ("rank 1 takes its own, `for i in range(n)` (train.py:5), twice" in words) is is_told
 
 
 @pytest.mark.parametrize(

@@ -273,6 +273,10 @@ def explain_parting(
         ]
     else:
         reasons += [
+            find_handler(parted),
+            find_decorated(parted),
+            find_turn(parted),
+            find_anew(parted),
             find_turns(parting, records, folder),
             find_branch(parting, records, folder),
             find_loader(parted),

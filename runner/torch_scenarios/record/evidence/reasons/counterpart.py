@@ -15,6 +15,7 @@ import ast
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
@@ -79,6 +80,7 @@ def explain_message(
         or _find_past(finding, parted)
         or _loop(finding, parted)
         or next(filter(None, (_find_over(parted, *each) for each in answers)), None)
+        or next(filter(None, (_find_longer(parted, *each) for each in answers)), None)
         or next(filter(None, (_answer(parted, *each) for each in answers)), None)
         or next(filter(None, (_find_left(parted, *each[:2]) for each in answers)), None)
     )
@@ -329,6 +331,41 @@ def _find_over(parted: Parted, waiting: int, rank: int, what: str) -> Reason | N
         return None  # it is still in the loop, and waits there
     few = _count_turns(parted.records[rank], inner, left_at)
     many = _count_turns(parted.records[waiting], outer, until)
+    return _tell_over(parted, (rank, inner, few), (waiting, outer, many))
+
+
+def _find_longer(parted: Parted, waiting: int, rank: int, what: str) -> Reason | None:
+    """Return the loop in which a rank sent or received, and that it has left for good.
+
+    The other rank waits for one message more, in a loop of its own that has more turns.
+    """
+    own = _messages(parted, rank, what, waiting - rank)
+    other = "receive" if what == "send" else "send"
+    ends = _messages(parted, waiting, other, rank - waiting)
+    if not 0 < len(own) < len(ends):
+        return None
+    until, call = ends[len(own)]
+    inner, outer = (loop_of(each.place.frames, []) for each in (own[-1][1], call))
+    span = _span(inner[2], inner[1]) if inner is not None else None
+    if inner is None or outer is None or span is None or inner[1:] == outer[1:]:
+        return None
+    record = parted.records[rank]
+    if _ends_inside(record, inner[2], span):
+        return None
+    few = _count_turns(record, inner, len(record.items))
+    many = _count_turns(parted.records[waiting], outer, until)
+    return _tell_over(parted, (rank, inner, few), (waiting, outer, many))
+
+
+#: a loop by its text, its line and its file
+_Loop: TypeAlias = tuple[str, int, str]
+
+
+def _tell_over(
+    parted: Parted, over: tuple[int, _Loop, int], waits: tuple[int, _Loop, int]
+) -> Reason | None:
+    """Return that a rank has left its loop, and that another one takes more turns of its own."""
+    (rank, inner, few), (waiting, outer, many) = over, waits
     if not 0 < few < many:
         return None
     at, there = (short(((each[2], each[1], ""),), parted.folder) for each in (inner, outer))
