@@ -892,7 +892,9 @@ def test_ranks_of_two_groups_that_leave_out_a_condition_make_its_calls(tmp_path:
 
 
 @pytest.mark.parametrize("decides", [True, False])
-def test_a_function_for_one_rank_is_told_with_its_decorator(tmp_path: Path, decides: bool) -> None:
+def test_a_function_for_one_rank_is_told_with_its_decorator(
+    tmp_path: Path, *, decides: bool
+) -> None:
     file = script(tmp_path, METHOD)
     records = {
         0: record(0, call("all_gather", place(file, 3, 4))),
@@ -1354,3 +1356,87 @@ def test_a_group_that_one_rank_creates_between_calls_is_told_with_the_if(tmp_pat
     told = " ".join(each.words for each in found.notes)
     assert "rank 0 alone goes into `if rank == 0 and step == 1` (train.py:3)" in told
     assert "create the group of train.py:4 on every rank at one point" in str(found.fix)
+
+
+PREDICATE = """\
+def is_due(step, mesh):
+    return step % 2 == 0 and mesh.get_local_rank() == 0
+"""
+ASKING = """\
+from logs import is_due
+for step in range(4):
+    if is_due(step, mesh):
+        dist.all_reduce(x)
+    dist.barrier()
+"""
+
+
+def test_a_condition_that_calls_a_function_is_told_with_what_that_returns(tmp_path: Path) -> None:
+    (tmp_path / "logs.py").write_text(PREDICATE)
+    file = script(tmp_path, ASKING)
+    asks = _if(file, 3, "is_due(step, mesh)")
+    records = {
+        0: record(
+            0, call("all_reduce", place(file, 4)), ways=[Way(before=0, decision=asks, yes=1)]
+        ),
+        1: record(1, call("barrier", place(file, 5)), ways=[Way(before=0, decision=asks, no=1)]),
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    told = "`is_due` returns `step % 2 == 0 and mesh.get_local_rank() == 0` (logs.py:2)"
+    assert told in found.notes[1].words
+
+
+VOCABULARY = """\
+def build(rank):
+    words = sorted(TEXTS[rank])
+    return words
+"""
+TAGGER = """\
+import data.vocab
+def main():
+    rank = dist.get_rank()
+    words = data.vocab.build(rank)
+    model = DistributedDataParallel(Tagger(len(words)))
+"""
+
+
+def test_a_model_of_another_shape_is_told_with_what_makes_it(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/vocab.py").write_text(VOCABULARY)
+    file = script(tmp_path, TAGGER)
+    words = (
+        "[1]: params[0] in this process with sizes [9, 8] appears not to match sizes of the same"
+    )
+    records = {0: record(0), 1: record(1, error=words, raised_at=place(file, 5))}
+    raised = replace(finding("", 1), diagnosis=None, code="outcome_differs")
+    (found,) = add_reasons([raised], records, str(tmp_path))
+    assert "`words = sorted(TEXTS[rank])` (data/vocab.py:2)" in found.notes[0].words
+    assert "the model reads what differs by rank: `words = data" in found.notes[0].words
+
+
+TWO_MODELS = """\
+critic = DDP(Critic())
+generator = DDP(Generator())
+with Join([critic]):
+    for real in batches:
+        critic(real).mean().backward()
+        generator(noise).mean().backward()
+dist.barrier()
+"""
+
+
+@pytest.mark.parametrize("joined", ["critic", "critic, generator"])
+def test_a_model_that_join_is_not_given_is_named(tmp_path: Path, joined: str) -> None:
+    file = script(tmp_path, TWO_MODELS.replace("[critic]", f"[{joined}]"))
+    lines = {0: (5, 6, 5, 6), 1: (5, 6, 3)}
+    records = {
+        rank: record(
+            rank, *[call("all_reduce", place(file, line), maker="to" * (line > 3)) for line in own]
+        )
+        for rank, own in lines.items()
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert ("and not those of `generator`, which the loop calls too" in words) is (
+        joined == "critic"
+    )

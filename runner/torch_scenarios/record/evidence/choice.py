@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,6 +25,10 @@ MOST_TOLD = 4
 
 #: how often something is done, in words
 _TIMES = {0: "never", 1: "once", 2: "twice"}
+
+
+#: characters of what a function returns that is shown
+MOST_RETURNED = 100
 
 
 #: what a reason is: a clause that says it, and what to change
@@ -134,7 +139,14 @@ class Parted:
 
 
 def list_values(decision: Decision, tallies: Mapping[int, Tally]) -> str:
-    """Return what a condition read last on each rank: `loss = 4.0 on rank 0`."""
+    """Return what a condition read last on each rank: `loss = 4.0 on rank 0`.
+
+    What a function of the script gives that it calls follows, as it stands there.
+    """
+    return "; ".join(filter(None, (_list_read(decision, tallies), _tell_returned(decision))))
+
+
+def _list_read(decision: Decision, tallies: Mapping[int, Tally]) -> str:
     alike: dict[str, list[int]] = {}
     values = _shorten({rank: tally.values for rank, tally in sorted(tallies.items())})
     for rank in sorted(tallies):
@@ -158,6 +170,21 @@ def list_values(decision: Decision, tallies: Mapping[int, Tally]) -> str:
         assigned = source.assigned(decision.names[0], decision.line)
     shown = "; ".join(f"{words} on {ranks_text(ranks)}" for words, ranks in alike.items())
     return f"{shown} (`{assigned}`)" if assigned else shown
+
+
+def _tell_returned(decision: Decision) -> str:
+    """Return what a function gives that a condition calls, where it is one of the script's own."""
+    source = script_at(decision.file)
+    node = source.condition(decision.line) if source is not None else None
+    for call in ast.walk(node.test) if node is not None else ():
+        given = source.returned(call) if isinstance(call, ast.Call) and source is not None else None
+        if given is not None and given[1].value is not None:
+            where, line = given[0], given[1].lineno
+            name = ast.unparse(call.func)  # type: ignore[attr-defined]
+            text = ast.unparse(given[1].value)
+            if not isinstance(given[1].value, ast.Constant) and len(text) <= MOST_RETURNED:
+                return f"`{name}` returns `{text}` ({short(((where.file, line, ''),), '')})"
+    return ""
 
 
 #: a number with more digits than a person reads

@@ -21,6 +21,8 @@ MOST_SOURCE = 4 << 20
 _JUMPS = (ast.Break, ast.Continue, ast.Return, ast.Raise)
 #: lines that set what an expression reads
 MOST_ORIGINS = 3
+#: the same over several scripts, and folders in which an imported one is looked for
+MOST_TRACES, MOST_FOLDERS = 12, 3
 #: decorators that keep the answers of a function
 _CACHES = re.compile(r"^(?:functools\.)?(?:lru_cache|cache|cached_property)\b")
 #: calls that leave the program
@@ -158,6 +160,68 @@ class Script:
             if isinstance(each, ast.Return) and each.value is not None
         ]
         return found[0] if len(found) == 1 else 0
+
+    def functions(self, name: str) -> Iterator[tuple[Script, ast.FunctionDef]]:
+        """Yield the functions of a name, methods too, of this script or of those it imports."""
+        for source in (self, *self.imported()):
+            for node in ast.walk(source.tree):
+                if isinstance(node, ast.FunctionDef) and node.name == name:
+                    yield source, node
+
+    def imported(self) -> Iterator[Script]:
+        """Yield the scripts of the same folder, or of one around it, that this one imports."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                names = [each.name for each in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                head = f"{node.module}." if node.module else ""
+                names = [*filter(None, [node.module]), *(head + each.name for each in node.names)]
+            else:
+                continue
+            for name in dict.fromkeys(names):
+                path = f"{name.replace('.', '/')}.py"
+                near = (folder / path for folder in [*Path(self.file).parents][:MOST_FOLDERS])
+                found = next(filter(None, map(script_at, map(str, near))), None)
+                if found is not None and found is not self:
+                    yield found
+
+    def returned(self, call: ast.Call) -> tuple[Script, ast.Return] | None:
+        """Return the one `return` of the function that is called; None for none, or for several.
+
+        The function is known by its name alone, and may be one of another script (`imported`).
+        """
+        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        found = [
+            (source, each)
+            for source, function in self.functions(name)
+            for each in ast.walk(function)
+            if isinstance(each, ast.Return) and each.value is not None
+        ]
+        return found[0] if len(found) == 1 else None
+
+    def traces(self, value: ast.expr, line: int) -> list[tuple[Script, int]]:
+        """Return the lines of all scripts that set what an expression reads, and what these read.
+
+        What a function gives is what its one `return` reads. The nearest lines come first.
+        """
+        found: dict[tuple[str, int], Script] = {}
+        waiting: list[tuple[Script, ast.expr, int]] = [(self, value, line)]
+        while waiting and len(found) < MOST_TRACES:
+            source, read, before = waiting.pop(0)
+            for node in ast.walk(read):
+                if isinstance(node, ast.Call) and (given := source.returned(node)) is not None:
+                    waiting.append((given[0], given[1].value or read, given[1].lineno))
+                if not isinstance(node, ast.Name | ast.Attribute):
+                    continue
+                at = source.assignment(node, before)
+                if at and (source.file, at) not in found:
+                    found[source.file, at] = source
+                    waiting += [
+                        (source, each.value, at)
+                        for each in ast.walk(source.tree)
+                        if isinstance(each, ast.Assign) and each.lineno == at
+                    ]
+        return [(source, at) for (_, at), source in found.items()]
 
     def environment(self, names: Collection[str]) -> int:
         """Return the last line that sets one of some variables of the environment; 0 for none."""

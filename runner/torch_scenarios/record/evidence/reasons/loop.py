@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Parted, Reason, Tally, list_times, short
@@ -124,6 +124,43 @@ def _explain_join(
                 "turns of it."
             )
             return Clause(words), fix
+    calls = (call for rank in parting.calls for call in records[rank].calls)
+    files = dict.fromkeys(frame[0] for call in calls for frame in call.place.frames)
+    wrapped = {name for each in files for name in _list_wrapped(each)}
+    return _explain_unjoined(file, joined, span, wrapped, folder) if span is not None else None
+
+
+#: what wraps a model whose backward passes communicate
+_WRAPPERS = frozenset({"DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP"})
+
+
+def _list_wrapped(file: str) -> Iterator[str]:
+    """Yield the names of the models that a script wraps, so that they communicate."""
+    source = script_at(file)
+    for node in ast.walk(source.tree) if source is not None else ():
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            made = node.value.func
+            if getattr(made, "attr", getattr(made, "id", "")) in _WRAPPERS:
+                yield from (ast.unparse(each) for each in node.targets)
+
+
+def _explain_unjoined(
+    file: str, joined: int, span: tuple[int, int], wrapped: Collection[str], folder: str
+) -> Reason | None:
+    """Return the model that a loop under `with Join(...)` calls, and that Join is not given."""
+    source = script_at(file)
+    head = source.text(joined) if source is not None else ""
+    for node in ast.walk(source.tree) if source is not None else ():
+        name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+        is_given = re.search(rf"\b{re.escape(name)}\b", head) is not None
+        if name not in wrapped or is_given or not span[0] <= node.lineno <= span[1]:
+            continue
+        where, at = (short(((file, line, ""),), folder) for line in (joined, node.lineno))
+        words = (
+            f"under `{head}` ({where}) a rank whose loop has ended answers the calls of the models "
+            f"that Join is given, and not those of `{name}`, which the loop calls too ({at})"
+        )
+        return Clause(words), f"give `{name}` to Join too ({where}): every model of the loop."
     return None
 
 

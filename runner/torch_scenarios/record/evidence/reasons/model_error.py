@@ -37,6 +37,9 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
         return finding
     parted = Parted(Parting(group="", at=0, calls={}, missing=tuple(records)), records, folder)
     of_model = any(names_model(each.error or "") for each in raised)
+    made = _tell_made(raised[0], folder) if _OTHER_MODEL.search(raised[0].error or "") else ""
+    if made:
+        finding = replace(finding, notes=(*finding.notes, Clause(made)))
     reason = find_caught(parted, whole=True) if of_model else _find_breakpoint(raised[0], folder)
     if reason is not None:
         return replace(finding, notes=(reason[0],), fix=reason[1], help=(reason[1],))
@@ -69,6 +72,40 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
     return replace(
         finding, notes=(*finding.notes, Clause(words + (f", where {values}" if values else "")))
     )
+
+
+#: errors of DDP about a model that is another one on some rank
+_OTHER_MODEL = re.compile(r"appears not to match|expects same model across")
+#: what differs between ranks by itself
+_OF_RANK = re.compile(r"rank|environ|getenv|hostname|listdir|glob|random|open\(|\bread")
+#: lines that make a model which are told
+MOST_MADE = 3
+
+
+def _tell_made(record: RankRecord, folder: str) -> str:
+    """Return the lines that make the model which a rank wraps, those first that ask for the rank.
+
+    The model is what is passed in the line that raised; its size comes from what makes it.
+    """
+    for file, line, _ in record.raised_at.frames[:1]:
+        source = script_at(file)
+        calls = [
+            node
+            for node in ast.walk(source.tree if source is not None else ast.Module([], []))
+            if isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or 0)
+        ]
+        if source is None or not calls:
+            return ""
+        widest = min(calls, key=lambda each: (each.lineno, each.col_offset))
+        made = source.traces(widest, line)
+        asking = [each for each in made if _OF_RANK.search(each[0].text(each[1]))]
+        told = (asking or made)[:MOST_MADE]
+        shown = ", ".join(
+            f"`{each.text(at)}` ({short(((each.file, at, ''),), folder)})" for each, at in told
+        )
+        verb = "reads what differs by rank" if asking else "is made of"
+        return f"the model {verb}: {shown}" if shown else ""
+    return ""
 
 
 #: calls that wait for a person at a terminal
