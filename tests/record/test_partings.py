@@ -1440,3 +1440,71 @@ def test_a_model_that_join_is_not_given_is_named(tmp_path: Path, joined: str) ->
     assert ("and not those of `generator`, which the loop calls too" in words) is (
         joined == "critic"
     )
+
+
+RESUMES = """\
+def resume(rank):
+    if os.path.exists(path(rank)):
+        return torch.load(path(rank))
+start = resume(rank)
+for batch in loader:
+    model(batch).backward()
+dist.barrier()
+"""
+
+
+@pytest.mark.parametrize(("found", "is_told"), [((1, 0), True), ((1, 1), False)])
+def test_a_longer_loop_is_told_with_what_ranks_decide_otherwise_before_it(
+    found: tuple[int, int], *, is_told: bool, tmp_path: Path
+) -> None:
+    file = script(tmp_path, RESUMES)
+    asks = _if(file, 2, "os.path.exists(path(rank))")
+    turn = Decision(kind="for", file=file, line=5, text="for batch in loader")
+    lines = {0: (6, 7), 1: (6, 6)}
+    records = {
+        rank: record(
+            rank,
+            *[call("all_reduce", place(file, line), maker="to" * (line == 6)) for line in own],
+            ways=[
+                Way(before=0, decision=asks, yes=found[rank], no=1 - found[rank]),
+                Way(before=0, decision=turn, yes=1, no=1),
+                Way(before=1, decision=turn, yes=rank),
+            ],
+        )
+        for rank, own in lines.items()
+    }
+    (finds,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in finds.notes)
+    assert "(train.py:5) has more turns on some ranks" in words
+    assert ("before it, `if os.path.exists(path(rank))` (train.py:2) is true" in words) is is_told
+
+
+ROLLOUT = """\
+def rollout(model, prompts):
+    return [
+        model.generate(each)
+        for each in prompts
+    ]
+answers = rollout(model, prompts)
+loss(model, answers)
+"""
+
+
+def test_a_model_that_writes_to_each_ranks_own_end_is_told_with_its_own_line(
+    tmp_path: Path,
+) -> None:
+    file = script(tmp_path, ROLLOUT)
+    at = ScriptPlace(
+        frames=((file, 3, "model.generate(each)"), (file, 6, "answers = rollout(model, prompts)")),
+        via="transformers/model.py:608",
+    )
+    records = {
+        0: record(0, call("all_gather", at), call("all_gather", at)),
+        1: record(1, call("all_gather", at), call("all_gather", place(file, 7))),
+    }
+    for each in records.values():
+        each.ways = [Way(before=9, decision=_if(file, 9, "x"), yes=1)]
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert "rank 1 has left `model.generate(each)` (train.py:3), in which rank 0 still" in words
+    assert str(found.fix).startswith("pass `synced_gpus=True` at train.py:3")

@@ -279,7 +279,7 @@ def test_ranks_that_a_script_spawns_are_recorded(
     done = CliRunner().invoke(cli, [*command, str(SCRIPTS / "spawns.py")])
     assert done.exit_code == int(wrong), done.output
     assert "2 ranks" in done.output
-    assert ("spawns.py:15" in done.output) == wrong
+    assert ("in `except ValueError` (spawns.py:17)" in done.output) == wrong
 
 
 @pytest.mark.torch
@@ -327,3 +327,14 @@ def test_a_program_that_a_rank_starts_knows_whose_place_it_takes(
     release_programs()
     monkeypatch.setattr(os, "getpid", lambda: 2)
     assert rank_joined(claim) == -1, "its parent has left its world"
+
+
+@pytest.mark.torch
+def test_a_module_is_recorded_by_the_words_that_python_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job/train.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    command = ["record", "-n", "1", "-o", str(tmp_path / "o"), "--", "-m", "job.train"]
+    assert "job.train  1 rank, ran" in CliRunner().invoke(cli, command).output

@@ -104,6 +104,8 @@ def record(options: Mapping[str, Any]) -> None:
         click.echo(f"# then run your program, and `scenario import {folder}`", err=True)
         return
     command = tuple(options["command"])
+    module = options["module"] or command[:1] == ("-m",)  # as `python -m` and `torchrun -m` have it
+    command = command[command[:1] == ("-m",) :]
     if not command:
         refuse_usage("there is nothing to record: write `scenario record -n 4 -- train.py`")
     _require_values(options, command)
@@ -116,7 +118,7 @@ def record(options: Mapping[str, Any]) -> None:
         folder=folder,
         world_size=world,
         ranks=_parse_ranks(options["ranks"], world) if options["fake"] else tuple(range(world)),
-        module=options["module"],
+        module=module,
         fake=options["fake"],
         jobs=options["jobs"] or min(os.cpu_count() or 1, 8),
         cuda_as_cpu=options["cuda_as_cpu"],

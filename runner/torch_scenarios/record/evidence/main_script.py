@@ -4,6 +4,7 @@ Python compiles the script that it is given before any module of ours could, unl
 `sys.path_hooks` takes the path: that is how it runs a zip file. So the script is taken there and
 compiled with notes (`evidence/decision.py`), and runs as `__main__` with all that it had: its
 arguments, its folder on `sys.path`, its lines. What it imports of its own folder has notes too.
+So has the script in a process that it spawns (`mp.spawn`), which runs it again for its functions.
 This runs at the start of a Python process: it imports the standard library alone.
 """
 
@@ -23,6 +24,8 @@ from torch_scenarios.record.recorder import describe_error, is_foreign
 
 #: options of Python that have a word after them
 _WITH_WORD = frozenset({"-X", "-W", "--check-hash-based-pycs"})
+#: the word by which Python starts a process that a script spawns
+SPAWNED = "--multiprocessing-fork"
 #: what runs the script, and what records it
 _RUNNERS = ("<frozen runpy>", os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -36,17 +39,21 @@ def take_script(argv: Sequence[str]) -> None:
     if script is not None and (not script.endswith(".py") or not os.path.isfile(script)):
         return
     path = os.path.abspath(script) if script is not None else ""
-    if (script is None and "-m" not in argv) or (path and is_foreign(path)):
+    is_spawned = SPAWNED in argv
+    if (script is None and "-m" not in argv and not is_spawned) or (path and is_foreign(path)):
         return
-    within = tuple(f"{each}{os.sep}" for each in {os.getcwd(), os.path.dirname(path)} if each)
+    folders = [*filter(None, dict.fromkeys((os.getcwd(), os.path.dirname(path))))]
 
     def is_own(file: str) -> bool:
+        within = tuple(f"{each}{os.sep}" for each in folders)
         return os.path.abspath(file).startswith(within) and not is_foreign(file)
 
     decisions = decision.Decisions(describe_error)
     decisions.install(is_own, is_tracing=lambda: False)
     decision.of_script = decisions
-    if script is not None:
+    if is_spawned:
+        sys.path_hooks.insert(0, _Spawned(folders, decisions))
+    elif script is not None:
         sys.path_hooks.insert(0, _Hook(script, path, decisions))
         sys.excepthook = _shorten(sys.excepthook)
 
@@ -94,6 +101,23 @@ class _Hook:
             source = file.read()
         code: CodeType = self._decisions.compile(source, self._path, is_main=True)
         return code
+
+
+class _Spawned:
+    """Takes the script of the process that has spawned this one: the first that is to be run."""
+
+    def __init__(self, folders: list[str], decisions: decision.Decisions) -> None:
+        self._folders, self._decisions = folders, decisions
+
+    def __call__(self, path: str) -> _Hook:
+        """Return what imports from a path; raises ImportError where it is no script."""
+        if not path.endswith(".py") or not os.path.isfile(path) or is_foreign(path):
+            raise ImportError(path)
+        sys.path_hooks.remove(self)
+        whole = os.path.abspath(path)
+        self._folders.append(os.path.dirname(whole))
+        sys.path_hooks.insert(0, hook := _Hook(path, whole, self._decisions))
+        return hook(path)
 
 
 def _shorten(hook: Callable[..., Any]) -> Callable[..., Any]:

@@ -83,7 +83,8 @@ def _recorder() -> Any:
 def _note_script() -> None:
     """Let the script of this process note which way it goes, where it is one of the user's own."""
     argv = sys.orig_argv
-    if not any(word.endswith(".py") or word == "-m" for word in argv[1:]):
+    started = ("-m", "--multiprocessing-fork")  # a module, or a process that a script spawns
+    if not any(word.endswith(".py") or word in started for word in argv[1:]):
         return
     _find_package()
     import torch_scenarios.record.evidence.main_script

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Parted, Reason, short
@@ -16,6 +16,8 @@ from torch_scenarios.verdict.finding import ranks_text
 
 #: a line that logs
 _LOGS = re.compile(r"\b(?:log|logger|logging|_log|_logger)\w*\.(?:debug|info|warning|log)\(")
+#: a line that lets a model write tokens, one forward pass each
+_GENERATES = re.compile(r"\.generate\(")
 #: a line by which a GradScaler may take a step
 _SCALES = re.compile(r"scaler\w*\.step\(")
 
@@ -170,6 +172,7 @@ def find_caller(parted: Parted) -> Reason | None:
         file, line, text = next((each for each in frames[::-1] if each[:2] not in known), frames[0])
         if (file, line, text) == frames[0] or not others:
             continue
+        file, line, text = _find_near(parted, ranks, frames, known) or (file, line, text)
         place = short(((file, line, ""),), parted.folder)
         verb = "communicates" if len(ranks) == 1 else "communicate"
         words = f"{ranks_text(ranks)} alone {verb} under `{text.strip()}` ({place})"
@@ -200,10 +203,26 @@ def find_caller(parted: Parted) -> Reason | None:
                 f"let all ranks leave {place} in the same turn: agree first on what ends it there "
                 "(an `all_reduce`), such as a score that each rank has for its own rows."
             )
+            if _GENERATES.search(text):
+                fix = (
+                    f"pass `synced_gpus=True` at {place}, or let every rank make as many tokens: "
+                    "each forward pass of a sharded model gathers its weights on all ranks."
+                )
         else:
             fix = f"let every rank of the group make the calls under {place}, or none."
         return Clause(words), fix
     return None
+
+
+def _find_near(
+    parted: Parted, ranks: Sequence[int], frames: Frames, known: Collection[tuple[str, int]]
+) -> tuple[str, int, str] | None:
+    """Return the innermost line in whose framework ranks still communicate, and others did."""
+    if not parted.parting.calls[ranks[0]].place.via:
+        return None
+    return next(
+        (e for e in frames if e[:2] not in known and _find_left(parted, ranks, e[:2])), None
+    )
 
 
 def _find_left(parted: Parted, ranks: Sequence[int], at: tuple[str, int]) -> list[int]:

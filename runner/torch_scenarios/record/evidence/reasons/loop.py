@@ -7,8 +7,16 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Parted, Reason, Tally, list_times, short
+from torch_scenarios.record.evidence.choice import (
+    Parted,
+    Reason,
+    Tally,
+    count_turns,
+    list_times,
+    short,
+)
 from torch_scenarios.record.evidence.divergence import Frames, Parting
+from torch_scenarios.record.evidence.reasons.earlier_condition import is_idle
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import (
     Blocking,
@@ -62,6 +70,7 @@ def find_turns(
             f"the loop `{text}` ({place}) has more turns on some ranks; {what}: "
             + list_times(counts)
             + _origin_of_loop(text, line, file)
+            + _tell_before(Parted(parting, records, folder), file, line)
         )
         if call.maker in {"bw", "cc"} or _BATCHES.search(text):
             fix = (
@@ -77,6 +86,38 @@ def find_turns(
             )
         return clause, fix
     return None
+
+
+def _tell_before(parted: Parted, file: str, line: int) -> str:
+    """Return the last `if` that ranks decide otherwise between their last call and a loop."""
+    span = _span(file, line)
+    found: dict[Decision, dict[int, Tally]] = {}
+    for rank in parted.ranks:
+        ways = parted.records[rank].ways
+        entries = [
+            each.before
+            for each in ways
+            if (each.decision.file, each.decision.line) == (file, line)
+            and (each.no if each.decision.kind == "for" else each.yes)
+        ]
+        last = max(entries, default=-1) if span is not None else -1
+        for way in ways:
+            at = way.decision
+            is_inside = span is not None and at.file == file and span[0] <= at.line <= span[1]
+            if way.before == last and at.kind == "if" and not is_inside:
+                own = found.setdefault(at, {each: Tally() for each in parted.ranks})[rank]
+                own.yes, own.no = own.yes + way.yes, own.no + way.no
+    apart = [
+        each
+        for each, own in found.items()
+        if len({tally.yes for tally in own.values()}) > 1 and not is_idle(each)
+    ]
+    return f"; before it, {count_turns(parted, apart[-1], found[apart[-1]])}" if apart else ""
+
+
+def _span(file: str, line: int) -> tuple[int, int] | None:
+    source = script_at(file)
+    return source.loop(line) if source is not None else None
 
 
 def _find_join(file: str, line: int) -> int:
