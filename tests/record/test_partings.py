@@ -1411,7 +1411,34 @@ def test_a_model_of_another_shape_is_told_with_what_makes_it(tmp_path: Path) -> 
     raised = replace(finding("", 1), diagnosis=None, code="outcome_differs")
     (found,) = add_reasons([raised], records, str(tmp_path))
     assert "`words = sorted(TEXTS[rank])` (data/vocab.py:2)" in found.notes[0].words
-    assert "the model reads what differs by rank: `words = data" in found.notes[0].words
+    assert found.notes[0].words.startswith("what differs by rank is read in `words = data.vocab")
+
+
+ROWS = """\
+class Rows:
+    def __init__(self):
+        rank = dist.get_rank()
+        self.labels = LABELS[rank]
+        self.classes = max(self.labels) + 1
+"""
+FITS = """\
+from rows import Rows
+rows = Rows()
+model = Classifier(rows.classes)
+trainer.fit(model)
+"""
+
+
+def test_a_model_of_another_shape_is_told_with_what_an_object_holds(tmp_path: Path) -> None:
+    (tmp_path / "rows.py").write_text(ROWS)
+    file = script(tmp_path, FITS)
+    words = "DDP expects same model across all ranks, but Rank 0 has 2 params"
+    records = {0: record(0), 1: record(1, error=words, raised_at=place(file, 4))}
+    raised = replace(finding("", 1), diagnosis=None, code="outcome_differs")
+    (found,) = add_reasons([raised], records, str(tmp_path))
+    told = found.notes[0].words
+    assert "read in `self.labels = LABELS[rank]` (rows.py:4), `rank = dist.get_rank()`" in told
+    assert "the model is made of `model = Classifier(rows.classes)` (train.py:3)" in told
 
 
 TWO_MODELS = """\
@@ -1477,6 +1504,7 @@ def test_a_longer_loop_is_told_with_what_ranks_decide_otherwise_before_it(
     words = " ".join(each.words for each in finds.notes)
     assert "(train.py:5) has more turns on some ranks" in words
     assert ("before it, `if os.path.exists(path(rank))` (train.py:2) is true" in words) is is_told
+    assert str(finds.fix).startswith("let the ranks decide that `if` alike, and give") is is_told
 
 
 ROLLOUT = """\

@@ -213,15 +213,38 @@ class Script:
                     waiting.append((given[0], given[1].value or read, given[1].lineno))
                 if not isinstance(node, ast.Name | ast.Attribute):
                     continue
-                at = source.assignment(node, before)
-                if at and (source.file, at) not in found:
-                    found[source.file, at] = source
+                where, at = source.held(node, before) or (source, source.assignment(node, before))
+                if at and (where.file, at) not in found:
+                    found[where.file, at] = where
                     waiting += [
-                        (source, each.value, at)
-                        for each in ast.walk(source.tree)
+                        (where, each.value, at)
+                        for each in ast.walk(where.tree)
                         if isinstance(each, ast.Assign) and each.lineno == at
                     ]
         return [(source, at) for (_, at), source in found.items()]
+
+    def held(self, node: ast.expr, line: int) -> tuple[Script, int] | None:
+        """Return the line of a class by which an object of it, made before a line, has a value."""
+        owner = node.value if isinstance(node, ast.Attribute) else None
+        at = self.assignment(owner, line) if isinstance(owner, ast.Name) else 0
+        made = {
+            getattr(each.func, "attr", getattr(each.func, "id", ""))
+            for each in ast.walk(self.tree)
+            if isinstance(each, ast.Call) and at and each.lineno == at
+        }
+        for source in (self, *self.imported()) if made else ():
+            for each in ast.walk(source.tree):
+                if isinstance(each, ast.ClassDef) and each.name in made:
+                    wanted = f"self.{node.attr}"  # type: ignore[attr-defined]
+                    found = [
+                        line.lineno
+                        for line in ast.walk(each)
+                        if isinstance(line, ast.Assign)
+                        and wanted in {ast.unparse(target) for target in line.targets}
+                    ]
+                    if found:
+                        return source, found[-1]
+        return None
 
     def environment(self, names: Collection[str]) -> int:
         """Return the last line that sets one of some variables of the environment; 0 for none."""

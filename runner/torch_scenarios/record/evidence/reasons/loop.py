@@ -66,11 +66,12 @@ def find_turns(
         is_backward = call.maker in {"bw", "cc"}
         what = "backward passes" if call.maker == "bw" else f"calls of {short(frames, folder)}"
         what = "turns" if outer is not None else what
+        before = _tell_before(Parted(parting, records, folder), file, line)
         clause = Clause(
             f"the loop `{text}` ({place}) has more turns on some ranks; {what}: "
             + list_times(counts)
             + _origin_of_loop(text, line, file)
-            + _tell_before(Parted(parting, records, folder), file, line)
+            + (f"; before it, {before}" if before else "")
         )
         if call.maker in {"bw", "cc"} or _BATCHES.search(text):
             fix = (
@@ -84,7 +85,7 @@ def find_turns(
                 f"give every rank as many turns of the loop at {place}: let it go over the same on "
                 "all ranks, or agree on its length first (an `all_reduce` with `op=max`)."
             )
-        return clause, fix
+        return clause, f"let the ranks decide that `if` alike, and {fix}" if before else fix
     return None
 
 
@@ -112,7 +113,7 @@ def _tell_before(parted: Parted, file: str, line: int) -> str:
         for each, own in found.items()
         if len({tally.yes for tally in own.values()}) > 1 and not is_idle(each)
     ]
-    return f"; before it, {count_turns(parted, apart[-1], found[apart[-1]])}" if apart else ""
+    return count_turns(parted, apart[-1], found[apart[-1]]) if apart else ""
 
 
 def _span(file: str, line: int) -> tuple[int, int] | None:
@@ -192,9 +193,11 @@ def _explain_unjoined(
     source = script_at(file)
     head = source.text(joined) if source is not None else ""
     for node in ast.walk(source.tree) if source is not None else ():
-        name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+        if not isinstance(node, ast.Call) or not span[0] <= node.lineno <= span[1]:
+            continue
+        name = ast.unparse(node.func)
         is_given = re.search(rf"\b{re.escape(name)}\b", head) is not None
-        if name not in wrapped or is_given or not span[0] <= node.lineno <= span[1]:
+        if name not in wrapped or is_given:
             continue
         where, at = (short(((file, line, ""),), folder) for line in (joined, node.lineno))
         words = (

@@ -97,14 +97,22 @@ def _tell_made(record: RankRecord, folder: str) -> str:
         if source is None or not calls:
             return ""
         widest = min(calls, key=lambda each: (each.lineno, each.col_offset))
-        made = source.traces(widest, line)
+        passed = [*widest.args, *(each.value for each in widest.keywords)]
+        made = source.traces(ast.Tuple(passed, ast.Load()), line)
         asking = [each for each in made if _OF_RANK.search(each[0].text(each[1]))]
-        told = (asking or made)[:MOST_MADE]
-        shown = ", ".join(
-            f"`{each.text(at)}` ({short(((each.file, at, ''),), folder)})" for each, at in told
-        )
-        verb = "reads what differs by rank" if asking else "is made of"
-        return f"the model {verb}: {shown}" if shown else ""
+        rest = [each for each in made if each not in asking]
+        clauses = [
+            f"{words} "
+            + ", ".join(
+                f"`{each.text(at)}` ({short(((each.file, at, ''),), folder)})" for each, at in lines
+            )
+            for words, lines in (
+                ("what differs by rank is read in", asking[:MOST_MADE]),
+                ("the model is made of", rest[:MOST_MADE]),
+            )
+            if lines
+        ]
+        return "; ".join(clauses)
     return ""
 
 
