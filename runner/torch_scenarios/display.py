@@ -28,9 +28,12 @@ _WORD = re.compile(rf"\S{{{MOST_WORD + 1},}}")
 
 
 def clean(text: str) -> str:
-    """Return a text of any number of lines without characters that could steer what shows it.
+    r"""Return a text of any number of lines without characters that could steer what shows it.
 
     Each is shown by one U+FFFD in its place, so that what stands beside it stays where it is.
+
+    >>> clean("red \x1b[31m text").isprintable()
+    True
     """
     if text.isascii() and text.isprintable():
         return text
@@ -50,7 +53,11 @@ def clean_json(text: str) -> str:
 
 
 def short(text: str, most: int = MOST_QUOTED) -> str:
-    """Return a text of at most so many characters whole, a longer one by its beginning and end."""
+    """Return a text of at most so many characters whole, a longer one by its beginning and end.
+
+    >>> short("abcdefghijklmnopqrstuvwxyz", most=20)
+    'abcdefghijk ... wxyz'
+    """
     if len(text) <= most:
         return text
     end = most // 5
@@ -67,7 +74,11 @@ def brief(message: str, most: int = MOST_MESSAGE) -> str:
 
 
 def wrap(text: str, columns: int, first: str, rest: str) -> list[str]:
-    """Return words as lines with these indents; neither a word nor a quotation in `…` is cut."""
+    """Return words as lines with these indents; neither a word nor a quotation in `…` is cut.
+
+    >>> wrap("rank 1 waits in `recv from 0`", 16, "", "  ")
+    ['rank 1 waits in', '  `recv from 0`']
+    """
     lines = [first]
     for word in _UNIT.findall(text):
         if lines[-1].strip() and len(lines[-1]) + 1 + len(word) > columns:

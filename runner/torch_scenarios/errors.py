@@ -423,6 +423,9 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
     Capitals, dashes and underscores make no difference, nor does what a module's name puts before:
     `ReduceOp.SUM` is close to `sum`.
+
+    >>> nearest("ReduceOp.SUM", ["sum", "max"]), nearest("allreduce", ["all_reduce", "reduce"])
+    ('sum', 'all_reduce')
     """
     return next(iter(near(word, known, most=1)), None)
 
@@ -447,6 +450,11 @@ def is_slip(word: str, meant: str, known: Iterable[str]) -> bool:
 
     That is one letter too many, too few or wrong, or two in the wrong order; two such slips in a
     word of six letters and more. Another known word must be further away.
+
+    >>> is_slip("irevc", "irecv", ["irecv", "isend"]), is_slip("iend", "isend", ["isend", "send"])
+    (True, False)
+
+    The second is as close to `send`, so that it is not corrected unasked.
     """
     if _fold(word.rpartition(".")[2]) == _fold(meant):
         return True
@@ -460,6 +468,9 @@ def slips(one: str, other: str) -> int:
     """Return how many letters differ, are left out, are added, or have changed places.
 
     This is the distance of optimal string alignment (Damerau 1964); beyond 3 it is 4.
+
+    >>> slips("recv", "recv"), slips("rcev", "recv"), slips("reduce", "all_reduce")
+    (0, 1, 4)
     """
     if abs(len(one) - len(other)) > 3:
         return 4

@@ -134,6 +134,9 @@ def split_devices(visible: Sequence[str], nodes: int) -> list[str]:
     """Return what CUDA_VISIBLE_DEVICES is on each of some hosts that one machine simulates.
 
     None of them has a GPU of another's; those that come too late have none.
+
+    >>> split_devices(["0", "1", "2", "3"], nodes=2)
+    ['0,1', '2,3']
     """
     each = max(1, len(visible) // nodes)
     return [",".join(visible[at * each : (at + 1) * each]) for at in range(nodes)]

@@ -254,7 +254,11 @@ def _first_host(launcher: LauncherVariables, environment: Mapping[str, str]) -> 
 
 
 def first_host(names: str) -> str:
-    """Return the first host of a list in Slurm's notation: `n[001-003,7],m2` begins with `n001`."""
+    """Return the first host of a list in Slurm's notation: `n[001-003,7],m2` begins with `n001`.
+
+    >>> first_host("n[001-003,7],m2")
+    'n001'
+    """
     first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", names)
     return re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", first.group()) if first else ""
 
@@ -395,7 +399,11 @@ class Nodes:
 
 
 def name_ranks(ranks: Iterable[int]) -> str:
-    """Name some ranks: `rank 3`, `ranks 2, 3`, `ranks 0 to 7`."""
+    """Name some ranks: `rank 3`, `ranks 2, 3`, `ranks 0 to 7`.
+
+    >>> name_ranks([3]), name_ranks([3, 2]), name_ranks(range(8))
+    ('rank 3', 'ranks 2, 3', 'ranks 0 to 7')
+    """
     ordered = sorted(ranks)
     if len(ordered) == 1:
         return f"rank {ordered[0]}"
@@ -405,7 +413,11 @@ def name_ranks(ranks: Iterable[int]) -> str:
 
 
 def name_hosts(hosts: Mapping[int, str]) -> str:
-    """Say which ranks are on which host: `ranks 0, 1 on node0; rank 2 on node1`."""
+    """Say which ranks are on which host: `ranks 0, 1 on node0; rank 2 on node1`.
+
+    >>> name_hosts({0: "node0", 1: "node0", 2: "node1"})
+    'ranks 0, 1 on node0; rank 2 on node1'
+    """
     by_host: dict[str, list[int]] = {}
     for rank, host in sorted(hosts.items()):
         by_host.setdefault(host, []).append(rank)

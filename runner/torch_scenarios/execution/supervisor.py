@@ -766,6 +766,18 @@ class Supervisor:
             return still_s > LOSS_SETTLE_S  # they cannot tell
         return run_state.broken and still_s > TELL_S
 
+    # When a deadlock is confirmed, long before any timeout (decision 14).
+    #
+    #     predicted    rank 0 blocked in recv (step 0), rank 1 finished
+    #     observed     rank 0 has been in step 0 for 30 ms, rank 1 has reported
+    #
+    # A rank that is in a call for a while may only be slow. But if *every* rank is where the
+    # prediction has it in the end, each of them waits for one that is not coming, by proof, and no
+    # time will change that. So no rank may compute or sleep, none may have moved for a short while,
+    # and all must be at their stops. Otherwise it takes longer to say: after a death the survivors
+    # get `QUIET_S` to lose their peer; a halt that is known of the backend alone, `anywhere_s`; and
+    # what nothing predicts, the backend's own timeout and some grace, after which that timeout
+    # itself has failed (`hung`).
     def _for_good(self, run_state: RunState, watch: protocol.Supervision) -> bool:
         """Return whether no rank moves any more: as predicted, because of a death, or for too long.
 

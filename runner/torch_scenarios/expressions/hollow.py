@@ -73,7 +73,11 @@ def hollow(shape: Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
 
 
 def is_hollow(value: object) -> bool:
-    """Return whether an array has no values."""
+    """Return whether an array has no values.
+
+    >>> is_hollow(hollow((2, 2), np.float32)), is_hollow(np.zeros((2, 2)))
+    (True, False)
+    """
     return isinstance(value, np.ndarray) and bool(value.__array_interface__["data"][0] == _ADDRESS)
 
 

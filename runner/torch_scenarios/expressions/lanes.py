@@ -1210,6 +1210,19 @@ _NAMED = {"concat()", "stack()", "full()"}
 # The same code on all rows, on those that agree, on one alone.
 
 
+# How ranks that disagree are parted.
+#
+#     [x[i] for i in range(rank % 3)]        on ranks 0 to 8
+#
+# `range` needs one size, and the ranks have three: Diverge with the labels [0, 1, 2, 0, 1, 2, ...].
+# The expression is run again for the ranks 0, 3 and 6, then for 1, 4 and 7, then for the rest:
+# three runs in place of nine. Ranks that share a label may part again further on, so that it is
+# recursive.
+#
+# Where nearly every rank has a label of its own, parting gains nothing: they are computed one by
+# one, in a process of the walk. There each error has its own words and its own rank, which is why
+# an error among many ranks leads there as well: the message is then that of the walk, no matter
+# which of them is wrong.
 def split(
     count: int,
     many: Callable[[NDArray[np.int64] | None], T],

@@ -34,7 +34,17 @@ class ExhaustedError(Exception):
 
 
 class Search(Struct, kw_only=True):
-    """`text` holds whatever was accepted last; `holds` says whether a text shows the same fault."""
+    """`text` holds whatever was accepted last; `holds` says whether a text shows the same fault.
+
+    >>> search = Search(text="steps: [a, b]", holds=lambda text: "b" in text, most=10)
+    >>> search.tries("steps: [a]"), search.tries("steps: [b]"), search.text
+    (False, True, 'steps: [b]')
+    >>> search.attempts
+    2
+
+    A text is asked for once: two ways to shorten a file often come to the same one, and to run it
+    may take seconds.
+    """
 
     text: str
     holds: Callable[[str], bool]
@@ -73,11 +83,21 @@ class Search(Struct, kw_only=True):
 T = TypeVar("T")
 
 
+# Why not one after the other: of 64 steps of which two matter, trying each alone takes 64 runs and
+# keeps the second one waiting for the first. Halves take some 2 log 64. Where the two lie in
+# different halves neither half shows the fault, and only then are complements tried, and finer
+# parts.
+#
+#     steps 1 2 3 4 5 6 7 8, of which 3 and 8 matter together
+#     1-4 no, 5-8 no; quarters: without 1-2 yes; without 5-6 yes; 3 4 7 8 ...
 def ddmin(items: Sequence[T], holds: Callable[[list[T]], bool]) -> list[T]:
     """Return a part of `items`, in order, for which `holds` and of which no item can go alone.
 
     `holds` is true of all items, and is asked of parts; the empty list is asked first. The
     algorithm ddmin of Zeller and Hildebrandt (2002): parts, then their complements, ever finer.
+
+    >>> ddmin([1, 2, 3, 4, 5, 6, 7, 8], lambda part: {3, 8} <= set(part))
+    [3, 8]
     """
     kept = list(items)
     if kept and holds([]):

@@ -687,6 +687,14 @@ class Process(Membership):
             self.turn(loop, value)
             yield from self._walk(loop.body, (*iteration, value))
 
+    # A step of training on one rank is a walk within the walk.
+    #
+    #     train  ->  Call(all_reduce, bucket 0)  Call(all_reduce, bucket 1)  Call(train, result)
+    #
+    # The generator of the strategy is at the first `yield` while that all_reduce waits for its
+    # peers, so that ranks interleave between the calls of one step as they do in torch. The last
+    # call has the result, and is the one that has an event: what is expected of a step is looked at
+    # once all of it is done. Where a call in the middle raised, there is no last one.
     def _together(self, call: Call, operation: Compound) -> Iterator[Call]:
         """Yield the calls of which a compound operation is made, and then itself.
 
@@ -800,6 +808,11 @@ class Process(Membership):
         if call.handle is not None and call.step.handle is not None:
             self.handles |= {call.handle, call.step.handle}
 
+    # Identity and not equality: a call hands over the tensor that the name holds, and an operation
+    # stores into it. A loop whose body is `x = x + 1` and `all_reduce x` makes another tensor each
+    # round, and the call of the round before would reduce the old one. With `x += 1` in place it is
+    # the same one, and the arguments of the last round are right without a look at them (decision
+    # 28).
     def _same_tensors(self, call: Call, known: Prepared) -> bool:
         """Return whether a call would be the same now: its tensors are what their names hold."""
         arguments, scope = call.entry.arguments, self.scope

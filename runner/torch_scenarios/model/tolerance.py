@@ -45,6 +45,11 @@ def as_numbers(value: Value) -> NDArray[Any] | None:
     """Return a number, nested lists of numbers or an array as an array; None for anything else.
 
     Integers beyond 64 bits stay Python's own, so that nothing is rounded before it is compared.
+
+    >>> as_numbers([1, 2]), as_numbers("1") is None, as_numbers([[1], [2, 3]]) is None
+    (array([1, 2]), True, True)
+    >>> as_numbers(2**70).dtype
+    dtype('O')
     """
     if is_array(value):
         return np.asarray(value)
@@ -281,7 +286,17 @@ def _unless_exact(value: Any, count: int) -> Any:
 
 
 def move(value: Any, slack: Any, way: int, link: str) -> Any:
-    """Return a result that is off by its slack; `link` names the match that it is from."""
+    """Return a result that is off by its slack; `link` names the match that it is from.
+
+    >>> result, bound = np.array([1.0, 2.0]), np.array([0.25, 0.5])
+    >>> move(result, bound, 0, "world:0"), move(result, bound, 1, "world:0")
+    (array([1.25, 2.5 ]), array([0.75, 1.5 ]))
+    >>> move(result, bound, 2, "world:0")
+    array([1.25, 1.5 ])
+
+    The ways above 2 choose at random, by the number of the way and the link: each run of a program
+    moves a result alike, and another result in another way.
+    """
     if isinstance(value, list) and isinstance(slack, list):
         pairs = zip(value, slack, strict=True)
         return [move(each, bound, way, f"{link}.{at}") for at, (each, bound) in enumerate(pairs)]
@@ -304,6 +319,11 @@ def propagate_error(runs: list[Any]) -> Any:
     """Return how far each element may be off, of what several runs hold; the first moved nothing.
 
     None where nothing is known to move it.
+
+    >>> propagate_error([np.array([1.0, 2.0]), np.array([1.25, 2.0]), np.array([0.5, 2.0])])
+    array([1., 0.])
+
+    The farthest run is off by 0.5, and a value may be off by twice as far.
     """
     if not runs or any(each is None for each in runs):
         return None

@@ -100,7 +100,11 @@ def is_version(text: str) -> bool:
 
 
 def release_of(version: str) -> tuple[int, ...]:
-    """Return the three numbers of a version; a missing one is 0. Raises ValueError."""
+    """Return the three numbers of a version; a missing one is 0. Raises ValueError.
+
+    >>> release_of("2.14.0+cpu"), release_of("2.15.0a0")
+    ((2, 14, 0), (2, 15, 0))
+    """
     found = _NUMBERS.match(version)
     if found is None:
         message = f"{version!r} is not a version of torch, such as 2.14.1"

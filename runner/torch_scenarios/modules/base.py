@@ -200,6 +200,10 @@ def normalise(x: Array, eps: float, *, centred: bool) -> tuple[Array, Array]:
     """Return the rows of an array at unit variance, and the factor by which each was brought there.
 
     `centred` takes the mean away first.
+
+    >>> rows, factor = normalise(np.array([[1.0, 3.0]]), 0.0, centred=True)
+    >>> rows, factor
+    (array([[-1.,  1.]]), array([[1.]]))
     """
     given = x - x.mean(axis=-1, keepdims=True) if centred else x
     factor = 1 / np.sqrt((given * given).mean(axis=-1, keepdims=True) + x.dtype.type(eps))

@@ -158,7 +158,11 @@ class Coarse(Sequential, frozen=True, kw_only=True):
 
 
 def coarse(value: Array, dtype: str) -> Array:
-    """Return an array with values of a dtype, in its own; integers stay what they are."""
+    """Return an array with values of a dtype, in its own; integers stay what they are.
+
+    >>> coarse(np.array([2], np.int64), "bfloat16")
+    array([2])
+    """
     if value.dtype.kind != "f" or dtype == "float32":
         return value
     return value.astype(getattr(ml_dtypes, dtype, dtype)).astype(value.dtype)

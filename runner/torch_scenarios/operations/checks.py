@@ -34,6 +34,11 @@ def reduce_parts(op: str | PremulSum, parts: Parts) -> NDArray[Any] | Undefined:
 
     `min` and `max` over a NaN are undefined: what a backend keeps depends on the order
     (measured on Gloo: NaN or a number, by the rank that holds it).
+
+    >>> reduce_parts("sum", [np.array([1, 2]), np.array([10, 20])])
+    array([11, 22])
+    >>> reduce_parts("max", [np.array([1.0]), np.array([np.nan])]).cause
+    'max over a NaN'
     """
     first = parts[0]
     if op in ORDERED:
@@ -83,7 +88,11 @@ def is_inexact(array: NDArray[Any]) -> bool:
 
 
 def wide(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array in the widest dtype of its kind, in which a reduction is computed."""
+    """Return the array in the widest dtype of its kind, in which a reduction is computed.
+
+    >>> wide(np.zeros(1, np.float32)).dtype.name
+    'float64'
+    """
     if array.dtype.kind == "c":
         return array.astype(np.complex128)
     if is_inexact(array):

@@ -83,7 +83,11 @@ def partial_of(op: str) -> Placement:
 
 
 def placement_of(text: str) -> Placement:
-    """Return the placement that a text says. Raises ValueError where it says none."""
+    """Return the placement that a text says. Raises ValueError where it says none.
+
+    >>> placement_of("Shard(0)") == shard(0), placement_of("Replicate()") == REPLICATE
+    (True, True)
+    """
     found = _WRITTEN.fullmatch(text.strip())
     kind, inner = (found[1], found[2]) if found else ("", "")
     if kind == _SHARD and re.fullmatch(r"-?\d+", inner):
@@ -194,7 +198,13 @@ class Layout(Struct, frozen=True, kw_only=True):
 
 @cache
 def chunks(size: int, count: int) -> tuple[int, ...]:
-    """Return the sizes of `count` parts as `torch.chunk` cuts them: 5 over 3 is 2, 2, 1."""
+    """Return the sizes of `count` parts as `torch.chunk` cuts them: 5 over 3 is 2, 2, 1.
+
+    >>> chunks(5, 3), chunks(5, 4), chunks(0, 2)
+    ((2, 2, 1), (2, 2, 1, 0), (0, 0))
+
+    The last parts may be empty, which is where strategies that assume equal parts go wrong.
+    """
     most = -(-size // count) if size else 0
     return tuple(max(0, min(most, size - at * most)) for at in range(count))
 
@@ -232,6 +242,9 @@ def encode(placements: Sequence[Placement] | None) -> list[int]:
     """Return placements in numbers of one length: how many, then a kind and what it is of.
 
     None is a tensor that is not there, no placement one that is not distributed.
+
+    >>> decode(encode([shard(1), REPLICATE])) == (shard(1), REPLICATE), decode(encode(None)) is None
+    (True, True)
     """
     row = [ABSENT if placements is None else len(placements)]
     for each in placements or ():

@@ -36,7 +36,14 @@ FOR_P99 = 100
 
 
 def bus_factor(collective: str, ranks: int) -> float:
-    """Return busbw / algbw as nccl-tests defines it (doc/PERFORMANCE.md)."""
+    """Return busbw / algbw as nccl-tests defines it (doc/PERFORMANCE.md).
+
+    >>> bus_factor("all_reduce", 4), bus_factor("all_gather", 4)
+    (1.5, 0.75)
+
+    nccl-tests multiplies by it, so that the bandwidth of the bus is the same for each collective:
+    an all_reduce crosses each link twice, but for the part that a rank already has.
+    """
     operation = BY_NAME.get(collective)
     turns = operation.turns if isinstance(operation, Collective) else 0
     return turns * (ranks - 1) / ranks if turns else 1.0

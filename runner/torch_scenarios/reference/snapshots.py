@@ -191,7 +191,11 @@ def _matches(run: Run, beside: dict[Hashable, Any]) -> Iterator[Hashable]:
 
 
 def equal(one: Any, two: Any) -> bool:
-    """Return whether two values are equal within the tolerance of their dtype (NaN equals NaN)."""
+    """Return whether two values are equal within the tolerance of their dtype (NaN equals NaN).
+
+    >>> equal(np.array([1.0, np.nan]), np.array([1.0 + 1e-9, np.nan])), equal(1.0, 1.0 + 1e-9)
+    (True, False)
+    """
     if one is two:
         return True
     if isinstance(one, np.ndarray) and isinstance(two, np.ndarray):

@@ -328,7 +328,15 @@ def arrays_of(value: Any) -> tuple[Any, ...]:
 
 
 def byte_span(part: NDArray[Any]) -> tuple[int, int]:
-    """Return the first and the last byte that an array uses, the latter exclusive."""
+    """Return the first and the last byte that an array uses, the latter exclusive.
+
+    >>> low, high = byte_span(np.zeros(4, np.float32)[::2])
+    >>> high - low
+    12
+
+    Two of four elements of 4 bytes, one left out between them: the last one is used, what follows
+    it is not.
+    """
     first = int(part.ctypes.data)
     reach = [stride * (size - 1) for stride, size in zip(part.strides, part.shape, strict=True)]
     low = first + sum(each for each in reach if each < 0)
@@ -344,7 +352,15 @@ def span_of(memory: tuple[Any, ...]) -> tuple[int, int] | None:
 
 
 def overlap(mine: tuple[Any, ...], theirs: tuple[Any, ...]) -> bool:
-    """Whether some array of the one shares an element with some of the other."""
+    """Whether some array of the one shares an element with some of the other.
+
+    >>> x = np.zeros(4)
+    >>> overlap((x[:2],), (x[2:],)), overlap((x[:2],), (x[1:3],)), overlap((x[::2],), (x[1::2],))
+    (False, True, False)
+
+    The last two interleave without an element in common: the columns of a matrix may be sent and
+    received at once.
+    """
     return any(_share(one, two) for one in mine for two in theirs)
 
 

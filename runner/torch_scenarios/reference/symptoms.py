@@ -92,7 +92,13 @@ def place(post: Post | Work) -> str:
 
 
 def several(numbers: Sequence[int]) -> str:
-    """Return `rank 3`, `ranks 0, 2`, or for many the first few and how many more."""
+    """Return `rank 3`, `ranks 0, 2`, or for many the first few and how many more.
+
+    >>> several([3]), several([0, 2])
+    ('rank 3', 'ranks 0, 2')
+    >>> several(range(1024))
+    'ranks 0, 1, 2, 3, 4, 5, 6 and 1017 more'
+    """
     if len(numbers) > LISTED:
         shown = ", ".join(map(str, numbers[: LISTED - 1]))
         return f"ranks {shown} and {len(numbers) - LISTED + 1} more"
@@ -100,7 +106,11 @@ def several(numbers: Sequence[int]) -> str:
 
 
 def list_numbers(numbers: Sequence[int]) -> str:
-    """Return `[0, 1, 2]`; of many the first ones, the last, and how many there are."""
+    """Return `[0, 1, 2]`; of many the first ones, the last, and how many there are.
+
+    >>> list_numbers([0, 1]), list_numbers(range(64))
+    ('[0, 1]', '[0, 1, 2, ..., 63] (64 ranks)')
+    """
     if len(numbers) <= LISTED:
         return f"[{', '.join(map(str, numbers))}]"
     first = ", ".join(map(str, numbers[:3]))
@@ -108,7 +118,11 @@ def list_numbers(numbers: Sequence[int]) -> str:
 
 
 def clip(text: str) -> str:
-    """Return a value's text, its middle left out where it is long."""
+    """Return a value's text, its middle left out where it is long.
+
+    >>> clip("x" * 200) == "x" * 27 + " ... " + "x" * 27
+    True
+    """
     if len(text) <= SHOWN:
         return text
     half = (SHOWN - 5) // 2

@@ -148,7 +148,11 @@ def _last(span: Span) -> int:
 
 
 def splice(text: str, edits: Iterable[Edit]) -> str:
-    """Return a text with edits made; of two that overlap, both must delete."""
+    r"""Return a text with edits made; of two that overlap, both must delete.
+
+    >>> splice("x: 1\n", [Edit(start=3, end=4, text="[1, 2]")])
+    'x: [1, 2]\n'
+    """
     return splice_edits(text, list(edits))[0]
 
 
@@ -175,7 +179,11 @@ def newline(text: str) -> str:
 
 
 def line_start(text: str, offset: int) -> int:
-    """Return where the line of an offset begins."""
+    r"""Return where the line of an offset begins.
+
+    >>> line_start("ab\ncd", 4), line_end("ab\ncd", 0)
+    (3, 2)
+    """
     return text.rfind("\n", 0, offset) + 1
 
 
@@ -335,7 +343,11 @@ def _rest(classes: Mapping[str, list[int]]) -> str | None:
 
 
 def selector(ranks: tuple[int, ...], groups: Mapping[frozenset[int], str]) -> str:
-    """Return the key that selects some ranks: a rank, a group's name, a range or a list."""
+    """Return the key that selects some ranks: a rank, a group's name, a range or a list.
+
+    >>> selector((2,), {}), selector((0, 1), {frozenset({0, 1}): "pair"})
+    ('2', 'pair')
+    """
     if len(ranks) == 1:
         return str(ranks[0])
     named = groups.get(frozenset(ranks))
@@ -466,7 +478,11 @@ def _complex(item: Any, dtype: str) -> str:
 
 
 def number(value: float) -> str:
-    """Return a boolean, an integer or a float as YAML 1.2 writes it."""
+    """Return a boolean, an integer or a float as YAML 1.2 writes it.
+
+    >>> number(True), number(2.0), number(float("inf"))
+    ('true', '2', '.inf')
+    """
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):

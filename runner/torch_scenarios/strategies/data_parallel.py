@@ -333,7 +333,11 @@ def buckets(sizes: Sequence[tuple[str, int]], limits: tuple[int, int]) -> list[t
 
 
 def owners(numels: Sequence[tuple[str, int]], ranks: int) -> dict[str, int]:
-    """Return who steps on each parameter: the largest first, to the rank that has least so far."""
+    """Return who steps on each parameter: the largest first, to the rank that has least so far.
+
+    >>> owners([("a", 4), ("b", 3), ("c", 2), ("d", 2)], ranks=2)
+    {'a': 0, 'b': 1, 'c': 1, 'd': 0}
+    """
     load = [0] * ranks
     found = {}
     for name, numel in sorted(numels, key=lambda each: -each[1]):

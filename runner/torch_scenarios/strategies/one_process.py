@@ -482,7 +482,11 @@ def _key(value: Any) -> tuple[Any, ...]:
 
 
 def norm(grads: Any) -> float:
-    """Return the norm of gradients taken together."""
+    """Return the norm of gradients taken together.
+
+    >>> norm([np.array([3.0]), np.array([4.0])])
+    5.0
+    """
     return float(np.sqrt(sum(float((each.astype(np.float64) ** 2).sum()) for each in grads)))
 
 
@@ -492,6 +496,10 @@ def squares(grads: Any) -> Array:
 
 
 def clip_by_norm(grads: Arrays, most: float, total: float) -> Arrays:
-    """Return gradients whose norm is `most` at most, as `clip_grad_norm_` has it."""
+    """Return gradients whose norm is `most` at most, as `clip_grad_norm_` has it.
+
+    >>> clip_by_norm({"w": np.array([3.0, 4.0])}, 1.0, 5.0)["w"].round(3)
+    array([0.6, 0.8])
+    """
     factor = min(1.0, most / (total + 1e-6))
     return {name: (value * factor).astype(value.dtype) for name, value in grads.items()}

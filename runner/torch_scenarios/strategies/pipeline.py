@@ -63,7 +63,7 @@ class Pipeline(Strategy, frozen=True, kw_only=True):
 
     Both send the same messages; 1F1B holds the activations of two parts in place of three.
 
-    >>> "".join(f"{kind}{part} " for kind, part in actions("1F1B", at=1, stages=2, parts=3))
+    >>> "".join(f"{kind}{part} " for kind, part in actions("Schedule1F1B", at=1, stages=2, parts=3))
     'F0 B0 F1 B1 F2 B2 '
     """
 
@@ -202,7 +202,14 @@ class Move(NamedTuple):
 
 
 def actions(schedule: str, at: int, stages: int, parts: int) -> Iterator[tuple[str, int]]:
-    """Yield what a stage does, in order: `("F", 2)` is the forward of part 2, `B` the backward."""
+    """Yield what a stage does, in order: `("F", 2)` is the forward of part 2, `B` the backward.
+
+    >>> gpipe = actions("ScheduleGPipe", at=0, stages=2, parts=3)
+    >>> "".join(f"{kind}{part} " for kind, part in gpipe)
+    'F0 F1 F2 B0 B1 B2 '
+    >>> "".join(f"{kind}{part} " for kind, part in actions("Schedule1F1B", at=0, stages=2, parts=3))
+    'F0 F1 B0 F2 B1 B2 '
+    """
     early = parts if schedule == GPIPE else min(parts, stages - at)
     yield from (("F", part) for part in range(early))
     forward, backward = early, 0

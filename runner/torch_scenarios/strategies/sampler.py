@@ -16,7 +16,14 @@ from torch_scenarios.errors import DataError
 
 
 def permutation(count: int, seed: int) -> list[int]:
-    """Return `torch.randperm(count, generator=Generator().manual_seed(seed))`."""
+    """Return `torch.randperm(count, generator=Generator().manual_seed(seed))`.
+
+    >>> permutation(5, seed=0)
+    [4, 0, 1, 3, 2]
+
+    That is torch's own order for the seed 0, computed without torch: a loader that forgets
+    `set_epoch` has it in each epoch.
+    """
     state = np.random.RandomState(seed & 0xFFFFFFFF)  # torch's own generator
     found = list(range(count))
     for at in range(count - 1):
@@ -38,6 +45,16 @@ def indices(
     """Return the samples of one rank: every n-th of the padded, or cut, order of all.
 
     Raises DataError for a rank that is not one of so many, as torch refuses it.
+
+    >>> [indices(5, num_replicas=2, rank=rank, shuffle=False).tolist() for rank in range(2)]
+    [[0, 2, 4], [1, 3, 0]]
+
+    Five samples on two ranks: sample 0 comes twice, so that both ranks have three. With `drop_last`
+    both have two, and sample 4 is seen by none.
+
+    >>> [indices(5, num_replicas=2, rank=rank, shuffle=False, drop_last=True).tolist()
+    ...  for rank in range(2)]
+    [[0, 2], [1, 3]]
     """
     if not 0 <= rank < num_replicas:
         message = f"a sampler for {num_replicas} ranks has no samples for rank {rank}"

@@ -36,7 +36,11 @@ EPSILON = float(np.finfo(np.float32).eps)
 
 
 def coarse_bit(*dtypes: str) -> float:
-    """Return the largest spacing at 1 of dtypes that are coarser than float32; 0 where none is."""
+    """Return the largest spacing at 1 of dtypes that are coarser than float32; 0 where none is.
+
+    >>> coarse_bit("float32"), coarse_bit("bfloat16", "float32")
+    (0.0, 0.0078125)
+    """
     found: Any = ml_dtypes.finfo
     bits = [float(found(getattr(ml_dtypes, each, each)).eps) for each in dtypes]
     return max((each for each in bits if each > EPSILON), default=0.0)

@@ -41,7 +41,11 @@ _OF_SEVERAL = {"hangs": "hang", "waits": "wait", "is": "are", "was": "were", "ha
 
 
 def ranks_do(ranks: list[int] | tuple[int, ...], words: str) -> str:
-    """Return what ranks do, `words` of one: `rank 3 hangs`, `ranks 0 and 1 hang`."""
+    """Return what ranks do, `words` of one: `rank 3 hangs`, `ranks 0 and 1 hang`.
+
+    >>> ranks_do([3], "hangs"), ranks_do([0, 1], "hangs")
+    ('rank 3 hangs', 'ranks 0 and 1 hang')
+    """
     verb, space, rest = words.partition(" ")
     if len(set(ranks)) > 1:
         bare = verb.rstrip(",")
@@ -50,7 +54,11 @@ def ranks_do(ranks: list[int] | tuple[int, ...], words: str) -> str:
 
 
 def ranks_text(ranks: list[int] | tuple[int, ...]) -> str:
-    """Return `rank 3`, or `ranks 0, 1 and 4`; many are cut."""
+    """Return `rank 3`, or `ranks 0, 1 and 4`; many are cut.
+
+    >>> ranks_text([3]), ranks_text([4, 0, 1])
+    ('rank 3', 'ranks 0, 1 and 4')
+    """
     shown = sorted(set(ranks))
     if len(shown) == 1:
         return f"rank {shown[0]}"
@@ -60,7 +68,11 @@ def ranks_text(ranks: list[int] | tuple[int, ...]) -> str:
 
 
 def among_text(ranks: Sequence[int], world_size: int) -> str:
-    """Return `all 4 ranks` where they are the whole world of several; else as `ranks_text`."""
+    """Return `all 4 ranks` where they are the whole world of several; else as `ranks_text`.
+
+    >>> among_text([0, 1], world_size=2), among_text([0, 1], world_size=4)
+    ('all 2 ranks', 'ranks 0 and 1')
+    """
     if len(ranks) == world_size > 1:
         return f"all {world_size} ranks"
     return ranks_text(tuple(ranks))
@@ -95,6 +107,14 @@ def blame(*, predicted: bool, observed: bool | None) -> Witness | None:
 
     `predicted`: the reference contradicts the author. `observed`: the run does; None where no run
     came to this point, and the reference decides alone.
+
+    >>> blame(predicted=True, observed=True), blame(predicted=False, observed=True)
+    ('expectation', 'backend')
+
+    The author's statement is alone where both others contradict it; then it is what has to change.
+
+    >>> blame(predicted=True, observed=False), blame(predicted=False, observed=False) is None
+    ('reference', True)
     """
     if predicted:
         return "reference" if observed is False else "expectation"

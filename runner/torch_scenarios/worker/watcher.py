@@ -339,6 +339,18 @@ class Running:
             self._alive_s = now_s
             self.outbox.post(protocol.Alive(rank=self._board.rank))
 
+    # How a call that hangs is broken from inside, in the order of how much each way spoils.
+    #
+    # 1. The account is given first. A call that is broken raises, and an account taken after that
+    #    would be of a program that raised, and not of one that hung.
+    # 2. On a device every rank gives its account before any of them aborts: to abort a communicator
+    #    lets the peers' kernels end, and what they do next would be in their accounts.
+    # 3. The groups are poisoned: a call in Gloo returns with an error.
+    # 4. Where that does not bring the main thread back, it hangs in the store (a group that not
+    #    every member creates), and the socket of its own connection is shut down. The worker then
+    #    needs another connection.
+    #
+    # What none of them brings back is ended by its launcher, with its process.
     def _break(self, store: protocol.Store) -> None:
         self.broken = True
         self.tell("blocked")

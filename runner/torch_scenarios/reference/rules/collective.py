@@ -38,7 +38,11 @@ COPIES = 3
     shown="groups/groups_even",
 )
 def concerns(group_rank: Any) -> Any:
-    """Whether ranks take part, by their rank in the group: one integer, or an array."""
+    """Whether ranks take part, by their rank in the group: one integer, or an array.
+
+    >>> concerns(-1), concerns(np.array([0, -1, 1]))
+    (False, array([ True, False,  True]))
+    """
     return group_rank >= 0
 
 
@@ -59,7 +63,11 @@ def enter(_: Run, __: RankState, ___: Call) -> list[Effect]:
     shown="barrier/nobody_passes_early wrong/missing_participant/one_round_less",
 )
 def is_whole(entered: Any, size: Any) -> Any:
-    """Whether all members of groups of this size have entered: integers, or arrays of them."""
+    """Whether all members of groups of this size have entered: integers, or arrays of them.
+
+    >>> is_whole(2, 3), is_whole(np.array([2, 3]), np.array([3, 3]))
+    (False, array([False,  True]))
+    """
     return entered == size
 
 

@@ -84,6 +84,11 @@ def answers(
     """Whether two opposite ends name each other: integers, or arrays of them.
 
     `tags` is None where an implementation does not look at them.
+
+    >>> answers(ranks=(0, 1), peers=(1, 0), tags=(7, 7)), answers((0, 1), (1, 0), (7, 8))
+    (True, False)
+    >>> answers((np.array([0, 1]), np.array([1, 0])), (np.array([1, 2]), np.array([0, 1])))
+    array([ True, False])
     """
     each_other = (peers[0] == ranks[1]) & (peers[1] == ranks[0])
     return each_other if tags is None else each_other & (tags[0] == tags[1])
@@ -151,7 +156,12 @@ def buffer(post: Posted, semantics: Semantics, under_way: Callable[[Posted], int
     shown="p2p/into_a_slice wrong/dtype_mismatch/half_sent_as_bfloat",
 )
 def misfit(sent: Content, received: Content) -> Discord | None:
-    """Return how two ends do not fit, or None."""
+    """Return how two ends do not fit, or None.
+
+    >>> four = Content(np.dtype("float32"), 4)
+    >>> misfit(four, four) is None, misfit(four, Content(np.dtype("float64"), 4)).name
+    (True, 'dtype_mismatch')
+    """
     if (sent.dtype is None) != (received.dtype is None):
         kinds = ["objects" if each.dtype is None else "a tensor" for each in (sent, received)]
         return Discord("dtype_mismatch", f"sends {kinds[0]}", f"receives {kinds[1]}")

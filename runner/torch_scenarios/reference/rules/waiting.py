@@ -83,7 +83,11 @@ def _second_waits(works: Sequence[Work]) -> Iterator[Work]:
     shown="wrong/buffer_race/changed_while_sent wrong/buffer_race/read_before_wait",
 )
 def clash(*writes: bool) -> bool:
-    """Whether uses of the same elements, each a read or a write, may not be under way at once."""
+    """Whether uses of the same elements, each a read or a write, may not be under way at once.
+
+    >>> clash(False, False), clash(True, False)
+    (False, True)
+    """
     return any(writes)
 
 
