@@ -16,7 +16,19 @@ IDLE_S = 1.0
 
 
 class Channel:
-    """One end: sends and receives bytes. A peer that is gone raises EOFError, or OSError."""
+    """One end: sends and receives bytes. A peer that is gone raises EOFError, or OSError.
+
+    >>> one, two = map(Channel, socket.socketpair())
+    >>> one.send(b"an order")
+    >>> bytes(two.receive())
+    b'an order'
+    >>> one.close()
+    >>> two.receive()
+    Traceback (most recent call last):
+        ...
+    EOFError
+    >>> two.close()
+    """
 
     def __init__(self, end: socket.socket, idle: Callable[[], None] = lambda: None) -> None:
         """Own the socket; `idle` is called once a second while nothing moves, and may raise."""

@@ -36,7 +36,17 @@ COUNT = 8
 
 
 class Beats:
-    """The counts of some processes, by their places: local ranks, or 0 for the only one."""
+    """The counts of some processes, by their places: local ranks, or 0 for the only one.
+
+    >>> beats = Beats.create(2)
+    >>> beats.beat(1)
+    >>> len(beats), beats[0], beats[1]
+    (2, 0, 1)
+    >>> beats.close()
+
+    A count in shared memory needs no connection and no system call, so that a process which hangs
+    in the network still shows that it lives.
+    """
 
     def __init__(self, descriptor: int) -> None:
         """Use the memory behind a descriptor, which is kept."""
@@ -93,7 +103,12 @@ class Quiet(Struct):
 
 
 class BeatListener:
-    """Hears the processes of one machine; never waits."""
+    """Hears the processes of one machine; never waits.
+
+    A process that is quiet for long is stopped, or holds Python's lock in a call of C. The first is
+    known after `stopped_s`, from the kernel; the second is only likely, after the longer
+    `silent_s`.
+    """
 
     def __init__(
         self,

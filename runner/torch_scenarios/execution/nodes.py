@@ -144,7 +144,12 @@ LAUNCHERS = (
 
 
 class ProcessPlace(Struct, frozen=True, kw_only=True):
-    """Where a process is in its launch; `address` and `port` are those of rank 0's store."""
+    """Where a process is in its launch; `address` and `port` are those of rank 0's store.
+
+    >>> place = ProcessPlace(rank=5, world_size=8, local_rank=1, address="host0", port=29500)
+    >>> place.variables()["RANK"], place.variables()["MASTER_ADDR"]
+    ('5', 'host0')
+    """
 
     rank: int
     world_size: int
@@ -277,7 +282,10 @@ def _port(launcher: LauncherVariables, environment: Mapping[str, str]) -> str:
 
 
 class BeatStore(Store, Protocol):
-    """A store that also gives many keys in one call, as torch's do."""
+    """A store that also gives many keys in one call, as torch's do.
+
+    A leader reads the beats of all nodes once a second: one exchange, and not one for each node.
+    """
 
     def multi_get(self, keys: list[str], /) -> list[bytes]: ...
 

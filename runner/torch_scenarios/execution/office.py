@@ -78,7 +78,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class OfficeAddress(Struct, frozen=True, kw_only=True):
-    """Where an office is, and the secret of its launch; a fork hands it on, and nothing else.
+    """Where an office is, and the secret of its launch; a fork or an environment hands it on.
 
     It is on no command line: every user of the machine can read those.
     """

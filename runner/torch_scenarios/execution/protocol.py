@@ -158,7 +158,11 @@ class Begun(Struct, frozen=True, kw_only=True):
 
 
 class Stuck(Struct, frozen=True, kw_only=True):
-    """A rank has not moved for a while, inside a communication call."""
+    """A rank has not moved for a while, inside a communication call.
+
+    It is a report of a place and no verdict: whether the rank will move is judged by the
+    supervisor, which knows where all the others are.
+    """
 
     rank: int
     position: Position
@@ -321,6 +325,9 @@ class SealedStore:
     """A store that others may write to: what this launch puts there is sealed, each in its place.
 
     Counters are torch's and have no seal: who changes them can hold a launch up.
+
+        set("scenario/1/order", b"...")      HMAC of place and bytes, then the bytes
+        get("scenario/1/order")              ForgedError where the seal is not of this place
     """
 
     def __init__(self, store: Any, place: str, secret: Secret) -> None:

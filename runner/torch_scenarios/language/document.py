@@ -379,6 +379,13 @@ _WORLD_IS_COMPUTED = Later(
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 
 
+# A file is read once, and its cases are made of one tree.
+#
+#     matrix: {n: [2, 4], dtype: [int64, float32]}     4 cases
+#     world_size: n                                    read in each of them, with another n
+#
+# What is wrong with the text is wrong in each case, and reported once (`context.Problems`). What is
+# wrong in one case alone, as an index beyond a list of n, names it.
 class Axis(Struct, frozen=True):
     """What the cases of a file are a product of: a key of `matrix`, or all of `cases`.
 

@@ -274,6 +274,15 @@ def _subgroups(spec: GroupSpec, scenario: Scenario, size: int) -> Creation:
     return Creation(kind=made.kind, spec=spec, groups=made.groups, shape=(size,))
 
 
+# Which groups `init_device_mesh` makes, and in which order:
+#
+#     shape [2, 2, 2], dims [pp, dp, tp]     rank = 4 * pp + 2 * dp + tp
+#
+#     pp   (0, 4) (1, 5) (2, 6) (3, 7)       ranks that differ in pp alone
+#     dp   (0, 2) (1, 3) (4, 6) (5, 7)       in dp alone
+#     tp   (0, 1) (2, 3) (4, 5) (6, 7)       neighbours: tp comes last, for one host has them
+#
+# Every rank takes part in the creation of all twelve, and is in three of them.
 def _mesh(spec: GroupSpec, scenario: Scenario, shape: tuple[int, ...]) -> Creation:
     """Row-major, the last dimension fastest: as `torch.distributed.init_device_mesh`.
 

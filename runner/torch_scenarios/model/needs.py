@@ -70,7 +70,11 @@ OPEN = frozenset({"timeouts", "abort"})
 
 
 class StatedNeed(Marked, frozen=True, kw_only=True):
-    """One word of `needs:` in a file."""
+    """One word of `needs:` in a file.
+
+    A stated need is for what no analysis sees. One that the program is known not to use is a
+    warning (`need_refuted`), since it would leave the case out on backends that can run it.
+    """
 
     word: str
 
@@ -94,7 +98,7 @@ class Needs(Struct, frozen=True, kw_only=True):
 class Lacks(Struct, frozen=True, kw_only=True):
     """What a run may lack: words that a plugin declares, with its module, and known ones.
 
-    The known ones are those of `backends`, which the run may come to.
+    LACKS = ["tags", "any_source"]      in a plugin: its cases with tags are UNSUPPORTED, not FAILED
     """
 
     declared: Mapping[str, str] = field(default_factory=dict)

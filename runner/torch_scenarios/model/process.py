@@ -899,7 +899,13 @@ UNKNOWN = Same()
 
 
 class Sameness:
-    """What is known beforehand of the calls of one plan."""
+    """What is known beforehand of the calls of one plan.
+
+        for i in range(1000): send x to (rank + i) % n      another peer each round: `counting`
+        for i in range(1000): all_reduce x                  the same call each round
+
+    A worker asks it for each step: a call that is as it was costs a comparison of a few identities.
+    """
 
     def __init__(self, plan: Plan) -> None:
         """Tell the names that may come to hold something else from those that may not."""

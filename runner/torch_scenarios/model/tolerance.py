@@ -183,6 +183,15 @@ def largest(errors: NDArray[Any], wrong: NDArray[Any]) -> float | None:
 ORDER_MATTERS = frozenset({"sum", "avg", "product"})
 
 
+# Why a result has a bound of its own and not one relative to itself.
+#
+#     rank 0   1e8     rank 1   1     rank 2   -1e8         float32, op sum
+#
+# In the order of the ranks the sum is 0: 1e8 + 1 is 1e8 in float32. In another it is 1. Both are
+# right, and no relative tolerance of 0 allows for 1. What bounds the error is the sum of the
+# absolute values, 2e8 here, times the roundings that may be made on the way. Integers that fit into
+# the mantissa add up exactly in each order, and have no bound: a sum that is off by 1 there is
+# wrong.
 def slack_of(operation: Collective, entries: list[Entry]) -> list[dict[str, Any]]:
     """Return how far each result may be off because the order of its reduction is open.
 

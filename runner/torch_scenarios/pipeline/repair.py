@@ -32,7 +32,14 @@ Mistake: TypeAlias = tuple[str, str]
 
 
 class Mistakes(Struct, frozen=True, kw_only=True):
-    """What is wrong with a text: problems of the file, or findings and warnings of its cases."""
+    """What is wrong with a text: problems of the file, or findings and warnings of its cases.
+
+    >>> Mistakes().all, Mistakes().is_unreadable
+    (frozenset(), False)
+
+    A repair is kept only if it takes its mistake away and brings no other: the two sets are
+    compared, before and after, by code and words, since the line of a mistake moves with each edit.
+    """
 
     problems: tuple[Problem, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -88,7 +95,11 @@ def look(
 
 
 class Repaired(Struct, frozen=True, kw_only=True):
-    """A file before and after; `titles` say in order what was changed."""
+    r"""A file before and after; `titles` say in order what was changed.
+
+    >>> Repaired(path=Path("a.yaml"), before="x: 1\n", after="x: 1\n").changes
+    False
+    """
 
     path: Path
     before: str

@@ -239,6 +239,8 @@ class FileCases(Struct, Generic[C_co], frozen=True, kw_only=True):
     """What came of one file: the cases that are meant; a result where it is invalid.
 
     `problems` are of the command line, which names a case or a line that is not there.
+
+    An invalid file is a result and no error: the other files of the run are judged (decision 20).
     """
 
     cases: tuple[C_co, ...] = ()
@@ -318,14 +320,21 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class Executor(Protocol):
-    """Runs plans on a backend: the launcher, or the worker that torchrun started."""
+    """Runs plans on a backend: the launcher, or the worker that torchrun started.
+
+    It takes a plan with its prediction, and returns what was observed, or raises why it could not
+    (`UnsupportedError`, `LaunchError`). That is all the pipeline knows of torch.
+    """
 
     def run(self, plan: Plan, predicted: Trace) -> Trace:
         """Return what happened. Raises UnsupportedError or LaunchError."""
 
 
 class Listener(Protocol):
-    """Hears how far it is: a report on a terminal, a progress bar, nothing at all."""
+    """Hears how far it is: a report on a terminal, a progress bar, nothing at all.
+
+    begin(2), start("a"), finish(result of a), start("b"), finish(result of b)
+    """
 
     def begin(self, total: int) -> None:
         """Hear how many cases are selected."""
@@ -338,7 +347,10 @@ class Listener(Protocol):
 
 
 class Report(Listener, Protocol):
-    """A listener that also hears the end: it tells a person or a program what came of a run."""
+    """A listener that also hears the end: it tells a person or a program what came of a run.
+
+    To add one: a class that is made with an open file, and a line in `report/formats.py`.
+    """
 
     def end(self, outcome: Outcome) -> None:
         """Hear the whole; called once, also where the run was interrupted. No values in it."""

@@ -43,7 +43,16 @@ _NARROWED = re.compile(r"(?P<path>.+?)(?:::(?P<case>.+)|:(?P<line>\d+)(?::\d+)?:
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """A path, and the case or the line in it that is meant; neither means all of it."""
+    """A path, and the case or the line in it that is meant; neither means all of it.
+
+    >>> place = place_of("scenarios/sum.yaml:42:7")
+    >>> place.path, place.line, place.whole
+    ('scenarios/sum.yaml', 42, False)
+    >>> place_of("scenarios/sum.yaml::n=2").case
+    'n=2'
+
+    They are the forms in which findings print a place, so that it can be pasted.
+    """
 
     text: str
     path: str
@@ -220,7 +229,11 @@ RUN, CHECKED = "last.json", "checked.json"
 
 
 class FailedCases(Struct, frozen=True, kw_only=True):
-    """What such a file holds: each file, relative to the project, and the case that failed."""
+    """What such a file holds: each file, relative to the project, and the case that failed.
+
+    >>> FailedCases(failed=(("scenarios/sum.yaml", "n=2"),)).version
+    1
+    """
 
     format: Literal["scenario-last-run"] = "scenario-last-run"
     version: Literal[1] = 1
@@ -243,7 +256,11 @@ def read_failed(folder: Path, name: str = RUN) -> tuple[frozenset[results.Key], 
 
 
 class LastRun(results.AtEnd):
-    """Remembers the cases that did not pass. Those that a run did not reach stay as they were."""
+    """Remembers the cases that did not pass. Those that a run did not reach stay as they were.
+
+    run 1   a FAILED   b PASSED   c FAILED        failed: a, c
+    run 2   a PASSED   (ended there)              failed: c
+    """
 
     def __init__(self, folder: Path, name: str = RUN) -> None:
         """Remember in the file `name` of `folder`."""
@@ -438,6 +455,8 @@ class NamedFiles(Struct, frozen=True, kw_only=True):
     """The files of a command line, each once, with the places that name it.
 
     `invalid` are results of paths that lead to none, `warnings` of files that are passed over.
+
+        scenarios scenarios/sum.yaml:42       sum.yaml is there once, and whole: the folder means it
     """
 
     found: tuple[tuple[Path, tuple[Place, ...]], ...]

@@ -39,7 +39,11 @@ _OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")
 
 
 class Target:
-    """One open file that a report writes to. Raises OSError where `path` cannot be written."""
+    """One open file that a report writes to. Raises OSError where `path` cannot be written.
+
+    A new file takes the place of the old one when it is whole: a run that is killed leaves the last
+    report, and not half of this one. A pipe, or a report that streams, is written as it comes.
+    """
 
     def __init__(self, path: str, *, streams: bool = False) -> None:
         """Open it: a new file, or the one in place where it `streams` or is no regular file."""

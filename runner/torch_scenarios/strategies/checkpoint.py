@@ -13,7 +13,12 @@ from torch_scenarios.strategies.one_process import Oracle
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
-    """What a checkpoint holds: whole weights, the optimizer's state of each, and one process's."""
+    """What a checkpoint holds: whole weights, the optimizer's state of each, and one process's.
+
+    It is whole no matter how it was cut when it was saved: four ranks may load what two have
+    written (`torch.distributed.checkpoint`, resharding). With it goes the oracle, so that a model
+    that is loaded is held against the process that was saved.
+    """
 
     model: Model
     weights: Arrays

@@ -142,6 +142,15 @@ class FullyShard(Strategy, frozen=True, kw_only=True):
         real.set_sync = real.module.set_requires_gradient_sync
 
 
+# In which order units travel, and why two ranks may disagree on it.
+#
+#     forward      gather a   gather b   gather c
+#     backward                 gather b   reduce c   gather a   reduce b   reduce a
+#
+# Each gather and each reduction is a collective on one group, and matches by its place. A rank that
+# passes a layer by (a condition on its data, a layer that is dropped) leaves out one of them: from
+# there on its calls meet the next ones of its peers, with other sizes. That is `shape_mismatch` or
+# a hang in the analysis, as it is in NCCL.
 class Unit(Struct, frozen=True, kw_only=True):
     """The parameters that travel together.
 

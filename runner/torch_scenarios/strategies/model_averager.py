@@ -59,7 +59,12 @@ class PeriodicModelAverager(Strategy, frozen=True, kw_only=True):
 
 
 class Averages:
-    """The averages of one rank: it counts the steps of its model."""
+    """The averages of one rank: it counts the steps of its model.
+
+        period 4, warmup_steps 2      steps 2, 6, 10, ... average; every other step sends nothing
+
+    Ranks that count other steps average at other times, and the first one waits.
+    """
 
     def __init__(self, model: Model, caller: Caller) -> None:
         """Begin with no step."""
@@ -82,7 +87,11 @@ class Averages:
 
 
 class ModelAveraged(Alone):
-    """One rank of a model whose weights are averaged every few steps."""
+    """One rank of a model whose weights are averaged every few steps.
+
+    Between two averages each rank trains by itself, so that there is no process which has the same:
+    weights are compared where they are averaged.
+    """
 
     def __init__(self, model: Model, caller: Caller) -> None:
         """Begin with no step."""

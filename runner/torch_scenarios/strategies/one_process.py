@@ -248,6 +248,17 @@ class Moment:
             self._later[key] = later
         return self._later[key]
 
+    # Why an optimizer cannot be compared by the size of a rounding error.
+    #
+    #     gradient      exactly 0        in float32 3e-9, or -2e-9, by the order of a sum
+    #     SGD           w - lr * g       off by lr * 3e-9: less than a last bit of w
+    #     Adam          w - lr * sign    +lr or -lr: the whole of a step, and each rank is right
+    #
+    # Adam divides the gradient by the root of its own square. Where all there is of a gradient is
+    # what rounding leaves, the direction of the step is noise, and any tolerance that allows for it
+    # on such an element would allow for a forgotten step on every other one. So it is found out
+    # element by element which of them are open (`Reached`), and what later steps make of those is
+    # tried: `ways` are processes in which the open elements go one way or the other (decision 55).
     def _step(self, order: TrainStep) -> None:
         """Let the optimizers step, and find out how far that may have led.
 

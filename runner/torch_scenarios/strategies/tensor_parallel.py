@@ -543,6 +543,16 @@ class TensorParallel(Alone):
         """Do what follows the backward of a layer."""
         yield from ()
 
+    # The gradient of a tensor lies as the tensor lay, except for sums.
+    #
+    #     forward     x whole  --up-->  split  --down-->  partial sum  --all_reduce-->  y whole
+    #     backward    dx partial sum  <--up--  split  <--down--  dy whole
+    #
+    # What is whole forward is used by each rank, so that its gradient is a sum over the ranks; what
+    # is a partial sum forward has the same derivative for each part, so that its gradient is whole.
+    # So the two are exchanged, and a call is made backward where none was made forward: the
+    # all_reduce of dx. Torch leaves it out where no layer before has parameters (`learns`): then no
+    # one asks for dx.
     def _layer_back(
         self, name: str, layer: Any, own: Params, kept: Any, dy: Flowing, grads: Arrays
     ) -> Way:

@@ -181,6 +181,13 @@ class Trainee(ABC):
             return str(error)
         return None
 
+    # A step of training is compared with one process where it is made, and not afterwards.
+    #
+    # At the end of a program a wrong gradient has become a wrong weight, a wrong loss and a wrong
+    # gradient of everything after it, on every rank. Here the first of them is known, with the step
+    # and the rank, and which call brought it. One process has taken the same step on the whole
+    # batch (`Oracle`), so that "wrong" needs no expectation of the author: data parallelism is
+    # meant to change nothing.
     def train(self, given: Mapping[str, Any]) -> Generator[Part, None, dict[str, Any]]:
         """Make the calls of one step; return what the rank holds, and what is unequal."""
         order = self.plan_step(TrainStep.of(given))

@@ -204,7 +204,10 @@ class _Packed(Struct):
 
 
 class TimelineError(ValueError):
-    """A text that is no timeline of ours: truncated, of a newer version, something else."""
+    """A text that is no timeline of ours: truncated, of a newer version, something else.
+
+    `scenario show --last` then says to run again, and does not draw half of a picture.
+    """
 
 
 def unpack(found: object) -> Timeline:

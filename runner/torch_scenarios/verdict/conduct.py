@@ -226,6 +226,12 @@ def _choose(side: Side, stated: PerRank[RaiseSpec] | RaiseSpec) -> RaiseSpec | N
     return stated
 
 
+# What the reference can say about a call that raises, and what it cannot.
+#
+# Whether a call is refused, the semantics say, and of which kind: there the author may be wrong.
+# What a rank gets whose peer is gone, they do not: a timeout, a lost peer, an abort, or nothing. So
+# a rank that is predicted to be blocked agrees with each of `GAVE_UP`, and where outcomes are open
+# the reference has no opinion, and leaves the statement to the run.
 def _contradict_prediction(event: Event, spec: RaiseSpec, case: Case) -> str | None:
     """Return how the reference contradicts the author; None where it may be as stated."""
     opened = set(case.open)

@@ -111,6 +111,13 @@ class ProgramOrder:
         }
 
 
+# Two ranks may go through one loop in two orders, or through other turns of it.
+#
+#     rank 0   for i in 0, 1, 2          rank 1   for i in 2, 0
+#
+# Which turn is "before" another is then a matter of convention, and must be the same for both
+# traces: what a rank held before a step is looked up by it. If every rank counts upwards, up it is;
+# else the order of the first rank that met a value counts, which is right for that rank at least.
 def _merge_orders(orders: list[dict[int, None]]) -> dict[int, int]:
     everything = dict.fromkeys(value for values in orders for value in values)
     listed = [list(values) for values in orders]
@@ -385,7 +392,13 @@ class Memories:
 
 
 class RankView(Struct, frozen=True, kw_only=True):
-    """One rank of one trace at one moment: where keys and wanted values are evaluated."""
+    """One rank of one trace at one step instance: where keys and wanted values are evaluated.
+
+        expect: {x: 2 * x0}       x0 is what the rank held before the step, in the same trace
+
+    An expectation is evaluated once in each trace. What the reference and the run each make of it
+    may differ, as where it is computed from a tensor that differs.
+    """
 
     memories: Memories
     rank: int

@@ -119,7 +119,10 @@ def rank_in(ranks: Sequence[int], world: int | None, inside: int | None) -> int 
 
 
 class P2POp(Struct):
-    """One message of several that start together: torch's `P2POp`, whose `op` starts it."""
+    """One message of several that start together: torch's `P2POp`, whose `op` starts it.
+
+    batch_isend_irecv([P2POp(isend, x, 1), P2POp(irecv, y, 1)])
+    """
 
     op: Callable[..., Any]
     tensor: Any

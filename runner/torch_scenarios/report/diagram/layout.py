@@ -61,6 +61,15 @@ class PictureView(Struct, frozen=True, kw_only=True):
 Unit = tuple["At", ...]
 
 
+# Two ranks may take the steps of a file in ways that no order from top to bottom can show.
+#
+#     rank 0   send a to 1 (line 3)      recv b from 1 (line 4)
+#     rank 1   send b to 0 (line 3)      recv a from 0 (line 4)
+#
+# Line 3 is drawn as one row, line 4 as the next, and each arrow goes from the one down to the
+# other. Were the ends of a message drawn side by side, as those of a blocking one are, row 3 would
+# have to be above row 4 for rank 0 and below it for rank 1. So a line is drawn in one row if that
+# can be, and in several where it cannot: no arrow ever goes upwards.
 def order_spans(timeline: Timeline, lanes: Sequence[int]) -> list[list[At]]:
     """Return the spans of some lanes in groups: each group is drawn together, above the next."""
     return _Ordering(timeline, lanes).run()
@@ -165,7 +174,14 @@ def _steps(timeline: Timeline) -> dict[tuple[int, tuple[int, ...]], list[At]]:
 
 
 class Bar(Struct, frozen=True, kw_only=True):
-    """A collective or a creation over `lanes`; `missing` are lanes that had to come and did not."""
+    """A collective or a creation over `lanes`; `missing` are lanes that had to come and did not.
+
+    >>> bar = Bar(lanes=(0, 1), missing=(3,), complete=False)
+    >>> bar.extent
+    (0, 3)
+
+        ●━━━●───┼╌╌╌?       lanes 0 and 1 came, 2 is not a member, 3 did not come
+    """
 
     lanes: tuple[int, ...]
     missing: tuple[int, ...]
@@ -178,7 +194,13 @@ class Bar(Struct, frozen=True, kw_only=True):
 
 
 class Arrow(Struct, frozen=True, kw_only=True):
-    """A message from lane to lane; `missing` is the lane whose end of it never came, if one."""
+    """A message from lane to lane; `missing` is the lane whose end of it never came, if one.
+
+    >>> Arrow(name="world:2>0#0:0", source=2, target=0).extent
+    (0, 2)
+    >>> Arrow(name="world:2>0#0:?0", source=2, target=0, missing=0).complete
+    False
+    """
 
     name: str
     source: int
@@ -197,7 +219,17 @@ class Arrow(Struct, frozen=True, kw_only=True):
 
 
 class Row(Struct, kw_only=True):
-    """One line of the picture."""
+    """One line of the picture.
+
+    >>> row = Row(arrows=[Arrow(name="a", source=0, target=2)])
+    >>> row.takes_node(1), row.takes_node(3)
+    (False, True)
+    >>> row.takes_arrow(Arrow(name="b", source=2, target=0))
+    True
+
+    A line passes no node, for a reader would take the rank for one that takes part. The opposite
+    arrow may share the way: the line then has two heads.
+    """
 
     nodes: dict[int, At] = field(default_factory=dict)
     bars: list[Bar] = field(default_factory=list)
@@ -233,7 +265,14 @@ class Row(Struct, kw_only=True):
 
 
 class Packing:
-    """Makes the rows of one group of spans after the other, of some lanes of a timeline."""
+    """Makes the rows of one group of spans after the other, of some lanes of a timeline.
+
+        a ring of 4 in one step          ●──▶●──▶●──▶●         three arrows side by side
+                                         ◀───────────●         the fourth passes them in a row below
+
+    The longest lines come last: short ones fit next to each other, and a long one needs a row
+    anyway.
+    """
 
     def __init__(self, timeline: Timeline, lanes: Sequence[int]) -> None:
         """Know every match by the spans that begin and complete it."""

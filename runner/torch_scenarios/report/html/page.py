@@ -47,7 +47,11 @@ MOST_STEPS = 200_000
 
 
 class EarlierCase(Struct, frozen=True, kw_only=True):
-    """What a case was in the run that a page is compared with."""
+    """What a case was in the run that a page is compared with.
+
+    >>> EarlierCase(verdict="PASSED", took=1200).took
+    1200
+    """
 
     verdict: str
     took: int
@@ -347,7 +351,10 @@ _BEGIN = b"<!doctype html>"
 
 
 class Shown(Struct, frozen=True, kw_only=True):
-    """A case of a page: its verdict, how long it took in microseconds, its body as it stands."""
+    """A case of a page: its verdict, how long it took in microseconds, its body as it stands.
+
+    A page can be read back, and compared with a later run: it holds what it shows as data.
+    """
 
     verdict: str
     took: int
@@ -369,7 +376,10 @@ def is_page(path: str) -> bool:
 
 
 class Against(Struct, frozen=True, kw_only=True):
-    """The run that a page is compared with: how it ended, and its cases that are gone since."""
+    """The run that a page is compared with: how it ended, and its cases that are gone since.
+
+    A case that is gone fails nothing, which is why it is named: it may have been renamed, or lost.
+    """
 
     summary: str
     changed: int
@@ -476,6 +486,9 @@ class CaseChange(Struct, frozen=True, kw_only=True):
     """A case that is another in a second run: its verdicts, None where a run lacks it, and how.
 
     `lines` say what else is another: what a rank held after a step, where it ended.
+
+    >>> CaseChange(name="a.yaml", before="PASSED", after="FAILED").lines
+    ()
     """
 
     name: str

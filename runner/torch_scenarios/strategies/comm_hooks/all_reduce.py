@@ -50,7 +50,11 @@ class Fp16Compress(AllReduceHook, frozen=True, kw_only=True):
 
 
 class Averaging(HookSide):
-    """The mean over the group, in some dtype."""
+    """The mean over the group, in some dtype.
+
+    Each member divides before the sum and not after it: a sum of float16 gradients of 1,024 ranks
+    could be infinite, where their mean is not.
+    """
 
     def __init__(self, group: Group, dtype: str) -> None:
         """Work in that dtype."""

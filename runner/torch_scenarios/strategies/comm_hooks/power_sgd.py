@@ -155,7 +155,16 @@ class Witness(Struct, kw_only=True):
 
 
 class PowerSide(HookSide):
-    """Low-rank gradients, from a step on."""
+    """Low-rank gradients, from a step on.
+
+        gradient [n, m]  ~  P [n, r] Q [m, r]^T        n * m numbers become r * (n + m)
+
+        P = M Q      all_reduce P, orthogonalise
+        Q = M^T P    all_reduce Q
+
+    What the product misses is kept on the rank and added to the next gradient (error feedback). So
+    the result is not the mean of one step, and is right only over many (Vogels and others 2019).
+    """
 
     rounds = True
 
@@ -339,7 +348,11 @@ def _return_sums(step: LowRankStep, sums: Array) -> tuple[Array, Carried]:
 
 
 class Matrices(Struct, frozen=True, kw_only=True):
-    """Matrices of one shape that are taken together, and the columns of their P and Q."""
+    """Matrices of one shape that are taken together, and the columns of their P and Q.
+
+    Torch multiplies all of them in one call (`torch.bmm`); the order of additions is that of a
+    batch.
+    """
 
     held: list[Array]
     columns: int

@@ -23,7 +23,11 @@ ON_JAX: Any = SimpleNamespace(Tensor=np.ndarray, distributed=calls)
 
 
 class JaxWorld(FrameworkWorld):
-    """The meshes of one scenario, by the names that an author uses."""
+    """The meshes of one scenario, by the names that an author uses.
+
+    Making one takes no message: a mesh is known to a process by its devices. Ranks that disagree on
+    a group go on, where torch's would wait in `new_group`, and differ in the first call on it.
+    """
 
     def __init__(self, plan: Plan, rank: int) -> None:
         """Know nothing yet; :meth:`begin` makes the world."""

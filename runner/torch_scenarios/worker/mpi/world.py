@@ -20,7 +20,11 @@ ON_MPI: Any = SimpleNamespace(Tensor=np.ndarray, distributed=calls)
 
 
 class MpiWorld(FrameworkWorld):
-    """The communicators of one scenario, by the names that an author uses."""
+    """The communicators of one scenario, by the names that an author uses.
+
+    A group is made by its members (`MPI_Comm_create_group`) or by all (`MPI_Comm_create`), as
+    torch's `use_local_synchronization` and its plain `new_group` are.
+    """
 
     def __init__(self, plan: Plan, rank: int) -> None:
         """Know nothing yet; :meth:`begin` makes the world."""
