@@ -258,3 +258,25 @@ def test_a_rank_waits_for_ever_where_nothing_outside_of_the_job_can_help(
     if not rows:  # it waits for a lock that it took before
         text = stack((str(script), 7, "flush"), (str(script), 4, "add"))
     assert find_endless({0: record}, {0: text}, {}, str(tmp_path)) == [0] * is_endless
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "vocab.json.tmp",
+            "no rank writes; they write `vocab.json.tmp` by rank 0 (train.py:4",
+        ),
+        ("rows.bin", "`vocab.json` (train.py:1), which no rank writes"),
+        ("vocab.json", "ask again and again in `while 'vocab.json' not in os.listdir(folder)`"),
+    ],
+)
+def test_a_loop_that_lists_a_folder_is_told_with_what_is_written_alike(
+    tmp_path: Path, name: str, words: str
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("while 'vocab.json' not in os.listdir(folder):\n    time.sleep(1)\n")
+    writes = FileChange(before=0, what="writes", path=f"/data/{name}", place=_place(script, 4))
+    records = {0: RankRecord(rank=0, world_size=2, changes=[writes])}
+    stacks = dict.fromkeys((0, 1), stack((str(script), 2, "<module>")))
+    assert words in explain_idle(records, stacks, {}, str(tmp_path))[0]

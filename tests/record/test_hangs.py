@@ -36,6 +36,7 @@ ALWAYS = {
     *(("breakpoint_left", "live"), ("asyncio_order", "fake")),
     *(("any_stops_early", "live"), ("suppressed_error", "fake"), ("future_never_asked", "fake")),
     *(("half_written_vocab", "fake"), ("tag_of_own_step", "fake")),
+    ("summary_takes_a_batch", "fake"),
     ("worker_with_empty_shard", "fake"),
     ("worker_dies_in_an_error", "live"),
 }

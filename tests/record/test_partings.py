@@ -1244,6 +1244,32 @@ def test_a_group_without_a_timeout_of_its_own_is_not_waited_for_too_long(
     assert (find_late_rank(records, str(tmp_path)) is not None) is is_late
 
 
+@pytest.mark.parametrize(("own", "is_told"), [(0, True), (1, False)])
+def test_what_a_late_rank_alone_goes_into_before_it_comes_is_told(
+    own: int, *, is_told: bool, tmp_path: Path
+) -> None:
+    file = script(
+        tmp_path, "dist.barrier()\nif rank == 0:\n    print(evaluate())\ndist.barrier()\n"
+    )
+    asked = _if(file, 2, "rank == 0")
+    records = {
+        rank: record(
+            rank,
+            call("barrier", place(file, 1), began_us=1_000_000),
+            call("barrier", place(file, 4), began_us=2_000_000 + 9_000_000 * (rank == 0)),
+            about={"mode": "fake"},
+            timeout_s=4.0,
+            ways=[Way(before=1, decision=asked, yes=int(rank <= own), no=int(rank > own))],
+        )
+        for rank in (0, 1)
+    }
+    found = find_late_rank(records, str(tmp_path))
+    assert found is not None
+    words = " ".join(each.words for each in found.notes)
+    since = "since barrier (train.py:1), `if rank == 0` (train.py:2) is true on rank 0 alone"
+    assert (since in words) is is_told
+
+
 RETRIED = """\
 def train():
     @find_executable_batch_size(starting_batch_size=32)
@@ -1536,3 +1562,20 @@ def test_a_model_that_writes_to_each_ranks_own_end_is_told_with_its_own_line(
     words = " ".join(each.words for each in found.notes)
     assert "rank 1 has left `model.generate(each)` (train.py:3), in which rank 0 still" in words
     assert str(found.fix).startswith("pass `synced_gpus=True` at train.py:3")
+
+
+@pytest.mark.parametrize(("ending", "is_told"), [("ended", True), ("stopped", False)])
+def test_a_store_that_is_gone_is_told_with_the_rank_that_has_ended(
+    ending: str, *, is_told: bool, tmp_path: Path
+) -> None:
+    at = place(script(tmp_path, "dist.barrier()\nstore.get('score')\n"), 1)
+    words = "DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed."
+    records = {
+        0: record(0, call("barrier", at), ending=ending),
+        1: record(1, call("barrier", at), ending="raised", error=words),
+    }
+    raised = replace(finding("outcome_differs", 1), diagnosis=None)
+    (found,) = add_reasons([raised], records, str(tmp_path))
+    told = [each.words.partition(":")[0] for each in found.notes]
+    assert told == (["rank 0 has ended, the last line train.py"] if is_told else [])
+    assert ("a `dist.barrier()` behind" in str(found.fix)) is is_told

@@ -30,6 +30,7 @@ from torch_scenarios.record.evidence.initialization import (
     tell_nodes,
 )
 from torch_scenarios.record.evidence.reasons import (
+    SINCE,
     add_reasons,
     explain_absence,
     explain_anyone,
@@ -418,7 +419,8 @@ def add_why(result: Judged, records: Mapping[int, RankRecord], home: str) -> Jud
     late = find_late_rank(records, home)
     if late is not None and not any(each.diagnosis for each in verdict.findings):
         why = explain_absence(records, late.ranks[-1:], home)  # what took the late one so long
-        late = late if why is None else replace(late, notes=(*late.notes, why))
+        if why is not None and not any(each.words.startswith(SINCE) for each in late.notes):
+            late = replace(late, notes=(*late.notes, why))
         verdict = replace(verdict, status="FAILED", reason=None, findings=(late,))
     unsent = None if verdict.findings else find_anyone(records, home)
     if unsent is not None:

@@ -250,6 +250,9 @@ class Exchange:
         """Store what the members of a collective gave."""
         torch = self._torch
         ins, _ = _sides(name, args)
+        if name in {"allgather_", "gather_"} and len(outs) != len(parts):
+            words = f"invalid output tensor list (expected length {len(parts)}, got {len(outs)})"
+            raise RuntimeError(words)  # as Gloo does
         if name == "alltoall_base_":
             self._rows(args, me, parts, outs[0])
         for at, tensor in enumerate(ins if name in _IN_PLACE else outs):

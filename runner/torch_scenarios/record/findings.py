@@ -78,6 +78,8 @@ def verdict_on_records(
             fix = _fix_ring(finding)
         elif finding.diagnosis == "shape_mismatch":
             fix = fix or _fix_shapes(finding, records)
+        elif finding.diagnosis == "invalid_argument":
+            fix = fix or _REFUSED
         if finding.diagnosis is not None:
             more = (*filter(None, (fix,)), *more[:1])
         elif finding.code in _ENDINGS:
@@ -95,6 +97,13 @@ def verdict_on_records(
     )
     verdict = replace(verdict, findings=tuple(lines), warnings=warnings)
     return _with_diagnoses(verdict, {each.diagnosis for each in findings}, lines)
+
+
+#: what helps where torch refuses a call
+_REFUSED = (
+    "correct the argument in this line: torch refuses the call on its rank at once, and what the "
+    "others call then never ends."
+)
 
 
 def _with_diagnoses(verdict: Verdict, before: set[str | None], told: Sequence[Finding]) -> Verdict:

@@ -54,13 +54,14 @@ from torch_scenarios.record.evidence.reasons.earlier_condition import (
     find_other_way,
     list_early,
 )
-from torch_scenarios.record.evidence.reasons.late_rank import find_late_rank
+from torch_scenarios.record.evidence.reasons.late_rank import SINCE, find_late_rank
 from torch_scenarios.record.evidence.reasons.loop import (
     find_loader,
     find_longest,
     find_loop,
     find_set,
     find_shorter,
+    find_taken,
     find_turns,
     is_left_earlier,
     tell_progress,
@@ -76,6 +77,7 @@ from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text
 
 __all__ = [
+    "SINCE",
     "add_reasons",
     "explain_absence",
     "explain_anyone",
@@ -136,7 +138,7 @@ def add_reasons(
         clauses = [*clauses, *tell_groups(parting, records, folder)]
     if not clauses:
         return tuple(lines)
-    if not any("more turns on some ranks" in each.words for each in clauses):
+    if not any(_MORE_TURNS in each.words for each in clauses):
         clauses = [*clauses, *tell_progress(Parted(parting, records, folder))]
     lines[at] = with_reason(finding, clauses, "" if kept else fix or _hint(clauses, finding))
     return tuple(_without_results(lines, at, parting)) if fix else tuple(lines)
@@ -286,19 +288,31 @@ def explain_parting(
     left = find_departure(parted)
     if left is not None and left != reason:
         clauses.append(left[0])
-    finalizer = find_finalizer(parted)
-    if finalizer is not None:
-        return [*clauses, finalizer[0], *(reason[:1] if reason is not None else ())], finalizer[1]
     if parted.has_ways:
         clauses += tell_race(parted)
+    further = _find_further(parted, reason)
+    if further is not None:
+        return [*clauses, *(reason[:1] if reason is not None else ()), further[0]], further[1]
     if reason is None:
         return clauses, ""
-    loader = find_loader(parted) if "more turns on some ranks" in reason[0].words else None
+    loader = find_loader(parted) if _MORE_TURNS in reason[0].words else None
     clauses += [loader[0]] if loader is not None else []
     if not parting.group and not reason[1]:
         return [*clauses, reason[0]], ""
     is_end = any(not records[rank].left_at.frames for rank in parting.missing)
     return [*clauses, reason[0]], reason[1] if is_end and reason[1] else (left or reason)[1]
+
+
+#: how a reason says that a loop has more turns
+_MORE_TURNS = "more turns on some ranks"
+
+
+def _find_further(parted: Parted, reason: Reason | None) -> Reason | None:
+    """Return what lies behind a reason and has an advice of its own; None where nothing does."""
+    finalizer = find_finalizer(parted)
+    if finalizer is not None or reason is None or _MORE_TURNS not in reason[0].words:
+        return finalizer
+    return find_taken(parted, parted.tallies(whole=True))
 
 
 def explain_absence(

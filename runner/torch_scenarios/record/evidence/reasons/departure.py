@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatch
 from pathlib import PurePath
 
 from torch_scenarios.errors import Clause
@@ -422,6 +423,7 @@ def find_polls(
                 of_kind.setdefault(f"`while {ast.unparse(loop.test)}` ({place})", []).append(rank)
                 counted = counted or _find_uncounted(records, (file, loop.test.lineno), folder)
                 missed = missed or _find_missed(records, (file, loop.test.lineno), folder)
+                missed = missed or _find_unlisted(records, loop.test, place, folder)
                 break
     if missed:
         return missed
@@ -484,6 +486,46 @@ def _find_missed(
         words += f"; in its folder they write {', '.join(dict.fromkeys(beside))}" if beside else ""
         return [words, f"fix: let a rank write `{name}`, or ask for what is written ({where})."]
     return []
+
+
+#: what lists the files of a folder
+_LISTS = re.compile(r"\b(?:listdir|scandir|iterdir|glob|rglob|iglob)\(")
+#: what a name of a file looks like
+_FILE = re.compile(r"[\w*?-]+\.[\w.*?-]+|[\w?-]*\*[\w.*?-]*|[A-Z_]{3,}")
+
+
+def _find_unlisted(
+    records: Mapping[int, RankRecord], test: ast.expr, place: str, folder: str
+) -> list[str]:
+    """Return the name that a loop looks for in a listed folder, which no rank writes."""
+    wanted = [
+        node.value
+        for node in ast.walk(test)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and _FILE.fullmatch(node.value)
+    ]
+    if not _LISTS.search(ast.unparse(test)) or len(wanted) != 1:
+        return []
+    name = wanted[0]
+    written = [
+        (rank, each)
+        for rank, record in records.items()
+        for each in record.changes
+        if each.what in {"writes", "makes", "renames"}
+    ]
+    if any(fnmatch(PurePath(each.path).name, name) for _, each in written):
+        return []
+    stem = name.strip("*?.").partition(".")[0]
+    alike = dict.fromkeys(
+        f"`{PurePath(each.path).name}` by rank {rank} ({each.place.short(folder)})"
+        for rank, each in written
+        if stem and stem in PurePath(each.path).name
+    )
+    words = f"a loop lists a folder again and again for the file `{name}` ({place})"
+    words += f", which no rank writes; they write {', '.join(alike)}" if alike else ""
+    words += "" if alike else ", which no rank writes"
+    return [words, f"fix: let a rank write `{name}`, or look for what is written ({place})."]
 
 
 def _find_uncounted(

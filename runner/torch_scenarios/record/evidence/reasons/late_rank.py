@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.divergence import calls_by_group
+from torch_scenarios.record.evidence.choice import Parted, count_turns
+from torch_scenarios.record.evidence.divergence import Parting, calls_by_group
 from torch_scenarios.record.format import (
     RENDEZVOUS,
     Blocking,
@@ -20,6 +23,9 @@ _TIMED_OUT = re.compile(r"[Tt]imed out (?:after )?(?:waiting )?(\d+) ?ms")
 #: what they raise in `init_process_group`
 _GIVEN_UP = re.compile(r"[Tt]ime(?:d )?-?out")
 
+
+#: how a clause begins that says what the late rank alone decided after its call before
+SINCE = "since "
 
 #: times its timeout by which a fake rank has to be later: its clock is that of a busy machine
 _FAKE_MARGIN = 1.2
@@ -35,7 +41,7 @@ def find_late_rank(records: Mapping[int, RankRecord], folder: str = "") -> Findi
     starting = _find_late_start(records, folder)
     if starting is not None:
         return starting
-    for _, _, calls in calls_by_group(records):
+    for group, _, calls in calls_by_group(records):
         for at in range(min(map(len, calls.values()))):
             entered = {rank: own[at] for rank, own in calls.items()}
             if len(entered) < 2:
@@ -47,8 +53,30 @@ def find_late_rank(records: Mapping[int, RankRecord], folder: str = "") -> Findi
                 timeout_s = _timeout_s(records, entered, early)
                 fake = records[early].about.get("mode") == "fake"
                 if timeout_s is not None and after_s > timeout_s * (_FAKE_MARGIN if fake else 1):
-                    return _late_finding(entered, early, late, after_s, timeout_s, folder)
+                    found = _late_finding(entered, early, late, after_s, timeout_s, folder)
+                    before = {rank: own[at - 1] for rank, own in calls.items() if at}
+                    parting = Parting(group=group, at=at, calls=entered, before=before)
+                    return _with_delay(found, Parted(parting, records, folder), late)
     return None
+
+
+def _with_delay(finding: Finding, parted: Parted, late: int) -> Finding:
+    """Return a finding with the last `if` that the late rank alone went into since its call before.
+
+    What an `if` does that decides no calls takes time, too: it prints, evaluates, or writes a file.
+    """
+    before, tallies = parted.parting.before.get(late), parted.tallies(whole=False)
+    alone = [
+        each
+        for each, own in tallies.items()
+        if each.kind == "if" and [rank for rank, tally in own.items() if tally.yes] == [late]
+    ]
+    if before is None or not alone:
+        return finding
+    where = before.place.short(parted.folder)
+    turns = count_turns(parted, alone[-1], tallies[alone[-1]])
+    words = f"{SINCE}{_name(before)} ({where}), {turns}"
+    return replace(finding, notes=(*finding.notes, Clause(words)))
 
 
 def _find_late_start(records: Mapping[int, RankRecord], folder: str) -> Finding | None:

@@ -422,6 +422,63 @@ def find_loader(parted: Parted) -> Reason | None:
     return None
 
 
+def find_taken(parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]) -> Reason | None:
+    """Return the line in which some ranks alone take from the iterator that their loop is over."""
+    for _, frames in parted.parting.sides:
+        others = [each for _, each in parted.parting.sides if each != frames]
+        for _, line, file in _loops_of(frames, others):
+            for call in _list_takes(file, line):
+                found = _explain_taken(parted, tallies, file, call)
+                if found is not None:
+                    return found
+    return None
+
+
+def _list_takes(file: str, line: int) -> Iterator[ast.Call]:
+    """Yield each `next` of what a loop goes through, in its function and outside of it."""
+    source = script_at(file)
+    for loop in ast.walk(source.tree) if source is not None else ():
+        if not isinstance(loop, ast.For) or loop.lineno != line or source is None:
+            continue
+        name = ast.unparse(loop.iter)
+        for call in ast.walk(source.scope(line)):
+            is_outside = isinstance(call, ast.Call) and not (
+                line <= call.lineno <= (loop.end_lineno or line)
+            )
+            if (
+                is_outside
+                and isinstance(call, ast.Call)
+                and isinstance(loop.iter, ast.Name | ast.Attribute)
+                and getattr(call.func, "id", "") == "next"
+                and name in {ast.unparse(each) for each in call.args}
+            ):
+                yield call
+
+
+def _explain_taken(
+    parted: Parted,
+    tallies: Mapping[Decision, Mapping[int, Tally]],
+    file: str,
+    call: ast.Call,
+) -> Reason | None:
+    """Return that ranks make a call under an `if` which they decide otherwise; None for no `if`."""
+    source = script_at(file)
+    for decision, own in tallies.items():
+        asked = source.condition(decision.line) if source and decision.file == file else None
+        if isinstance(asked, ast.If) and asked.lineno < call.lineno <= (asked.end_lineno or 0):
+            place = short(((file, call.lineno, ""),), parted.folder)
+            words = (
+                f"`{ast.unparse(call)}` ({place}) takes from the iterator of the loop, and "
+                f"{count_turns(parted, decision, own)}"
+            )
+            fix = (
+                f"take from an iterator of its own at {place}, or let every rank take as many "
+                "there: what is taken before the loop is not in it."
+            )
+            return Clause(words), fix
+    return None
+
+
 def find_longest(parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]) -> Reason | None:
     """Return the first loop that ranks take unequally often, where its script is not read."""
     for decision, own in tallies.items():

@@ -28,6 +28,7 @@ from torch_scenarios.record.format import (
     names_model,
 )
 from torch_scenarios.verdict import Finding
+from torch_scenarios.verdict.finding import ranks_text
 
 
 def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: str) -> Finding:
@@ -41,6 +42,7 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
     if made:
         finding = replace(finding, notes=(*finding.notes, Clause(made)))
     reason = find_caught(parted, whole=True) if of_model else _find_breakpoint(raised[0], folder)
+    reason = reason or _find_left(raised[0], records, folder)
     if reason is not None:
         return replace(finding, notes=(reason[0],), fix=reason[1], help=(reason[1],))
     fitting = [
@@ -114,6 +116,31 @@ def _tell_made(record: RankRecord, folder: str) -> str:
         ]
         return "; ".join(clauses)
     return ""
+
+
+#: what a store raises whose server is gone
+_GONE = re.compile(r"^Dist(?:Network|Store)Error\b.*(?:likely closed|[Bb]roken pipe|reset by peer)")
+
+
+def _find_left(record: RankRecord, records: Mapping[int, RankRecord], folder: str) -> Reason | None:
+    """Return the ranks that have ended, and with them a store that this rank still asks."""
+    if _GONE.search(record.error or "") is None:
+        return None
+    ended = [each for each in records.values() if each.ending == "ended" and each is not record]
+    last = next((each.items[-1] for each in ended if each.items), None)
+    if last is None:
+        return None
+    ranks = [each.rank for each in ended]
+    has = "has" if len(ranks) == 1 else "have"
+    words = (
+        f"{ranks_text(ranks)} {has} ended, the last line {last.place.short(folder)}: a store is "
+        "gone when the process that serves it ends"
+    )
+    fix = (
+        f"let no rank end while rank {record.rank} still asks the store: a `dist.barrier()` behind "
+        "the last of these calls, on every rank."
+    )
+    return Clause(words), fix
 
 
 #: calls that wait for a person at a terminal
