@@ -101,8 +101,8 @@ def verdict_on_records(
 
 #: what helps where torch refuses a call
 _REFUSED = (
-    "correct the argument in this line: torch refuses the call on its rank at once, and what the "
-    "others call then never ends."
+    "correct the argument in this line: torch refuses the call at once, before anything is "
+    "communicated."
 )
 
 
