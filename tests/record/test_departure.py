@@ -14,11 +14,14 @@ import pytest
 from torch_scenarios.record.evidence.process import FILLS, read_program
 from torch_scenarios.record.evidence.reasons import explain_idle, find_endless
 from torch_scenarios.record.format import (
+    Decision,
     FileChange,
     LostThread,
     RankRecord,
+    RecordedCall,
     ScriptPlace,
     StayingThread,
+    Way,
 )
 
 LIB = sysconfig.get_path("stdlib")
@@ -280,3 +283,42 @@ def test_a_loop_that_lists_a_folder_is_told_with_what_is_written_alike(
     records = {0: RankRecord(rank=0, world_size=2, changes=[writes])}
     stacks = dict.fromkeys((0, 1), stack((str(script), 2, "<module>")))
     assert words in explain_idle(records, stacks, {}, str(tmp_path))[0]
+
+
+def test_a_pattern_that_no_file_fits_is_told_with_what_is_written(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("while not glob(f'{folder}/*.done'):\n    time.sleep(1)\n")
+    writes = FileChange(before=0, what="writes", path="/data/0.over", place=_place(script, 4))
+    records = {0: RankRecord(rank=0, world_size=2, changes=[writes])}
+    stacks = {1: stack((str(script), 2, "<module>"))}
+    line, fix = explain_idle(records, stacks, {}, str(tmp_path))
+    assert "the file `*.done` (train.py:1), which no rank writes; they write `0.over`" in line
+    assert fix == "fix: let a rank write `*.done`, or look for what is written (train.py:1)."
+
+
+def test_a_rank_at_its_end_that_stays_is_told_with_its_way_out(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("def main():\n    if not rows:\n        return\n    dist.barrier()\n")
+    asked = Decision(kind="if", file=str(script), line=2, text="if not rows")
+    at = ScriptPlace(frames=((str(script), 4, "dist.barrier()"),))
+    barrier = RecordedCall(number=0, operation="barrier", group=(0, 1), group_name="0", place=at)
+    records = {
+        0: RankRecord(
+            rank=0,
+            world_size=2,
+            items=[barrier],
+            inside=True,
+            ways=[Way(before=0, decision=asked, no=1)],
+        ),
+        1: RankRecord(
+            rank=1,
+            world_size=2,
+            staying=[StayingThread(name="beat")],
+            ways=[Way(before=0, decision=asked, yes=1)],
+        ),
+    }
+    stacks = {1: stack((f"{LIB}/threading.py", 7, "_shutdown"))}
+    lines = explain_idle(records, stacks, {}, str(tmp_path))
+    assert lines[-1].startswith(
+        "rank 1 alone takes the `return`:3 under `if not rows` (train.py:2)"
+    )

@@ -1579,3 +1579,43 @@ def test_a_store_that_is_gone_is_told_with_the_rank_that_has_ended(
     told = [each.words.partition(":")[0] for each in found.notes]
     assert told == (["rank 0 has ended, the last line train.py"] if is_told else [])
     assert ("a `dist.barrier()` behind" in str(found.fix)) is is_told
+
+
+@pytest.mark.parametrize(
+    ("rows", "call_of_it", "is_told"),
+    [
+        ("iter(rows)", "warm_up(net, batches)", True),
+        ("(x for x in rows)", "warm_up(net, batches)", True),
+        ("list(rows)", "warm_up(net, batches)", False),
+        ("stream(rows)", "next(batches)", True),
+        ("iter(rows)", "warm_up(net)", False),
+    ],
+)
+def test_what_is_given_the_iterator_of_a_loop_on_one_rank_may_take_from_it(
+    rows: str, call_of_it: str, *, is_told: bool, tmp_path: Path
+) -> None:
+    lines = [
+        *(f"batches = {rows}", "if rank == 0:", f"    {call_of_it}", "for x in batches:"),
+        *("    dist.all_reduce(x)", "dist.barrier()"),
+    ]
+    file = script(tmp_path, "\n".join(lines))
+    turn = Decision(kind="for", file=file, line=4, text="for x in batches")
+    asked = _if(file, 2, "rank == 0")
+    names = {5: "all_reduce", 6: "barrier"}
+    records = {
+        rank: record(
+            rank,
+            *(call(names[line], place(file, line)) for line in (5, 6 - rank)),
+            ways=[
+                Way(before=0, decision=asked, yes=int(rank == 0), no=rank),
+                *(Way(before=at, decision=turn, yes=1) for at in range(1 + rank)),
+            ],
+        )
+        for rank in (0, 1)
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert "more turns on some ranks" in words
+    takes = f"`{call_of_it}` (train.py:3) may take from the iterator of the loop, and `if "
+    assert (takes in words) is is_told
+    assert ("take from an iterator of its own at train.py:3" in str(found.fix)) is is_told

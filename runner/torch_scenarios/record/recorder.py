@@ -57,6 +57,7 @@ from torch_scenarios.record.evidence.frame import (
     handover_ns,
     handover_places,
     is_main_waiting,
+    started_at,
     watch_handovers,
 )
 from torch_scenarios.record.mapped_file import MappedFile, is_written
@@ -1060,6 +1061,14 @@ class Recorder:
         words = _words(error)
         words += _name_parameters(words)
         self._put(json.dumps(["raise", words, _find_places(ended), self._now()]))
+
+    def note_staying(self) -> None:
+        """Write down which threads keep the process when its program is over: no daemons."""
+        self._write_decisions()
+        for thread in threading.enumerate():
+            if thread is not threading.main_thread() and not thread.daemon:
+                frames = [[file, line, ""] for file, line in started_at(thread)]
+                self._put(json.dumps(["stay", thread.name, frames]))
 
     def note_exit(self, error: BaseException) -> None:
         """Write down where the program leaves by `sys.exit`."""

@@ -43,8 +43,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from torch_scenarios.record.evidence.frame import started_at
-
 #: set to 0, a script runs without notes
 SWITCH = "SCENARIO_RECORD_DECISIONS"
 
@@ -724,17 +722,10 @@ class SideEffects:
 
         def join_threads() -> None:
             if os.getpid() == self._pid:
-                self._note_staying()
+                self._recorder.note_staying()
             join_all()
 
         of_python._shutdown = join_threads
-
-    def _note_staying(self) -> None:
-        """Write down which threads keep the process when its program is over: no daemons."""
-        for thread in threading.enumerate():
-            if thread is not threading.main_thread() and not thread.daemon:
-                frames = [[file, line, ""] for file, line in started_at(thread)]
-                self._recorder.sink.put(json.dumps(["stay", thread.name, frames]))
 
     def _watch_loaders(self) -> None:
         """Write down how many batches each loader has that the script makes, or lets be made."""

@@ -25,6 +25,8 @@ MOST_ORIGINS = 3
 MOST_TRACES, MOST_FOLDERS = 12, 3
 #: decorators that keep the answers of a function
 _CACHES = re.compile(r"^(?:functools\.)?(?:lru_cache|cache|cached_property)\b")
+#: calls that give an iterator
+_ITERATORS = frozenset({"iter", "zip", "map", "filter", "enumerate", "islice", "chain", "cycle"})
 #: calls that leave the program
 _EXITS = frozenset({"exit", "_exit", "quit", "abort"})
 
@@ -245,6 +247,25 @@ class Script:
                     if found:
                         return source, found[-1]
         return None
+
+    def is_iterator(self, value: ast.expr, line: int) -> bool:
+        """Whether a name is surely an iterator before a line, which a second loop finds empty."""
+        set_at = self.assignment(value, line)
+        called = self.called(set_at) if set_at else set()
+        generators = {
+            node.name
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.FunctionDef)
+            and any(isinstance(each, ast.Yield | ast.YieldFrom) for each in ast.walk(node))
+        }
+        return bool(called & (generators | _ITERATORS)) or (
+            any(
+                isinstance(each, ast.Assign)
+                and each.lineno == set_at
+                and isinstance(each.value, ast.GeneratorExp)
+                for each in ast.walk(self.tree)
+            )
+        )
 
     def environment(self, names: Collection[str]) -> int:
         """Return the last line that sets one of some variables of the environment; 0 for none."""

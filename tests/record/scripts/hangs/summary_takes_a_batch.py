@@ -1,7 +1,7 @@
 """Rank 0 takes a batch out of the stream for its summary of the model, and has one step less.
 
 Ranks: 2
-Told: takes from the iterator of the loop, and `if rank == 0`
+Told: may take from the iterator of the loop, and `if rank == 0`
 """
 
 import torch

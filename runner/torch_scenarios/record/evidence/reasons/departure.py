@@ -24,7 +24,7 @@ from torch_scenarios.record.evidence.process import FILLS, JOINS
 from torch_scenarios.record.evidence.reasons.way_out import find_way_out
 from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.evidence.stack import StackFrame, printed_place, read_stack
-from torch_scenarios.record.format import Blocking, RankRecord
+from torch_scenarios.record.format import Blocking, RankRecord, RecordedCall
 from torch_scenarios.record.recorder import is_foreign
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -215,7 +215,21 @@ def _explain_staying(
             "fix: end the thread on every way out, also by an error (`try`, `finally`), or let it "
             "be a daemon (`daemon=True`)."
         )
+        lines += _tell_way_out(rank, records, folder) if record.error is None else []
     return lines
+
+
+def _tell_way_out(rank: int, records: Mapping[int, RankRecord], folder: str) -> list[str]:
+    """Return by which way out a rank alone has come to its end, while others wait in calls."""
+    calls = {
+        other: last
+        for other, record in records.items()
+        for last in record.items[-1:]
+        if other != rank and record.inside and isinstance(last, RecordedCall | Blocking)
+    }
+    parted = Parted(Parting(group="", at=0, calls=calls, missing=(rank,)), records, folder)
+    reason = find_way_out(parted, parted.tallies(whole=True), None) if calls else None
+    return [reason[0].words] if reason is not None else []
 
 
 #: how a lock is told that a rank waits for, and has
@@ -488,6 +502,8 @@ def _find_missed(
     return []
 
 
+#: files that are named of those that ranks write
+MOST_ALIKE = 3
 #: what lists the files of a folder
 _LISTS = re.compile(r"\b(?:listdir|scandir|iterdir|glob|rglob|iglob)\(")
 #: what a name of a file looks like
@@ -499,11 +515,11 @@ def _find_unlisted(
 ) -> list[str]:
     """Return the name that a loop looks for in a listed folder, which no rank writes."""
     wanted = [
-        node.value
+        PurePath(node.value).name
         for node in ast.walk(test)
         if isinstance(node, ast.Constant)
         and isinstance(node.value, str)
-        and _FILE.fullmatch(node.value)
+        and _FILE.fullmatch(PurePath(node.value).name)
     ]
     if not _LISTS.search(ast.unparse(test)) or len(wanted) != 1:
         return []
@@ -519,8 +535,8 @@ def _find_unlisted(
     stem = name.strip("*?.").partition(".")[0]
     alike = dict.fromkeys(
         f"`{PurePath(each.path).name}` by rank {rank} ({each.place.short(folder)})"
-        for rank, each in written
-        if stem and stem in PurePath(each.path).name
+        for rank, each in written[-MOST_ALIKE:]
+        if stem in PurePath(each.path).name or "*" in name
     )
     words = f"a loop lists a folder again and again for the file `{name}` ({place})"
     words += f", which no rank writes; they write {', '.join(alike)}" if alike else ""

@@ -435,12 +435,15 @@ def find_taken(parted: Parted, tallies: Mapping[Decision, Mapping[int, Tally]]) 
 
 
 def _list_takes(file: str, line: int) -> Iterator[ast.Call]:
-    """Yield each `next` of what a loop goes through, in its function and outside of it."""
+    """Yield what takes from the iterator that a loop goes through, or is given it, outside of it.
+
+    That is a `next`; and of what is surely an iterator any call, as of a function that warms up.
+    """
     source = script_at(file)
     for loop in ast.walk(source.tree) if source is not None else ():
         if not isinstance(loop, ast.For) or loop.lineno != line or source is None:
             continue
-        name = ast.unparse(loop.iter)
+        name, is_iterator = ast.unparse(loop.iter), source.is_iterator(loop.iter, line)
         for call in ast.walk(source.scope(line)):
             is_outside = isinstance(call, ast.Call) and not (
                 line <= call.lineno <= (loop.end_lineno or line)
@@ -449,7 +452,7 @@ def _list_takes(file: str, line: int) -> Iterator[ast.Call]:
                 is_outside
                 and isinstance(call, ast.Call)
                 and isinstance(loop.iter, ast.Name | ast.Attribute)
-                and getattr(call.func, "id", "") == "next"
+                and (is_iterator or getattr(call.func, "id", "") == "next")
                 and name in {ast.unparse(each) for each in call.args}
             ):
                 yield call
@@ -468,7 +471,7 @@ def _explain_taken(
         if isinstance(asked, ast.If) and asked.lineno < call.lineno <= (asked.end_lineno or 0):
             place = short(((file, call.lineno, ""),), parted.folder)
             words = (
-                f"`{ast.unparse(call)}` ({place}) takes from the iterator of the loop, and "
+                f"`{ast.unparse(call)}` ({place}) may take from the iterator of the loop, and "
                 f"{count_turns(parted, decision, own)}"
             )
             fix = (
