@@ -1619,3 +1619,21 @@ def test_what_is_given_the_iterator_of_a_loop_on_one_rank_may_take_from_it(
     takes = f"`{call_of_it}` (train.py:3) may take from the iterator of the loop, and `if "
     assert (takes in words) is is_told
     assert ("take from an iterator of its own at train.py:3" in str(found.fix)) is is_told
+
+
+@pytest.mark.parametrize("head", ["from shards import ready", "import shards"])
+@pytest.mark.parametrize(
+    ("over", "fix"), [("as_completed(futures)", "were submitted"), ("futures", "sorted, and not")]
+)
+def test_a_loop_over_a_generator_of_another_file_is_followed_to_what_it_yields(
+    head: str, over: str, fix: str, tmp_path: Path
+) -> None:
+    shards = f"def ready():\n    for each in {over}:\n        yield each.result()\n"
+    (tmp_path / "shards.py").write_text(shards, encoding="utf-8")
+    name = "ready" if head.startswith("from") else "shards.ready"
+    file = script(tmp_path, f"{head}\nfor rows in {name}():\n    dist.all_reduce(rows)\n")
+    at = place(file, 3)
+    records = {0: record(0, call("all_reduce", at)), 1: record(1, call("all_reduce", at, rows=9))}
+    (found,) = add_reasons([finding("shape_mismatch", 0, 1)], records, str(tmp_path))
+    assert f"on some ranks: `for each in {over}` (shards.py:2)" in found.notes[0].words
+    assert fix in str(found.fix)

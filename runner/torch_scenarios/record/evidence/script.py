@@ -248,24 +248,39 @@ class Script:
                         return source, found[-1]
         return None
 
+    def generator(self, value: ast.expr) -> tuple[Script, int] | None:
+        """Return the loop in which a generator that is called yields, with the script that has it.
+
+        That is this script, or one beside it which this one imports the function of.
+        """
+        if not isinstance(value, ast.Call):
+            return None
+        name = getattr(value.func, "attr", getattr(value.func, "id", ""))
+        for script, node in self.functions(name):
+            for loop in ast.walk(node):
+                if isinstance(loop, ast.For) and any(
+                    isinstance(each, ast.Yield) for each in ast.walk(loop)
+                ):
+                    return script, loop.lineno
+        return None
+
     def is_iterator(self, value: ast.expr, line: int) -> bool:
         """Whether a name is surely an iterator before a line, which a second loop finds empty."""
         set_at = self.assignment(value, line)
         called = self.called(set_at) if set_at else set()
-        generators = {
-            node.name
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.FunctionDef)
-            and any(isinstance(each, ast.Yield | ast.YieldFrom) for each in ast.walk(node))
-        }
-        return bool(called & (generators | _ITERATORS)) or (
-            any(
-                isinstance(each, ast.Assign)
-                and each.lineno == set_at
-                and isinstance(each.value, ast.GeneratorExp)
-                for each in ast.walk(self.tree)
-            )
+        is_made = any(
+            isinstance(each, ast.Yield | ast.YieldFrom)
+            for name in called
+            for _, function in self.functions(name)
+            for each in ast.walk(function)
         )
+        is_written = any(
+            isinstance(each, ast.Assign)
+            and each.lineno == set_at
+            and isinstance(each.value, ast.GeneratorExp)
+            for each in ast.walk(self.tree)
+        )
+        return bool(called & _ITERATORS) or is_made or is_written
 
     def environment(self, names: Collection[str]) -> int:
         """Return the last line that sets one of some variables of the environment; 0 for none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping, Sequence
 
 from torch_scenarios.errors import Clause
@@ -218,6 +219,8 @@ def _read_at(source: Script, lines: Sequence[int]) -> set[str]:
 
 #: calls that give what a dict or a set holds, in the order in which it was put in
 _HELD = frozenset({"items", "values", "keys", "set", "named_parameters", "parameters"})
+#: what gives results in the order in which they are ready
+_READY = re.compile(r"\b(?:as_completed|imap_unordered)\(")
 #: calls that keep the order of what they are given
 _KEEPING = frozenset({"enumerate", "zip", "list", "tuple", "reversed"})
 
@@ -236,9 +239,18 @@ def _explain_order(
     """Return that a loop comes to something else on some ranks in the same turn."""
     place = short(((source.file, node.lineno, ""),), folder)
     words = f"`{source.text(node.lineno)}` ({place}) {what} on some ranks"
-    made_at = source.returns(node.iter)
-    for at in [made_at] if made_at else source.origins(node.iter, node.lineno)[:1]:
-        words += f": `{source.text(at)}` ({short(((source.file, at, ''),), folder)})"
+    returned, generator = source.returns(node.iter), source.generator(node.iter)
+    made = [(source, returned)] if returned else []
+    made += [generator] if generator is not None and not made else []
+    made += [(source, at) for at in source.origins(node.iter, node.lineno)[:1] if not made]
+    for script, at in made:
+        words += f": `{script.text(at)}` ({short(((script.file, at, ''),), folder)})"
+        if _READY.search(script.text(at)):
+            words += " gives them in the order in which they are ready"
+            return Clause(words), (
+                f"let the loop at {place} go through the same in the same order on every rank: in "
+                "the order in which they were submitted."
+            )
     fix = (
         f"let the loop at {place} go through the same in the same order on every rank: by names "
         "that all have, sorted, and not by what each rank has measured or drawn."

@@ -475,8 +475,8 @@ def _explain_taken(
                 f"{count_turns(parted, decision, own)}"
             )
             fix = (
-                f"take from an iterator of its own at {place}, or let every rank take as many "
-                "there: what is taken before the loop is not in it."
+                f"take from an iterator of its own at {place}, or let every rank take a batch "
+                "before the loop."
             )
             return Clause(words), fix
     return None
