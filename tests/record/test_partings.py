@@ -745,16 +745,24 @@ def test_what_is_made_of_the_values_of_a_dict_comes_in_its_order(
 def test_a_tensor_of_one_shape_in_another_dtype_is_the_same_turn_of_its_loop(
     turns: tuple[str, ...], *, is_mixed: bool, tmp_path: Path
 ) -> None:
-    file = script(tmp_path, "for p in model.parameters():\n    dist.broadcast(p.data, src=0)\n")
-    at = place(file, 2)
+    """What ranks decided before it may be why they hold it otherwise."""
+    loop = "for p in model.parameters():\n    dist.broadcast(p.data, src=0)\n"
+    at = place(script(tmp_path, loop), 2)
+    (tmp_path / "resume.py").write_text("if rank == 0:\n    model.load(path)\n")
+    asked = _if(str(tmp_path / "resume.py"), 1, "rank == 0")
     half = call("broadcast", at)
     half.inputs = (Tensor(dtype="bfloat16", shape=(4,)),)
     more = [call("broadcast", at) for _ in turns]
     for each, dtype in zip(more, turns, strict=True):
         each.inputs = (Tensor(dtype=dtype, shape=(4,)),)
-    records = {0: record(0, half), 1: record(1, call("broadcast", at), *more)}
+    records = {
+        0: record(0, half, ways=[Way(before=0, decision=asked, yes=1)]),
+        1: record(1, call("broadcast", at), *more, ways=[Way(before=0, decision=asked, no=1)]),
+    }
     (found,) = add_reasons([finding("dtype_mismatch", 0, 1)], records, str(tmp_path))
-    assert ("reaches another tensor" in found.notes[0].words) is is_mixed
+    words = " ".join(each.words for each in found.notes)
+    assert ("reaches another tensor" in words) is is_mixed
+    assert ("before that, `if rank == 0` (resume.py:1)" in words) is not is_mixed
     assert ("in one dtype on every rank" in str(found.fix)) is not is_mixed
 
 

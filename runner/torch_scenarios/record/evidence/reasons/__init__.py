@@ -21,7 +21,12 @@ from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Parted, Reason, short
 from torch_scenarios.record.evidence.divergence import Parting, find_difference, parting_of
 from torch_scenarios.record.evidence.files import explain_file, tell_race
-from torch_scenarios.record.evidence.reasons.argument import find_argument, find_order, find_tensor
+from torch_scenarios.record.evidence.reasons.argument import (
+    HELD_OTHERWISE,
+    find_argument,
+    find_order,
+    find_tensor,
+)
 from torch_scenarios.record.evidence.reasons.branch import explain_places, find_branch
 from torch_scenarios.record.evidence.reasons.caller import (
     find_anew,
@@ -131,7 +136,7 @@ def add_reasons(
     clauses, fix = explain_parting(parting, records, folder)
     reason = _explain_argument(finding, parting, records, folder)
     kept = (finding.fix or "").startswith("rank ")  # its error is nearer than what it decided
-    clauses = _keep_near(clauses) if reason is not None or kept else clauses
+    clauses = _keep_near(clauses) if kept or _says_where(reason) else clauses
     clauses += [Clause(str(finding.fix).partition(": in a `finally`")[0])] * kept
     clauses, fix = ([*clauses, reason[0]], reason[1]) if reason else (clauses, fix)
     if finding.diagnosis != "group_order":
@@ -154,6 +159,11 @@ def _hint(clauses: Sequence[Clause], finding: Finding) -> str:
     if decided is None or not finding.fix or finding.fix.startswith("find why"):
         return ""
     return f"look first at {decided[1]}, which ranks decide otherwise; {finding.fix}"
+
+
+def _says_where(reason: Reason | None) -> bool:
+    """Whether a reason says where a tensor comes from, not only that ranks hold it otherwise."""
+    return reason is not None and HELD_OTHERWISE not in reason[0].words
 
 
 def _keep_near(clauses: Sequence[Clause]) -> list[Clause]:

@@ -63,6 +63,10 @@ _ALIKE = {
 }
 
 
+#: what is said of one tensor that has another dtype on each rank
+HELD_OTHERWISE = "they hold it in other dtypes"
+
+
 def find_tensor(
     parting: Parting, records: Mapping[int, RankRecord], folder: str, what: str
 ) -> Reason | None:
@@ -122,7 +126,7 @@ def _explain_converted(source: Script, node: ast.For, text: str, folder: str) ->
     place = short(((source.file, node.lineno, ""),), folder)
     words = (
         f"the tensor is `{text}` of `{source.text(node.lineno)}` ({place}), of one shape on all "
-        "ranks: they hold it in other dtypes"
+        f"ranks: {HELD_OTHERWISE}"
     )
     fix = (
         f"hold what the loop at {place} goes through in one dtype on every rank: convert it where "
