@@ -127,6 +127,37 @@ def test_a_host_that_waits_for_its_device_is_outside_of_any_call(
     assert (ran.stuck, ran.timed_out) == (is_stuck, not is_stuck)
 
 
+@pytest.mark.parametrize("last", [ALL_REDUCE, BARRIER])
+def test_a_program_that_waits_for_ranks_of_which_none_lives_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: tuple[Any, ...]
+) -> None:
+    """Where nothing is wrong in what they did, it may do something else now."""
+    for name in ("ENDLESS_S", "AGAIN_S", "QUIET_S"):
+        monkeypatch.setattr(live, name, 0.2)
+    is_wrong = last == BARRIER
+    folder = recorded(tmp_path / "a", (ALL_REDUCE, ALL_REDUCE), (ALL_REDUCE, last))
+    over = subprocess.Popen([sys.executable, "-c", ""])
+    over.wait()
+    launched = [{"launch": 1}, *({"rank": rank, "pid": over.pid} for rank in (0, 1))]
+
+    def start(_: Order) -> subprocess.Popen[bytes]:
+        text = "".join(f"{json.dumps(each)}\n" for each in launched)
+        (folder / "launch.jsonl").write_text(text, encoding="utf-8")
+        return subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True)
+
+    order = Order(
+        command=("python", "train.py"),
+        folder=folder,
+        world_size=2,
+        ranks=(0, 1),
+        max_seconds=120.0 if is_wrong else 6.0,
+    )
+    ran = live.run(
+        order, Questions(order, folder / "scenario.yaml", DEFAULT), lambda _: None, start
+    )
+    assert (ran.stuck, ran.timed_out) == (is_wrong, not is_wrong)
+
+
 def test_what_a_rank_waits_for_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

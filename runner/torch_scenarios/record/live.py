@@ -622,7 +622,9 @@ class _Watch:
         names = ranks_of_processes(records, self._launch)
         pids = {names[rank]: self._launch.pids[rank] for rank in self._live()}
         live = [*pids]
-        if not live or any(rank not in records for rank in live):
+        if not live:
+            return "stuck" if self._is_left(records) else "going"
+        if any(rank not in records for rank in live):
             return "going"
         know_exits(records, self._launch)
         outside = [rank for rank in live if not _inside(records[rank], pids[rank])]
@@ -639,6 +641,15 @@ class _Watch:
                 "on until it is"
             )
         return "stuck"
+
+    def _is_left(self, records: Mapping[int, RankRecord]) -> bool:
+        """Whether a program of the user's waits for ranks of which none lives, and one was blocked.
+
+        It has started them (`mp.spawn`), and asks for what the one that came to nothing owes it.
+        """
+        is_long = time.monotonic() - self._moved > ENDLESS_S
+        waits = self._order.own_launcher and is_long and self._is_idle()
+        return waits and self._asked.blocks(records)
 
     def _wait_for_devices(self, records: Mapping[int, RankRecord], outside: Sequence[int]) -> bool:
         """Whether ranks outside of any call have not moved for long, and use NCCL or its like.
