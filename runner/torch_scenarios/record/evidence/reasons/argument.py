@@ -63,7 +63,7 @@ _ALIKE = {
 }
 
 
-#: what is said of one tensor that has another dtype on each rank
+#: what a reason has of one tensor with another dtype on each rank
 HELD_OTHERWISE = "they hold it in other dtypes"
 
 
