@@ -21,6 +21,7 @@ from torch_scenarios.cost.intervals import (
     ComparedRow,
     among,
     among_steps,
+    form_interval,
     interval,
     step_interval,
     steps,
@@ -258,3 +259,21 @@ def test_hops_grow_with_the_nodes() -> None:
     assert [hops("all_reduce", "tree", nodes) for nodes in (1, 2, 3, 4, 32)] == [0, 2, 4, 4, 10]
     assert [hops("all_reduce", "ring", nodes) for nodes in (1, 2, 32)] == [0, 2, 62]
     assert hops("all_gather", "ring", 32) == 31
+
+
+@pytest.mark.parametrize("form", ["experts", "context", "float8"])
+def test_published_steps_of_a_form_are_within_its_interval(form: str) -> None:
+    found = form_interval(form)
+    assert found is not None
+    with (COMPARED / "planned.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["form"] == form]
+    ratios = [float(row["forecast"]) / float(row["measured"]) for row in rows]
+    assert found.rows == len(rows) > 3
+    assert all(
+        found.low <= each * (1 + 1e-9) and each <= found.high * (1 + 1e-9) for each in ratios
+    )
+    assert found.high / found.low < 2.5  # nor so wide that it says nothing
+
+
+def test_a_form_of_which_no_step_was_published_has_no_interval() -> None:
+    assert form_interval("sparse") is None

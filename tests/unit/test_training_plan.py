@@ -14,6 +14,7 @@ from torch_scenarios.cli import cli
 from torch_scenarios.cost.candidates import ALL, MOST_TURNS, NOTHING, SOME, Candidate, Decoder
 from torch_scenarios.cost.collectives import CollectiveTimes
 from torch_scenarios.cost.topology import Gpu, topology
+from torch_scenarios.errors import ScenarioError
 from torch_scenarios.language.document import load_content
 from torch_scenarios.limits import DEFAULT
 from torch_scenarios.pipeline.attempts import analyse, weigh
@@ -26,6 +27,7 @@ MACHINE = "h100-8x400g"
 TINY = Decoder(
     layers=4, hidden=8, inner=16, heads=2, kv_heads=2, vocabulary=32, sequence=4, batch=16
 )
+MIXED = replace(TINY, experts=4, active=2, shared=1)
 SMALL = """\
 layers: 8
 hidden: 4096
@@ -60,18 +62,47 @@ WAYS = [
     way(stages=3, turns=2, recompute=SOME),
     way(stages=4, parts=2, tensor=2, turns=4, recompute=SOME),
     way(stages=3, parts=2, shards=2, turns=6),
+    way(shards=4, context=2),
+    way(shards=4, context=2, tensor=2, recompute=ALL),
+    way(stages=2, shards=2, context=2, turns=4, recompute=SOME),
+    way(shards=4, expert=2),
+    way(shards=4, expert=4, context=2, recompute=ALL),
+    way(shards=4, expert=2, tensor=2, together=2, recompute=SOME),
+    way(stages=2, shards=4, expert=2, turns=4),
+    way(stages=3, parts=2, shards=2, expert=2, turns=6, recompute=ALL),
 ]
+
+
+def model_of(asked: Candidate) -> Decoder:
+    """Return a model with experts where a way has groups of them."""
+    return MIXED if asked.expert > 1 else TINY
 
 
 @pytest.mark.parametrize("asked", WAYS, ids=lambda each: each.name)
 def test_each_way_is_a_program_that_is_right_with_its_values(
     asked: Candidate, tmp_path: Path
 ) -> None:
-    text = TINY.program(asked, gpu())
+    text = model_of(asked).program(asked, gpu())
     (scenario,) = load_content(tmp_path / "way.yaml", text.encode())
     found = analyse(scenario)
     assert found.verdict.status == "PASSED", found.verdict
     # of two stages none recovers in the middle
+    assert {each.code for each in found.verdict.warnings} <= {"step_without_ranks"}
+
+
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+@pytest.mark.parametrize(
+    "asked",
+    [each for each in WAYS if max(each.expert, each.context) > 1],
+    ids=lambda each: each.name,
+)
+def test_groups_of_experts_and_contexts_are_right_on_each_backend(
+    asked: Candidate, backend: str, tmp_path: Path
+) -> None:
+    text = model_of(asked).program(asked, gpu())
+    (scenario,) = load_content(tmp_path / "way.yaml", text.encode())
+    found = analyse(scenario, backend=backend)
+    assert found.verdict.status == "PASSED", found.verdict
     assert {each.code for each in found.verdict.warnings} <= {"step_without_ranks"}
 
 
@@ -83,7 +114,7 @@ def test_a_pipeline_does_not_rely_on_a_send_that_leaves_early(
     asked: Candidate, tmp_path: Path
 ) -> None:
     """NCCL may keep a large message until it is received; small ones leave, so size decides."""
-    text = TINY.program(asked, gpu())
+    text = model_of(asked).program(asked, gpu())
     for name in ("into", "out", "grad_into", "grad_out"):
         text = re.sub(rf"(  {name}: {{shape:) \d+", r"\1 100000", text)
     (scenario,) = load_content(tmp_path / "way.yaml", text.encode())
@@ -118,7 +149,8 @@ def test_a_stage_keeps_weights_and_gradients_whole_and_shards_the_rest() -> None
     Beside them is what the program sends of its shard, and where its part of the gradients comes.
     """
     asked = way(stages=4, shards=8, turns=4)
-    own = TINY.parameters_of(asked, 1)
+    own, routed = TINY.parameters_of(asked, 1)
+    assert routed == 0
     found = TINY.load_of_stage(asked, gpu(), 1)
     assert found.state == (4 + 12 / 8) * own
     sent = 2 * 4 * TINY.sequence * TINY.hidden  # activations and gradients of a microbatch
@@ -146,6 +178,48 @@ def test_a_stage_keeps_no_blocks_that_its_parts_do_not_have() -> None:
     first = model.load_of_stage(asked, gpu(), 0).activations
     assert first == pytest.approx((asked.count_microbatches(0) - 31) * each)
     assert model.load(asked, gpu()).held == model.load_of_stage(asked, gpu(), 1).held
+
+
+def test_expert_groups_share_experts_and_contexts_the_tokens() -> None:
+    plain, apart = way(shards=4), way(shards=4, expert=4)
+    network = 3 * MIXED.hidden * MIXED.inner
+    assert MIXED.parameters_of_block(plain) == (MIXED.block, 0)
+    assert MIXED.parameters_of_block(apart) == (MIXED.block - 4 * network, network)
+    assert MIXED.passed == MIXED.block - 2 * network  # two of four experts
+    cut = way(shards=4, context=2)
+    halves = [TINY.load(each, gpu()).activations for each in (plain, cut)]
+    assert halves[0] == 2 * halves[1]
+    calls = [each.operation for each in MIXED.calls(apart) if each]
+    assert calls == ["all_to_all_single"] * 2
+    calls = [each.operation for each in TINY.calls(cut, is_backward=True) if each]
+    assert calls == ["all_gather_single", "reduce_scatter_single"]  # of keys, and their gradients
+
+
+def test_a_plan_of_experts_divides_them_and_says_how_such_steps_were_compared(
+    tmp_path: Path,
+) -> None:
+    machine = topology(MACHINE)
+    model = replace(MIXED, sequence=32768, batch=8)
+    ways = list(model.candidates(machine, 8))
+    assert {each.expert for each in ways} == {1, 2, 4}
+    assert {each.context for each in ways} == {1, 2, 4}
+    assert all(each.micro == 1 for each in ways if each.context > 1)
+    assert {each.expert for each in TINY.candidates(machine, 8)} == {1}
+    lines = "\n".join(plan_lines(model, plan(model, machine, 8, tmp_path, 1)))
+    assert "steps with experts, published by" in lines
+    assert "tokens are spread evenly over the experts" in lines
+    assert "with experts" not in "\n".join(plan_lines(TINY, plan(TINY, machine, 8, tmp_path, 1)))
+
+
+def test_products_in_float8_are_quicker_and_cast(tmp_path: Path) -> None:
+    model = replace(TINY, hidden=8192, inner=28672, heads=64, kv_heads=8, sequence=8192)
+    loads = [model.load(way(products=each), gpu()) for each in ("bfloat16", "float8")]
+    assert 0.5 * loads[0].block < loads[1].block < loads[0].block
+    assert loads[1].logits == loads[0].logits
+    (found,) = plan(TINY, topology(MACHINE), 8, tmp_path, 1, "float8").steps
+    assert found.way.name.endswith("-float8")
+    with pytest.raises(ScenarioError, match="has no float8"):
+        plan(TINY, topology("a100-8x200g"), 8, tmp_path, 1, "float8")
 
 
 def test_parts_leave_stages_idle_for_less_and_keep_more() -> None:
@@ -179,12 +253,12 @@ def test_shards_hold_their_part_and_recomputation_keeps_less() -> None:
     assert eight.state == pytest.approx(one.state / 8)
     again = TINY.load(way(recompute=ALL), gpu())
     assert again.activations < one.activations
-    assert again.backwards == pytest.approx(1.5 * one.backwards)
+    assert again.backwards == pytest.approx(one.backwards + one.block)
 
 
 @pytest.mark.parametrize("asked", WAYS, ids=lambda each: each.name)
 def test_a_program_holds_what_its_way_was_chosen_for(asked: Candidate, tmp_path: Path) -> None:
-    model = replace(TINY, hidden=1024, inner=4096, vocabulary=4096, sequence=256)
+    model = replace(model_of(asked), hidden=1024, inner=4096, vocabulary=4096, sequence=256)
     (scenario,) = load_content(tmp_path / "way.yaml", model.program(asked, gpu()).encode())
     found = weigh(scenario).footprint
     assert found is not None
@@ -267,9 +341,17 @@ def test_pipelines_of_many_microbatches_are_told_with_the_quickest_by_estimate(
         ("layers: 2\n", "a model states `hidden`"),
         (SMALL.replace("layers: 8", "layers: none"), "`layers` of a model is a whole number"),
         (SMALL + "colour: 3\n", "a model has no `colour`"),
+        (SMALL + "experts: 8\n", "a token passes at least 1 of 8 `experts`"),
+        (SMALL + "experts: 8\nactive: 9\n", "a token passes at least 1 of 8 `experts`"),
+        (SMALL + "active: 2\n", "`active` and `shared` are of a model with `experts`"),
+        (SMALL.replace("kv_heads: 8", "kv_heads: 5"), "5 `kv_heads` do not divide 32 `heads`"),
+        (SMALL.replace("hidden: 4096", "hidden: 4100"), "32 `heads` do not divide `hidden`, 4100"),
         ("- 3\n", "a model is a mapping"),
         (
-            SMALL.replace("batch: 64", "batch: 63").replace("s: 8\n", "s: 7\n"),
+            SMALL.replace("batch: 64", "batch: 63")
+            .replace("s: 8\n", "s: 7\n")
+            .replace(" 32\n", " 28\n")
+            + "head: 128\n",
             "nothing divides the model and its batch of 63",
         ),
     ],

@@ -35,6 +35,12 @@ WHAT, REPORTS = "What is planned", "Reports"
     help="How many ways are proved and weighed, of those that compute least.",
 )
 @option(
+    WHAT,
+    "--float8",
+    is_flag=True,
+    help="Products of blocks are in float8; logits and attention stay in bfloat16.",
+)
+@option(
     REPORTS,
     "-o",
     "--output",
@@ -53,11 +59,12 @@ WHAT, REPORTS = "What is planned", "Reports"
     help="Write the plan as JSON; `-` is standard output.",
 )
 def plan(**options: Any) -> None:
-    """Search ways to train a model: stages, replicas, shards, tensor groups, microbatches.
+    """Search ways to train a model: stages, shards, tensor, context and expert groups.
 
     MODEL is a YAML file with layers, hidden, inner, heads, kv_heads, vocabulary, sequence and
-    batch (sequences of all ranks together). Each way that is shown is a scenario with real sizes,
-    which `scenario cost` weighs in full.
+    batch (sequences of all ranks together). It may have head (features of each head), experts, how
+    many are active for a token, and how many are shared by all. Each way that is shown is a
+    scenario with real sizes, which `scenario cost` weighs in full.
 
     Exit codes: 0 a way fits, 1 none does, 2 the model or the machine cannot be read.
     """

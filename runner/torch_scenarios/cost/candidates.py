@@ -1,10 +1,14 @@
 """How a model may be trained on so many GPUs: what each way holds, and the program of its step.
 
 A model is a decoder as Llama has it: attention with grouped keys, a gated network, an embedding and
-a matrix of logits. A candidate shards it by dimensions of a mesh: pipeline stages, replicas, shards
-of FSDP, and tensor parallelism within a node, whose ranks share the sequence between products
-(sequence parallelism, as torch's and Megatron's). Its step is written as a scenario with real
-sizes, which is weighed, and so proved, as any other file::
+a matrix of logits. Instead of one network a block may have experts, of which a router gives some to
+each token (Mixtral), and shared experts that each token passes. A candidate shards it by dimensions
+of a mesh: pipeline stages, replicas, shards of FSDP, and tensor parallelism within a node, whose
+ranks share the sequence between products (sequence parallelism, as torch's and Megatron's). Shards
+may be divided once more: ranks of a context group share a sequence, and gather its keys and values
+(Llama 3, 3.3.2); ranks of an expert group share the experts, and exchange tokens by all_to_all,
+evenly. Its step is written as a scenario with real sizes, which is weighed, and so proved, as any
+other file::
 
     one stage     the weights of a block are gathered one block ahead, its gradients are scattered
     several       1F1B; gradients are scattered and weights gathered once a step, as ZeRO-1 does
@@ -29,8 +33,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from torch_scenarios.cost.collectives import CollectiveTimes
 from torch_scenarios.cost.nccl import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
@@ -47,18 +53,32 @@ STATE = 16
 #: bytes of a token's feature that kernels other than products move in a block, forwards: norms,
 #: positions, sums; and of a feature of the gated network
 MOVED, MOVED_INNER = 60, 12
-#: what a backward pass takes, in forward passes
-BACKWARD = 2.0
+#: such bytes of a feature of a token for each of its experts: it is sorted by expert, and once more
+#: where it arrives, the same on its way back, and summed
+MOVED_ROUTED = 18
+#: what a backward pass computes, in forward passes; attention, whose matrix is computed once more
+BACKWARD, ATTENDED_BACKWARD = 2.0, 2.5
+#: what a model need not state
+OPTIONAL = ("head", "experts", "active", "shared")
 #: bytes of a logit: in bfloat16, in float32, its gradient
 OF_LOGIT = 10
 #: microbatches of a pipeline, for each of its stages: of m microbatches on p stages (p - 1) / m are
 #: idle, at most a sixteenth with these; programs of more have more steps to weigh. `plan` counts
 #: them. Of several parts on a stage a microbatch counts once for each
 MOST_TURNS = 16
+#: bytes of a feature that becomes float8: it is read for its largest value, read, and written; of
+#: a parameter, whose scale is known; and of a feature that is turned for the gradient of weights
+CAST, CAST_WEIGHT, TURNED = 5, 3, 2
+#: what products of blocks are computed in
+BFLOAT16, FLOAT8 = "bfloat16", "float8"
+#: other forms of a step that are compared for themselves
+EXPERTS, CONTEXT_GROUPS = "experts", "context"
 #: what is written of a shorter time
 SHORTEST_US = 0.001
 #: sizes of microbatches, ways to shard, that are looked at
 MICROBATCHES, TENSOR, STAGES, TOGETHER = (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8, 16), (1, 2)
+#: ranks that share experts, or a sequence of which each has so many tokens at the least
+EXPERT, CONTEXT, FEWEST_TOKENS = (1, 2, 4, 8, 16, 32, 64), (1, 2, 4, 8, 16), 8192
 #: parts of a model on each stage of a pipeline; several want three stages, as ranks exchange both
 #: activations and gradients with one neighbour where there are two
 PARTS, FEWEST_OF_SEVERAL = (1, 2, 4, 8), 3
@@ -69,7 +89,11 @@ NOTHING, SOME, ALL = "nothing", "some", "all"
 
 
 class Decoder(Struct, frozen=True, kw_only=True):
-    """A model; `batch` is that of all ranks together, in sequences."""
+    """A model; `batch` is that of all ranks together, in sequences.
+
+    `head` are the features of a head (0: as many as divide `hidden`). Of `experts`, each as wide as
+    `inner`, a token passes `active`, and all that are `shared`; without experts there is one.
+    """
 
     layers: int
     hidden: int
@@ -79,12 +103,41 @@ class Decoder(Struct, frozen=True, kw_only=True):
     vocabulary: int
     sequence: int
     batch: int
+    head: int = 0
+    experts: int = 0
+    active: int = 0
+    shared: int = 0
+
+    @property
+    def width(self) -> int:
+        """The features of all heads."""
+        return self.heads * self.head or self.hidden
+
+    @property
+    def keys(self) -> int:
+        """The features of all keys."""
+        return self.width * self.kv_heads // self.heads
+
+    @property
+    def networks(self) -> int:
+        """The gated networks that a token passes in a block."""
+        return self.active + self.shared if self.experts else 1
+
+    @property
+    def routed(self) -> int:
+        """The parameters of a block that a router chooses from."""
+        return self.experts * 3 * self.hidden * self.inner
+
+    @property
+    def passed(self) -> int:
+        """The parameters of a block that a token passes."""
+        attention = 2 * self.hidden * (self.width + self.keys)
+        return attention + self.hidden * (self.experts + 3 * self.networks * self.inner)
 
     @property
     def block(self) -> int:
         """The parameters of a block."""
-        keys = self.hidden * self.kv_heads // self.heads
-        return 2 * self.hidden * (self.hidden + keys) + 3 * self.hidden * self.inner
+        return self.passed - self.active * 3 * self.hidden * self.inner + self.routed
 
     @property
     def ends(self) -> int:
@@ -96,7 +149,9 @@ class Decoder(Struct, frozen=True, kw_only=True):
         """All of them."""
         return self.layers * self.block + self.ends
 
-    def candidates(self, machine: Topology, ranks: int) -> Iterator[Candidate]:
+    def candidates(
+        self, machine: Topology, ranks: int, products: str = BFLOAT16
+    ) -> Iterator[Candidate]:
         """Yield the ways to train it on so many GPUs; those of one tensor group share a node."""
         node = min(machine.node_ranks or ranks, ranks)
         for tensor, (stages, parts) in ((t, each) for t in TENSOR for each in self._pipelines()):
@@ -107,25 +162,43 @@ class Decoder(Struct, frozen=True, kw_only=True):
             for replicas in many if stages == 1 else (1,):
                 if data % replicas:
                     continue
-                for micro in MICROBATCHES:
-                    turns = self.batch // (data * micro)
-                    if self.batch % (data * micro) or (parts > 1 and turns % stages):
-                        continue
-                    for together in TOGETHER if stages == 1 else (1,):
-                        if self.layers % together:
-                            continue
-                        for recompute in (NOTHING, SOME, ALL):
-                            yield Candidate(
-                                stages=stages,
-                                parts=parts,
-                                replicas=replicas,
-                                shards=data // replicas,
-                                tensor=tensor,
-                                micro=micro,
-                                turns=turns,
-                                together=together,
-                                recompute=recompute,
-                            )
+                for expert, context in self._divisions(data // replicas, replicas):
+                    plain = Candidate(
+                        stages=stages,
+                        parts=parts,
+                        replicas=replicas,
+                        shards=data // replicas,
+                        expert=expert,
+                        context=context,
+                        tensor=tensor,
+                        products=products,
+                    )
+                    yield from self._turns(plain)
+
+    def _divisions(self, shards: int, replicas: int) -> Iterator[tuple[int, int]]:
+        """Yield how many of the shards share experts, and how many a sequence."""
+        groups = EXPERT if self.experts and replicas == 1 else (1,)
+        for expert in groups:
+            if shards % expert or self.experts % expert:
+                continue
+            for context in CONTEXT:
+                enough = context == 1 or self.sequence >= context * FEWEST_TOKENS
+                if shards % context == 0 and enough:
+                    yield expert, context
+
+    def _turns(self, plain: Candidate) -> Iterator[Candidate]:
+        """Yield a way with each microbatch, size of a call, and part that is computed anew."""
+        data = plain.replicas * plain.shards // plain.context
+        for micro in MICROBATCHES if plain.context == 1 else (1,):
+            turns = self.batch // (data * micro)
+            if self.batch % (data * micro) or (plain.parts > 1 and turns % plain.stages):
+                continue
+            for together in TOGETHER if plain.stages == 1 else (1,):
+                if self.layers % together == 0:
+                    for recompute in (NOTHING, SOME, ALL):
+                        yield replace(
+                            plain, micro=micro, turns=turns, together=together, recompute=recompute
+                        )
 
     def _pipelines(self) -> Iterator[tuple[int, int]]:
         """Yield the stages, and the parts on each of them, that blocks can be divided into."""
@@ -152,34 +225,41 @@ class Decoder(Struct, frozen=True, kw_only=True):
         lacking = -self.layers % (way.stages * way.parts)
         return lacking // 2, lacking - lacking // 2
 
+    def forms_of(self, way: Candidate) -> list[str]:
+        """Return what sets a way apart from steps of dense models in bfloat16."""
+        forms = {
+            EXPERTS: self.experts > 0,
+            CONTEXT_GROUPS: way.context > 1,
+            FLOAT8: way.products == FLOAT8,
+        }
+        return [form for form, has_it in forms.items() if has_it]
+
     def load(self, way: Candidate, gpu: Gpu) -> RankLoad:
         """Return what a rank holds and computes, of the stage that holds most."""
         loads = [self.load_of_stage(way, gpu, stage) for stage in range(way.stages)]
         return max(loads, key=lambda load: load.held)
 
-    def parameters_of(self, way: Candidate, stage: int) -> float:
-        """Return the parameters of a rank of a stage, before they are sharded."""
+    def parameters_of(self, way: Candidate, stage: int) -> tuple[float, float]:
+        """Return the parameters of a rank of a stage before they are sharded.
+
+        First those that all shards share, then those that each expert group has once.
+        """
         blocks = sum(self.blocks_of(way, part * way.stages + stage) for part in range(way.parts))
         ends = self.ends / 2 * ((stage == 0) + (stage == way.stages - 1))
-        return (blocks * self.block + ends) / way.tensor
+        plain, routed = self.parameters_of_block(way)
+        return blocks * plain + ends / way.tensor, blocks * routed
+
+    def parameters_of_block(self, way: Candidate) -> tuple[float, float]:
+        """Return the same of one block."""
+        if way.expert == 1:
+            return self.block / way.tensor, 0.0
+        own = self.routed / way.expert
+        return (self.block - self.routed) / way.tensor, own / way.tensor
 
     def load_of_stage(self, way: Candidate, gpu: Gpu, stage: int) -> RankLoad:
         """Return what a rank of a stage holds and computes."""
-        tokens = way.micro * self.sequence
-        own = self.parameters_of(way, stage)
-        state = STATE * own / way.shards
-        if way.stages == 1:
-            # weights twice in bfloat16, and their gradient in float32; the ends once; own parts
-            whole, ends = (each / way.tensor for each in (way.together * self.block, self.ends))
-            gathered = 8 * whole + 6 * ends + 6 * (whole + ends) / way.shards
-            rows = 0.0
-        else:
-            state = 12 * own / way.shards + 4 * own
-            gathered = 2 * own + (6 * own / way.shards if way.shards > 1 else 0)
-            rows = 4.0 / way.tensor  # what goes from stage to stage
-        if way.tensor > 1:
-            rows += 1 + 1 / way.tensor
-        gathered += 2 * rows * tokens * self.hidden
+        tokens = self.tokens_of(way)
+        state, gathered = self._find_state(way, stage)
         whole_block, kept = (
             tokens * self.hidden * self._count_kept(each) / way.tensor
             for each in (NOTHING, way.recompute)
@@ -190,25 +270,143 @@ class Decoder(Struct, frozen=True, kw_only=True):
         has_logits = stage == way.stages - 1
         logits = tokens * self.vocabulary / way.tensor * OF_LOGIT if has_logits else 0.0
         rate = gpu.tflops["bfloat16"] * 1e6
-        products = 2 * tokens * self.block / way.tensor / (rate * gpu.matmul)
-        attended = 2 * way.micro * self.sequence**2 * self.hidden / way.tensor
-        moved = tokens * (MOVED * self.hidden + MOVED_INNER * self.inner) / way.tensor
-        attention = rate * gpu.attention_of(self.hidden // self.heads)
-        passed = moved / (gpu.bandwidth * gpu.memory)
-        block = products + attended / attention + passed
+        products = self._time_products(way, gpu)
+        attended = 2 * way.micro * self.sequence**2 * self.width / (way.tensor * way.context)
+        moved = tokens * (
+            MOVED * self.hidden
+            + MOVED_INNER * self.inner * self.networks
+            + MOVED_ROUTED * self.hidden * self.active
+        )
+        size = self.width // self.heads
+        attention = attended / (rate * gpu.attention_of(size))
+        attention_backward = ATTENDED_BACKWARD * attended / (rate * gpu.attention_backward_of(size))
+        passed = moved / way.tensor / (gpu.bandwidth * gpu.memory)
+        block = products + attention + passed
+        cast, cast_backwards = self._time_casts(way, gpu)
         again = {NOTHING: 0.0, SOME: products * self._find_repeated() + passed, ALL: block}[
             way.recompute
         ]
         ending = 3 * 2 * tokens * self.hidden * self.vocabulary / way.tensor / (rate * gpu.matmul)
+        own, routed = self.parameters_of(way, stage)
+        sharded = own / way.shards + routed / way.experts_shards
         return RankLoad(
             state=state,
             gathered=gathered,
             activations=activations + logits,
-            block=block,
-            backwards=block * BACKWARD + again,
+            block=block + cast,
+            backwards=BACKWARD * (products + passed)
+            + attention_backward
+            + cast_backwards
+            + again
+            + (cast if way.recompute != NOTHING else 0.0),
             logits=ending,
-            optimizer=20 * 4 * own / way.shards / (gpu.bandwidth * gpu.memory),
+            optimizer=20 * 4 * sharded / (gpu.bandwidth * gpu.memory),
         )
+
+    def tokens_of(self, way: Candidate) -> int:
+        """Return the tokens of a microbatch that a context group's rank has."""
+        return way.micro * self.sequence // way.context
+
+    def _time_products(self, way: Candidate, gpu: Gpu) -> float:
+        """Return what products of a block take forwards; experts read their weights at least."""
+        rate = gpu.tflops[way.products] * 1e6 * gpu.matmul
+        of_token = 2 * self.tokens_of(way) / way.tensor
+        active = self.active * 3 * self.hidden * self.inner
+        read = 2 * self.routed / way.expert / way.tensor / (gpu.bandwidth * gpu.memory)
+        return of_token * (self.passed - active) / rate + max(of_token * active / rate, read)
+
+    def _time_casts(self, way: Candidate, gpu: Gpu) -> tuple[float, float]:
+        """Return what a block's casts to float8 take, forwards and backwards.
+
+        Cast are what goes into products, and backwards the gradients of what comes out.
+        """
+        if way.products != FLOAT8:
+            return 0.0, 0.0
+        inner = self.networks * self.inner
+        into = 2 * self.hidden + self.width + inner
+        out = self.width + 2 * self.keys + 2 * self.hidden + 2 * inner
+        weights = CAST_WEIGHT * sum(self.parameters_of_block(way))
+        tokens, rate = self.tokens_of(way) / way.tensor, gpu.bandwidth * gpu.memory
+        forwards = (CAST * into * tokens + weights) / rate
+        return forwards, ((CAST * out + TURNED * (into + out)) * tokens + weights) / rate
+
+    def _find_state(self, way: Candidate, stage: int) -> tuple[float, float]:
+        """Return the bytes of a rank's weights, gradients and averages, and of what it gathers.
+
+        Both are of what all shards share, and of what each expert group has once; where one rank
+        has the whole of it, nothing is sent.
+        """
+        state, gathered = 0.0, float(self._count_exchanged(way))
+        for own, block, shards in zip(
+            self.parameters_of(way, stage),
+            self.parameters_of_block(way),
+            (way.shards, way.experts_shards),
+            strict=True,
+        ):
+            is_sent = shards > 1 or (way.stages == 1 and shards == way.shards)
+            sent = 6 / shards if is_sent else 0.0
+            if way.stages > 1:
+                state += (12 / shards + 4) * own
+                gathered += (2 + sent) * own
+            else:  # weights of two calls in bfloat16, and a gradient of one in float32
+                state += STATE * own / shards
+                gathered += (8 + sent) * way.together * block
+        if way.stages == 1:
+            gathered += (6 + 6 / way.shards) * self.ends / way.tensor
+        return state, gathered
+
+    def _count_exchanged(self, way: Candidate) -> int:
+        """Return the bytes that a rank sends of activations, and that come to it."""
+        sizes = self.sizes(way)
+        between = 4 * sizes["own_rows"] if way.stages > 1 else 0
+        return between + sum(sizes[name] for name in self._exchanged(way))
+
+    def _exchanged(self, way: Candidate) -> list[str]:
+        """Return the tensors of a block's calls."""
+        calls = filter(None, self.calls(way))
+        return list(dict.fromkeys(name for each in calls for name in (each.output, each.input)))
+
+    def sizes(self, way: Candidate) -> dict[str, int]:
+        """Return the bytes of the tensors that a block's calls take."""
+        own = 2 * self.tokens_of(way) * self.hidden // way.tensor
+        keys = 4 * self.tokens_of(way) * self.keys // way.tensor
+        tokens = 2 * _even(own // 2 * self.active, way.expert)
+        return {
+            "rows": own * way.tensor,
+            "own_rows": own,
+            "keys": keys * way.context,
+            "own_keys": keys,
+            "tokens": tokens,
+            "own_tokens": tokens,
+            "all_tokens": tokens * way.tensor,
+        }
+
+    def calls(self, way: Candidate, *, is_backward: bool = False) -> list[BlockCall | None]:
+        """Return what a pass through a block calls, None for the kernels of half of it.
+
+        The first half is attention, the second the network. Backwards calls are those of the
+        forward pass in reverse, which have the same form, and those of what is computed anew.
+        """
+        rows = BlockCall("all_gather_single", "rows", "own_rows", "mesh.tensor")
+        sum_rows = BlockCall("reduce_scatter_single", "own_rows", "rows", "mesh.tensor")
+        keys = BlockCall("all_gather_single", "keys", "own_keys", "contexts.context")
+        sum_keys = BlockCall("reduce_scatter_single", "own_keys", "keys", "contexts.context")
+        give = BlockCall("all_to_all_single", "own_tokens", "tokens", "experts.expert")
+        bring = BlockCall("all_to_all_single", "tokens", "own_tokens", "experts.expert")
+        spread = BlockCall("all_gather_single", "all_tokens", "own_tokens", "mesh.tensor")
+        join = BlockCall("reduce_scatter_single", "own_tokens", "all_tokens", "mesh.tensor")
+        gathers, sums = way.again if is_backward else (0, 0)
+        split, cut = way.tensor > 1, way.context > 1
+        attention = [*[rows] * split, *[keys] * cut]
+        behind = [*[sum_keys] * (cut and is_backward), *[sum_rows] * split]
+        anew = [*[rows] * split * gathers, *[keys] * cut * sums, *[sum_rows] * split * sums]
+        first = [*attention, None, *behind, *anew]
+        if way.expert == 1:
+            anew = [*[rows] * split * gathers, *[sum_rows] * split * sums]
+            return [*first, *[rows] * split, None, *[sum_rows] * split, *anew]
+        there, back = [give, *[spread] * split], [*[join] * split, bring]
+        anew = (there + back) * sums or [spread] * split * gathers
+        return [*first, *there, None, *back, *anew]
 
     def _count_kept_blocks(self, way: Candidate, stage: int) -> int:
         """Return the passes through a block whose activations a stage keeps at once, at most."""
@@ -231,10 +429,13 @@ class Decoder(Struct, frozen=True, kw_only=True):
         All are what goes in, and what products, attention and the gate need: both norms' results
         and the sum between them, queries, keys and values, attention, and three of the gated
         network. Of *some*: what goes in, two products of that width and one of keys, attention,
-        and one of the gated network.
+        and one of the gated network. Of each expert a token's row and what it gives are kept.
         """
-        keys, inner = self.kv_heads / self.heads, self.inner / self.hidden
-        some, everything = 2 * (4 + keys + inner), 2 * (6 + 2 * keys + 3 * inner)
+        width, keys, inner = (
+            each / self.hidden for each in (self.width, self.keys, self.networks * self.inner)
+        )
+        some = 2 * (2 + 2 * width + keys + inner + 2 * self.active)
+        everything = 2 * (4 + 2 * width + 2 * keys + 3 * inner + 2 * self.active)
         return {NOTHING: everything, SOME: some, ALL: 2.0}[recompute]
 
     def _find_repeated(self) -> float:
@@ -243,8 +444,8 @@ class Decoder(Struct, frozen=True, kw_only=True):
         Products are those of queries, keys, values, the output of attention, the gate, the other
         half and the way down: each second one is computed anew.
         """
-        keys, inner = self.kv_heads / self.heads, self.inner / self.hidden
-        return (keys + 1 + inner) / (2 + 2 * keys + 3 * inner)
+        width, keys, inner = self.width, self.keys, self.networks * self.inner
+        return (keys + width + inner) / (2 * width + 2 * keys + 3 * inner)
 
     def estimate_us(self, way: Candidate, gpu: Gpu, times: CollectiveTimes) -> float:
         """Return about how long a step takes: what is gathered or scattered hides behind kernels.
@@ -252,7 +453,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         So a block takes the longer of both; sums of a tensor group, and stages that wait for each
         other, are added.
         """
-        found = self.load(way, gpu)
+        found, sizes = self.load(way, gpu), self.sizes(way)
 
         def take(name: str, group: str, size: float) -> float:
             members = way.members(group)
@@ -261,28 +462,33 @@ class Decoder(Struct, frozen=True, kw_only=True):
             call = Enter(0, members[0], 0.0, name, group, size, members)
             return times.of(call).time
 
-        rows = 2.0 * way.micro * self.sequence * self.hidden
-        gather_rows, scatter_rows = (
-            take(ALL_GATHER, "tensor", rows),
-            take(REDUCE_SCATTER, "tensor", rows),
-        )
-        forwards = found.block + 2 * (gather_rows + scatter_rows)
-        gathers, scatters = way.again
-        backwards = found.backwards + 2 * (
-            (1 + gathers) * gather_rows + (1 + scatters) * scatter_rows
-        )
+        def add(*, is_backward: bool) -> float:
+            calls = filter(None, self.calls(way, is_backward=is_backward))
+            return sum(
+                take(each.operation, each.group, max(sizes[each.output], sizes[each.input]))
+                for each in calls
+            )
+
+        forwards = found.block + add(is_backward=False)
+        backwards = found.backwards + add(is_backward=True)
+        dims = (("mesh.shard", way.shards), ("experts.shard", way.experts_shards))
         if way.stages > 1:
-            own = max(self.parameters_of(way, stage) for stage in range(way.stages))
+            owns = [self.parameters_of(way, stage) for stage in range(way.stages)]
             turn = self.count_blocks(way) * (forwards + backwards) + found.logits / way.stages
-            ends = take(REDUCE_SCATTER, "shard", 4 * own) + take(ALL_GATHER, "shard", 2 * own)
-            return (way.turns * way.parts + way.stages - 1) * turn + ends + found.optimizer
-        whole, ends = way.together * self.block / way.tensor, self.ends / way.tensor
-        gather = take(ALL_GATHER, "shard", 2 * whole)
-        scatter = take(REDUCE_SCATTER, "shard", 4 * whole)
-        scatter += take(ALL_REDUCE, "replicate", 4 * whole / way.shards)
+            ends = found.optimizer
+            for (group, _), own in zip(dims, map(max, zip(*owns, strict=True)), strict=True):
+                ends += take(REDUCE_SCATTER, group, 4 * own) + take(ALL_GATHER, group, 2 * own)
+            return (way.turns * way.parts + way.stages - 1) * turn + ends
+        gather = scatter = 0.0
+        for (group, shards), own in zip(dims, self.parameters_of_block(way), strict=True):
+            gather += take(ALL_GATHER, group, 2 * way.together * own)
+            scatter += take(REDUCE_SCATTER, group, 4 * way.together * own)
+            scatter += take(ALL_REDUCE, "mesh.replicate", 4 * way.together * own / shards)
         turn = max(way.together * forwards, gather)
         turn += max(way.together * backwards, gather + scatter)
-        outside = take(ALL_GATHER, "shard", 2 * ends) + take(REDUCE_SCATTER, "shard", 4 * ends)
+        ends = self.ends / way.tensor
+        outside = take(ALL_GATHER, "mesh.shard", 2 * ends)
+        outside += take(REDUCE_SCATTER, "mesh.shard", 4 * ends)
         calls = self.layers / way.together
         return way.turns * (calls * turn + found.logits) + outside + found.optimizer
 
@@ -291,7 +497,8 @@ class Decoder(Struct, frozen=True, kw_only=True):
         """Return the step of a candidate as a scenario."""
         found = self.load(way, gpu)
         tensors, steps = self._one_stage(way, found) if way.stages == 1 else self.stages(way, found)
-        sums = tensors.get("sums" if way.stages == 1 else "grads", (0, ""))[0]
+        names = ("sums",) if way.stages == 1 else ("grads", "expert_grads")
+        sums = sum(tensors.get(name, (0, ""))[0] for name in names)
         sent = sum(size for size, _ in tensors.values()) - sums
         counted = {"state": sums, "gathered": sent}  # what the program holds by other names
         for name in ("state", "gathered", "activations"):
@@ -316,36 +523,38 @@ class Decoder(Struct, frozen=True, kw_only=True):
     ) -> tuple[dict[str, tuple[int, str]], list[str]]:
         """Return the tensors, as bytes and dtype, and the steps of FSDP, or HSDP, on one stage."""
         calls = self.layers // way.together
-        whole = _even(way.together * self.block / way.tensor, way.shards)
         ends = _even(self.ends / way.tensor, way.shards)
-        tensors = {
-            "sent": (2 * whole // way.shards, "bfloat16"),
-            "weights": (2 * whole, "bfloat16"),
-            "weights_next": (2 * whole, "bfloat16"),
-            "grads": (4 * whole, "float32"),
-            "part": (4 * whole // way.shards, "float32"),
+        tensors: dict[str, tuple[int, str]] = {}
+        for name, own, shards in self._sharded(way):
+            whole = _even(way.together * own, shards)
+            tensors |= {
+                f"{name}sent": (2 * whole // shards, "bfloat16"),
+                f"{name}weights": (2 * whole, "bfloat16"),
+                f"{name}weights_next": (2 * whole, "bfloat16"),
+                f"{name}grads": (4 * whole, "float32"),
+                f"{name}part": (4 * whole // shards, "float32"),
+            }
+        whole = _even(way.together * self.parameters_of_block(way)[0], way.shards)
+        tensors |= {
             "ends_sent": (2 * ends // way.shards, "bfloat16"),
             "ends": (2 * ends, "bfloat16"),
             "ends_grads": (4 * ends, "float32"),
             "ends_part": (4 * ends // way.shards, "float32"),
         }
-        if way.tensor > 1:
-            rows = 2 * way.micro * self.sequence * self.hidden
-            tensors |= {"rows": (rows, "bfloat16"), "own_rows": (rows // way.tensor, "bfloat16")}
+        sizes = self.sizes(way)
+        tensors |= {name: (sizes[name], "bfloat16") for name in self._exchanged(way)}
         if way.replicas > 1 and calls > 1:
             tensors["sums"] = (4 * (calls - 1) * whole // way.shards, "float32")
         steps = [
             "  - all_gather_single: {output: ends, input: ends_sent, group: mesh.shard}",
             f"  - for: {{turn: range({way.turns})}}",
             "    steps:",
-            "      - all_gather_single: {output: weights, input: sent, group: mesh.shard,",
-            "                            async_op: true}",
-            "        as: gather",
+            *_gather_lines(way, "      ", "weights"),
         ]
         steps += self.passes(way, found.block)
         steps.append(f"      - compute: {{time: {_time(found.logits)}}}")
         steps += self.passes(way, found.backwards, is_backward=True)
-        steps += ["      - wait: [gather, scatter]"]
+        steps += [f"      - wait: [{', '.join(way.handles('gather') + way.handles('scatter'))}]"]
         if way.replicas > 1 and calls > 1:
             steps.append("      - wait: sum")
         steps += [
@@ -359,44 +568,39 @@ class Decoder(Struct, frozen=True, kw_only=True):
 
         Backwards the gradients of those before are scattered meanwhile.
         """
-        again = way.again if is_backward else (0, 0)
         calls = self.layers // way.together
 
         def body(indent: str) -> list[str]:
             return [
-                f"{indent}- wait: gather",
-                (
-                    f"{indent}- all_gather_single: {{output: weights_next, input: sent, "
-                    "group: mesh.shard,"
-                ),
-                f"{indent}                      async_op: true}}",
-                f"{indent}  as: gather",
+                f"{indent}- wait: [{', '.join(way.handles('gather'))}]",
+                *_gather_lines(way, indent, "weights_next"),
                 f"{indent}- for: {{block: range({way.together})}}",
                 f"{indent}  steps:",
-                *_block_lines(us, way, f"{indent}    ", again),
+                *self._block_lines(us, way, f"{indent}    ", is_backward=is_backward),
             ]
 
         def scatter(indent: str) -> list[str]:
-            return [
-                (
-                    f"{indent}- reduce_scatter_single: {{output: part, input: grads, "
-                    "group: mesh.shard,"
-                ),
-                f"{indent}                          async_op: true}}",
-                f"{indent}  as: scatter",
-            ]
+            lines = []
+            for name, group in way.sharded:
+                lines += [
+                    f"{indent}- reduce_scatter_single: {{output: {name}part, input: {name}grads,",
+                    f"{indent}                          group: {group}, async_op: true}}",
+                    f"{indent}  as: {name}scatter",
+                ]
+            return lines
 
         if not is_backward:
             return [f"      - for: {{at: range({calls})}}", "        steps:", *body("          ")]
         lines = [*body("      "), *scatter("      ")]
         if calls > 1:
-            part = _even(way.together * self.block / way.tensor, way.shards) // way.shards
+            own = way.together * self.parameters_of_block(way)[0]
+            part = _even(own, way.shards) // way.shards
             lines += [
                 f"      - for: {{at: range({calls - 1})}}",
                 "        steps:",
                 *body("          "),
             ]
-            lines.append("          - wait: scatter")
+            lines.append(f"          - wait: [{', '.join(way.handles('scatter'))}]")
             if way.replicas > 1:
                 lines += [
                     f'          - all_reduce: {{tensor: "sums[at * {part}:at * {part} + {part}]",',
@@ -411,24 +615,32 @@ class Decoder(Struct, frozen=True, kw_only=True):
         self, way: Candidate, found: RankLoad
     ) -> tuple[dict[str, tuple[int, str]], list[str]]:
         """Return the tensors, as bytes and dtype, and the steps of 1F1B with ZeRO-1."""
-        own = _even(max(self.parameters_of(way, each) for each in range(way.stages)), way.shards)
-        rows = 2 * way.micro * self.sequence * self.hidden
-        sent = rows // way.tensor
-        tensors = {
-            "grads": (4 * own, "float32"),
-            "weights": (2 * own, "bfloat16"),
-            "into": (sent, "bfloat16"),
-            "out": (sent, "bfloat16"),
-            "grad_into": (sent, "bfloat16"),
-            "grad_out": (sent, "bfloat16"),
-        }
-        if way.tensor > 1:
-            tensors |= {"rows": (rows, "bfloat16"), "own_rows": (sent, "bfloat16")}
-        if way.shards > 1:
-            part = own // way.shards
-            tensors |= {"part": (4 * part, "float32"), "sent": (2 * part, "bfloat16")}
-        scatter = "  - reduce_scatter_single: {output: part, input: grads, group: mesh.shard}"
-        gather = "  - all_gather_single: {output: weights, input: sent, group: mesh.shard}"
+        tensors: dict[str, tuple[int, str]] = {}
+        ends: tuple[list[str], list[str]] = ([], [])
+        owns = zip(*(self.parameters_of(way, each) for each in range(way.stages)), strict=True)
+        dims = (("", "mesh", way.shards), ("expert_", "experts", way.experts_shards))
+        for (name, mesh, shards), own in zip(dims, map(max, owns), strict=True):
+            if own == 0:
+                continue
+            whole = _even(own, shards)
+            tensors |= {f"{name}grads": (4 * whole, "float32")}
+            tensors |= {f"{name}weights": (2 * whole, "bfloat16")}
+            if shards == 1:
+                continue
+            part = whole // shards
+            tensors |= {f"{name}part": (4 * part, "float32"), f"{name}sent": (2 * part, "bfloat16")}
+            ends[0].append(
+                f"  - reduce_scatter_single: {{output: {name}part, input: {name}grads, "
+                f"group: {mesh}.shard}}"
+            )
+            ends[1].append(
+                f"  - all_gather_single: {{output: {name}weights, input: {name}sent, "
+                f"group: {mesh}.shard}}"
+            )
+        sizes = self.sizes(way)
+        for name in ("into", "out", "grad_into", "grad_out"):
+            tensors[name] = (sizes["own_rows"], "bfloat16")
+        tensors |= {name: (sizes[name], "bfloat16") for name in self._exchanged(way)}
         stride = way.ranks // way.stages
         steps = [
             f"  - let: {{stage: rank // {stride}}}",
@@ -436,9 +648,9 @@ class Decoder(Struct, frozen=True, kw_only=True):
             f"  - for: {{turn: range({way.turns * way.parts + way.ahead(0)})}}",
             "    steps:",
             *(f"      {line}" for line in self._turn_lines(way, found)),
-            *[scatter] * (way.shards > 1),
+            *ends[0],
             f"  - compute: {{time: {_time(found.optimizer)}}}",
-            *[gather] * (way.shards > 1),
+            *ends[1],
         ]
         return tensors, steps
 
@@ -464,7 +676,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         backwards = [
             f'- ranks: "{comes} and {part_of_b} == {last}"',
             f"  compute: {{time: {_time(found.logits)}}}",
-            *self._pass_lines(way, found.backwards, part_of_b, comes, way.again),
+            *self._pass_lines(way, found.backwards, part_of_b, comes, is_backward=True),
         ]
         out = ("isend", "out", 1, f"{goes} and {part_of_f} < {last}")
         into = ("irecv", "into", -1, f"f + 1 < {total} and {next_of_f} > 0")
@@ -478,7 +690,7 @@ class Decoder(Struct, frozen=True, kw_only=True):
         return [*lines, *forwards, *backwards, *exchange]
 
     def _pass_lines(
-        self, way: Candidate, us: float, part: str, where: str, again: tuple[int, int] = (0, 0)
+        self, way: Candidate, us: float, part: str, where: str, *, is_backward: bool = False
     ) -> list[str]:
         """Return a pass through the blocks of a part, which an expression numbers, where one is."""
         count, (first, final) = way.stages * way.parts, self.short_parts(way)
@@ -488,29 +700,76 @@ class Decoder(Struct, frozen=True, kw_only=True):
         lines = [f"- for: {{block: range({most})}}"]
         if not short:
             lines += [f'  ranks: "{where}"', "  steps:"]
-            return [*lines, *_block_lines(us, way, "    ", again)]
+            return [*lines, *self._block_lines(us, way, "    ", is_backward=is_backward)]
         condition = f"{where} and block < {most} - ({' or '.join(short)})"
         lines += ["  steps:", "    - for: {once: range(1)}", f'      ranks: "{condition}"']
-        return [*lines, "      steps:", *_block_lines(us, way, "        ", again)]
+        inside = self._block_lines(us, way, "        ", is_backward=is_backward)
+        return [*lines, "      steps:", *inside]
+
+    def _sharded(self, way: Candidate) -> list[tuple[str, float, int]]:
+        """Return what is gathered block by block, its parameters of a block, and its shards."""
+        owns = zip(self.parameters_of_block(way), (way.shards, way.experts_shards), strict=True)
+        return [(name, *each) for (name, _), each in zip(way.sharded, owns, strict=False)]
+
+    def _block_lines(
+        self, us: float, way: Candidate, indent: str, *, is_backward: bool
+    ) -> list[str]:
+        """Return a pass through one block: kernels, and what its groups exchange meanwhile."""
+        kernels = f"{indent}- compute: {{time: {_time(us / 2)}}}"
+        return [
+            kernels
+            if each is None
+            else f"{indent}- {each.operation}: {{output: {each.output}, input: {each.input}, "
+            f"group: {each.group}}}"
+            for each in self.calls(way, is_backward=is_backward)
+        ]
+
+
+class BlockCall(NamedTuple):
+    """A call of a group in a pass through a block, with the names of its tensors."""
+
+    operation: str
+    output: str
+    input: str
+    group: str
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
     """A way to train a model: the sizes of the dimensions of its mesh, and what goes through it.
 
-    `micro` sequences are a microbatch of a rank, of which a step has `turns`; each stage has so
+    Of the `shards` so many next to each other share the experts, and so many a sequence. `micro`
+    sequences are a microbatch of a rank, of which a step has `turns`; each stage has so
     many `parts` of the model. `together` blocks are gathered by one call. `recompute` is NOTHING,
-    SOME or ALL of a block.
+    SOME or ALL of a block. `products` are those of blocks; logits and attention are in bfloat16.
     """
 
     stages: int
     parts: int = 1
     replicas: int
     shards: int
+    expert: int = 1
+    context: int = 1
     tensor: int
-    micro: int
-    turns: int
-    together: int
-    recompute: str
+    micro: int = 1
+    turns: int = 1
+    together: int = 1
+    recompute: str = NOTHING
+    products: str = BFLOAT16
+
+    @property
+    def experts_shards(self) -> int:
+        """How many expert groups the shards are, each of which has all experts."""
+        return self.shards // self.expert
+
+    @property
+    def sharded(self) -> tuple[tuple[str, str], ...]:
+        """What is gathered block by block on one stage: how its names begin, and its group."""
+        experts = (("expert_", "experts.shard"),)
+        return (("", "mesh.shard"), *experts * (self.expert > 1 and self.experts_shards > 1))
+
+    def handles(self, name: str) -> list[str]:
+        """Return the handles of the calls of such a name."""
+        return [f"{begins}{name}" for begins, _ in self.sharded]
 
     @property
     def is_long(self) -> bool:
@@ -543,9 +802,12 @@ class Candidate(Struct, frozen=True, kw_only=True):
     def members(self, dim: str) -> tuple[int, ...]:
         """Return the group of rank 0 along a dimension of the mesh."""
         strides = {
-            "tensor": (self.tensor, 1),
-            "shard": (self.shards, self.tensor),
-            "replicate": (self.replicas, self.shards * self.tensor),
+            "mesh.tensor": (self.tensor, 1),
+            "mesh.shard": (self.shards, self.tensor),
+            "mesh.replicate": (self.replicas, self.shards * self.tensor),
+            "experts.expert": (self.expert, self.tensor),
+            "experts.shard": (self.experts_shards, self.expert * self.tensor),
+            "contexts.context": (self.context, self.tensor),
         }
         count, stride = strides[dim]
         return tuple(range(0, count * stride, stride))
@@ -557,21 +819,24 @@ class Candidate(Struct, frozen=True, kw_only=True):
             "pp": self.stages,
             "parts": self.parts,
             "hsdp": self.replicas,
-            "dp": self.shards,
+            "dp": self.shards // self.context,
+            "cp": self.context,
+            "ep": self.expert,
             "tp": self.tensor,
             "buckets": self.together,
         }
         lines = [f"{name}{size}" for name, size in parts.items() if size > 1]
         lines += [f"micro{self.micro}x{self.turns}"]
         again = {NOTHING: [], SOME: ["recompute-some"], ALL: ["recompute"]}[self.recompute]
-        return "-".join([*lines, *again])
+        return "-".join([*lines, *again, *[FLOAT8] * (self.products == FLOAT8)])
 
 
 def read_decoder(path: Path) -> Decoder:
     """Return the model of a file. Raises ScenarioError with all that is wrong in it."""
     names = Decoder.__struct_fields__
     tree = read_tree(str(path), read_file(path, DEFAULT, None), limits=DEFAULT)
-    hint = f"a model has {', '.join(names)}, each a whole number"
+    needed = ", ".join(name for name in names if name not in OPTIONAL)
+    hint = f"a model has {needed}, each a whole number, and may have {', '.join(OPTIONAL)}"
     if not isinstance(tree, Node):
         raise ScenarioError(
             [Problem(code="bad_model", message="a model is a mapping", mark=tree.mark, hint=hint)]
@@ -588,13 +853,30 @@ def read_decoder(path: Path) -> Decoder:
             problems.append(Problem(code="bad_model", message=message, mark=value.mark))
         else:
             found[name] = number
-    missing = [name for name in names if name not in found]
+    missing = [name for name in names if name not in found and name not in OPTIONAL]
     if missing and not problems:
         message = f"a model states {', '.join(f'`{name}`' for name in missing)}"
         problems.append(Problem(code="bad_model", message=message, mark=tree.mark, hint=hint))
+    if not problems:
+        problems = [
+            Problem(code="bad_model", message=message, mark=tree.mark)
+            for message in _contradictions(Decoder(**found))
+        ]
     if problems:
         raise ScenarioError(problems)
     return Decoder(**found)
+
+
+def _contradictions(model: Decoder) -> Iterator[str]:
+    """Yield what does not fit together in a model."""
+    if model.heads % model.kv_heads:
+        yield f"{model.kv_heads} `kv_heads` do not divide {model.heads} `heads`"
+    if not model.head and model.hidden % model.heads:
+        yield f"{model.heads} `heads` do not divide `hidden`, {model.hidden}: state `head`"
+    if not model.experts and (model.active or model.shared):
+        yield "`active` and `shared` are of a model with `experts`"
+    if model.experts and not 0 < model.active <= model.experts:
+        yield f"a token passes at least 1 of {model.experts} `experts`, and all at most: `active`"
 
 
 class RankLoad(Struct, frozen=True, kw_only=True):
@@ -632,22 +914,15 @@ def _even(count: float, parts: int) -> int:
     return max(1, round(count / parts)) * parts
 
 
-def _block_lines(
-    us: float, way: Candidate, indent: str, again: tuple[int, int] = (0, 0)
-) -> list[str]:
-    """Return a pass through one block: kernels, and what its tensor group gathers and scatters.
-
-    `again` gathers and scatters of the forward pass are done once more.
-    """
-    group = "group: mesh.tensor}"
-    gather = f"{indent}- all_gather_single: {{output: rows, input: own_rows, {group}"
-    scatter = f"{indent}- reduce_scatter_single: {{output: own_rows, input: rows, {group}"
+def _gather_lines(way: Candidate, indent: str, into: str) -> list[str]:
+    """Return the gathers of the next weights, which run while a rank computes."""
     lines = []
-    for _ in range(2):
-        lines += [gather] * (way.tensor > 1)
-        lines.append(f"{indent}- compute: {{time: {_time(us / 2)}}}")
-        if way.tensor > 1:
-            lines += [scatter, *[gather] * again[0], *[scatter] * again[1]]
+    for name, group in way.sharded:
+        lines += [
+            f"{indent}- all_gather_single: {{output: {name}{into}, input: {name}sent,",
+            f"{indent}                      group: {group}, async_op: true}}",
+            f"{indent}  as: {name}gather",
+        ]
     return lines
 
 
@@ -666,7 +941,18 @@ def _batch_lines(way: Candidate, name: str, *entries: tuple[str, str, int, str])
 
 
 def _group_lines(way: Candidate) -> list[str]:
-    """Return the groups of a candidate."""
-    dims = {"stage": way.stages, "replicate": way.replicas, "shard": way.shards}
-    shape = [*dims.values(), way.tensor]
-    return ["groups:", f"  mesh: {{shape: {shape}, dims: [{', '.join(dims)}, tensor]}}"]
+    """Return the groups of a candidate: a mesh, and one more for each way to divide its shards."""
+    lines = ["groups:"]
+    for name, inside, size in (
+        ("mesh", "", 1),
+        ("experts", "expert", way.expert),
+        ("contexts", "context", way.context),
+    ):
+        if inside and size == 1:
+            continue
+        dims = {"stage": way.stages, "replicate": way.replicas, "shard": way.shards // size}
+        dims |= {inside: size} if inside else {}
+        dims["tensor"] = way.tensor
+        sizes = ", ".join(map(str, dims.values()))
+        lines.append(f"  {name}: {{shape: [{sizes}], dims: [{', '.join(dims)}]}}")
+    return lines

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 COMPARED = Path(__file__).parent / "compared"
 
@@ -143,6 +144,25 @@ def memory_interval() -> Interval:
     found = _expect(sets, OF_MEMORY, is_alike=True)
     assert found is not None
     return found
+
+
+@cache
+def form_interval(form: str) -> Interval | None:
+    """Return the interval of planned steps of a form; None where none was published.
+
+    They are few, of one to three projects: each that was compared is in it.
+    """
+    sets: dict[str, list[tuple[float, float]]] = {}
+    with (COMPARED / "planned.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["form"] == form:
+                ratio = float(row["forecast"]) / float(row["measured"])  # tokens a second
+                sets.setdefault(row["set"], []).append((1.0, log(ratio)))
+    found = _expect(sets, OF_STEPS, is_alike=True)
+    if found is None:
+        return None
+    ratios = [exp(value) for each in sets.values() for _, value in each]
+    return replace(found, low=min(found.low, *ratios), high=max(found.high, *ratios))
 
 
 def step_interval(machine: str, kind: str, gpu: str) -> Interval | None:

@@ -99,6 +99,10 @@ class Gpu(Struct, frozen=True, kw_only=True):
         """Return the part that attention reaches with heads of a size: that of the nearest."""
         return min(self.attention, key=lambda each: abs(each[0] - size))[1]
 
+    def attention_backward_of(self, size: int) -> float:
+        """Return the part that it reaches backwards."""
+        return min(self.attention_backward, key=lambda each: abs(each[0] - size))[1]
+
 
 class HostSpeed(Struct, frozen=True, kw_only=True):
     """What a host takes to start kernels, in microseconds, with Python and without compilation.

@@ -11,6 +11,10 @@ from msgspec.structs import replace
 
 from torch_scenarios.cost.candidates import (
     ALL,
+    BFLOAT16,
+    CONTEXT_GROUPS,
+    EXPERTS,
+    FLOAT8,
     MOST_TURNS,
     NOTHING,
     SOME,
@@ -18,8 +22,8 @@ from torch_scenarios.cost.candidates import (
     Decoder,
 )
 from torch_scenarios.cost.collectives import CollectiveTimes
-from torch_scenarios.cost.forecast import Forecast, forecast, microseconds
-from torch_scenarios.cost.intervals import memory_interval
+from torch_scenarios.cost.forecast import NEVER_COMPARED, Forecast, forecast, microseconds
+from torch_scenarios.cost.intervals import form_interval, memory_interval
 from torch_scenarios.cost.topology import Gpu, Topology
 from torch_scenarios.errors import LaunchError, Problem, ScenarioError
 from torch_scenarios.language.document import load_content
@@ -52,7 +56,10 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
             "parts_of_a_stage": self.way.parts,
             "replicas": self.way.replicas,
             "shards": self.way.shards,
+            "contexts": self.way.context,
+            "experts": self.way.expert,
             "tensor": self.way.tensor,
+            "products": self.way.products,
             "microbatch": self.way.micro,
             "microbatches": self.way.turns,
             "blocks_in_a_call": self.way.together,
@@ -82,18 +89,30 @@ class TrainingPlan(Struct, frozen=True, kw_only=True):
     estimates: tuple[tuple[str, float], ...] = ()
 
 
-def plan(model: Decoder, machine: Topology, ranks: int, folder: Path, most: int) -> TrainingPlan:
+def plan(
+    model: Decoder,
+    machine: Topology,
+    ranks: int,
+    folder: Path,
+    most: int,
+    products: str = BFLOAT16,
+) -> TrainingPlan:
     """Weigh the `most` candidates that take least by estimate, of those that fit.
 
     Where none fits, the one that holds least is weighed. Raises ScenarioError where the machine has
-    no GPU, or nothing divides the model and its batch; LaunchError where a file cannot be written.
+    no GPU, or none that knows the products, or nothing divides the model and its batch; LaunchError
+    where a file cannot be written.
     """
     gpu = machine.gpu
     if gpu is None or not machine.memory:
         message = f"topology {machine.name} has no `gpu`, or no `memory`: no step is planned on it"
         hint = "`scenario topology show h100-8x400g` has both"
         raise ScenarioError([Problem(code="bad_topology", message=message, hint=hint)])
-    ways = list(model.candidates(machine, ranks))
+    if products not in gpu.tflops:
+        message = f"the `gpu` of topology {machine.name} has no {products}"
+        hint = f"its `tflops` have {', '.join(sorted(gpu.tflops))}"
+        raise ScenarioError([Problem(code="bad_topology", message=message, hint=hint)])
+    ways = list(model.candidates(machine, ranks, products))
     if not ways:
         message = f"nothing divides the model and its batch of {model.batch} by {ranks} GPUs"
         hint = "take a `batch` that the number of GPUs divides, or fewer GPUs"
@@ -145,6 +164,8 @@ def weigh_candidate(
     assert predicted.traffic is not None
     assert analysis.footprint is not None
     found = forecast(predicted.traffic, machine, reckoned=True)
+    for form in model.forms_of(way):
+        found = _widen(found, form)
     held = analysis.footprint.bytes_held
     return PlannedStep(
         way=way,
@@ -154,6 +175,30 @@ def weigh_candidate(
         forecast=found,
         bottleneck=_bottleneck(found, _names(steps_of(scenario.steps))),
     )
+
+
+def _widen(found: Forecast, form: str) -> Forecast:
+    """Return a forecast with the interval of published steps of its form, where that is wider."""
+    compared = form_interval(form)
+    if compared is None:
+        return replace(found, error=f"{NEVER_COMPARED}: no step {_FORMS[form]} was published")
+    low, high = (found.time * each for each in (compared.low, compared.high))
+    if low >= found.low and high <= found.high:
+        return found
+    low, high = min(low, found.low), max(high, found.high)
+    error = (
+        f"80 % of such steps took {microseconds(low)} to {microseconds(high)}: {compared.rows} "
+        f"steps {_FORMS[form]}, published by {compared.sets}"
+    )
+    return replace(found, low=low, high=high, error=error)
+
+
+#: the words for a form
+_FORMS = {
+    EXPERTS: "with experts",
+    CONTEXT_GROUPS: "whose sequences are shared",
+    FLOAT8: "with products in float8",
+}
 
 
 def _names(steps: Any) -> dict[int, str]:
@@ -210,11 +255,31 @@ def plan_lines(model: Decoder, found: TrainingPlan) -> Sequence[str]:
         f"{len(found.steps)} {were} proved and weighed"
     )
     reserved = memory_interval()
+    products = {step.way.products for step in found.steps}
     stated = (
-        "kernels are formulas, in bfloat16, with the interval of recorded steps; for 80 % of such "
+        f"kernels are formulas, in {' and '.join(products)}, with the interval of recorded steps; "
+        "for 80 % of such "
         f"steps an allocator reserves {reserved.low:.2f} to {reserved.high:.2f} times this memory"
     )
-    return [*lines, summary, *_left_out(found), stated]
+    return [*lines, summary, *_left_out(found), stated, *_form_lines(model, found)]
+
+
+def _form_lines(model: Decoder, found: TrainingPlan) -> list[str]:
+    """Return how far off published steps of such forms were."""
+    lines = []
+    for form in dict.fromkeys(form for step in found.steps for form in model.forms_of(step.way)):
+        compared = form_interval(form)
+        words = f"of steps {_FORMS[form]} none was compared with a measurement"
+        if compared is not None:
+            words = (
+                f"{compared.rows} steps {_FORMS[form]}, published by {compared.sets}, were "
+                f"compared: they took {compared.low:.2f} to {compared.high:.2f} times "
+                "their forecast"
+            )
+        lines.append(words)
+    if model.experts:
+        lines.append("tokens are spread evenly over the experts")
+    return lines
 
 
 def _left_out(found: TrainingPlan) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from torch_scenarios.cli.options import refuse, write_text
-from torch_scenarios.cost.candidates import read_decoder
+from torch_scenarios.cost.candidates import BFLOAT16, FLOAT8, read_decoder
 from torch_scenarios.cost.topology import topology
 from torch_scenarios.display import clean
 from torch_scenarios.errors import LaunchError, ScenarioError
@@ -23,7 +23,10 @@ def plan(options: Mapping[str, Any]) -> None:
     try:
         model = read_decoder(options["model"])
         machine = topology(options["machine"])
-        found = find_ways(model, machine, options["gpus"], options["folder"], options["most"])
+        products = FLOAT8 if options["float8"] else BFLOAT16
+        found = find_ways(
+            model, machine, options["gpus"], options["folder"], options["most"], products
+        )
     except ScenarioError as error:
         refuse(error)
     except LaunchError as error:
