@@ -342,8 +342,9 @@ def test_pipelines_of_many_microbatches_are_told_with_the_quickest_by_estimate(
         (SMALL.replace("layers: 8", "layers: none"), "`layers` of a model is a whole number"),
         (SMALL + "colour: 3\n", "a model has no `colour`"),
         (SMALL + "experts: 8\n", "a token passes at least 1 of 8 `experts`"),
+        (SMALL + "experts: 8\nactive: -1\n", "`active` of a model is a whole number"),
         (SMALL + "experts: 8\nactive: 9\n", "a token passes at least 1 of 8 `experts`"),
-        (SMALL + "active: 2\n", "`active` and `shared` are of a model with `experts`"),
+        (SMALL + "active: 2\n", "`active` is of a model with `experts`"),
         (SMALL.replace("kv_heads: 8", "kv_heads: 5"), "5 `kv_heads` do not divide 32 `heads`"),
         (SMALL.replace("hidden: 4096", "hidden: 4100"), "32 `heads` do not divide `hidden`, 4100"),
         ("- 3\n", "a model is a mapping"),
@@ -363,6 +364,15 @@ def test_a_model_that_cannot_be_read_is_refused(text: str, message: str, tmp_pat
     shown = CliRunner().invoke(cli, ["plan", str(model), *asked])
     assert shown.exit_code == 2
     assert message in shown.output
+
+
+def test_what_does_not_fit_together_is_shown_at_its_line(tmp_path: Path) -> None:
+    model = tmp_path / "model.yaml"
+    model.write_text(SMALL + "experts: 4\nactive: 9\nshared: 0\n", encoding="utf-8")
+    asked = ("--topology", MACHINE, "--gpus", "16", "-o", str(tmp_path / "ways"))
+    shown = CliRunner().invoke(cli, ["plan", str(model), *asked])
+    assert "model.yaml:10:9" in shown.output
+    assert "active: 9" in shown.output
 
 
 def test_a_machine_without_a_gpu_is_refused(tmp_path: Path) -> None:

@@ -848,8 +848,13 @@ def read_decoder(path: Path) -> Decoder:
         if name not in names:
             message = f"a model has no `{name}`"
             problems.append(Problem(code="bad_model", message=message, mark=key.mark, hint=hint))
-        elif isinstance(number, bool) or not isinstance(number, int) or not 0 < number < 2**40:
-            message = f"`{name}` of a model is a whole number above zero"
+        elif (
+            isinstance(number, bool)
+            or not isinstance(number, int)
+            or not (name not in OPTIONAL) <= number < 2**40
+        ):
+            words = "" if name in OPTIONAL else " above zero"
+            message = f"`{name}` of a model is a whole number{words}"
             problems.append(Problem(code="bad_model", message=message, mark=value.mark))
         else:
             found[name] = number
@@ -858,25 +863,29 @@ def read_decoder(path: Path) -> Decoder:
         message = f"a model states {', '.join(f'`{name}`' for name in missing)}"
         problems.append(Problem(code="bad_model", message=message, mark=tree.mark, hint=hint))
     if not problems:
+        marks = {key_text(key): value.mark for key, value in tree.entries}
         problems = [
-            Problem(code="bad_model", message=message, mark=tree.mark)
-            for message in _contradictions(Decoder(**found))
+            Problem(code="bad_model", message=message, mark=marks[name])
+            for name, message in _contradictions(Decoder(**found))
         ]
     if problems:
         raise ScenarioError(problems)
     return Decoder(**found)
 
 
-def _contradictions(model: Decoder) -> Iterator[str]:
-    """Yield what does not fit together in a model."""
+def _contradictions(model: Decoder) -> Iterator[tuple[str, str]]:
+    """Yield what does not fit together in a model, behind the name whose line it is of."""
     if model.heads % model.kv_heads:
-        yield f"{model.kv_heads} `kv_heads` do not divide {model.heads} `heads`"
+        yield "kv_heads", f"{model.kv_heads} `kv_heads` do not divide {model.heads} `heads`"
     if not model.head and model.hidden % model.heads:
-        yield f"{model.heads} `heads` do not divide `hidden`, {model.hidden}: state `head`"
-    if not model.experts and (model.active or model.shared):
-        yield "`active` and `shared` are of a model with `experts`"
+        words = f"{model.heads} `heads` do not divide `hidden`, {model.hidden}: state `head`"
+        yield "heads", words
     if model.experts and not 0 < model.active <= model.experts:
-        yield f"a token passes at least 1 of {model.experts} `experts`, and all at most: `active`"
+        words = f"a token passes at least 1 of {model.experts} `experts`, and all at most: `active`"
+        yield "active" if model.active else "experts", words
+    for name, count in (("active", model.active), ("shared", model.shared)):
+        if count and not model.experts:
+            yield name, f"`{name}` is of a model with `experts`"
 
 
 class RankLoad(Struct, frozen=True, kw_only=True):
