@@ -3,7 +3,9 @@
 `python -m benchmarks.neighbours FOLDER PYTHON [NAME...]`: FOLDER is a clone of Calculon, which has
 the rows (Korthikanti et al., arXiv 2205.05198, table 5, full recomputation) and its own forecast of
 each, PYTHON an interpreter with what it needs. Ours is a candidate of `scenario plan`,
-a program, on a100-8x200g. Nothing was fitted to these rows.
+a program, on a100-8x200g. Nothing was fitted to these rows. Behind them the bytes of weights and
+optimizer, and of activations, which figure 1 of the same paper states for the first stage, with a
+sequence that a tensor group shares and attention recomputed, as fused attention is.
 """
 
 from __future__ import annotations
@@ -18,13 +20,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from torch_scenarios.cost.candidates import ALL, Candidate, Decoder
+from torch_scenarios.cost.candidates import ALL, NOTHING, Candidate, Decoder
 from torch_scenarios.cost.topology import topology
 
 MACHINE = "a100-8x200g"
 #: GPT has two matrices of 4 h in its network, a decoder of ours three: as many products
 GATED = 8 / 3
 VOCABULARY = 51200
+MEMORY = "| model | GPUs | weights, optimizer | ours | off by | activations | ours | off by |"
 HEAD = "| model | GPUs | measured | Calculon | off by | CPU | ours | off by | CPU |"
 
 
@@ -39,6 +42,32 @@ def main() -> None:
         if len(sys.argv) > 3 and name not in sys.argv[3:]:
             continue
         print(line(folder, name, float(measured)), flush=True)
+    published = source.partition("def seqsel_fig1")[2].partition("def get_files")[0]
+    number = r"([\d.]+)"
+    found = re.findall(
+        rf"'([\w-]+)': \{{\s*'none'.*?'seqsel': \{{\s*'par_opt': {number},\s*'act': {number}",
+        published,
+        re.DOTALL,
+    )
+    print("", MEMORY, "|---" * 8 + "|", sep="\n")
+    for name, *sizes in found:
+        print(memory_line(folder, name, *map(float, sizes)), flush=True)
+
+
+def memory_line(folder: Path, name: str, state: float, activations: float) -> str:
+    """Return a row of what a rank of the first stage holds, in GiB."""
+    model = json.loads((folder / "models" / f"{name}.json").read_text(encoding="utf-8"))
+    path = folder / "validation" / "seqsel" / "fig1" / f"{name}_seqsel.json"
+    execution = json.loads(path.read_text(encoding="utf-8"))
+    decoder, way = read_way(model, execution, NOTHING)
+    gpu = topology(MACHINE).gpu
+    assert gpu is not None
+    load = decoder.load_of_stage(way, gpu, 0)
+    own, kept = (load.state + load.gathered) / 2**30, load.activations / 2**30
+    return (
+        f"| {name} | {way.ranks} | {state:.1f} GiB | {own:.1f} GiB | {own / state - 1:+.0%} "
+        f"| {activations:.1f} GiB | {kept:.1f} GiB | {kept / activations - 1:+.0%} |"
+    )
 
 
 def line(folder: Path, name: str, measured: float) -> str:
@@ -65,8 +94,10 @@ def time_calculon(folder: Path, name: str, way: Path) -> tuple[float, float]:
         return float(json.loads(found.read_text(encoding="utf-8"))["total_time"]), cpu
 
 
-def weigh(model: dict[str, Any], execution: dict[str, Any]) -> tuple[float, float]:
-    """Return the seconds of a step by us, and the CPU seconds that this took."""
+def read_way(
+    model: dict[str, Any], execution: dict[str, Any], recompute: str
+) -> tuple[Decoder, Candidate]:
+    """Return a model of Calculon's, and how it is trained, as ours."""
     decoder = Decoder(
         layers=model["num_blocks"],
         hidden=model["hidden"],
@@ -86,9 +117,14 @@ def weigh(model: dict[str, Any], execution: dict[str, Any]) -> tuple[float, floa
         tensor=execution["tensor_par"],
         micro=execution["microbatch_size"],
         turns=rows // execution["microbatch_size"],
-        together=1,
-        recompute=ALL,
+        recompute=recompute,
     )
+    return decoder, way
+
+
+def weigh(model: dict[str, Any], execution: dict[str, Any]) -> tuple[float, float]:
+    """Return the seconds of a step by us, and the CPU seconds that this took."""
+    decoder, way = read_way(model, execution, ALL)
     gpu = topology(MACHINE).gpu
     assert gpu is not None
     with tempfile.TemporaryDirectory() as out:

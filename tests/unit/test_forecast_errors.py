@@ -22,13 +22,13 @@ steps:
 STATED = ONE.replace("BYTES", "1024") + "expect: {cost: {time: {max: 1us, on: MACHINE}}}\n"
 MODEL = """\
 layers: 2
-hidden: 256
-inner: 512
-heads: 4
+hidden: 2048
+inner: 8192
+heads: 16
 kv_heads: 4
 vocabulary: 512
-sequence: 128
-batch: 16
+sequence: 2048
+batch: 64
 """
 #: a machine that measurements are of, and one that none is of
 COMPARED, NEVER = "h100-8x400g", "flat"
