@@ -206,7 +206,7 @@ def test_a_plan_of_experts_divides_them_and_says_how_such_steps_were_compared(
     assert all(each.micro == 1 for each in ways if each.context > 1)
     assert {each.expert for each in TINY.candidates(machine, 8)} == {1}
     lines = "\n".join(plan_lines(model, plan(model, machine, 8, tmp_path, 1)))
-    assert "steps with experts, published by" in lines
+    assert "steps with experts that NVIDIA published took" in lines
     assert "tokens are spread evenly over the experts" in lines
     assert "with experts" not in "\n".join(plan_lines(TINY, plan(TINY, machine, 8, tmp_path, 1)))
 

@@ -147,21 +147,29 @@ def memory_interval() -> Interval:
 
 
 @cache
+def form_ratios(form: str) -> Mapping[str, tuple[float, ...]]:
+    """Return how many times their forecast planned steps of a form took, by who published them."""
+    found: dict[str, tuple[float, ...]] = {}
+    with (COMPARED / "planned.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["form"] == form:
+                ratio = float(row["forecast"]) / float(row["measured"])  # tokens a second
+                found[row["set"]] = (*found.get(row["set"], ()), ratio)
+    return found
+
+
+@cache
 def form_interval(form: str) -> Interval | None:
     """Return the interval of planned steps of a form; None where none was published.
 
     They are few, of one to three projects: each that was compared is in it.
     """
-    sets: dict[str, list[tuple[float, float]]] = {}
-    with (COMPARED / "planned.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            if row["form"] == form:
-                ratio = float(row["forecast"]) / float(row["measured"])  # tokens a second
-                sets.setdefault(row["set"], []).append((1.0, log(ratio)))
+    published = form_ratios(form)
+    sets = {name: [(1.0, log(each)) for each in ratios] for name, ratios in published.items()}
     found = _expect(sets, OF_STEPS, is_alike=True)
     if found is None:
         return None
-    ratios = [exp(value) for each in sets.values() for _, value in each]
+    ratios = [each for several in published.values() for each in several]
     return replace(found, low=min(found.low, *ratios), high=max(found.high, *ratios))
 
 

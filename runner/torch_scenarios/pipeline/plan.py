@@ -23,7 +23,7 @@ from torch_scenarios.cost.candidates import (
 )
 from torch_scenarios.cost.collectives import CollectiveTimes
 from torch_scenarios.cost.forecast import NEVER_COMPARED, Forecast, forecast, microseconds
-from torch_scenarios.cost.intervals import form_interval, memory_interval
+from torch_scenarios.cost.intervals import form_interval, form_ratios, memory_interval
 from torch_scenarios.cost.topology import Gpu, Topology
 from torch_scenarios.errors import LaunchError, Problem, ScenarioError
 from torch_scenarios.language.document import load_content
@@ -187,10 +187,16 @@ def _widen(found: Forecast, form: str) -> Forecast:
         return found
     low, high = min(low, found.low), max(high, found.high)
     error = (
-        f"80 % of such steps took {microseconds(low)} to {microseconds(high)}: {compared.rows} "
-        f"steps {_FORMS[form]}, published by {compared.sets}"
+        f"80 % of such steps took {microseconds(low)} to {microseconds(high)}, by {compared.rows} "
+        f"steps {_FORMS[form]} that {_publishers(form)} published"
     )
     return replace(found, low=low, high=high, error=error)
+
+
+def _publishers(form: str) -> str:
+    """Return who published steps of a form, as a list in words."""
+    *others, last = sorted(form_ratios(form), key=str.casefold)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 #: the words for a form
@@ -271,10 +277,11 @@ def _form_lines(model: Decoder, found: TrainingPlan) -> list[str]:
         compared = form_interval(form)
         words = f"of steps {_FORMS[form]} none was compared with a measurement"
         if compared is not None:
+            ratios = [each for several in form_ratios(form).values() for each in several]
             words = (
-                f"{compared.rows} steps {_FORMS[form]}, published by {compared.sets}, were "
-                f"compared: they took {compared.low:.2f} to {compared.high:.2f} times "
-                "their forecast"
+                f"{compared.rows} steps {_FORMS[form]} that {_publishers(form)} published took "
+                f"{min(ratios):.2f} to {max(ratios):.2f} times their forecast; for 80 % of such "
+                f"steps it is {compared.low:.2f} to {compared.high:.2f} times"
             )
         lines.append(words)
     if model.experts:
