@@ -1416,8 +1416,8 @@ def test_a_condition_that_calls_a_function_is_told_with_what_that_returns(tmp_pa
         1: record(1, call("barrier", place(file, 5)), ways=[Way(before=0, decision=asks, no=1)]),
     }
     (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
-    told = "`is_due` returns `step % 2 == 0 and mesh.get_local_rank() == 0` (logs.py:2)"
-    assert told in found.notes[1].words
+    expected = "`is_due` returns `step % 2 == 0 and mesh.get_local_rank() == 0` (logs.py:2)"
+    assert expected in found.notes[1].words
 
 
 VOCABULARY = """\
@@ -1470,9 +1470,9 @@ def test_a_model_of_another_shape_is_told_with_what_an_object_holds(tmp_path: Pa
     records = {0: record(0), 1: record(1, error=words, raised_at=place(file, 4))}
     raised = replace(finding("", 1), diagnosis=None, code="outcome_differs")
     (found,) = add_reasons([raised], records, str(tmp_path))
-    told = found.notes[0].words
-    assert "read in `self.labels = LABELS[rank]` (rows.py:4), `rank = dist.get_rank()`" in told
-    assert "the model is made of `model = Classifier(rows.classes)` (train.py:3)" in told
+    words = found.notes[0].words
+    assert "read in `self.labels = LABELS[rank]` (rows.py:4), `rank = dist.get_rank()`" in words
+    assert "the model is made of `model = Classifier(rows.classes)` (train.py:3)" in words
 
 
 TWO_MODELS = """\
@@ -1645,3 +1645,76 @@ def test_a_loop_over_a_generator_of_another_file_is_followed_to_what_it_yields(
     (found,) = add_reasons([finding("shape_mismatch", 0, 1)], records, str(tmp_path))
     assert f"on some ranks: `for each in {over}` (shards.py:2)" in found.notes[0].words
     assert fix in str(found.fix)
+
+
+CACHED = """\
+def load(rank, path):
+    if rank != 0:
+        dist.barrier()
+    if path.exists():
+        return torch.load(path)
+    rows = build()
+    if rank == 0:
+        dist.barrier()
+    return rows
+rows = load(rank, path)
+model = DDP(Model())
+"""
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_a_way_out_past_the_call_that_answers_is_the_cause(tmp_path: Path, *, found: bool) -> None:
+    file = script(tmp_path, CACHED)
+    asks, exists = _if(file, 2, "rank != 0"), _if(file, 4, "path.exists()")
+    records = {
+        0: record(
+            0,
+            call("all_gather", place(file, 11)),
+            ways=[
+                Way(before=0, decision=asks, no=1),
+                Way(before=0, decision=exists, yes=int(found), no=int(not found)),
+            ],
+        ),
+        1: record(
+            1, call("barrier", place(file, 3, 10)), ways=[Way(before=0, decision=asks, yes=1)]
+        ),
+    }
+    (finds,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in finds.notes)
+    way = "rank 0 takes the `return`:5 under `if path.exists()` (train.py:4), before train.py:8"
+    assert (way in words) is found
+    assert ("which answers train.py:3, where rank 1 waits" in words) is found
+
+
+SETTINGS = """\
+def make():
+    steps = STEPS[int(os.environ["LOCAL_RANK"])]
+    return Engine(steps)
+"""
+STEPPING = """\
+import settings
+rank = int(os.environ["RANK"])
+engine = settings.make()
+for batch in loader:
+    engine.backward(model(batch, rank))
+engine.wait()
+"""
+
+
+def test_a_framework_that_is_made_by_the_rank_is_told_where_nothing_else_is_known(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "settings.py").write_text(SETTINGS)
+    file = script(tmp_path, STEPPING)
+    records = {
+        0: record(0, call("all_reduce", place(file, 5)), call("all_reduce", place(file, 5))),
+        1: record(1, call("all_reduce", place(file, 5)), call("barrier", place(file, 6))),
+    }
+    turn = Decision(kind="for", file=file, line=4, text="for batch in loader")
+    for each in records.values():
+        each.ways = [Way(before=0, decision=turn, yes=2, no=1)]
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert "calls depends on what differs by rank: `steps = STEPS[int(os.environ[" in words
+    assert "(settings.py:2)" in words
+    assert "(train.py:2)" not in words

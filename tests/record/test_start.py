@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,7 +38,7 @@ from torch_scenarios.record.format import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from pathlib import Path
 
     from recordings import Recording
@@ -73,6 +74,12 @@ def words(*claims: Claim, **more: object) -> str:
     """Return what is found, in one text."""
     found = find_in_start(JobStart(claims=claims, **more))  # type: ignore[arg-type]
     return " | ".join(f"{each.prose} {' '.join(each.because)}" for each in found)
+
+
+def test_a_rank_that_has_not_come_when_the_run_is_cut_off_may_come() -> None:
+    assert "rank 1 never comes" in words(claim(0))
+    assert not words(claim(0), is_cut_off=True)
+    assert "rank 1 never comes" in words(claim(0), is_cut_off=True, absent={1: "it ended"})
 
 
 def test_a_world_that_is_complete_is_right() -> None:
@@ -272,14 +279,89 @@ def test_ranks_that_meet_are_as_they_say(
 def test_ranks_that_a_script_spawns_are_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, wrong: bool
 ) -> None:
-    monkeypatch.setenv("MEETS", str(tmp_path / "meets"))
     if wrong:
         monkeypatch.setenv("WRONG", "1")
     command = ["record", "-o", str(tmp_path / "out"), "--", sys.executable]
     done = CliRunner().invoke(cli, [*command, str(SCRIPTS / "spawns.py")])
     assert done.exit_code == int(wrong), done.output
     assert "2 ranks" in done.output
-    assert ("in `except ValueError` (spawns.py:17)" in done.output) == wrong
+    assert ("in `except ValueError` (spawns.py:18)" in done.output) == wrong
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("wrong", [False, True])
+def test_fake_ranks_run_what_a_script_spawns_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, wrong: bool
+) -> None:
+    if wrong:
+        monkeypatch.setenv("WRONG", "1")
+    command = ["record", "--fake", "-n", "2", "-o", str(tmp_path / "out"), "--"]
+    done = CliRunner().invoke(cli, [*command, str(SCRIPTS / "spawns.py")])
+    assert done.exit_code == int(wrong), done.output
+    assert "calls `mp.spawn`" not in done.stderr
+    assert ("in `except ValueError` (spawns.py:18)" in done.output) == wrong
+
+
+class Job:
+    """What `torch.distributed` says of the job of a rank."""
+
+    def __init__(self) -> None:
+        self.joined: list[str] = []
+
+    def is_initialized(self) -> bool:
+        """Return whether the rank is in a group."""
+        return bool(self.joined)
+
+    def destroy_process_group(self) -> None:
+        """Leave the group."""
+        self.joined.clear()
+
+
+def spawner_of(job: Job) -> SimpleNamespace:
+    """Return what a script calls that starts ranks, as rank 1 of two."""
+    from torch_scenarios.record.fake import Spawner
+
+    starts = SimpleNamespace(spawn=helpers, start_processes=helpers)
+    Spawner(SimpleNamespace(is_spawned=False), job, rank=1, world=2).install(starts)
+    return starts
+
+
+def helpers(fn: Callable[..., object], args: tuple[object, ...], nprocs: int, join: object) -> str:
+    return f"{nprocs} helpers of {fn.__name__}{args}, {join}"
+
+
+@pytest.mark.torch
+def test_what_a_script_would_start_runs_in_the_rank_that_is_there(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    starts = spawner_of(Job())
+    starts.spawn(print, ("job",), 2)
+    assert starts.start_processes(print, args=("again",), nprocs=2, join=False).join()
+    assert capsys.readouterr().out == "1 job\n1 again\n"
+    with pytest.raises(SystemExit, match="starts 4 ranks, and is recorded with 2: write"):
+        starts.spawn(print, nprocs=4)
+
+
+@pytest.mark.torch
+def test_what_a_rank_starts_that_has_joined_its_job_are_its_helpers() -> None:
+    job = Job()
+    job.joined.append("world")
+    assert spawner_of(job).spawn(print, (3,), 4) == "4 helpers of print(3,), True"
+
+
+@pytest.mark.torch
+def test_a_second_spawn_finds_no_group_of_the_first() -> None:
+    job = Job()
+    found: list[tuple[int, str, list[str]]] = []
+
+    def demonstrate(rank: int, name: str) -> None:
+        found.append((rank, name, [*job.joined]))
+        job.joined.append(name)
+
+    starts = spawner_of(job)
+    for name in "first", "second":
+        starts.spawn(demonstrate, (name,), 2)
+    assert found == [(1, "first", []), (1, "second", [])]
 
 
 @pytest.mark.torch

@@ -150,8 +150,11 @@ def record(
             raise KeyboardInterrupt
         started = bool(ran.launch.pids) or not order.own_launcher
         raise NothingRecordedError(ran.code, "" if started else tell_nodes(order.command))
-    is_whole = order.ranks == tuple(range(order.world_size)) and not ran.interrupted
-    wrong = wrong_start(order.folder, ran.launch, order, is_whole=is_whole)
+    is_cut_off = ran.interrupted or ran.timed_out  # a rank that imports for long has not come yet
+    is_whole = order.ranks == tuple(range(order.world_size)) and not is_cut_off
+    wrong = wrong_start(
+        order.folder, ran.launch, order, is_whole=is_whole, is_cut_off=ran.timed_out
+    )
     records = read_starts(order.folder) if wrong else read(order.folder)
     names = ranks_of_processes(records, ran.launch)
     ran.stacks = {names.get(rank, rank): each for rank, each in ran.stacks.items()}
@@ -331,7 +334,12 @@ class Questions(Struct, frozen=True):
 
 
 def wrong_start(
-    folder: Path, launch: LaunchRecord, order: Order | None = None, *, is_whole: bool = False
+    folder: Path,
+    launch: LaunchRecord,
+    order: Order | None = None,
+    *,
+    is_whole: bool = False,
+    is_cut_off: bool = False,
 ) -> list[Finding]:
     """Return what keeps the ranks of a record apart at their start."""
     claims = read_claims(folder)
@@ -339,8 +347,11 @@ def wrong_start(
         return []
     records = read_starts(folder)
     home = (script_of(order, records) if order is not None else find_script(records))[1]
-    absent = absent_ranks(records, claims, launch.exits)
-    found = find_in_start(JobStart(claims=claims, absent=absent, is_whole=is_whole, home=home))
+    exits = {r: code for r, code in launch.exits.items() if r not in launch.stopped}
+    absent = absent_ranks(records, claims, exits if is_cut_off else launch.exits)
+    found = find_in_start(
+        JobStart(claims=claims, absent=absent, is_whole=is_whole, is_cut_off=is_cut_off, home=home)
+    )
     gone = [rank for rank in absent if rank in records and records[rank].error is None]
     why = explain_absence(records, gone, home) if gone and found else None
     if why is None or not {*gone} <= {*found[0].ranks}:

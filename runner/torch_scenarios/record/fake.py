@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import Any
 
 import torch
 import torch.distributed
+import torch.multiprocessing
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from torch_scenarios.record.evidence.procedure import PREFIX, watch
@@ -512,6 +514,8 @@ def install(recorder: Any, told: dict[str, Any], rank: int, board: States) -> No
         wanted = group or module._get_default_group()
         wanted.monitored_barrier(timeout or dt.timedelta(minutes=30), wait_all_ranks=False)
 
+    spawner = Spawner(recorder, dist, rank, world)
+    spawner.install(torch.multiprocessing, sys.modules["torch.multiprocessing.spawn"])
     _tell_sleeps(rank, board)
     _share_keys(dist, FakeStore, str(Path(told["folder"]) / "store"))
     module._new_group_with_tag = new_group
@@ -527,6 +531,75 @@ def install(recorder: Any, told: dict[str, Any], rank: int, board: States) -> No
     for name in ("torch.distributed.device_mesh",):
         if name in sys.modules and hasattr(sys.modules[name], "init_process_group"):
             sys.modules[name].init_process_group = init_process_group  # type: ignore[attr-defined]
+
+
+#: what starts a function on several ranks
+STARTS = ("spawn", "start_processes")
+
+
+class EndedRanks:
+    """What a script that does not wait for its ranks asks them by: they have come to their end."""
+
+    def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
+        """Return that all of them have ended."""
+        return True
+
+
+class Spawner:
+    """Runs in place, in the rank that is there, what a script starts on as many ranks.
+
+    A script that spawns its ranks is the parent of all of them, and each fake rank runs it::
+
+        mp.spawn(train, args=(world,), nprocs=world)       rank 1 runs train(1, world) in its place
+
+    What a script does behind that is done in every rank; a framework that waits there for what one
+    rank gives it is left instead. What a rank starts that has joined its job are its own helpers:
+    they are started.
+    """
+
+    def __init__(self, recorder: Any, dist: Any, rank: int, world: int) -> None:
+        self._recorder, self._dist, self._rank, self._world = recorder, dist, rank, world
+        self._has_run = False
+
+    def install(self, *holders: Any) -> None:
+        """Put what runs in place where a script finds `spawn` and `start_processes`."""
+        for holder in holders:
+            for name in STARTS:
+                setattr(holder, name, self._wrap(getattr(holder, name)))
+
+    def _wrap(self, start: Callable[..., Any]) -> Callable[..., Any]:
+        def run(
+            fn: Callable[..., Any],
+            args: tuple[Any, ...] = (),
+            nprocs: int = 1,
+            join: bool = True,  # noqa: FBT001, FBT002 - scripts pass it by its place, as torch has it
+            *more: Any,
+            **named: Any,
+        ) -> Any:
+            if self._recorder.is_spawned or (self._dist.is_initialized() and not self._has_run):
+                return start(fn, args, nprocs, join, *more, **named)
+            if self._dist.is_initialized():  # the process that has not left its group would be gone
+                self._dist.destroy_process_group()
+            self._run(fn, args, nprocs)
+            if is_foreign(sys._getframe(1).f_code.co_filename):
+                raise SystemExit(0)
+            return None if join else EndedRanks()
+
+        return run
+
+    def _run(self, fn: Callable[..., Any], args: tuple[Any, ...], nprocs: int) -> None:
+        """Run a function as this rank, or end the run where a script starts more or fewer."""
+        if nprocs != self._world:
+            words = (
+                f"scenario: the script starts {nprocs} ranks, and is recorded with {self._world}"
+            )
+            words += f": write `--fake -n {nprocs}`" if nprocs else ""
+            raise SystemExit(words)
+        self._recorder.is_spawned = self._has_run = True
+        try:
+            fn(self._rank, *args)
+        finally:
+            self._recorder.is_spawned = False
 
 
 class _Backends:

@@ -467,6 +467,8 @@ class Recorder:
             decision.follow_tracing(self.torch.compiler.is_compiling)
         #: what the `init_process_group` that is made now says of this rank
         self.claim: dict[str, Any] | None = None
+        #: whether it runs in place what the script would have started as a rank
+        self.is_spawned = False
         self._libraries: list[Any] = []
         leave_untraced(sys.modules[__name__], tensor_names)
         self._install()

@@ -1,6 +1,7 @@
 """Ranks that the script spawns by itself; with WRONG, one of them leaves out a call."""
 
 import os
+import tempfile
 
 import torch
 import torch.distributed as dist
@@ -21,4 +22,4 @@ def work(rank: int, world: int, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    mp.spawn(work, args=(2, os.environ["MEETS"]), nprocs=2)
+    mp.spawn(work, args=(2, f"{tempfile.mkdtemp()}/meets"), nprocs=2)

@@ -209,7 +209,7 @@ def _show(line: str) -> None:
 
 def _warn_of_spawn(order: Order) -> None:
     """Say how a script is recorded that starts its ranks itself; here each rank would do so."""
-    if order.own_launcher or order.module:
+    if order.own_launcher or order.module or order.fake:
         return
     text = Path(order.command[0]).read_text(encoding="utf-8", errors="replace")
     if STARTS_RANKS.search(text):

@@ -184,6 +184,8 @@ def watch_claims(
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
         claim = claim_of(args, kwargs)
         agree(claim)
+        if recorder.is_spawned:  # one parent chooses a free port or a folder for all of them
+            claim |= {"method": "spawn", "address": "the place that their parent chooses"}
         examine(claim)
         recorder.claim = claim
         try:

@@ -149,12 +149,14 @@ class JobStart(Struct, frozen=True, kw_only=True):
     """How a job started: what its processes say, and who never came to say anything.
 
     `absent` has the ranks that were started and never came, and in words how each ended. `is_whole`
-    says that no process can be there that is not known. `home` is what places are relative to.
+    says that no process can be there that is not known, `is_cut_off` that the run was ended while
+    others may still have come. `home` is what places are relative to.
     """
 
     claims: Sequence[Claim]
     absent: Mapping[int, str] = {}
     is_whole: bool = False
+    is_cut_off: bool = False
     home: str = ""
 
 
@@ -370,7 +372,7 @@ def _is_missing(start: JobStart) -> Finding | None:
     size = max(each.world_size for each in start.claims)
     missing = sorted(set(range(size)) - {each.rank for each in start.claims})
     absent = {rank: words for rank, words in start.absent.items() if rank in missing}
-    is_waiting = not any(each.left for each in start.claims)
+    is_waiting = not start.is_cut_off and not any(each.left for each in start.claims)
     if not missing or not (start.is_whole or absent or is_waiting) or size > 65_536:
         return None
     unknown = [rank for rank in missing if rank not in absent]

@@ -23,6 +23,10 @@ _JUMPS = (ast.Break, ast.Continue, ast.Return, ast.Raise)
 MOST_ORIGINS = 3
 #: the same over several scripts, and folders in which an imported one is looked for
 MOST_TRACES, MOST_FOLDERS = 12, 3
+#: what a line reads that differs between ranks by itself
+_OF_RANK = re.compile(r"rank|environ|getenv|hostname|listdir|glob|random|open\(|\bread")
+#: a line that keeps the rank, or a variable of the environment, and makes nothing of it
+_KEEPS_RANK = re.compile(r"[\w., ]+ = (?:int\()?[\w.]*(?:get_\w+\(|environ|getenv).*")
 #: decorators that keep the answers of a function
 _CACHES = re.compile(r"^(?:functools\.)?(?:lru_cache|cache|cached_property)\b")
 #: calls that give an iterator
@@ -224,6 +228,14 @@ class Script:
                         if isinstance(each, ast.Assign) and each.lineno == at
                     ]
         return [(source, at) for (_, at), source in found.items()]
+
+    def asks_rank(self, line: int) -> bool:
+        """Whether a line reads what differs between ranks by itself."""
+        return _OF_RANK.search(self.text(line)) is not None
+
+    def keeps_rank(self, line: int) -> bool:
+        """Whether a line keeps which rank it is on, and makes nothing of it."""
+        return _KEEPS_RANK.fullmatch(self.text(line)) is not None
 
     def held(self, node: ast.expr, line: int) -> tuple[Script, int] | None:
         """Return the line of a class by which an object of it, made before a line, has a value."""

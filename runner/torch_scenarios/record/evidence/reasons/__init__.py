@@ -24,6 +24,7 @@ from torch_scenarios.record.evidence.files import explain_file, tell_race
 from torch_scenarios.record.evidence.reasons.argument import (
     HELD_OTHERWISE,
     find_argument,
+    find_made,
     find_order,
     find_tensor,
 )
@@ -76,7 +77,7 @@ from torch_scenarios.record.evidence.reasons.model_options import find_options
 from torch_scenarios.record.evidence.reasons.other_group import find_other_group, tell_groups
 from torch_scenarios.record.evidence.reasons.part_of_model import find_part, list_parts
 from torch_scenarios.record.evidence.reasons.shortcut import find_shortcut
-from torch_scenarios.record.evidence.reasons.way_out import find_way_out, list_own_ways
+from torch_scenarios.record.evidence.reasons.way_out import find_unmet, find_way_out, list_own_ways
 from torch_scenarios.record.format import Blocking, RankRecord, RecordedCall
 from torch_scenarios.verdict import Finding
 from torch_scenarios.verdict.finding import ranks_text
@@ -261,6 +262,7 @@ def explain_parting(
             find_anew(parted),
             find_set(parted),
             find_part(parted),
+            find_unmet(parted),
             find_condition(parted, near, by_all=True),
             find_shortcut(parted, by_all=True, is_first=True),
             find_way_out(parted, now, None),
@@ -282,6 +284,7 @@ def explain_parting(
             find_caught(parted, whole=True, by_chance=True),
             find_last_decided(parted, whole=True),
             list_early(parted),
+            find_made(parting, folder),
         ]
     else:
         reasons += [

@@ -172,6 +172,40 @@ def _explain_given(given: tuple[str, int, str], folder: str, what: str) -> Reaso
     return Clause(words), fix
 
 
+def find_made(parting: Parting, folder: str) -> Reason | None:
+    """Return what the calls of a line depend on that differs by rank, over all scripts.
+
+    Nothing says that this is why ranks part: it is named where nothing else is known, as of a
+    framework that is made with another setting on each rank.
+    """
+    for _, frames in parting.sides:
+        source = script_at(frames[0][0]) if frames else None
+        line = frames[0][1] if frames else 0
+        calls = [
+            node
+            for node in ast.walk(source.tree if source is not None else ast.Module([], []))
+            if isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or 0)
+        ]
+        read: list[ast.expr] = [each.func for each in calls]
+        read += [arg for each in calls for arg in each.args]
+        made = source.traces(ast.Tuple(read, ast.Load()), line) if source is not None else []
+        asking = [
+            (each, at) for each, at in made if each.asks_rank(at) and not each.keeps_rank(at)
+        ][:MOST_MADE]
+        if asking:
+            shown = ", ".join(
+                f"`{each.text(at)}` ({short(((each.file, at, ''),), folder)})"
+                for each, at in asking
+            )
+            place = short(frames, folder)
+            return Clause(f"what {place} calls depends on what differs by rank: {shown}"), ""
+    return None
+
+
+#: lines that differ by rank which are shown
+MOST_MADE = 2
+
+
 def find_order(parting: Parting, folder: str) -> Reason | None:
     """Return the loop in which ranks pass other members to `new_group` in the same turn."""
     for file, line, _ in next((at for _, at in parting.sides), ())[:1]:

@@ -78,9 +78,7 @@ def explain_error(finding: Finding, records: Mapping[int, RankRecord], folder: s
 
 #: errors of DDP about a model that is another one on some rank
 _OTHER_MODEL = re.compile(r"appears not to match|expects same model across")
-#: what differs between ranks by itself
-_OF_RANK = re.compile(r"rank|environ|getenv|hostname|listdir|glob|random|open\(|\bread")
-#: lines that make a model which are told
+#: lines that make a model which are shown
 MOST_MADE = 3
 
 
@@ -101,7 +99,7 @@ def _tell_made(record: RankRecord, folder: str) -> str:
         widest = min(calls, key=lambda each: (each.lineno, each.col_offset))
         passed = [*widest.args, *(each.value for each in widest.keywords)]
         made = source.traces(ast.Tuple(passed, ast.Load()), line)
-        asking = [each for each in made if _OF_RANK.search(each[0].text(each[1]))]
+        asking = [each for each in made if each[0].asks_rank(each[1])]
         rest = [each for each in made if each not in asking]
         clauses = [
             f"{words} "

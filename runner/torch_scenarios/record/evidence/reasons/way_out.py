@@ -15,7 +15,7 @@ from torch_scenarios.record.evidence.choice import (
     short,
     times,
 )
-from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.evidence.script import Script, script_at
 from torch_scenarios.record.format import Decision, RankRecord, Way
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -66,6 +66,61 @@ def find_way_out(
         )
         return Clause(words + (f", where {values}" if values else "")), fix
     return None
+
+
+def find_unmet(parted: Parted) -> Reason | None:
+    """Return the way out that leads some ranks past their part of a call that others wait in.
+
+    The other part may come far behind, in the same function::
+
+    if rank != 0:            rank 1 waits here
+        dist.barrier()
+    if path.exists():        rank 0 leaves here
+        return
+    if rank == 0:            and never comes here
+        dist.barrier()
+    """
+    tallies = parted.tallies(whole=False)
+    for ranks, frames in parted.parting.sides:
+        others = [rank for rank in parted.ranks if rank not in ranks]
+        source = script_at(frames[0][0]) if frames else None
+        if source is None or not others:
+            continue
+        file, line, _ = frames[0]
+        inside = [node for node, _ in source.around(line) if isinstance(node, ast.If)]
+        answer = _find_answer(source, line, inside)
+        for decision, own in tallies.items() if answer else ():
+            jump = source.jump_under(decision.line) if decision.file == file else None
+            if decision.kind != "if" or jump is None or not line < decision.line < answer:
+                continue
+            part, word, at = jump
+            if not all(own[rank].yes if part == "body" else own[rank].no for rank in others):
+                continue
+            place, there = parted.place(decision), short(((file, answer, ""),), parted.folder)
+            waits = "waits" if len(ranks) == 1 else "wait"
+            takes = "takes" if len(others) == 1 else "take"
+            words = (
+                f"{ranks_text(others)} {takes} the `{word}`:{at} under `{decision.text}` "
+                f"({place}), before {there}, which answers {short(frames, parted.folder)}, where "
+                f"{ranks_text(ranks)} {waits}"
+            )
+            fix = f"let no way out ({place}) lead past the call at {there}: the others wait for it."
+            return Clause(words), fix
+    return None
+
+
+def _find_answer(source: Script, line: int, inside: Sequence[ast.If]) -> int:
+    """Return the next line of a function, under another `if`, that calls what a line calls."""
+    names = source.called(line)
+    found = [
+        node.lineno
+        for node in ast.walk(source.scope(line))
+        if isinstance(node, ast.Call) and node.lineno > line
+        if getattr(node.func, "attr", getattr(node.func, "id", "")) in names
+        if not any(each.lineno <= node.lineno <= (each.end_lineno or 0) for each in inside)
+        if any(isinstance(each, ast.If) for each, _ in source.around(node.lineno))
+    ]
+    return min(found, default=0) if inside else 0
 
 
 def list_own_ways(records: Mapping[int, RankRecord], folder: str) -> list[str]:
