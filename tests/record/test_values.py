@@ -47,6 +47,7 @@ NIGHTLY = {
     *("never_awaited", "shared_head_not_reduced", "biases_not_averaged", "adapters_after_fsdp"),
     *("norms_of_a_split_sequence", "average_object_before_ddp", "owners_clip_alone"),
     *("shard_of_rank_zero_resumed", "owners_leave_positions_out"),
+    *("hooks_sum_what_is_summed", "flat_copies_summed_twice"),
 }
 #: findings that are warnings: the script is not wrong for sure
 WARNINGS = {
@@ -58,7 +59,7 @@ WARNINGS = {
 #: scripts of such a finding that are wrong for sure: nothing is trained, parts are one part
 SURE = {
     *("stale_params_fsdp", "parts_of_one_seed", "owners_leave_one_out"),
-    "sums_what_is_summed",
+    *("sums_what_is_summed", "hooks_sum_what_is_summed", "flat_copies_summed_twice"),
 }
 #: scripts of an error that may be on purpose: each rank has biases of its own
 UNSURE = {"biases_not_averaged"}

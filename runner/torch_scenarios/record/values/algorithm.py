@@ -124,7 +124,7 @@ def _tell_perturbed(records: Records, turn: int) -> Iterator[str]:
     """
     were_equal, apart = False, ""
     ranks = tuple(sorted(records))
-    for (at, kind, _), found in join_timelines(records, ranks):
+    for (at, kind, *_), found in join_timelines(records, ranks):
         if at > turn + 1:
             return
         states = [state for _, state in found.values()]

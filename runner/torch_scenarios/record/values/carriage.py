@@ -12,6 +12,7 @@ import ctypes
 import linecache
 import math
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -63,6 +64,15 @@ MOST_TERMS = 64
 MOST_NODES, MOST_SEARCHED = 20_000, 1 << 22
 #: where torch has collectives that gradients go through
 DIFFERENTIABLE = ("distributed/nn/functional.py", "_functional_collectives.py")
+#: calls that leave parts of other ranks here, each of which needs a call in the backward
+PARTING = frozenset(
+    {"allgather_", "_allgather_base_", "alltoall_", "alltoall_base_"}
+    | {"reduce_scatter_", "_reduce_scatter_base_"}
+)
+#: backward passes of a function that are looked at, and functions of a pass
+MOST_LOOKS, MOST_KEPT = 3, 64
+#: frames between a call and the function that makes it
+MOST_FRAMES = 20
 #: files of torch between a call and what makes it
 PASSED = (
     "distributed_c10d.py",
@@ -106,6 +116,75 @@ def work_of(result: Any, unbox: Callable[[Any], Any]) -> Any:
     return None if boxed is None else unbox(boxed)
 
 
+class _OwnFunctions:
+    """The autograd functions of a script that gather in their forward: what their backward does.
+
+    Each rank's loss is computed of the parts of all: the gradient of a part is the sum over ranks
+    then, and the backward has to call a collective. It need not where each rank computes one and
+    the same loss from what it gathered: the gradient that arrives is equal on all ranks. `put`
+    writes an event, `guard` lets nothing raise.
+    """
+
+    def __init__(self, torch: Any, put: Callable[[Any], None], guard: Any) -> None:
+        """Know none yet."""
+        self._torch, self._put, self._guard = torch, put, guard
+        self._waiting: list[tuple[Any, int, list[int]]] = []
+        self._looks: Counter[type] = Counter()
+        #: calls of this process, of whatever kind
+        self.calls = 0
+
+    def see(self, name: str, tensor: Any, frame: Any, place: int) -> None:
+        """Keep the function in whose forward a call takes an activation with a graph."""
+        if name not in PARTING or not tensor.is_floating_point():
+            return
+        context = _find_context(frame)
+        if context is None or not _takes_activation(context, frame, self._torch.Tensor):
+            return
+        if self._looks[type(context)] < MOST_LOOKS and len(self._waiting) < MOST_KEPT:
+            self._waiting.append((context, place, list(tensor.shape)))
+
+    def before_backward(self, reached: set[int]) -> None:
+        """Watch the functions that a loss depends on."""
+        waiting, self._waiting = self._waiting, []
+        for context, place, shape in waiting:
+            if id(context) in reached and self._looks[type(context)] < MOST_LOOKS:
+                self._looks[type(context)] += 1
+                self._watch(context, place, shape)
+
+    @property
+    def are_waiting(self) -> bool:
+        """Whether a forward has called one since the last backward pass."""
+        return bool(self._waiting)
+
+    def forget(self) -> None:
+        """Forget those that no backward pass has come to: an optimizer has stepped."""
+        self._waiting.clear()
+
+    def _watch(self, context: Any, place: int, shape: list[int]) -> None:
+        """Write down what arrives at a function whose backward calls no collective."""
+        arrived: list[list[float]] = []
+        begun: list[int] = []
+        name = type(context).__name__.removesuffix("Backward")
+
+        def arrive(gradients: Any) -> None:
+            with self._guard:
+                known = [each for each in gradients if each is not None]
+                with self._torch.no_grad():
+                    norm = sum(float(each.double().norm()) for each in known)
+                    total = sum(float(each.double().sum()) for each in known)
+                arrived.append([norm, total])
+                begun.append(self.calls)
+
+        def leave(_: Any, __: Any) -> None:
+            with self._guard:
+                if begun and self.calls == begun[-1]:
+                    about = {"function": name, "shape": shape, "arrives": arrived[-1]}
+                    self._put(CallMistake("no_gradient_through", place, about))
+
+        context.register_prehook(arrive)
+        context.register_hook(leave)
+
+
 class Carriage:
     """Sees each collective of a process before and after it is made."""
 
@@ -114,6 +193,7 @@ class Carriage:
         self._witness, self._torch = witness, witness.torch
         self._put = witness.put
         self._suspects: list[_Suspect] = []
+        self._functions = _OwnFunctions(self._torch, witness.put, witness.guard)
         self.pending: dict[int, _Pending] = {}
         self._gradients: dict[int, Any] | None = None
         self._weights: dict[int, Any] | None = None
@@ -138,6 +218,7 @@ class Carriage:
     ) -> Any:
         """Make a call as it would be made, and write down what it carries."""
         before = None
+        self._functions.calls += 1
         with self._witness.guard:
             frame = frame_of(2)
             before = self._before(number, name, group, args, frame, is_awaited=is_awaited)
@@ -178,11 +259,10 @@ class Carriage:
             self._witness.know_modules(frame, place)
         ranks = list(self._recorder.dist.get_process_group_ranks(group))
         details = []
-        grad_on = self._torch.is_grad_enabled()
         with self._torch.no_grad():
             details += [self._describe(tensor, name, maker) for tensor in tensors[:64]]
-            if name in REDUCING and not self._witness.in_backward:
-                self._witness.left.reduce_again(_gradients_of(details))
+            if name in REDUCING and (own := self._heads_of(tensors, details)):
+                self._witness.left.reduce_again(own, within=bool(self._witness.in_backward))
         if name in EXCHANGING and not self._witness.in_backward and tensors[0].is_floating_point():
             self.exchanges += 1
         if not self._witness.in_backward and details and details[0]["carries"] == "activation":
@@ -196,8 +276,7 @@ class Carriage:
         if maker == "user":
             self._look_at_use(name, tensors, frame, place, is_awaited=is_awaited)
             self._look_at_outputs(name, args, place)
-            if grad_on:
-                self._suspect(name, tensors, args, place, len(ranks))
+            self._look_at_graph(name, tensors, args, frame, place)
         op = self._op(name, args)
         entry = ["c", number, self._witness.turn, name, ranks, place, op, details]
         return entry, tensors
@@ -216,10 +295,40 @@ class Carriage:
                         what["sums"] = [float(x) for x in tensors[0].reshape(-1).double()]
         elif not is_awaited and len(tensors) <= 4:
             self._note_pending(number, name, tensors, entry)
-        if is_awaited and name in REDUCING and not self._witness.in_backward:
+        if is_awaited and name in REDUCING:
             with self._torch.no_grad():
-                self._witness.left.reduce(_gradients_of(entry[-1]))
+                self._witness.left.reduce(self._heads_of(tensors, entry[-1]))
         self._put([*entry, results])
+
+    def _heads_of(self, tensors: list[Any], details: list[dict[str, Any]]) -> dict[int, Any]:
+        """Return the first elements of each gradient that a call has, by its parameter's number.
+
+        A call of a backward pass counts where it has the gradient's own memory and no hook of DDP's
+        makes it: what it sums is what that parameter has accumulated.
+        """
+        within = bool(self._witness.in_backward)
+        own = [
+            (tensor, about)
+            for tensor, about in zip(tensors, details, strict=False)
+            if about["carries"] == "gradient" and (about["exact"] or not within)
+        ]
+        if not own or (within and self._is_in_hook()):
+            return {}
+        known = {each.number: each for each in self._witness.parameters.known.values()}
+        found: dict[int, Any] = {}
+        for tensor, about in own:
+            flat, begin = local_part(tensor).reshape(-1), 0
+            for number in about["parameters"]:
+                parameter = known[number].tensor if number in known else None
+                if parameter is None:
+                    break
+                size = local_part(parameter).numel()
+                part = flat[begin : begin + size]
+                if about["exact"] and parameter.grad is not None:  # in memory in any order
+                    part = local_part(parameter.grad).reshape(-1)
+                found[number] = part[:HEAD].double().clone()
+                begin += size
+        return found
 
     def _maker(self, frame: Any) -> str:
         """Return who makes a call: the user, a differentiable function of torch, or torch."""
@@ -389,6 +498,15 @@ class Carriage:
             place = self._witness.place(frame)
             self._put(CallMistake("in_place_of_strided", place, {"shape": list(found[0].shape)}))
 
+    def _look_at_graph(
+        self, name: str, tensors: list[Any], args: Any, frame: Any, place: int
+    ) -> None:
+        """Keep a call that takes what a graph has computed: here, or in an autograd function."""
+        if self._torch.is_grad_enabled():
+            self._suspect(name, tensors, args, place)
+        elif not self._witness.in_backward:
+            self._functions.see(name, tensors[0], frame, place)
+
     def _look_at_use(
         self, name: str, tensors: list[Any], frame: Any, place: int, *, is_awaited: bool
     ) -> None:
@@ -435,7 +553,7 @@ class Carriage:
         if len(outputs) > len({each.data_ptr() for each in outputs}):
             self._put(CallMistake("result_dropped", place, {"parts": len(outputs)}))
 
-    def _suspect(self, name: str, tensors: list[Any], args: Any, place: int, members: int) -> None:
+    def _suspect(self, name: str, tensors: list[Any], args: Any, place: int) -> None:
         """Keep a call that takes a tensor with a graph until the backward pass shows its use."""
         if name not in IN_PLACE and name not in GATHERS and name != "_reduce_scatter_base_":
             return
@@ -451,7 +569,7 @@ class Carriage:
     def before_backward(self, roots: Any) -> None:
         """Find the suspects that the loss depends on."""
         self.exchanges, self.is_gathered = 0, False
-        if not self._suspects:
+        if not self._suspects and not self._functions.are_waiting:
             return
         waiting, self._suspects = self._suspects, []
         own_nodes = (
@@ -461,6 +579,7 @@ class Carriage:
         own = set(map(id, nodes))
         graph = [*_nodes_of(nodes)]
         reached = {id(each) for each in graph}
+        self._functions.before_backward(reached)
         for suspect in waiting:
             if suspect.name in GATHERS and (joins := _find_joins(suspect, graph)):
                 for node in joins:
@@ -584,6 +703,7 @@ class Carriage:
         """Forget what was known of gradients and weights: an optimizer has stepped."""
         self._gradients = self._weights = None
         self._suspects.clear()
+        self._functions.forget()
 
     def forget_gradients(self) -> None:
         """Forget where gradients are: a backward pass has made them."""
@@ -592,12 +712,6 @@ class Carriage:
 
 #: nodes of a graph between a loss and the terms that it is the sum of
 _TERMS = ("Add", "Sub", "Mul", "Div", "Neg", "Mean", "Sum")
-
-
-def _gradients_of(tensors: list[dict[str, Any]]) -> list[int]:
-    """Return the parameters whose gradients are among the tensors of a call."""
-    own = [e for e in tensors if e["carries"] == "gradient" and e["exact"]]
-    return [number for each in own for number in each["parameters"]]
 
 
 def _adds_a_constant(root: Any) -> bool:
@@ -691,6 +805,35 @@ def _in_function() -> bool:
             return True
         frame, deep = frame.f_back, deep + 1
     return False
+
+
+def _find_context(frame: Any) -> Any:
+    """Return the context of the autograd function in whose forward a call is made, or None."""
+    inner = frame
+    for _ in range(MOST_FRAMES):
+        if inner is None or inner.f_back is None:
+            return None
+        outer = inner.f_back
+        if outer.f_code.co_filename.endswith("autograd/function.py"):
+            names = inner.f_code.co_varnames[: inner.f_code.co_argcount]
+            context = inner.f_locals.get(names[0]) if names else None
+            return context if hasattr(context, "register_prehook") else None
+        inner = outer
+    return None
+
+
+def _takes_activation(context: Any, frame: Any, kind: Any) -> bool:
+    """Whether an argument of a function's forward is a tensor that a graph has computed."""
+    inner = frame
+    while inner is not None and not inner.f_back.f_code.co_filename.endswith(
+        "autograd/function.py"
+    ):
+        inner = inner.f_back
+    count = inner.f_code.co_argcount
+    own = [inner.f_locals.get(each) for each in inner.f_code.co_varnames[1:count]]
+    return any(context.needs_input_grad) and any(
+        isinstance(each, kind) and each.requires_grad and each.grad_fn is not None for each in own
+    )
 
 
 def _nodes_of(roots: list[Any]) -> Iterator[Any]:

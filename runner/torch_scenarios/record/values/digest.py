@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -244,7 +244,9 @@ class LeftGradients:
 
     def see(self, turn: int, place: int) -> None:
         """Hash what a backward pass has left."""
+        reduced = dict(self._reduced)
         self.forget()
+        self._reduced.update(reduced)
         self._place = place
         self._parts = dict(self._find_parts())
         room = MOST_COPIED
@@ -260,25 +262,27 @@ class LeftGradients:
         whole = digest_text(" ".join(f"{n} {each}" for n, each in sorted(self._left.items())))
         self._put(BackwardResult(turn, place, whole))
 
-    def reduce_again(self, numbers: Iterable[int]) -> None:
+    def reduce_again(self, own: Mapping[int, Any], *, within: bool) -> None:
         """Write down that a call takes what another has reduced, and what it was multiplied by.
 
-        A division before the call counts as one behind the call before.
+        `own` has the first elements of each gradient that the call takes. A division before the
+        call counts as one behind the call before. Within a backward pass none is seen.
         """
         if (carried := self._carried) is None:
             return
-        wanted = {*numbers} & {*carried.parameters} & {*self._heads}
-        now = {n: _head_of(each) for n, each in self._gradients() if n in wanted}
-        if (factor := _find_common(self._heads, now)) is not None:
-            self._put(replace(carried, factor=carried.factor * factor))
+        wanted = {n: each for n, each in own.items() if n in carried.parameters}
+        factor = _find_common(self._heads, wanted)
+        if within and wanted:
+            factor = 1.0
+        if factor is not None:
+            self._put(replace(carried, factor=carried.factor * factor, within=within))
             self._carried = None
 
-    def reduce(self, numbers: Iterable[int]) -> None:
-        """Know what a call behind the backward pass has left of gradients."""
-        wanted = {*numbers}
-        for number, gradient in self._gradients():
-            if number in wanted and len(self._reduced) < MOST_REDUCED:
-                self._reduced[number] = _head_of(gradient)
+    def reduce(self, own: Mapping[int, Any]) -> None:
+        """Know the first elements of what a call has left of gradients."""
+        for number, head in own.items():
+            if len(self._reduced) < MOST_REDUCED:
+                self._reduced[number] = head
 
     def _find_parts(self) -> Iterator[tuple[int, Any]]:
         """Yield the first elements of some gradients that are shards."""

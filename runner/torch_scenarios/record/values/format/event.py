@@ -424,7 +424,8 @@ class CarriedReduction(ValueEvent):
     """A backward pass has added to gradients that a call reduced, and a call takes them once more.
 
     `place` is of the backward pass. `parameters` are those whose gradients waited. What the first
-    call left of them was multiplied by `factor` up to the second.
+    call left of them was multiplied by `factor` up to the second; where that is made within the
+    backward pass, up to its beginning (`within`).
     """
 
     KIND = "carried"
@@ -432,6 +433,7 @@ class CarriedReduction(ValueEvent):
     place: int
     factor: float
     parameters: tuple[int, ...]
+    within: bool = False
 
 
 @dataclass
@@ -441,6 +443,8 @@ class CallMistake(ValueEvent):
     `place` is that of the call. What `about` has depends on the code:
 
     - `in_place_of_strided`: `shape`, that of the tensor;
+    - `no_gradient_through`: `how`, or `function`, the name of the script's own whose backward calls
+      nothing; `arrives`, norm and sum of the gradient that arrives there;
     - `result_dropped`: `argument`, the text of the temporary, or `parts`, how often a list has one
       tensor;
     - `no_gradient_through`: `how` the loss depends on the call, `size` and `shape` of its tensor;

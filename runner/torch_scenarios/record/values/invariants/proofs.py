@@ -27,7 +27,7 @@ PROVED: dict[str, tuple[Callable[[Mapping[str, Any]], str], str, bool]] = {
     "no_gradient_through": (
         lambda about: (
             "no gradient goes through this call: it takes a tensor with a graph, and "
-            f"{about['how']}, so the gradient of the other ranks is lost"
+            f"{_tell_how(about)}, so the gradient of the other ranks is lost"
         ),
         (
             "use `torch.distributed.nn.functional` (or functional collectives with autograd) where "
@@ -77,6 +77,23 @@ PROVED: dict[str, tuple[Callable[[Mapping[str, Any]], str], str, bool]] = {
 }
 
 
+#: what to do about an autograd function whose backward calls nothing
+CALL_BACK = (
+    "sum the gradient over the ranks in `backward`: `reduce_scatter` behind a gather, `all_gather` "
+    "behind a reduce_scatter, `all_to_all` the other way round behind an all_to_all"
+)
+
+
+def _tell_how(about: Mapping[str, Any]) -> str:
+    """Say why a gradient is lost."""
+    if name := about.get("function"):
+        return (
+            f"`{name}.backward` calls no collective, though the gradient that arrives there is "
+            "another one on each rank"
+        )
+    return str(about["how"])
+
+
 def find_proved(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     """Yield the mistakes that a process proved of itself, each line once."""
     del roles
@@ -95,6 +112,7 @@ def find_proved(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     yield from _find_constant_terms(records)
     for key, (rank, mistake, turn) in firsts.items():
         words, hint, error = PROVED[mistake.code]
+        hint = CALL_BACK if "function" in mistake.about else hint
         yield ValueFinding(
             code=mistake.code,
             message=words(mistake.about),

@@ -131,7 +131,7 @@ def _first_difference(records: Records, group: ReplicaGroup) -> Iterator[ValueFi
 
 def _is_judged(group: ReplicaGroup, averaged: set[int] | None, point: Point) -> bool:
     """Whether the weights of a group must be equal at a point."""
-    turn, kind, _ = point
+    turn, kind, *_ = point
     if averaged is not None:
         return kind == 0 and (turn == 0 or turn in averaged)
     return kind == 0 or not group.only_used
@@ -250,7 +250,7 @@ def _replicas_differ(
     events: Mapping[int, Any],
     point: Point,
 ) -> ValueFinding:
-    turn, kind, _ = point
+    turn, kind, *_ = point
     held = {rank: state.get(apart[0]) for rank, state in states.items()}
     where = tell_apart(held)
     when = f"after step {turn}" if kind == 2 else f"at step {turn}"

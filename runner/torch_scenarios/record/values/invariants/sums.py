@@ -66,7 +66,7 @@ def _find_sum_of_sums(records: Records, ranks: Ranks) -> ValueFinding | None:
     return ValueFinding(
         code="sum_of_replicas",
         message=f"the gradient of `{name}` is summed over {ranks_text(ranks)}{line}, kept, and "
-        "summed once more behind the next backward pass: what was summed before counts "
+        "summed once more with what the next backward pass adds: what was summed before counts "
         f"{len(ranks)} times",
         ranks=ranks,
         rank=rank,
@@ -92,10 +92,12 @@ def _find_second_sum(record: ValueRecord, ranks: Ranks) -> tuple[str, int, int]:
                 if began < call.at < ended
                 and call.ranks == ranks
                 and (call.operation, call.op) == ("allreduce_", "sum")
-                and any(t.exact and number in t.parameters for t in call.tensors)
+                and any(t.carries == "gradient" and number in t.parameters for t in call.tensors)
             ]
             before = [call for call in own if call.at < event.at]
             later = [call for call in own if call.at > event.at]
+            if later and event.within and scales_values(record, later[0].place):
+                continue  # it may be divided there before the sum
             if before and later:
                 return record.parameters[number].name, before[-1].place, later[0].place
     return "", -1, -1

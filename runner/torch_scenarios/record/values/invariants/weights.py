@@ -2,12 +2,15 @@
 
 A timeline has a point at each call of a module and before and after each step of an optimizer, and
 the hash of every weight there, so that the ranks are compared at the points that all of them come
-to. A weight that is perturbed and put back by a subtraction differs in its last bits: such weights
-are equal by some of their elements, and unequal by their hashes.
+to. A rank may call a module where the others do not (an evaluation on rank 0): points are counted
+between the collectives of the ranks, which all of them make. A weight that is perturbed and put
+back by a subtraction differs in its last bits: such weights are equal by some of their elements,
+and unequal by their hashes.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,23 +23,25 @@ from torch_scenarios.record.values.roles import Ranks
 #: times the unit roundoff of single precision by which elements that are put back may differ
 ROUNDED = 64 * 2.0**-24
 
-#: where weights are compared: the turn; 0 at a module's call, 1 before a step, 2 after it; which
-Point = tuple[int, int, int]
+#: where weights are compared: the turn; 0 at a module's call, 1 before a step, 2 after it; the
+#: collectives of the ranks before it; which of these
+Point = tuple[int, int, int, int]
 
 
 class WeightTimeline:
-    """The weights of one rank, from point to point."""
+    """The weights of one rank, from point to point, next to those of some ranks."""
 
-    def __init__(self, record: ValueRecord) -> None:
+    def __init__(self, record: ValueRecord, ranks: Ranks) -> None:
         self.record = record
         self.events: list[tuple[Point, Any]] = []
-        counts: Counter[tuple[int, int]] = Counter()
+        counts: Counter[tuple[int, int, int]] = Counter()
+        calls = [each.at for each in record.calls if {*ranks} <= {*each.ranks}]
         both: list[tuple[int, int, Any]] = [(e.at, 0, e) for e in record.forwards]
         both += [(e.at, 1, e) for e in record.steps]
-        for _, kind, event in sorted(both, key=lambda each: each[0]):
-            count = counts[event.turn, kind]
-            counts[event.turn, kind] += 1
-            self.events.append(((event.turn, kind, count), event))
+        for at, kind, event in sorted(both, key=lambda each: each[0]):
+            where = (event.turn, kind, bisect_left(calls, at))
+            self.events.append(((*where, counts[where]), event))
+            counts[where] += 1
 
     def walk(self) -> Iterator[tuple[Point, Any, dict[str, str]]]:
         """Yield each point with its event and the hash of every parameter there, by name."""
@@ -49,12 +54,12 @@ class WeightTimeline:
             if isinstance(event, OptimizerStep):
                 for number, details in event.after.items():
                     state[names[number]] = details
-                yield (point[0], 2, point[2]), event, state
+                yield (point[0], 2, *point[2:]), event, state
 
 
 def join_timelines(records: Records, ranks: Ranks) -> Iterator[tuple[Point, dict[int, Any]]]:
     """Yield the points that all ranks come to, with the event and the weights of each."""
-    lines = {rank: WeightTimeline(records[rank]) for rank in ranks if rank in records}
+    lines = {rank: WeightTimeline(records[rank], ranks) for rank in ranks if rank in records}
     if len(lines) < 2:
         return
     common = set.intersection(*({p for p, *_ in line.walk()} for line in lines.values()))
@@ -71,10 +76,10 @@ def join_timelines(records: Records, ranks: Ranks) -> Iterator[tuple[Point, dict
         yield point, found
 
 
-def order_of_point(point: Point) -> tuple[int, int, int]:
+def order_of_point(point: Point) -> tuple[int, int, int, int]:
     """Return what points are sorted by: uses of a turn before its steps."""
-    turn, kind, count = point
-    return turn, (0 if kind == 0 else 1), 2 * count + (kind == 2)
+    turn, kind, calls, count = point
+    return turn, (0 if kind == 0 else 1), calls, 2 * count + (kind == 2)
 
 
 def is_put_back_roundly(
