@@ -48,6 +48,7 @@ NIGHTLY = {
     *("norms_of_a_split_sequence", "average_object_before_ddp", "owners_clip_alone"),
     *("shard_of_rank_zero_resumed", "owners_leave_positions_out"),
     *("hooks_sum_what_is_summed", "flat_copies_summed_twice"),
+    *("hook_scales_by_rank", "flag_set_behind_forward", "reads_in_flight"),
 }
 #: findings that are warnings: the script is not wrong for sure
 WARNINGS = {

@@ -160,7 +160,14 @@ def find_first_output(
             "look at what this module sums, splits, puts in order or normalises over: the same "
             "over all ranks as in one process, and once"
         )
-        if kind in PLAIN and before and _is_whole_on(layout[rank], name):
+        stale = _find_stale(layout[rank], name, (reference, held[rank]), step, apart)
+        if stale:
+            words += f", and {list_names(stale)} is not what one process has at this step"
+            hint = (
+                "look at what has written this weight since the step before: whose optimizer "
+                "steps it, and what sends it to the other ranks"
+            )
+        elif kind in PLAIN and before and _is_whole_on(layout[rank], name):
             words += ", and so are its weights: what comes into it is not what one process has"
             hint = (
                 f"look at what is done to values between `{before}` and this module: what is "
@@ -199,6 +206,27 @@ def _is_whole_on(own: Mapping[str, Arrangement], module: str) -> bool:
     """Whether a rank has the whole of each parameter of a module."""
     parts = [each for each in own.values() if each.name.rpartition(".")[0] == module]
     return all(each == Arrangement(name=each.name) for each in parts)
+
+
+def _find_stale(
+    own: Mapping[str, Arrangement],
+    module: str,
+    sides: tuple[Values, Values],
+    step: int,
+    apart: float,
+) -> list[str]:
+    """Return the weights of a module that a rank has whole, and otherwise than one process has."""
+    found = []
+    for name, at in own.items():
+        if at != Arrangement(name=at.name) or at.name.rpartition(".")[0] != module:
+            continue
+        wanted = _weights_before(sides[0], step, at.name)
+        mine = _weights_before(sides[1], step, name)
+        if wanted is None or mine is None or wanted.shape != mine.shape:
+            continue
+        if not _is_near(mine.astype(float), wanted.astype(float), apart):
+            found.append(name)
+    return found
 
 
 def _find_unstepped(first: ValueRecord, records: Records, layout: Layout, module: str) -> list[str]:

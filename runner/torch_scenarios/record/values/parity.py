@@ -61,9 +61,10 @@ from torch_scenarios.record.values.format.event import (
     RandomDraw,
 )
 from torch_scenarios.record.values.format.record import ValueRecord, read_values
-from torch_scenarios.record.values.invariants import Judgement
+from torch_scenarios.record.values.invariants import Judgement, judge_values
 from torch_scenarios.record.values.invariants.finding import ValueFinding, tell_line
 from torch_scenarios.record.values.invariants.proofs import PROVED
+from torch_scenarios.record.values.roles import find_roles
 from torch_scenarios.record.values.source import find_batch_line, is_shown
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -131,7 +132,8 @@ def compare(one: Path, many: Path, disturbed: Sequence[Path] = ()) -> Parity:
         output = output or find_loss(first, together, sure[0], coarse)
         telling = choose_deviation(sure, reference, layout)
         deviation = output or make_finding(telling, reference, held, layout, together)
-        found.append(_blame_strides(deviation, together, is_forward=output is not None))
+        deviation = _blame_strides(deviation, together, is_forward=output is not None)
+        found.append(_join_witness(deviation, together))
     found = [*rates, *found]
     if found:
         excuse = _excuse(sure, found[0], (first, together), reference, held, layout)
@@ -205,6 +207,26 @@ def _blame_strides(found: ValueFinding, together: Records, *, is_forward: bool) 
                 )
                 return replace(found, message=message, hint=PROVED[each.code][1])
     return found
+
+
+def _join_witness(found: ValueFinding, together: Records) -> ValueFinding:
+    """Return a deviation with what the ranks show of themselves, if an invariant fails no later.
+
+    What must agree between ranks and does not is nearer to the cause than a value that follows.
+    """
+    errors = judge_values(together, find_roles(together)).findings
+    shown = next((each for each in errors if each.error and each.turn <= found.turn), None)
+    if shown is None:
+        return found
+    return replace(
+        found,
+        message=f"{found.message}; the ranks show of themselves ({shown.code}): {shown.message}",
+        ranks=shown.ranks,
+        rank=shown.rank,
+        place=shown.place,
+        frames=shown.frames,
+        hint=shown.hint,
+    )
 
 
 def _pass(first: ValueRecord, reference: Values, together: Records, compared: int) -> Parity:

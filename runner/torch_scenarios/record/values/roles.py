@@ -50,7 +50,7 @@ class ReplicaGroup(Struct, kw_only=True):
     `averages` says that weights are averaged now and then and may differ in between; `gradients`
     that their gradients must agree at the optimizer; `only_used` that they need to be equal where
     a module is called alone; `surely` that no later equality makes a difference right; `intended`
-    that an author may want them to differ.
+    that an author may want them to differ; `hint` what to do about gradients that nothing sums.
     """
 
     ranks: Ranks
@@ -63,6 +63,7 @@ class ReplicaGroup(Struct, kw_only=True):
     only_used: bool = False
     surely: bool = True
     intended: bool = False
+    hint: str = ""
 
 
 class Roles(Struct, kw_only=True):
@@ -592,6 +593,8 @@ def _of_whole_parts(
                 because="one random value at the start, next to weights that the ranks split,",
                 gradients=False,
                 surely=False,
+                hint="sum its gradient over the ranks before the optimizer steps: each rank's is "
+                "that of its own part of the weights that it works with",
             )
 
 
@@ -635,6 +638,8 @@ def _of_norms(
                 because="a norm before what gathers the parts of a sequence",
                 gradients=False,
                 surely=False,
+                hint="sum the gradients of these norms over the ranks before the optimizer steps: "
+                "each rank's norm has seen its part of the sequence alone",
             )
 
 

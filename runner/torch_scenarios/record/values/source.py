@@ -10,6 +10,7 @@ that is known is shown.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from torch_scenarios.record.evidence.script import Script, script_at
@@ -76,6 +77,97 @@ def scales_values(record: ValueRecord, place: int) -> bool:
         isinstance(each, ast.Div | ast.Mult)
         or (isinstance(each, ast.Attribute) and each.attr.rstrip("_") in _SCALING)
         for each in ast.walk(script.scope(frames[0][1]))
+    )
+
+
+#: functions of torch that take a tensor and read none of its elements
+_SHAPING = frozenset({"empty_like", "zeros_like", "ones_like", "chunk", "split", "unbind", "numel"})
+#: methods after which a call may be over
+_WAITING = re.compile("wait|synchronize|is_completed|result")
+#: what is asked of a tensor, and is no element of it
+_ASKED = frozenset({"shape", "size", "dtype", "device", "numel", "data_ptr", "dim"})
+
+
+def find_early_read(record: ValueRecord, place: int) -> tuple[tuple[str, int, str], ...]:
+    """Return where a script computes with the result of an asynchronous call before any wait.
+
+    It reads the statements behind the call in the same block, up to one that waits for something.
+    """
+    frames = record.places.get(place, ())
+    script = script_at(frames[0][0]) if frames else None
+    if script is None:
+        return ()
+    for block in _blocks_of(script.tree):
+        for at, statement in enumerate(block):
+            if not statement.lineno <= frames[0][1] <= (statement.end_lineno or 0):
+                continue
+            if isinstance(statement, ast.Assign) and (name := _result_of(statement.value)):
+                works = {ast.unparse(each) for each in statement.targets}
+                line = _find_use(block[at + 1 :], name, works)
+                return (script.frame(line), *frames[1:]) if line else ()
+    return ()
+
+
+def _blocks_of(tree: ast.AST) -> Iterator[list[ast.stmt]]:
+    """Yield the lists of statements that run one after another."""
+    for each in ast.walk(tree):
+        for part in ("body", "orelse", "finalbody"):
+            block = getattr(each, part, None)
+            if isinstance(block, list):
+                yield block
+
+
+def _result_of(value: ast.expr) -> str:
+    """Return the variable that an asynchronous call writes into; nothing where it is none."""
+    if not isinstance(value, ast.Call) or not value.args or not isinstance(value.args[0], ast.Name):
+        return ""
+    is_late = any(
+        each.arg == "async_op" and getattr(each.value, "value", False) is True
+        for each in value.keywords
+    )
+    return value.args[0].id if is_late else ""
+
+
+def _find_use(statements: list[ast.stmt], name: str, works: set[str]) -> int:
+    """Return the line that computes with a variable before one that may wait; 0 where none does.
+
+    A statement that has the work of the call may wait for it: it passes it to a function.
+    """
+    for statement in statements:
+        parts = [each for each in ast.walk(statement) if isinstance(each, ast.expr)]
+        waits = (isinstance(e, ast.Attribute) and _WAITING.search(e.attr) for e in parts)
+        if any(waits) or works & {ast.unparse(each) for each in parts}:
+            return 0
+        for each in parts:
+            read: list[ast.expr] = []
+            if isinstance(each, ast.BinOp):
+                read = [each.left, each.right]
+            elif isinstance(each, ast.Compare):
+                read = [each.left, *each.comparators]
+            elif isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute):
+                owner = ast.unparse(each.func).split(".")[0]
+                read = each.args if owner in {"torch", "F"} else []
+                read = [] if each.func.attr in _SHAPING else read
+            if any(_is_of(part, name) for part in read):
+                return each.lineno
+    return 0
+
+
+def _is_of(value: ast.expr, name: str) -> bool:
+    """Whether an expression has a variable's elements: itself, a part or a view of it."""
+    while isinstance(value, ast.Attribute | ast.Subscript | ast.Call):
+        if isinstance(value, ast.Attribute) and value.attr in _ASKED:
+            return False
+        value = value.func if isinstance(value, ast.Call) else value.value
+    return isinstance(value, ast.Name) and value.id == name
+
+
+def names_attribute(record: ValueRecord, place: int, name: str) -> bool:
+    """Whether the script of a place has an attribute of a name anywhere."""
+    frames = record.places.get(place, ())
+    script = script_at(frames[0][0]) if frames else None
+    return script is not None and any(
+        isinstance(each, ast.Attribute) and each.attr == name for each in ast.walk(script.tree)
     )
 
 

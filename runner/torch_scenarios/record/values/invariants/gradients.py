@@ -20,6 +20,7 @@ from msgspec import Struct
 from torch_scenarios.record.values.format.event import (
     BackwardPass,
     BackwardResult,
+    CommunicationHook,
     DataParallelWrapper,
     GradientChange,
     LateParameter,
@@ -42,9 +43,11 @@ from torch_scenarios.record.values.invariants.finding import (
     tell_line,
 )
 from torch_scenarios.record.values.roles import EQUALIZING, ReplicaGroup, Roles
-from torch_scenarios.record.values.source import find_gradient_writes
+from torch_scenarios.record.values.source import find_gradient_writes, names_attribute
 from torch_scenarios.verdict.finding import ranks_text
 
+#: by what a script says that DDP is to reduce gradients
+SYNC_FLAG = "require_backward_grad_sync"
 #: what to do about ranks of which some step
 DECIDE_ALIKE = (
     "let all ranks decide alike whether they step: reduce the flag first, as by "
@@ -124,36 +127,78 @@ def _tell_apart(
             how += ": its result is not on every rank"
         elif not set(group.ranks) <= set(reduced.ranks):
             how += f": over {ranks_text(reduced.ranks)} alone"
-    elif unknown := _tell_unlisted(record, apart):
-        how, hint = unknown
+    place = step.place
+    if reduced is None and (told := _tell_wrapper(records, group, apart, events)):
+        how, hint, place = told
     return ValueFinding(
         code="gradients_differ",
         message=f"{_tell_where(step, apart, hashes)}, {how}",
         ranks=group.ranks,
         rank=rank,
-        place=step.place,
+        place=place,
         hint=hint,
         turn=step.turn,
         name=apart[0],
     )
 
 
-def _tell_unlisted(record: ValueRecord, apart: list[str]) -> tuple[str, str] | None:
+def _tell_wrapper(
+    records: Records,
+    group: ReplicaGroup,
+    apart: list[str],
+    events: Mapping[int, OptimizerStep],
+) -> tuple[str, str, int] | None:
+    """Say why a wrapper has not made gradients equal, what to do, and at which line; None if not.
+
+    They are not in its list, the model is called past it, or its hook gives each rank another
+    result.
+    """
+    rank, step = next(iter(events.items()))
+    record = records[rank]
+    if unlisted := _tell_unlisted(record, apart):
+        how, hint, place = unlisted
+        return how, hint, step.place if place < 0 else place
+    wrappers = [each.root for each in record.of(DataParallelWrapper) if each.ranks == group.ranks]
+    if not wrappers:
+        return None
+    since = _step_before(record, step)
+    calls = [e for e in record.forwards if since < e.at < step.at and e.training]
+    if calls and not any(each.root in wrappers for each in calls):
+        how = "as the model is called past DistributedDataParallel, which reduces what it has "
+        hint = "call the wrapped model itself: let its `forward` choose by an argument what is "
+        hint += "computed, in place of a call of `model.module` or of a part of it"
+        return f"{how}called itself", hint, calls[-1].place
+    hooks = [e.name for e in record.of(CommunicationHook) if e.name != "Join"]
+    if calls and hooks:
+        inside = [
+            c.place for c in record.calls if since < c.at < step.at and c.ranks == group.ranks
+        ]
+        how = f"though the hook `{hooks[0]}` reduces them: what it returns differs between ranks"
+        hint = "let the hook compute one result on all ranks: what it takes from a rank's own "
+        hint += "gradient (a scale, a choice of elements) has to be reduced, too"
+        return how, hint, inside[-1] if inside else step.place
+    return None
+
+
+def _tell_unlisted(record: ValueRecord, apart: list[str]) -> tuple[str, str, int] | None:
     """Say that DDP or FSDP does not have parameters in its list; None where it has them.
 
     They came into the model after it, or were frozen then. A late one may have taken the place of
-    another, for whose gradient a bucket waits.
+    another, for whose gradient a bucket waits. The line is that at which a late one was made, or
+    none.
     """
     late = {
-        record.parameters[e.parameter].name: e.owner
+        record.parameters[e.parameter].name: e
         for e in record.of(LateParameter)
         if e.owner != "optimizer"
     }
     them = "them" if len(apart) > 1 else "it"
     if late and {*apart} <= {*late}:
+        first = late[apart[0]]
         return (
-            f"as {late[apart[0]]} took its list before, and does not reduce {them}",
+            f"as {first.owner} took its list before, and does not reduce {them}",
             "make the whole model before it is wrapped, or wrap it after the change",
+            record.parameters[first.parameter].made,
         )
     if not record.of(DataParallelWrapper):
         return None
@@ -161,11 +206,11 @@ def _tell_unlisted(record: ValueRecord, apart: list[str]) -> tuple[str, str] | N
         how = f"and `{next(iter(late))}` came into the model after DistributedDataParallel took "
         how += "its list: "
         how += "what it took the place of has no gradient, and its bucket is not reduced"
-        return how, "make the whole model, and tie its weights, before it is wrapped"
+        return how, "make the whole model, and tie its weights, before it is wrapped", -1
     if all(record.parameters[record.names[name]].frozen for name in apart):
         how = "as they were frozen when DistributedDataParallel took its list, and it does not "
         hint = "wrap the model again when more of it is trained, or before a part is frozen"
-        return f"{how}reduce {them}", hint
+        return f"{how}reduce {them}", hint, -1
     return None
 
 
@@ -224,6 +269,11 @@ def _find_written(
             "reduce once, after the last backward pass of a step: leave `no_sync` before that "
             "pass, add the losses up and call `backward` once, or move the reduction behind it"
         )
+        if record.of(DataParallelWrapper) and names_attribute(record, place, SYNC_FLAG):
+            hint = (
+                f"set `{SYNC_FLAG}` before the forward pass of each microbatch: "
+                "DistributedDataParallel reads it there, and the backward pass does what it said"
+            )
     return ValueFinding(
         code="gradients_differ",
         message=f"the gradients of {list_names(apart)} are equal on all ranks after {agreed.what}"

@@ -14,13 +14,14 @@ them then, and whole. A result that is only shown goes into no loss.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from torch_scenarios.record.values.format.event import BackwardPass, CallMistake, ConstantTerm
+from torch_scenarios.record.values.format.record import ValueRecord
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding
 from torch_scenarios.record.values.roles import Roles
-from torch_scenarios.record.values.source import goes_into_loss
+from torch_scenarios.record.values.source import find_early_read, goes_into_loss
 
 #: what a process proved of itself: code -> its words, and what to do
 PROVED: dict[str, tuple[Callable[[Mapping[str, Any]], str], str, bool]] = {
@@ -96,7 +97,6 @@ def _tell_how(about: Mapping[str, Any]) -> str:
 
 def find_proved(records: Records, roles: Roles) -> Iterator[ValueFinding]:
     """Yield the mistakes that a process proved of itself, each line once."""
-    del roles
     whole = _find_whole_losses(records)
     seen: dict[tuple[str, Any], list[int]] = defaultdict(list)
     firsts: dict[tuple[str, Any], tuple[int, CallMistake, int]] = {}
@@ -105,11 +105,14 @@ def find_proved(records: Records, roles: Roles) -> Iterator[ValueFinding]:
             key = each.code, record.places.get(each.place)
             if key in whole and "arrives" in each.about:
                 continue
+            if "function" in each.about and not _share_weights(record, roles, each.place):
+                continue
             if rank not in seen[key]:
                 seen[key].append(rank)
             turn = max((s.turn + 1 for s in record.steps if s.at < each.at), default=0)
             firsts.setdefault(key, (rank, each, each.about.get("turn", turn)))
     yield from _find_constant_terms(records)
+    yield from _find_early_reads(records, {key[1] for key in firsts if key[0] == IN_FLIGHT})
     for key, (rank, mistake, turn) in firsts.items():
         words, hint, error = PROVED[mistake.code]
         hint = CALL_BACK if "function" in mistake.about else hint
@@ -123,6 +126,38 @@ def find_proved(records: Records, roles: Roles) -> Iterator[ValueFinding]:
             turn=turn,
             error=error,
         )
+
+
+def _share_weights(record: ValueRecord, roles: Roles, place: int) -> bool:
+    """Whether ranks that a call joins hold replicas; else each may train a model of its own."""
+    joined = next(({*call.ranks} for call in record.calls if call.place == place), set[int]())
+    return any(len(joined & {*each.ranks}) > 1 for each in roles.replicas)
+
+
+#: the finding of a tensor that is used before the wait
+IN_FLIGHT = "touched_in_flight"
+
+
+def _find_early_reads(records: Records, known: Collection[Any]) -> Iterator[ValueFinding]:
+    """Yield calls whose result the script computes with before any wait, as its text says."""
+    seen = {*known}
+    for rank, record in records.items():
+        for call in record.calls:
+            frames = record.places.get(call.place, ())
+            if not frames or frames in seen:
+                continue
+            seen.add(frames)
+            if read := find_early_read(record, call.place):
+                yield ValueFinding(
+                    code=IN_FLIGHT,
+                    message=f"the script computes with the result of this call in line {read[0][1]}"
+                    ", before it waits for the call",
+                    ranks=call.ranks,
+                    rank=rank,
+                    place=call.place,
+                    hint=PROVED[IN_FLIGHT][1],
+                    turn=call.turn,
+                )
 
 
 def _find_constant_terms(records: Records) -> Iterator[ValueFinding]:

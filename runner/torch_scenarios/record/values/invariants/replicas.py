@@ -270,6 +270,7 @@ def _replicas_differ(
     found = None
     if kind == 2:
         found = tell_unlike_steps(records, apart[0], steps)
+        found = found or _tell_unsummed(records, group, apart[0], steps)
         reloaded = find_lone_load(records, group.ranks, turn, OptimizerLoad)
         if reloaded and found and found[0] == UNLIKE_STATES:
             rank, place = reloaded
@@ -282,6 +283,9 @@ def _replicas_differ(
         found = f"{ranks_text([rank])} loads a state that the others do not load", LOAD_ALIKE
     elif turn or kind == 1:
         found = _tell_write(records, apart[0], events)
+        if found is None and (owner := _find_owner(records, group, apart[0], events)):
+            rank, place, *told = owner
+            found = told[0], told[1]
     if found is not None:
         because, hint = f"; {found[0]}", found[1]
     return ValueFinding(
@@ -297,6 +301,52 @@ def _replicas_differ(
         error=not group.intended,
         name=apart[0],
     )
+
+
+def _tell_unsummed(
+    records: Records, group: ReplicaGroup, name: str, steps: Mapping[int, OptimizerStep]
+) -> tuple[str, str] | None:
+    """Say that equal weights have other gradients on ranks that hold parts of one model."""
+    own = {step.gradients.get(records[rank].names.get(name, -1)) for rank, step in steps.items()}
+    if not group.hint or None in own or len(own) < 2:
+        return None
+    words = "each rank has another gradient for it at this step, and nothing has summed them"
+    return words, group.hint
+
+
+def _find_owner(
+    records: Records, group: ReplicaGroup, name: str, events: Mapping[int, Any]
+) -> tuple[int, int, str, str] | None:
+    """Return the one rank that steps a weight, where nothing sends it to the others since.
+
+    The line is that of a call that sends other weights after the step, or of the step.
+    """
+    steps = {
+        rank: [
+            step
+            for step in records[rank].steps
+            if step.at < event.at and records[rank].names.get(name, -1) in step.gradients
+        ]
+        for rank, event in events.items()
+    }
+    owners = [rank for rank, own in steps.items() if own]
+    if len(owners) != 1 or isinstance(events[owners[0]], OptimizerStep):
+        return None
+    rank = owners[0]
+    record, step = records[rank], steps[rank][-1]
+    sent = [
+        call
+        for call in record.calls
+        if step.at < call.at < events[rank].at and set(call.ranks) >= set(group.ranks)
+        if any(each.carries == "weight" for each in call.tensors)
+    ]
+    words = f"{ranks_text([rank])} alone steps it{tell_line(record, step.place)}, and nothing "
+    words += "sends it to the others since"
+    hint = "send each weight after the step, from the rank that steps it: go through the whole list"
+    if sent:
+        words += ", though this call sends others"
+        hint += ", what a division by the ranks leaves over at its end, too"
+    return rank, sent[-1].place if sent else step.place, words, hint
 
 
 def _find_loads(records: Records, name: str, events: Mapping[int, Any]) -> dict[int, int]:

@@ -2,7 +2,7 @@
 
 A timeline has a point at each call of a module and before and after each step of an optimizer, and
 the hash of every weight there, so that the ranks are compared at the points that all of them come
-to. A rank may call a module where the others do not (an evaluation on rank 0): points are counted
+to. A rank may call a module where the others do not (an evaluation on rank 0): calls are counted
 between the collectives of the ranks, which all of them make. A weight that is perturbed and put
 back by a subtraction differs in its last bits: such weights are equal by some of their elements,
 and unequal by their hashes.
@@ -24,7 +24,7 @@ from torch_scenarios.record.values.roles import Ranks
 ROUNDED = 64 * 2.0**-24
 
 #: where weights are compared: the turn; 0 at a module's call, 1 before a step, 2 after it; the
-#: collectives of the ranks before it; which of these
+#: collectives of the ranks before a call; which of these
 Point = tuple[int, int, int, int]
 
 
@@ -39,7 +39,7 @@ class WeightTimeline:
         both: list[tuple[int, int, Any]] = [(e.at, 0, e) for e in record.forwards]
         both += [(e.at, 1, e) for e in record.steps]
         for at, kind, event in sorted(both, key=lambda each: each[0]):
-            where = (event.turn, kind, bisect_left(calls, at))
+            where = (event.turn, kind, bisect_left(calls, at) if kind == 0 else 0)
             self.events.append(((*where, counts[where]), event))
             counts[where] += 1
 

@@ -14,7 +14,7 @@ class Adapted(nn.Module):
     def __init__(self, base):
         super().__init__()
         self.base = base.requires_grad_(False)
-        self.down = nn.Linear(base.in_features, 2, bias=False)
+        self.down = nn.Linear(base.in_features, 2, bias=False)  # gradients_differ
         self.up = nn.Linear(2, base.out_features, bias=False)
 
     def forward(self, x):
@@ -37,5 +37,5 @@ for step in range(3):
     x = torch.randn(8, 6).chunk(world)[rank]
     opt.zero_grad()
     net(x).pow(2).mean().backward()
-    opt.step()  # gradients_differ
+    opt.step()
 dist.destroy_process_group()

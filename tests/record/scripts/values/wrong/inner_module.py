@@ -1,6 +1,7 @@
 """The forward goes past DistributedDataParallel.
 
 Found: gradients_differ
+Says: as the model is called past DistributedDataParallel
 """
 
 import torch
@@ -20,8 +21,8 @@ loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data, shuffle
 net = DDP(nn.Linear(8, 1))
 opt = torch.optim.SGD(net.parameters(), lr=0.1)
 for x, y in loader:
-    loss = (net.module(x) - y).pow(2).mean()
+    loss = (net.module(x) - y).pow(2).mean()  # gradients_differ
     opt.zero_grad()
     loss.backward()
-    opt.step()  # gradients_differ
+    opt.step()
 dist.destroy_process_group()

@@ -1,6 +1,7 @@
 """Norms in front of tensor-parallel layers see a part of the sequence, and are not reduced.
 
 Found: replicas_differ
+Says: sum the gradients of these norms over the ranks
 """
 
 import torch

@@ -1,6 +1,7 @@
 """The owner of a parameter does not send it.
 
 Found: replicas_differ
+Says: alone steps it (line 32), and nothing sends it to the others since
 """
 
 import os, sys, copy, math, random
@@ -24,11 +25,11 @@ g = torch.Generator().manual_seed(1)
 for step in range(4):
     x = torch.randn(16, 8, generator=g).chunk(world)[rank]
     net.zero_grad()
-    net(x).pow(2).mean().backward()  # replicas_differ
+    net(x).pow(2).mean().backward()
     for p in params:
         dist.all_reduce(p.grad)
         p.grad /= world
     opt.step()
     for i, p in enumerate(params[:-1]):
-        dist.broadcast(p.data, src=i % world)
+        dist.broadcast(p.data, src=i % world)  # replicas_differ
 dist.destroy_process_group()
