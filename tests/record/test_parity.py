@@ -320,6 +320,23 @@ def test_what_is_another_algorithm_on_several_ranks_is_not_known(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
+    ("mode", "code", "words"),
+    [
+        ("", 3, "a hook of DistributedDataParallel sends int32 in place of gradients (line 19)"),
+        ("sum", 1, "(there are 2 ranks)"),
+        ("own", 1, "the ranks show of themselves (gradients_differ)"),
+    ],
+)
+def test_a_hook_that_sends_whole_numbers_is_another_algorithm(
+    tmp_path: Path, mode: str, code: int, words: str
+) -> None:
+    exit_code, output, _ = parity_of(tmp_path, "hook_in_int8.py", mode)
+    assert exit_code == code, output
+    assert words in " ".join(output.split())
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
     ("script", "world"),
     [
         *(("fsdp2.py", 2), ("tp_dtensor.py", 2), ("zero1.py", 2), ("hsdp_tp.py", 4)),

@@ -76,6 +76,27 @@ def tell_own_rates(records: Records) -> str:
     )
 
 
+def tell_whole_numbers(records: Records, turn: int) -> str:
+    """Return that a hook of DDP's sends whole numbers in place of gradients, or nothing.
+
+    They are rounded: what they leave is about what one process has, and equal on all ranks.
+    """
+    for record in records.values():
+        step = next((each for each in record.steps if each.turn == turn), None)
+        passes = [each.at for each in record.of(BackwardPass) if step and each.at < step.at]
+        if step is None or not passes or not record.of(CommunicationHook):
+            continue
+        for call in record.calls:
+            kinds = {each.dtype for each in call.tensors if each.size > MOST_COUNTS}
+            if passes[-1] < call.at < step.at and any("int" in each for each in kinds):
+                return (
+                    f"a hook of DistributedDataParallel sends {min(kinds)} in place of "
+                    f"gradients{tell_line(record, call.place)}: they are about what one process "
+                    f"has, and rounded ({CODE})"
+                )
+    return ""
+
+
 def find_sent_precision(records: Records) -> float:
     """Return the unit roundoff of the lowest precision in which gradients are sent; or zero."""
     found = {

@@ -42,6 +42,7 @@ from torch_scenarios.record.values.invariants.finding import (
 )
 from torch_scenarios.record.values.roles import find_stages
 from torch_scenarios.record.values.source import (
+    cuts_in_class,
     find_gradient_writes,
     frames_of_loss,
     frames_of_return,
@@ -173,6 +174,12 @@ def find_first_output(
                 f"look at what is done to values between `{before}` and this module: what is "
                 "exchanged, split, joined or summed there, and in which order"
             )
+        elif fused := _find_fused(record, own.place, kind, layout[rank], reference, name):
+            hint = (
+                f"`{fused}` is split into one block of rows a rank, and its product is cut again "
+                "here: split each of the weights that are fused in it (queries, keys and values; "
+                "gate and up), and join a rank's parts"
+            )
         if left := _find_unstepped(first, records, layout, name):
             words += f", and no rank's optimizer steps {list_names(left)}"
             hint = "give each parameter to the optimizer of a rank"
@@ -206,6 +213,31 @@ def _is_whole_on(own: Mapping[str, Arrangement], module: str) -> bool:
     """Whether a rank has the whole of each parameter of a module."""
     parts = [each for each in own.values() if each.name.rpartition(".")[0] == module]
     return all(each == Arrangement(name=each.name) for each in parts)
+
+
+def _find_fused(
+    record: ValueRecord,
+    place: int,
+    kind: str,
+    own: Mapping[str, Arrangement],
+    reference: Values,
+    module: str,
+) -> str:
+    """Return a weight of a module that is split by rows, and whose product the module cuts.
+
+    A rank has one block of its rows, which need not have a part of each weight that is fused in it.
+    """
+    if not cuts_in_class(record.places.get(place, ()), kind):
+        return ""
+    wholes = first_weights(reference)
+    for name, at in own.items():
+        whole, rows = wholes.get(at.name), at.rows
+        if at.name.rpartition(".")[0] != module or whole is None or at.dimension != 0:
+            continue
+        is_block = whole.ndim == 2 and rows == tuple(range(rows[0], rows[0] + len(rows)))
+        if is_block and len(rows) < whole.shape[0]:
+            return name
+    return ""
 
 
 def _find_stale(

@@ -22,6 +22,7 @@ from torch_scenarios.record.values.algorithm import (
     find_sent_precision,
     tell_another_algorithm,
     tell_own_rates,
+    tell_whole_numbers,
 )
 from torch_scenarios.record.values.arrangement import (
     Layout,
@@ -33,6 +34,7 @@ from torch_scenarios.record.values.arrangement import (
     read_tensors,
 )
 from torch_scenarios.record.values.deviation import (
+    ABOUT,
     Deviation,
     choose_deviation,
     find_coarsest,
@@ -209,14 +211,18 @@ def _blame_strides(found: ValueFinding, together: Records, *, is_forward: bool) 
     return found
 
 
+def _find_shown(together: Records, turn: int) -> ValueFinding | None:
+    """Return the first error that ranks show of themselves up to a step."""
+    found = judge_values(together, find_roles(together)).findings
+    return next((each for each in found if each.error and each.turn <= turn), None)
+
+
 def _join_witness(found: ValueFinding, together: Records) -> ValueFinding:
     """Return a deviation with what the ranks show of themselves, if an invariant fails no later.
 
     What must agree between ranks and does not is nearer to the cause than a value that follows.
     """
-    errors = judge_values(together, find_roles(together)).findings
-    shown = next((each for each in errors if each.error and each.turn <= found.turn), None)
-    if shown is None:
+    if (shown := _find_shown(together, found.turn)) is None:
         return found
     return replace(
         found,
@@ -286,6 +292,8 @@ def _excuse(
     reason = tell_another_algorithm(
         together, found.turn, off.name, is_left_right=is_right, is_shared=is_shared
     )
+    if not reason and off.off <= ABOUT and _find_shown(together, found.turn) is None:
+        reason = tell_whole_numbers(together, found.turn)
     return _open(reason, code=CODE) if reason else None
 
 

@@ -49,6 +49,25 @@ def frames_of_return(
     return frames
 
 
+def cuts_in_class(frames: tuple[tuple[str, int, str], ...], kind: str) -> bool:
+    """Whether a class of the files of some frames cuts a product in a method: `chunk`, `split`."""
+    for file in {file for file, *_ in frames}:
+        script = script_at(file)
+        for each in ast.walk(script.tree) if script is not None else ():
+            if not isinstance(each, ast.ClassDef) or each.name != kind:
+                continue
+            forward = [
+                e for e in each.body if isinstance(e, ast.FunctionDef) and e.name == "forward"
+            ]
+            if any(
+                isinstance(part, ast.Attribute) and part.attr in {"chunk", "split", "unbind"}
+                for method in forward
+                for part in ast.walk(method)
+            ):
+                return True
+    return False
+
+
 def is_in_forward(frames: tuple[tuple[str, int, str], ...]) -> bool:
     """Whether the innermost frame is in the `forward` of a module of the script's own."""
     if not frames:
