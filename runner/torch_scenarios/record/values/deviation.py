@@ -91,6 +91,10 @@ LATER = 4.0
 ABOUT = 0.25
 
 
+#: part of a gradient by which a multiple of it may differ, where it is sent as whole numbers
+ROUGHLY = 0.1
+
+
 #: elements of a tensor that say too little by chance
 FEW = 16
 #: numbers beyond two for each column that a rescaling of rows has to explain
@@ -1161,6 +1165,11 @@ def _explain(
                 "`at += p.grad.numel()`, in the order in which it was filled"
             ),
         )
+    for times in (len(held), 1 / len(held)):
+        if np.linalg.norm(got - times * wanted) < ROUGHLY * np.linalg.norm(times * wanted):
+            known = f"{times:.4g}" if times >= 1 else f"1/{len(held)}"
+            words = f"is about {known} times what one process has (there are {len(held)} ranks)"
+            return words, "divide by the ranks once, where their gradients are summed"
     return UNLIKE, "compare how its loss is averaged: over rows, tokens and ranks"
 
 
