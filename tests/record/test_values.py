@@ -138,6 +138,13 @@ def test_data_parallel_ranks_without_rank_0_are_judged(recording: Recording) -> 
 
 
 @pytest.mark.nightly
+def test_a_gather_within_each_line_of_ranks_is_quiet(recording: Recording) -> None:
+    ran = recording.of("values/right/gathers_of_each_line.py", "-n", "4", "--values")
+    assert ran.code == 0, ran.output
+    assert "warning[" not in ran.output, ran.output
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("script", "code"), [("wrong/owners_clip_alone", 1), ("right/owners_clip_together", 0)]
 )

@@ -138,7 +138,7 @@ class _OwnFunctions:
         if name not in PARTING or not tensor.is_floating_point():
             return
         context = _find_context(frame)
-        if context is None or not _takes_activation(context, frame, self._torch.Tensor):
+        if context is None or not _takes_activation(context, frame, tensor, self._torch.Tensor):
             return
         if self._looks[type(context)] < MOST_LOOKS and len(self._waiting) < MOST_KEPT:
             self._waiting.append((context, place, list(tensor.shape)))
@@ -822,8 +822,11 @@ def _find_context(frame: Any) -> Any:
     return None
 
 
-def _takes_activation(context: Any, frame: Any, kind: Any) -> bool:
-    """Whether an argument of a function's forward is a tensor that a graph has computed."""
+def _takes_activation(context: Any, frame: Any, tensor: Any, kind: Any) -> bool:
+    """Whether a call has an argument of a function's forward that a graph has computed.
+
+    A copy of it has as many elements; a scale or a count that is computed from it has fewer.
+    """
     inner = frame
     while inner is not None and not inner.f_back.f_code.co_filename.endswith(
         "autograd/function.py"
@@ -832,7 +835,11 @@ def _takes_activation(context: Any, frame: Any, kind: Any) -> bool:
     count = inner.f_code.co_argcount
     own = [inner.f_locals.get(each) for each in inner.f_code.co_varnames[1:count]]
     return any(context.needs_input_grad) and any(
-        isinstance(each, kind) and each.requires_grad and each.grad_fn is not None for each in own
+        isinstance(each, kind)
+        and each.requires_grad
+        and each.grad_fn is not None
+        and each.numel() == tensor.numel()
+        for each in own
     )
 
 

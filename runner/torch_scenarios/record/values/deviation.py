@@ -1165,10 +1165,15 @@ def _explain(
                 "`at += p.grad.numel()`, in the order in which it was filled"
             ),
         )
-    for times in (len(held), 1 / len(held)):
+    return _explain_roughly(got, wanted, len(held))
+
+
+def _explain_roughly(got: Array, wanted: Array, world: int) -> tuple[str, str]:
+    """Say that a gradient is about as many times another as there are ranks, or is unlike it."""
+    for times in (world, 1 / world):
         if np.linalg.norm(got - times * wanted) < ROUGHLY * np.linalg.norm(times * wanted):
-            known = f"{times:.4g}" if times >= 1 else f"1/{len(held)}"
-            words = f"is about {known} times what one process has (there are {len(held)} ranks)"
+            known = f"{times:.4g}" if times >= 1 else f"1/{world}"
+            words = f"is about {known} times what one process has (there are {world} ranks)"
             return words, "divide by the ranks once, where their gradients are summed"
     return UNLIKE, "compare how its loss is averaged: over rows, tokens and ranks"
 

@@ -121,7 +121,7 @@ def find_early_read(record: ValueRecord, place: int) -> tuple[tuple[str, int, st
             if not statement.lineno <= frames[0][1] <= (statement.end_lineno or 0):
                 continue
             if isinstance(statement, ast.Assign) and (name := _result_of(statement.value)):
-                works = {ast.unparse(each) for each in statement.targets}
+                works = {name for each in statement.targets for name in _words_in(each)}
                 line = _find_use(block[at + 1 :], name, works)
                 return (script.frame(line), *frames[1:]) if line else ()
     return ()
@@ -136,26 +136,40 @@ def _blocks_of(tree: ast.AST) -> Iterator[list[ast.stmt]]:
                 yield block
 
 
+def _words_in(node: ast.AST) -> set[str]:
+    """Return the variables that a piece of a script has, and the methods."""
+    parts = [*ast.walk(node)]
+    return {each.id for each in parts if isinstance(each, ast.Name)} | {
+        each.attr for each in parts if isinstance(each, ast.Attribute)
+    }
+
+
 def _result_of(value: ast.expr) -> str:
-    """Return the variable that an asynchronous call writes into; nothing where it is none."""
+    """Return the variable that an asynchronous call writes into; nothing where it is none.
+
+    The rank that broadcasts may read what it sends.
+    """
     if not isinstance(value, ast.Call) or not value.args or not isinstance(value.args[0], ast.Name):
         return ""
     is_late = any(
         each.arg == "async_op" and getattr(each.value, "value", False) is True
         for each in value.keywords
     )
-    return value.args[0].id if is_late else ""
+    return value.args[0].id if is_late and "broadcast" not in _words_in(value.func) else ""
 
 
 def _find_use(statements: list[ast.stmt], name: str, works: set[str]) -> int:
     """Return the line that computes with a variable before one that may wait; 0 where none does.
 
-    A statement that has the work of the call may wait for it: it passes it to a function.
+    A statement that has the work of the call may wait for it: it passes it to a function. So may a
+    function of the script's own that takes nothing. What gives the variable another value, and the
+    body of a function, which runs later, end the search.
     """
     for statement in statements:
         parts = [each for each in ast.walk(statement) if isinstance(each, ast.expr)]
-        waits = (isinstance(e, ast.Attribute) and _WAITING.search(e.attr) for e in parts)
-        if any(waits) or works & {ast.unparse(each) for each in parts}:
+        if _may_wait(statement, works) or isinstance(
+            statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+        ):
             return 0
         for each in parts:
             read: list[ast.expr] = []
@@ -169,7 +183,26 @@ def _find_use(statements: list[ast.stmt], name: str, works: set[str]) -> int:
                 read = [] if each.func.attr in _SHAPING else read
             if any(_is_of(part, name) for part in read):
                 return each.lineno
+        if any(
+            isinstance(each, ast.Name) and each.id == name and not isinstance(each.ctx, ast.Load)
+            for each in parts
+        ):
+            return 0
     return 0
+
+
+def _may_wait(statement: ast.stmt, works: set[str]) -> bool:
+    """Whether a statement may wait for a call whose work has some names."""
+    names = _words_in(statement)
+    return (
+        bool(works & names)
+        or any(_WAITING.search(each) for each in names)
+        or any(
+            isinstance(each, ast.Lambda)
+            or (isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and not each.args)
+            for each in ast.walk(statement)
+        )
+    )
 
 
 def _is_of(value: ast.expr, name: str) -> bool:

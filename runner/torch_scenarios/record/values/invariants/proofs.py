@@ -20,7 +20,7 @@ from typing import Any
 from torch_scenarios.record.values.format.event import BackwardPass, CallMistake, ConstantTerm
 from torch_scenarios.record.values.format.record import ValueRecord
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding
-from torch_scenarios.record.values.roles import Roles
+from torch_scenarios.record.values.roles import Ranks, Roles
 from torch_scenarios.record.values.source import find_early_read, goes_into_loss
 
 #: what a process proved of itself: code -> its words, and what to do
@@ -130,7 +130,7 @@ def find_proved(records: Records, roles: Roles) -> Iterator[ValueFinding]:
 
 def _share_weights(record: ValueRecord, roles: Roles, place: int) -> bool:
     """Whether ranks that a call joins hold replicas; else each may train a model of its own."""
-    joined = next(({*call.ranks} for call in record.calls if call.place == place), set[int]())
+    joined = {*_joined_by(record, place)}
     return any(len(joined & {*each.ranks}) > 1 for each in roles.replicas)
 
 
@@ -198,15 +198,26 @@ APART = 1e-4
 def _find_whole_losses(records: Records) -> set[tuple[str, Any]]:
     """Return the calls behind which every rank computes the same loss of all that was gathered.
 
-    The gradient of the own part is whole then: what arrives where parts are joined is the same.
+    The gradient of the own part is whole then: what arrives where parts are joined is the same on
+    all ranks that the call joins. Other groups of ranks have other rows.
     """
-    arrived: dict[tuple[str, Any], dict[int, list[list[float]]]] = {}
+    arrived: dict[tuple[str, Any], dict[Ranks, dict[int, list[list[float]]]]] = {}
     for rank, record in records.items():
         for each in record.of(CallMistake):
             if "arrives" in each.about:
-                ranks = arrived.setdefault((each.code, record.places.get(each.place)), {})
+                groups = arrived.setdefault((each.code, record.places.get(each.place)), {})
+                ranks = groups.setdefault(_joined_by(record, each.place), {})
                 ranks.setdefault(rank, []).append(each.about["arrives"])
-    return {key for key, ranks in arrived.items() if len(ranks) > 1 and _are_alike(ranks)}
+    return {
+        key
+        for key, groups in arrived.items()
+        if all(len(ranks) > 1 and _are_alike(ranks) for ranks in groups.values())
+    }
+
+
+def _joined_by(record: ValueRecord, place: int) -> Ranks:
+    """Return the ranks that a call of a line joins."""
+    return next((call.ranks for call in record.calls if call.place == place), ())
 
 
 def _are_alike(ranks: Mapping[int, list[list[float]]]) -> bool:

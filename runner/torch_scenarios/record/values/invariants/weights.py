@@ -18,7 +18,7 @@ from typing import Any
 from torch_scenarios.record.values.format.event import WeightElements
 from torch_scenarios.record.values.format.record import OptimizerStep, ValueRecord
 from torch_scenarios.record.values.invariants.finding import Records
-from torch_scenarios.record.values.roles import Ranks
+from torch_scenarios.record.values.roles import MESSAGES, Ranks
 
 #: times the unit roundoff of single precision by which elements that are put back may differ
 ROUNDED = 64 * 2.0**-24
@@ -35,7 +35,11 @@ class WeightTimeline:
         self.record = record
         self.events: list[tuple[Point, Any]] = []
         counts: Counter[tuple[int, int, int]] = Counter()
-        calls = [each.at for each in record.calls if {*ranks} <= {*each.ranks}]
+        calls = [
+            each.at
+            for each in record.calls
+            if {*ranks} <= {*each.ranks} and each.operation not in MESSAGES
+        ]
         both: list[tuple[int, int, Any]] = [(e.at, 0, e) for e in record.forwards]
         both += [(e.at, 1, e) for e in record.steps]
         for at, kind, event in sorted(both, key=lambda each: each[0]):
