@@ -103,6 +103,8 @@ def scales_values(record: ValueRecord, place: int) -> bool:
 _SHAPING = frozenset({"empty_like", "zeros_like", "ones_like", "chunk", "split", "unbind", "numel"})
 #: methods after which a call may be over
 _WAITING = re.compile("wait|synchronize|is_completed|result")
+#: functions whose sender may read its tensor
+_SENDING = frozenset({"broadcast"})
 #: what is asked of a tensor, and is no element of it
 _ASKED = frozenset({"shape", "size", "dtype", "device", "numel", "data_ptr", "dim"})
 
@@ -155,7 +157,7 @@ def _result_of(value: ast.expr) -> str:
         each.arg == "async_op" and getattr(each.value, "value", False) is True
         for each in value.keywords
     )
-    return value.args[0].id if is_late and "broadcast" not in _words_in(value.func) else ""
+    return value.args[0].id if is_late and not _words_in(value.func) & _SENDING else ""
 
 
 def _find_use(statements: list[ast.stmt], name: str, works: set[str]) -> int:

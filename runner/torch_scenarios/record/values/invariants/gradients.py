@@ -128,8 +128,8 @@ def _tell_apart(
         elif not set(group.ranks) <= set(reduced.ranks):
             how += f": over {ranks_text(reduced.ranks)} alone"
     place = step.place
-    if reduced is None and (told := _tell_wrapper(records, group, apart, events)):
-        how, hint, place = told
+    if reduced is None and (cause := _tell_wrapper(records, group, apart, events)):
+        how, hint, place = cause
     return ValueFinding(
         code="gradients_differ",
         message=f"{_tell_where(step, apart, hashes)}, {how}",
@@ -272,7 +272,7 @@ def _find_written(
         if record.of(DataParallelWrapper) and names_attribute(record, place, SYNC_FLAG):
             hint = (
                 f"set `{SYNC_FLAG}` before the forward pass of each microbatch: "
-                "DistributedDataParallel reads it there, and the backward pass does what it said"
+                "DistributedDataParallel reads it there, and the backward pass does so"
             )
     return ValueFinding(
         code="gradients_differ",

@@ -23,6 +23,9 @@ from torch_scenarios.record.values.invariants.finding import Records, ValueFindi
 from torch_scenarios.record.values.roles import Ranks, Roles
 from torch_scenarios.record.values.source import find_early_read, goes_into_loss
 
+#: the finding of a tensor that is used before the wait
+BEFORE_WAIT = "touched_in_flight"
+
 #: what a process proved of itself: code -> its words, and what to do
 PROVED: dict[str, tuple[Callable[[Mapping[str, Any]], str], str, bool]] = {
     "no_gradient_through": (
@@ -51,7 +54,7 @@ PROVED: dict[str, tuple[Callable[[Mapping[str, Any]], str], str, bool]] = {
         ),
         True,
     ),
-    "touched_in_flight": (
+    BEFORE_WAIT: (
         lambda about: (
             f"nothing waits for this call, which reduces gradients, in {about['steps']} steps: "
             "what is read of its tensor may be what was there before"
@@ -112,7 +115,7 @@ def find_proved(records: Records, roles: Roles) -> Iterator[ValueFinding]:
             turn = max((s.turn + 1 for s in record.steps if s.at < each.at), default=0)
             firsts.setdefault(key, (rank, each, each.about.get("turn", turn)))
     yield from _find_constant_terms(records)
-    yield from _find_early_reads(records, {key[1] for key in firsts if key[0] == IN_FLIGHT})
+    yield from _find_early_reads(records, {key[1] for key in firsts if key[0] == BEFORE_WAIT})
     for key, (rank, mistake, turn) in firsts.items():
         words, hint, error = PROVED[mistake.code]
         hint = CALL_BACK if "function" in mistake.about else hint
@@ -134,10 +137,6 @@ def _share_weights(record: ValueRecord, roles: Roles, place: int) -> bool:
     return any(len(joined & {*each.ranks}) > 1 for each in roles.replicas)
 
 
-#: the finding of a tensor that is used before the wait
-IN_FLIGHT = "touched_in_flight"
-
-
 def _find_early_reads(records: Records, known: Collection[Any]) -> Iterator[ValueFinding]:
     """Yield calls whose result the script computes with before any wait, as its text says."""
     seen = {*known}
@@ -149,13 +148,13 @@ def _find_early_reads(records: Records, known: Collection[Any]) -> Iterator[Valu
             seen.add(frames)
             if read := find_early_read(record, call.place):
                 yield ValueFinding(
-                    code=IN_FLIGHT,
+                    code=BEFORE_WAIT,
                     message=f"the script computes with the result of this call in line {read[0][1]}"
                     ", before it waits for the call",
                     ranks=call.ranks,
                     rank=rank,
                     place=call.place,
-                    hint=PROVED[IN_FLIGHT][1],
+                    hint=PROVED[BEFORE_WAIT][1],
                     turn=call.turn,
                 )
 

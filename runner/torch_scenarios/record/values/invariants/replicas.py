@@ -284,8 +284,8 @@ def _replicas_differ(
     elif turn or kind == 1:
         found = _tell_write(records, apart[0], events)
         if found is None and (owner := _find_owner(records, group, apart[0], events)):
-            rank, place, *told = owner
-            found = told[0], told[1]
+            rank, place = owner[:2]
+            found = owner[2:]
     if found is not None:
         because, hint = f"; {found[0]}", found[1]
     return ValueFinding(
