@@ -295,12 +295,13 @@ def test_a_column_is_completed_on_the_same_torch(before: str, now: str, after: s
 
 @pytest.mark.torch
 def test_a_run_completes_its_column_and_keeps_those_of_others(tmp_path: Path) -> None:
-    write_sums(tmp_path, "kept", "new")
+    write_sums(tmp_path, "kept", "new", "unclear")
     path = tmp_path / "seen.json"
     torch = metadata.version("torch")
     kept = {"kept.yaml::kept": CaseSeen(verdict="FAILED", outcome="error", words="that day")}
+    cases = {**kept, "unclear.yaml::unclear": CaseSeen(verdict="INCONCLUSIVE", words="no MPI")}
     built = torch.partition("+")[0]  # as the package has it
-    here = replace(NEW, name="here", torch=built, machine={"torch": built}, cases=kept, cells={})
+    here = replace(NEW, name="here", torch=built, machine={"torch": built}, cases=cases, cells={})
     path.write_text(document.text([OLD, here]), encoding="utf-8")
     arguments = ["--missing", "--corpus", str(tmp_path), "--dtypes", "int32", "-o", str(path)]
     done = CliRunner().invoke(cli, ["conformance", "--backend", "gloo", *arguments])
@@ -309,7 +310,7 @@ def test_a_run_completes_its_column_and_keeps_those_of_others(tmp_path: Path) ->
     assert [column["name"] for column in found["columns"]] == [OLD.name, "here"]
     after = document.one(f"{path}#here")
     passed = CaseSeen(verdict="PASSED", outcome="completes")
-    assert after.cases == {**kept, "new.yaml::new": passed}
+    assert after.cases == {**kept, "new.yaml::new": passed, "unclear.yaml::unclear": passed}
     assert after.cells[SUM].outcome == "same"
     assert after.cells[MEAN].outcome == "refuses"
 

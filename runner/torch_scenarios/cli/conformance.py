@@ -54,7 +54,10 @@ def _dtypes(ctx: click.Context, param: click.Parameter, value: str | None) -> tu
     WHICH,
     "--missing",
     is_flag=True,
-    help="Only what the column in FILE lacks, such as new scenarios; the rest of it is kept.",
+    help=(
+        "Only what the column in FILE lacks, such as new scenarios, or has as INCONCLUSIVE; the "
+        "rest of it is kept."
+    ),
 )
 @option(
     HOW,

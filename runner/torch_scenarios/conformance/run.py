@@ -106,12 +106,17 @@ def find_roots(selection: Selection) -> list[Path]:
 def find_missing(
     known: Conformance, selection: Selection, dtypes: Iterable[str]
 ) -> tuple[Selection, list[str]]:
-    """Return what a column lacks: the cases of a selection, and the dtypes with a call."""
+    """Return what a column lacks: the cases of a selection, and the dtypes with a call.
+
+    A case that was INCONCLUSIVE is lacking, too: it says of the machine that it failed on, such as
+    one without a library of MPI, and nothing of the backend.
+    """
     roots = find_roots(selection)
+    judged = {name for name, seen in known.cases.items() if seen.verdict != "INCONCLUSIVE"}
     places = [
         place
         for place in (f"{each.source.path}::{each.case}" for each in load_all(selection).scenarios)
-        if _place(place, roots) not in known.cases
+        if _place(place, roots) not in judged
     ]
     calls = every_cell(tuple(dtypes))
     return (
