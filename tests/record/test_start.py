@@ -285,7 +285,7 @@ def test_ranks_that_a_script_spawns_are_recorded(
     done = CliRunner().invoke(cli, [*command, str(SCRIPTS / "spawns.py")])
     assert done.exit_code == int(wrong), done.output
     assert "2 ranks" in done.output
-    assert ("in `except ValueError` (spawns.py:18)" in done.output) == wrong
+    assert ("in `except ValueError` (spawns.py:22)" in done.output) == wrong
 
 
 @pytest.mark.torch
@@ -299,7 +299,21 @@ def test_fake_ranks_run_what_a_script_spawns_in_place(
     done = CliRunner().invoke(cli, [*command, str(SCRIPTS / "spawns.py")])
     assert done.exit_code == int(wrong), done.output
     assert "calls `mp.spawn`" not in done.stderr
-    assert ("in `except ValueError` (spawns.py:18)" in done.output) == wrong
+    assert ("in `except ValueError` (spawns.py:22)" in done.output) == wrong
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("fake", [False, True])
+def test_spawned_ranks_that_count_from_one_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fake: bool
+) -> None:
+    monkeypatch.setenv("FIRST", "1")
+    command = ["record", "-o", str(tmp_path / "out"), *["--fake", "-n", "2"] * fake, "--"]
+    command += [] if fake else [sys.executable]
+    done = CliRunner().invoke(cli, [*command, str(SCRIPTS / "spawns.py")])
+    assert done.exit_code == 1, done.output
+    assert "rank 2 is not in a world of 2 ranks" in done.output
+    assert "`rank = int(os.environ.get('FIRST', '0')) + place`" in done.output.replace('"', "'")
 
 
 class Job:

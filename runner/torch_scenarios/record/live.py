@@ -516,11 +516,8 @@ class _Watch:
         if now < self._endless_at or self._order.fake or self._order.keep:
             return ()
         self._endless_at = now + ENDLESS_AGAIN_S
-        if not is_record(self._order.folder):
-            return ()
-        try:
-            records = read(self._order.folder)
-        except ScenarioError:  # half a record
+        records = self._read()
+        if not records:
             return ()
         names = ranks_of_processes(records, self._launch)
         pids = {names[rank]: self._launch.pids[rank] for rank in self._live()}
@@ -536,9 +533,16 @@ class _Watch:
 
     def _is_locked(self) -> bool:
         locks = read_locks({self._launch.pids[rank]: rank for rank in self._live()})
-        if not locks or not is_record(self._order.folder):
-            return False
-        return find_locked(read(self._order.folder), locks, "") is not None
+        return bool(locks) and find_locked(self._read(), locks, "") is not None
+
+    def _read(self) -> dict[int, RankRecord]:
+        """Return what is recorded so far; nothing where it is half, or no world of all ranks."""
+        if not is_record(self._order.folder):
+            return {}
+        try:
+            return read(self._order.folder)
+        except ScenarioError:
+            return {}
 
     def _look(self) -> None:
         """Note what moved, which ranks there are, and which have ended."""
@@ -596,9 +600,9 @@ class _Watch:
         """Whether each of these processes waits inside of a call."""
         if not processes:
             return True
-        if not is_record(self._order.folder):
+        records = self._read()
+        if not records:
             return False
-        records = read(self._order.folder)
         names = ranks_of_processes(records, self._launch)
         ranks = {self._launch.pids[rank]: names[rank] for rank in self._live() if rank in names}
         return all(
@@ -616,9 +620,9 @@ class _Watch:
         """Return `stuck`, `going`, or a word on a rank that is surely blocked."""
         if not self._order.fake and self._waits_for_world():
             return "stuck"
-        if not is_record(self._order.folder) or self._order.fake:
+        records = {} if self._order.fake else self._read()
+        if not records:
             return "going"
-        records = read(self._order.folder)
         names = ranks_of_processes(records, self._launch)
         pids = {names[rank]: self._launch.pids[rank] for rank in self._live()}
         live = [*pids]
@@ -675,10 +679,7 @@ class _Watch:
                 self._notice(f"{words} (Ctrl-C ends the run)")
             return
         self._named = True
-        try:
-            records = read(self._order.folder)
-        except ScenarioError:  # half a record
-            return
+        records = self._read()
         names = ranks_of_processes(records, self._launch)
         pids = {names[rank]: self._launch.pids[rank] for rank in self._live()}
         outside = [r for r in pids if r in records and not _inside(records[r], pids[r])]

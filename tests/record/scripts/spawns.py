@@ -1,4 +1,7 @@
-"""Ranks that the script spawns by itself; with WRONG, one of them leaves out a call."""
+"""Ranks that the script spawns by itself; with WRONG, one of them leaves out a call.
+
+FIRST is what they count from.
+"""
 
 import os
 import tempfile
@@ -8,7 +11,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 
-def work(rank: int, world: int, folder: str) -> None:
+def work(place: int, world: int, folder: str) -> None:
+    rank = int(os.environ.get("FIRST", "0")) + place
     dist.init_process_group("gloo", init_method=f"file://{folder}", rank=rank, world_size=world)
     total = torch.ones(2)
     for sample in ("3", "x" if "WRONG" in os.environ and rank == 1 else "4"):
