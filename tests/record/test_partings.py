@@ -1718,3 +1718,28 @@ def test_a_framework_that_is_made_by_the_rank_is_told_where_nothing_else_is_know
     assert "calls depends on what differs by rank: `steps = STEPS[int(os.environ[" in words
     assert "(settings.py:2)" in words
     assert "(train.py:2)" not in words
+
+
+SHARDED = """\
+small = FREE[rank] < 64
+for block in model:
+    fully_shard(block, reshard_after_forward=small)
+model(x).sum().backward()
+"""
+
+
+@pytest.mark.parametrize("kept", ["True", "False"])
+def test_units_of_fsdp_that_ranks_shard_otherwise_are_told(tmp_path: Path, *, kept: str) -> None:
+    at = place(script(tmp_path, SHARDED), 4)
+    records = {
+        0: record(0, call("all_gather_single", at, maker="fsdp")),
+        1: record(1, call("reduce_scatter_single", at, maker="fsdp")),
+    }
+    for rank, reshards in (0, "True"), (1, kept):
+        records[rank].units = {"the unit 2": {"reshard_after_forward": reshards}}
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    differs = "FSDP shards the unit 2 with another `reshard_after_forward`: True on rank 0; False"
+    assert (differs in words) is (kept == "False")
+    assert ("`small = FREE[rank] < 64` (train.py:1) decides" in words) is (kept == "False")
+    assert str(found.fix).startswith("pass the same `reshard") is (kept == "False")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
+from types import SimpleNamespace
 
 import pytest
 
-from torch_scenarios.record.evidence.tensor_names import TensorNames
+from torch_scenarios.record.evidence.tensor_names import CURRENT, TensorNames
 
 torch = pytest.importorskip("torch")
 
@@ -58,3 +60,27 @@ def test_no_tensor_is_kept() -> None:
     kept = weakref.ref(net)
     del net
     assert kept() is None
+
+
+class Unit:
+    """A unit of FSDP2, as far as its name and its arguments go."""
+
+    _module_fqn = "layers.0"
+    mesh_info = post_forward_mesh_info = "the mesh"
+    mp_policy = None
+
+    def unshard(self) -> str:
+        """Return for which unit its calls are made."""
+        return CURRENT.unit
+
+
+def test_a_unit_of_fsdp_is_noted_once_with_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace(FSDPParamGroup=Unit))
+    noted: list[tuple[str, dict[str, str]]] = []
+    TensorNames().watch_units(lambda *unit: noted.append(unit))
+    unit = Unit()
+    assert {unit.unshard(), unit.unshard()} == {"the unit layers.0"}
+    assert CURRENT.unit == ""
+    options = {"reshard_after_forward": "True", "param_dtype": "None", "reduce_dtype": "None"}
+    assert noted == [("the unit layers.0", options)]

@@ -467,6 +467,8 @@ class RankRecord(Struct, kw_only=True):
     strays: list[StrayMessage] = field(default_factory=list)
     #: the models that it wraps by DDP, in order
     wrapped_models: list[WrappedModel] = field(default_factory=list)
+    #: the arguments by which it shards each unit of FSDP2, in words
+    units: dict[str, dict[str, str]] = field(default_factory=dict)
     #: the timeouts of groups that it made with one, in seconds
     timeouts: dict[int, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -814,7 +816,7 @@ class ImpossibleError(ValueError):
 
 #: lines between which what is around them is next to each other
 _ASIDE = frozenset(
-    {"s", "g", "k", "n", "d", "p", "v", "t", "y", "i", "j", "q", "o", "m", "u", "h", "z"}
+    {"s", "g", "k", "n", "d", "p", "v", "t", "y", "i", "j", "q", "o", "m", "u", "h", "z", "unit"}
 )
 
 
@@ -1001,6 +1003,11 @@ class _Reader:
             )
         )
         del self.record.wrapped_models[:-MOST_CAUGHT]
+
+    def _take_unit(self, name: str, options: dict[str, str]) -> None:
+        if len(self.record.units) < MOST_CAUGHT:
+            shown = {_show(option): _show(value) for option, value in options.items()}
+            self.record.units.setdefault(_show(name), shown)
 
     def _take_k(self, number: int, *fields: Any) -> None:
         self._kinds[number] = found = self._kind(*fields)

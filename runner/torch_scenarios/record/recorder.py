@@ -924,7 +924,9 @@ class Recorder:
         except (RuntimeError, ValueError):
             backend = ""
         self._put(json.dumps(["g", number, name, ranks, described, backend]))
-        self._names.watch_units()
+        self._names.watch_units(
+            lambda unit, options: self._put(json.dumps(["unit", unit, options]))
+        )
         self._groups[name] = number
         if backend == "gloo" and type(group) is self.dist.ProcessGroup:
             self._straight[name] = number

@@ -47,8 +47,11 @@ class TensorNames:
         #: whether gradients may be others than those that are known
         self.is_stale = True
 
-    def watch_units(self) -> None:
-        """Let calls know for which unit of FSDP2 they are made, once that is imported."""
+    def watch_units(self, note: Callable[[str, dict[str, str]], None]) -> None:
+        """Let calls know for which unit of FSDP2 they are made, once that is imported.
+
+        How a unit is sharded is noted once, where it communicates first.
+        """
         module = sys.modules.get(_UNITS)
         group = getattr(module, "FSDPParamGroup", None)
         if self._watches or group is None:
@@ -56,7 +59,7 @@ class TensorNames:
         self._watches = True
         for name in _COMMUNICATING:
             if hasattr(group, name):
-                setattr(group, name, _note_unit(getattr(group, name)))
+                setattr(group, name, _note_unit(getattr(group, name), note))
 
     def find(self, tensors: Any) -> str:
         """Return the name of the one tensor of a call; empty for one that has none."""
@@ -115,17 +118,37 @@ def _find_models() -> list[weakref.ref[Any]]:
     return [weakref.ref(each) for each in whole]
 
 
-def _note_unit(method: Callable[..., Any]) -> Callable[..., Any]:
+def _note_unit(
+    method: Callable[..., Any], note: Callable[[str, dict[str, str]], None]
+) -> Callable[..., Any]:
     """Return a method of a unit of FSDP2 whose calls know its name."""
+    known: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @functools.wraps(method)
     def communicate(unit: Any, *args: Any, **kwargs: Any) -> Any:
         before = CURRENT.unit
         name = getattr(unit, "_module_fqn", None)
         CURRENT.unit = f"the unit {name}" if name else "the root unit"
+        if unit not in known:
+            known.add(unit)
+            note(CURRENT.unit, _list_options(unit))
         try:
             return method(unit, *args, **kwargs)
         finally:
             CURRENT.unit = before
 
     return communicate
+
+
+def _list_options(unit: Any) -> dict[str, str]:
+    """Return the arguments of `fully_shard` by which a unit communicates otherwise."""
+    policy, after = getattr(unit, "mp_policy", None), getattr(unit, "post_forward_mesh_info", None)
+    is_whole = after is None or after == getattr(unit, "mesh_info", None)
+    size = getattr(after, "shard_mesh_size", 0)
+    return {
+        "reshard_after_forward": str(after is not None) if is_whole else str(size),
+        **{
+            name: str(getattr(policy, name, None)).removeprefix("torch.")
+            for name in ("param_dtype", "reduce_dtype")
+        },
+    }

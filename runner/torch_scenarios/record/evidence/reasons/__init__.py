@@ -129,7 +129,8 @@ def add_reasons(
             return tuple(lines)
         lines[at] = with_reason(finding, [reason[0]], reason[1])
         return tuple(_without_results(lines, at, parting))
-    options = find_options(records, folder) if _is_of_model(parting, records) else None
+    of_model = _is_of_model(parting, records)
+    options = find_options(records, folder, finding.ranks) if of_model else None
     if options is not None:
         lines[at] = with_reason(finding, [options[0]], options[1])
     if options is not None or parting is None:
