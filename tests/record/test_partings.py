@@ -1743,3 +1743,43 @@ def test_units_of_fsdp_that_ranks_shard_otherwise_are_told(tmp_path: Path, *, ke
     assert (differs in words) is (kept == "False")
     assert ("`small = FREE[rank] < 64` (train.py:1) decides" in words) is (kept == "False")
     assert str(found.fix).startswith("pass the same `reshard") is (kept == "False")
+
+
+TREE = """\
+while distance < world:
+    if partner >= world:
+        break
+    dist.recv(other, src=partner)
+    distance *= 2
+dist.barrier()
+"""
+
+
+@pytest.mark.parametrize("breaks", [0, 1])
+def test_a_way_out_of_the_loop_of_a_message_is_nearer_than_its_turns(
+    tmp_path: Path, breaks: int
+) -> None:
+    file = script(tmp_path, TREE)
+    loop = Decision(kind="while", file=file, line=1, text="while distance < world")
+    asks = _if(file, 2, "partner >= world")
+    receive, meet = call("recv", place(file, 4), peer=2), call("barrier", place(file, 6))
+    records = {
+        0: record(0, receive, receive, size=3),
+        1: record(1, meet, size=3),
+        2: record(2, meet, size=3),
+    }
+    for rank, own in records.items():
+        own.ways = [Way(before=0, decision=loop, yes=1 if rank else 2, no=0)]
+        own.ways += [Way(before=0, decision=asks, yes=breaks * (rank == 2), no=rank != 2)]
+    waits = _waits(
+        "rank 0 waits in `recv from 2` (train.py:4) for rank 2 to send",
+        "rank 2 waits in `barrier` (train.py:6) for rank 0 to enter `barrier`",
+    )
+    text = Source(path="scenario.yaml", text="")
+    mark = Mark(source=text, line=1, column=1, at="train.py:4")
+    waits = replace(waits, notes=(*waits.notes, Clause("", mark)), ranks=(0, 2))
+    reason = explain_message(waits, records, str(tmp_path))
+    assert reason is not None
+    way_out = "rank 2 alone takes the `break`:3 under `if partner >= world` (train.py:2)"
+    assert (way_out in reason[0].words) is bool(breaks)
+    assert ("has more turns on some ranks: rank 0 twice" in reason[0].words) is not bool(breaks)

@@ -78,7 +78,7 @@ def explain_message(
     return (
         find_caught(parted, whole=True)
         or _find_past(finding, parted)
-        or _loop(finding, parted)
+        or _loop(finding, parted, answers)
         or next(filter(None, (_find_over(parted, *each) for each in answers)), None)
         or next(filter(None, (_find_longer(parted, *each) for each in answers)), None)
         or next(filter(None, (_answer(parted, *each) for each in answers)), None)
@@ -86,15 +86,18 @@ def explain_message(
     )
 
 
-def _find_left(parted: Parted, waiting: int, rank: int) -> Reason | None:
+def _find_left(
+    parted: Parted, waiting: int, rank: int, loop: tuple[str, int, int] | None = None
+) -> Reason | None:
     """Return the way out that a rank which does not answer takes, and the one that waits does not.
 
     A framework sends and receives in one line of the script, so that nothing else leads there.
+    With `loop`, a file with its first and last line, it is one out of that.
     """
     both = Parting(group="", at=0, calls={}, missing=(rank, waiting))
     apart = Parted(both, parted.records, parted.folder)
     apart.sides = []  # where they are tells nothing: a framework communicates there
-    reason = find_way_out(apart, apart.tallies(whole=True), None)
+    reason = find_way_out(apart, apart.tallies(whole=True), loop)
     alone = reason is not None and reason[0].words.startswith(f"rank {rank} alone")
     return reason if alone else None
 
@@ -214,8 +217,13 @@ def _explain_crossed_tags(
     return None
 
 
-def _loop(finding: Finding, parted: Parted) -> Reason | None:
-    """Return the loop around a message that some ranks have left after fewer turns than others."""
+def _loop(
+    finding: Finding, parted: Parted, answers: Sequence[tuple[int, int, str]]
+) -> Reason | None:
+    """Return the loop around a message that some ranks have left after fewer turns than others.
+
+    Where the rank that owes the message has left it by a way out of its own, that is the reason.
+    """
     marks = {each.mark.at for each in finding.notes if each.mark is not None}
     frames = {
         call.place.frames
@@ -236,6 +244,11 @@ def _loop(finding: Finding, parted: Parted) -> Reason | None:
         fewest = [rank for rank, count in turns.items() if count == min(turns.values())]
         if any(_ends_inside(parted.records[rank], decision.file, span) for rank in fewest):
             continue  # it is still in the loop, and waits there for something else
+        inside = (decision.file, *span)
+        left = (_find_left(parted, *each[:2], inside) for each in answers if each[1] in fewest)
+        way_out = next(filter(None, left), None)
+        if way_out is not None:
+            return way_out
         place = parted.place(decision)
         clause = Clause(
             f"the loop `{decision.text}` ({place}) has more turns on some ranks: "
