@@ -68,6 +68,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item.get_closest_marker("nightly") is None]
 
 
+@pytest.fixture(autouse=True)
+def _nothing_was_proved_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test depends on what the checkout keeps of earlier checks: some change the semantics.
+
+    What is not a regular file is neither read nor written.
+    """
+    monkeypatch.setattr("torch_scenarios.pipeline.history.PROVED", os.devnull)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
     """Keep the collector away from what was collected: it took half of the time of tests."""

@@ -23,8 +23,9 @@ from torch_scenarios.files import SUFFIXES, discover, project_root, read_file
 from torch_scenarios.limits import Limits
 from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.pipeline.attempts import execute, result_of
+from torch_scenarios.pipeline.history import FOLDER
 from torch_scenarios.pipeline.results import Analysis, Loaded, Outcome, Report, Result, Selection
-from torch_scenarios.pipeline.selection import FOLDER, load_all, place_of
+from torch_scenarios.pipeline.selection import load_all, place_of
 from torch_scenarios.report.terminal import WORDS, TerminalReport
 from torch_scenarios.report.text import Line, details, headline, milliseconds, more
 from torch_scenarios.source.tree import Mapping, Node, Scalar, key_text, read_tree

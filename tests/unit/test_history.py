@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from torch_scenarios.pipeline.history import LastRun, folder_of, read_failed
 from torch_scenarios.pipeline.results import Outcome, Result
-from torch_scenarios.pipeline.selection import LastRun, folder_of, read_failed
 from torch_scenarios.verdict import Verdict
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from random_programs import programs
 
 import torch_scenarios
 from torch_scenarios.cli import cli
+from torch_scenarios.pipeline.history import FOLDER
 from torch_scenarios.pipeline.results import Outcome
 from torch_scenarios.pipeline.results import Result as CaseResult
-from torch_scenarios.pipeline.selection import FOLDER
 from torch_scenarios.report.diagram.lanes import picture
 from torch_scenarios.report.diagram.layout import PictureView
 from torch_scenarios.report.latest import LatestRun

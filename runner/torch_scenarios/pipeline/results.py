@@ -221,7 +221,9 @@ C_co = TypeVar("C_co", bound=Selectable, covariant=True)
 class Outline(Struct, frozen=True, kw_only=True):
     """What a process tells of a case that it has read, for all that reports say of it.
 
-    `at` is the number of its file among those of the command line, and its own in the file.
+    `at` is the number of its file among those of the command line, and its own in the file. `key`
+    is that of its file among the proofs that are kept, empty where none is; with `proved` it has
+    passed before, and is not analysed.
 
     It is some hundred bytes, where the scenario with its plan and its trace may be megabytes that
     would cross a pipe for one line of a report.
@@ -230,9 +232,11 @@ class Outline(Struct, frozen=True, kw_only=True):
     file: str
     case: str
     at: tuple[int, int]
-    description: str
-    tags: tuple[str, ...]
-    world_size: int
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    world_size: int | None = None
+    key: str = ""
+    proved: bool = False
 
 
 class FileCases(Struct, Generic[C_co], frozen=True, kw_only=True):

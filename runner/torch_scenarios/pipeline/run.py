@@ -13,7 +13,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from operator import itemgetter
+from operator import attrgetter, itemgetter
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field
@@ -29,6 +30,7 @@ from torch_scenarios.limits import (
 )
 from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.pipeline.attempts import analyse, execute, repeat, result_of, runnable
+from torch_scenarios.pipeline.history import Proofs
 from torch_scenarios.pipeline.interruption import hold_back, interruptible
 from torch_scenarios.pipeline.parallel import ProcessPool, SideBySide
 from torch_scenarios.pipeline.results import (
@@ -64,6 +66,7 @@ __all__ = [
     "Listener",
     "Loaded",
     "Outcome",
+    "Question",
     "Result",
     "Selection",
     "analyse",
@@ -86,40 +89,63 @@ TRIES = 3
 MOST_AHEAD = 256
 
 
-def check(
-    selection: Selection,
-    listener: Listener,
-    *,
-    traces: bool = False,
-    costs: bool = False,
-    endings: bool = True,
-    backend: str | None = None,
-    torch: str | None = None,
-    stop_at_failure: bool = False,
-) -> Outcome:
-    """Analyse every selected case, or those up to the first failure; start nothing.
+class Question(Struct, frozen=True, kw_only=True):
+    """What is asked of each case that is analysed, and what of the answer is told.
 
     With `traces` the listener is given what every rank is predicted to hold, and the scenario, not
     only how it ends; with `costs` also what the program costs on any machine. Without `endings` it
     hears of a case that passes only that it does, and its warnings. `backend` asks for the result
     of a case there, in place of everywhere; so does `torch`, a version.
     """
+
+    traces: bool = False
+    costs: bool = False
+    endings: bool = True
+    backend: str | None = None
+    torch: str | None = None
+
+    def is_met(self, selection: Selection) -> bool:
+        """Return whether the names of the cases that pass answer it.
+
+        Whatever chooses among the cases of a file looks at more of them than their names.
+        """
+        chosen = selection.keyword or selection.tags or selection.shard or selection.given
+        whole = not chosen and not selection.only_failed
+        return whole and not (self.traces or self.costs or self.endings)
+
+
+def check(
+    selection: Selection,
+    listener: Listener,
+    question: Question | None = None,
+    *,
+    stop_at_failure: bool = False,
+    folder: Path | None = None,
+) -> Outcome:
+    """Analyse every selected case, or those up to the first failure; start nothing.
+
+    `folder` keeps which files passed whole. Where their names are all that is asked for, they are
+    not analysed again until they change.
+    """
     import torch_scenarios.model.plan
     import torch_scenarios.reference  # noqa: F401 -- here once, not in every worker
 
+    question = question or Question()
     began = time.perf_counter()
     results: list[Result] = []
     interrupted = False
     limits = selection.limits
     most_s = limits.max_seconds + GRACE_S
     ends_s = time.monotonic() + limits.max_total_seconds + GRACE_S
-    asked = _Asked(traces=traces, costs=costs, endings=endings, backend=backend, torch=torch)
+    proofs = None
+    if folder is not None and question.is_met(selection):
+        proofs = Proofs(folder, selection, backend=question.backend, torch=question.torch)
     with ExitStack() as stack:
         stack.enter_context(session(limits))
         stack.enter_context(pause_collector())
         with interruptible():
             files = files_of(selection)
-            desk = _Desk(selection, files, asked)
+            desk = _Desk(selection, files, question, proofs)
             pool = stack.enter_context(
                 ProcessPool(desk.read, desk.judge, most_s=most_s, ends_s=ends_s)
             )
@@ -128,31 +154,50 @@ def check(
             loaded = gather(files, cases, selection)
         try:
             with interruptible(), freeze_objects():
-                orders = [outline.at for outline in loaded.scenarios]
+                orders = [outline.at for outline in loaded.scenarios if not outline.proved]
                 judged = pool.results(desk.judge, orders, lost=_report_unjudged, near=itemgetter(0))
                 listener.begin(len(loaded.scenarios) + len(loaded.invalid))
                 for result in loaded.invalid:
-                    _keep(results, result, listener, costs=costs)
+                    _keep(results, result, listener, costs=question.costs)
                 for outline in loaded.scenarios:
                     listener.start(outline.case)
-                    found = _Judged(_report_unreached(limits)) if session_over() else next(judged)
+                    if outline.proved:
+                        found = _Judged(Verdict(status="PASSED"))
+                    else:
+                        over = session_over()
+                        found = _Judged(_report_unreached(limits)) if over else next(judged)
                     result = _make_result(outline, found)
-                    _keep(results, result, listener, costs=costs, slim=not traces)
+                    _keep(results, result, listener, costs=question.costs, slim=not question.traces)
                     if stop_at_failure and result.verdict.status == "FAILED":
                         break
         except KeyboardInterrupt:
             interrupted = True
-    return _outcome(results, began, selection, loaded, interrupted=interrupted)
+    outcome = _outcome(results, began, selection, loaded, interrupted=interrupted)
+    return outcome if proofs is None else _keep_proofs(proofs, loaded.scenarios, outcome)
 
 
-class _Asked(Struct, frozen=True, kw_only=True):
-    """What is asked of each case, and what of it is told."""
-
-    traces: bool
-    costs: bool
-    endings: bool
-    backend: str | None
-    torch: str | None
+def _keep_proofs(proofs: Proofs, outlines: Sequence[Outline], outcome: Outcome) -> Outcome:
+    """Keep which files passed whole, without a warning; the outcome says what was not analysed."""
+    passed = {
+        (result.file, result.case)
+        for result in outcome.results
+        if result.verdict.status == "PASSED" and not result.verdict.warnings
+    }
+    files: dict[int, list[Outline]] = {}
+    for outline in sorted(outlines, key=attrgetter("at")):
+        files.setdefault(outline.at[0], []).append(outline)
+    proved = {
+        cases[0].key: tuple(each.case for each in cases)
+        for cases in files.values()
+        if cases[0].key and all((each.file, each.case) in passed for each in cases)
+    }
+    before = sum(outline.proved for outline in outlines)
+    proofs.keep(proved, (outline.key for outline in outlines if outline.proved))
+    if not before:
+        return outcome
+    which = "1 case is" if before == 1 else f"{before} cases are"
+    note = f"{which} of files that passed before and did not change (`--no-cache` checks all)"
+    return replace(outcome, notes=(*outcome.notes, note))
 
 
 class _Judged(Struct, frozen=True):
@@ -166,19 +211,38 @@ class _Judged(Struct, frozen=True):
 class _Desk:
     """Reads files and analyses their cases, in one process: what it has read stays here."""
 
-    def __init__(self, selection: Selection, files: NamedFiles, asked: _Asked) -> None:
+    def __init__(
+        self, selection: Selection, files: NamedFiles, asked: Question, proofs: Proofs | None
+    ) -> None:
         """Begin with nothing read. Raises ScenarioError where a `-k` cannot be read."""
         self._selection = selection
         self._files = files
         self._asked = asked
+        self._proofs = proofs
         self._load = file_loader(selection, files)
         #: the cases of files that were read here and are not analysed yet
         self._cases: dict[tuple[int, int], Scenario] = {}
 
     @pause_collector()
     def read(self, number: int) -> FileCases[Outline]:
-        """Read the file of a number; return what its cases are."""
+        """Read the file of a number; return what its cases are.
+
+        A file that was proved is only compared with its proof.
+        """
+        path, places = self._files.found[number]
+        key = ""
+        if self._proofs is not None and all(place.whole for place in places):
+            key = self._proofs.key_of(path)
+            if proved := self._proofs.cases_of(key):
+                return FileCases(
+                    cases=tuple(
+                        Outline(file=str(path), case=case, at=(number, at), key=key, proved=True)
+                        for at, case in enumerate(proved)
+                    )
+                )
         loaded = self._load(number)
+        if key and self._proofs is not None and self._proofs.key_of(path) != key:
+            key = ""  # it changed while it was read
         self._cases |= {(number, at): case for at, case in enumerate(loaded.cases)}
         return FileCases(
             cases=tuple(
@@ -189,6 +253,7 @@ class _Desk:
                     description=case.description,
                     tags=case.tags,
                     world_size=case.world_size,
+                    key=key,
                 )
                 for at, case in enumerate(loaded.cases)
             ),

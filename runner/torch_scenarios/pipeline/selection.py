@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import errno
-import importlib
-import json
-import os
 import random
 import re
-import stat
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from torch_scenarios.errors import Problem, ScenarioError, nearest
-from torch_scenarios.files import RealPaths, discover, replace_file
+from torch_scenarios.files import RealPaths, discover
 from torch_scenarios.language import load
 from torch_scenarios.language.document import load_content
 from torch_scenarios.limits import OverdueError, pause_collector
 from torch_scenarios.model.scenario import Scenario, Step, steps_of
 from torch_scenarios.pipeline import results
 from torch_scenarios.pipeline.attempts import our_fault, overdue
-from torch_scenarios.source.documents import decode_json, read_document
 from torch_scenarios.verdict import Verdict
 
 C = TypeVar("C", bound=results.Selectable)
@@ -153,144 +146,6 @@ def _in_vain(place: Place, scenarios: Sequence[Scenario]) -> Problem:
 def _list_cases(cases: Sequence[str], most: int = 5) -> str:
     shown = ", ".join(cases[:most])
     return f"{shown} and {len(cases) - most} more" if len(cases) > most else shown
-
-
-# -------------------------------------------------------------------------------------------------
-# What is remembered of the last run: which cases did not pass, in `.scenario/` beside the project.
-#
-# The folder lies beside the nearest `pyproject.toml` or `.git` above the current folder, else in
-# it, and ignores itself in git. It is a convenience: where it cannot be read it is as if it were
-# empty (and that is said where it was asked for), where it cannot be written nothing is
-# remembered.
-
-FOLDER = ".scenario"
-#: what marks the root of a project
-_ROOTS = ("pyproject.toml", ".git")
-#: stands for every case of a file that was invalid
-_WHOLE = ""
-_BAD = frozenset({"FAILED", "FLAKY", "INCONCLUSIVE", "INVALID"})
-
-#: what listens to every run to remember something of it: `module:Class`, made with the folder
-KEEPERS: tuple[str, ...] = (
-    "torch_scenarios.pipeline.selection:LastRun",
-    "torch_scenarios.report.latest:LatestRun",
-)
-
-
-def folder_of(start: Path) -> Path:
-    """Return where what is remembered lies for a command that is given in `start`."""
-    parents = (start, *start.parents)
-    root = next((each for each in parents if any((each / name).exists() for name in _ROOTS)), start)
-    return root / FOLDER
-
-
-def keepers(folder: Path) -> dict[str, results.Report]:
-    """Return what listens to a run and remembers."""
-    found: dict[str, results.Report] = {}
-    for name in KEEPERS:
-        module, _, made = name.partition(":")
-        found[name] = getattr(importlib.import_module(module), made)(folder)
-    return found
-
-
-def keep(folder: Path, name: str, text: str) -> None:
-    """Write a file of the folder, whole or not at all. Raises OSError.
-
-    The folder may have come with a stranger's files: nothing is written through a link.
-    """
-    folder.mkdir(exist_ok=True)
-    ignore = folder / ".gitignore"
-    for path in (folder / name, ignore):
-        _police(folder, path)
-    if not os.path.lexists(ignore):
-        ignore.write_text("# made by scenario run\n*\n", encoding="utf-8")
-    replace_file(folder / name, text.encode(), durable=False)
-
-
-def read_kept(folder: Path, name: str) -> str:
-    """Return the text of a file of the folder. Raises OSError, and ValueError for other bytes."""
-    path = folder / name
-    _police(folder, path)
-    return read_document(path, follow=False).decode()
-
-
-def _police(folder: Path, path: Path) -> None:
-    """Raise OSError where the folder is a link, or a file in it is there and is no regular one."""
-    if not stat.S_ISDIR(folder.lstat().st_mode):
-        raise NotADirectoryError(errno.ENOTDIR, "is a link or a file, not a folder", str(folder))
-    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
-        raise OSError(errno.ELOOP, "is a link, or no regular file", str(path))
-
-
-# ---------------------------------------------------------------------------- what failed
-
-#: what did not pass the last time it was run, and the last time it was checked
-RUN, CHECKED = "last.json", "checked.json"
-
-
-class FailedCases(Struct, frozen=True, kw_only=True):
-    """What such a file holds: each file, relative to the project, and the case that failed.
-
-    >>> FailedCases(failed=(("scenarios/sum.yaml", "n=2"),)).version
-    1
-    """
-
-    format: Literal["scenario-last-run"] = "scenario-last-run"
-    version: Literal[1] = 1
-    failed: tuple[tuple[str, str], ...]
-
-
-def read_failed(folder: Path, name: str = RUN) -> tuple[frozenset[results.Key], list[str]]:
-    """Return the cases that did not pass when they last ran, and what a person should know."""
-    real = RealPaths()
-    try:
-        failed = decode_json(read_kept(folder, name), FailedCases).failed
-        return frozenset((real.of(folder.parent / file), case) for file, case in failed), []
-    except FileNotFoundError:
-        return frozenset(), []
-    except OSError as error:
-        reason = error.strerror
-    except ValueError:
-        reason = "is damaged, or of another version"
-    return frozenset(), [f"what failed the last time is not known: {folder / name} {reason}"]
-
-
-class LastRun(results.AtEnd):
-    """Remembers the cases that did not pass. Those that a run did not reach stay as they were.
-
-    run 1   a FAILED   b PASSED   c FAILED        failed: a, c
-    run 2   a PASSED   (ended there)              failed: c
-    """
-
-    def __init__(self, folder: Path, name: str = RUN) -> None:
-        """Remember in the file `name` of `folder`."""
-        self._folder = folder
-        self._name = name
-
-    def end(self, outcome: results.Outcome) -> None:
-        """Write what is known now."""
-        known, _ = read_failed(self._folder, self._name)
-        bad: set[results.Key] = set()
-        real = RealPaths()
-        for result in outcome.results:
-            failing = result.verdict.status in _BAD
-            if not known and not failing:
-                continue  # there is nothing to forget of it
-            path = real.of(Path(result.file))
-            case = result.case if result.of_a_case else _WHOLE
-            known -= {(path, case), (path, _WHOLE)}
-            if failing:
-                bad.add((path, case))
-        entries = sorted(
-            (os.path.relpath(path, self._folder.parent), case)
-            for path, case in known | bad
-            if Path(path).exists()
-        )
-        if not entries and not os.path.lexists(self._folder / self._name):
-            return  # nothing to remember, nothing to forget
-        text = json.dumps(asdict(FailedCases(failed=tuple(entries))), indent=1)
-        with suppress(OSError):  # a folder that cannot be written
-            keep(self._folder, self._name, text + "\n")
 
 
 # -------------------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ class LatestRun(AtEnd):
         del outcome
         if not self._failed and not self._passed:
             return
-        from torch_scenarios.pipeline.selection import keep
+        from torch_scenarios.pipeline.history import keep
 
         head = json.dumps(asdict(_HEAD))
         with suppress(OSError):  # a folder that cannot be written
@@ -119,7 +119,7 @@ def latest(folder: Path, wanted: str = "") -> tuple[Kept | None, dict[str, str]]
 
     Raises ScenarioError where none was kept, or what was kept cannot be read.
     """
-    from torch_scenarios.pipeline.selection import read_kept
+    from torch_scenarios.pipeline.history import read_kept
 
     path = folder / FILE
     try:

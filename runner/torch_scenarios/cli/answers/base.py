@@ -10,8 +10,7 @@ import click
 
 from torch_scenarios.cli.options import limits_of
 from torch_scenarios.model.traits import carrier
-from torch_scenarios.pipeline.results import Key, Report, Selection, Shard
-from torch_scenarios.pipeline.selection import (
+from torch_scenarios.pipeline.history import (
     CHECKED,
     RUN,
     LastRun,
@@ -19,6 +18,7 @@ from torch_scenarios.pipeline.selection import (
     keepers,
     read_failed,
 )
+from torch_scenarios.pipeline.results import Key, Report, Selection, Shard
 
 
 def recall(

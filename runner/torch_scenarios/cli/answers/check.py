@@ -20,6 +20,7 @@ from torch_scenarios.files import read_file, replace_file
 from torch_scenarios.limits import OverdueError
 from torch_scenarios.model.traits import carrier
 from torch_scenarios.pipeline import run
+from torch_scenarios.pipeline.history import folder_of
 from torch_scenarios.pipeline.results import Selection
 from torch_scenarios.pipeline.selection import STANDARD_INPUT, files_of, place_of
 
@@ -148,12 +149,15 @@ def check(options: dict[str, Any]) -> NoReturn:
         lambda told: run.check(
             selection,
             told,
-            traces=told.traces,
-            costs=told.costs,
-            endings=told.endings,
-            backend=backend,
-            torch=options["torch"],
+            run.Question(
+                traces=told.traces,
+                costs=told.costs,
+                endings=told.endings,
+                backend=backend,
+                torch=options["torch"],
+            ),
             stop_at_failure=options["exitfirst"],
+            folder=None if options["no_cache"] else folder_of(Path.cwd()),
         ),
         keepers=keepers,
     )

@@ -183,9 +183,7 @@ def run_selected(
         return pipeline.check(
             selection,
             reports,
-            traces=reports.traces,
-            costs=reports.costs,
-            endings=reports.endings,
+            pipeline.Question(traces=reports.traces, costs=reports.costs, endings=reports.endings),
             stop_at_failure=options["exitfirst"],
         )
     return pipeline.run(

@@ -16,9 +16,10 @@ from torch_scenarios.errors import LaunchError, ScenarioError
 from torch_scenarios.execution import Launcher
 from torch_scenarios.model.scenario import Scenario
 from torch_scenarios.pipeline.attempts import analyse, execute, result_of
+from torch_scenarios.pipeline.history import folder_of
 from torch_scenarios.pipeline.interruption import interrupt_on_termination
 from torch_scenarios.pipeline.results import Outcome, Result, Selection
-from torch_scenarios.pipeline.selection import folder_of, load_all
+from torch_scenarios.pipeline.selection import load_all
 from torch_scenarios.record.format import read
 from torch_scenarios.record.picture import picture as picture_of_record
 from torch_scenarios.report.diagram import (
