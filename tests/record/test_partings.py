@@ -1783,3 +1783,30 @@ def test_a_way_out_of_the_loop_of_a_message_is_nearer_than_its_turns(
     way_out = "rank 2 alone takes the `break`:3 under `if partner >= world` (train.py:2)"
     assert (way_out in reason[0].words) is bool(breaks)
     assert ("has more turns on some ranks: rank 0 twice" in reason[0].words) is not bool(breaks)
+
+
+PREPARING = """\
+class Data(LightningDataModule):
+    def prepare_data(self):
+        dist.barrier()
+trainer.fit(net, datamodule=Data())
+Data().prepare_data()
+"""
+
+
+@pytest.mark.parametrize(("line", "is_told"), [(4, True), (5, False)])
+def test_a_method_that_lightning_runs_on_one_rank_of_a_node_is_told(
+    tmp_path: Path, line: int, *, is_told: bool
+) -> None:
+    text = PREPARING.splitlines()
+    file = script(tmp_path, PREPARING)
+    frames = ((file, 3, text[2]), (file, line, text[line - 1]))
+    records = {
+        0: record(0, call("barrier", ScriptPlace(frames=frames))),
+        1: record(1, call("broadcast", place(file, 4))),
+    }
+    (found,) = add_reasons([finding("call_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    told = "rank 0 alone communicates in `prepare_data`, which Lightning (train.py:2) runs on some"
+    assert (told in words) is is_told
+    assert ("do that in `setup`, which it runs on every rank" in str(found.fix)) is is_told

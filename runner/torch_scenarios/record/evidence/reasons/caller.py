@@ -37,12 +37,15 @@ def find_decorated(parted: Parted) -> Reason | None:
             f"{ranks_text(ranks)} alone {verb} in `{name}`, which {wrapped} ({place}) runs on some "
             "ranks alone"
         )
-        fix = (
-            f"let `{name}` ({place}) call nothing that communicates: do that before, on every "
-            "rank, and pass it what it needs."
-        )
+        fix = f"let `{name}` ({place}) call nothing that communicates: do that "
+        instead = _HOOKS.get(name, ("", ""))[1]
+        fix += f"in {instead}." if instead else "before, on every rank, and pass it what it needs."
         return Clause(words), fix
     return None
+
+
+#: functions that a framework calls on one rank of each node: which one, and what it calls on all
+_HOOKS = {"prepare_data": ("Lightning", "`setup`, which it runs on every rank")}
 
 
 def find_finalizer(parted: Parted) -> Reason | None:
@@ -236,12 +239,18 @@ def _find_left(parted: Parted, ranks: Sequence[int], at: tuple[str, int]) -> lis
 
 
 def _find_decorated(frames: Frames) -> tuple[str, str, tuple[str, int, str]] | None:
-    """Return the decorator for some ranks of a function around a call, its name, and its place."""
-    for file, line, _ in frames:
+    """Return what runs a function around a call on some ranks alone, its name, and its place.
+
+    That is a decorator, or a framework that calls it where the script itself does not.
+    """
+    for at, (file, line, _) in enumerate(frames):
         source = script_at(file)
         scope = source.scope(line) if source is not None else None
         if not isinstance(scope, ast.FunctionDef):
             continue
+        caller = frames[at + 1][2] if at + 1 < len(frames) else ""
+        if scope.name in _HOOKS and scope.name not in caller:
+            return _HOOKS[scope.name][0], scope.name, (file, scope.lineno, "")
         for each in scope.decorator_list:
             if ASKS_RANK.search(text := ast.unparse(each)):
                 return f"`@{text}`", scope.name, (file, each.lineno, "")
