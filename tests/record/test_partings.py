@@ -1810,3 +1810,37 @@ def test_a_method_that_lightning_runs_on_one_rank_of_a_node_is_told(
     told = "rank 0 alone communicates in `prepare_data`, which Lightning (train.py:2) runs on some"
     assert (told in words) is is_told
     assert ("do that in `setup`, which it runs on every rank" in str(found.fix)) is is_told
+
+
+EXPORT = """\
+def export(group, weights):
+    dist.all_reduce(weights, group=group)
+    dist.barrier()
+def stop(group):
+    dist.barrier(group=group)
+    dist.barrier(group=dist.group.WORLD)
+if rank < 2:
+    export(mine, weights)
+dist.all_reduce(total)
+"""
+
+
+@pytest.mark.parametrize(("lines", "is_told"), [((2, 3), True), ((5, 6), False), ((3, 3), False)])
+def test_a_call_without_the_group_that_its_function_has_is_told(
+    tmp_path: Path, lines: tuple[int, int], *, is_told: bool
+) -> None:
+    file, world = script(tmp_path, EXPORT), (0, 1, 2, 3)
+    before, here = (place(file, line, 8) for line in lines)
+    earlier = call("all_reduce", before)
+    meet = replace(call("barrier", here), group=world)
+    further = replace(call("all_reduce", place(file, 9)), group=world)
+    records = {
+        rank: record(rank, *([earlier, meet] if rank < 2 else [further]), size=4) for rank in world
+    }
+    (found,) = add_reasons([finding("call_mismatch", *world)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    group = (
+        f"passes `group=group` at train.py:{lines[0]}, and no group at train.py:{lines[1]}: that"
+    )
+    assert (group in words) is is_told
+    assert str(found.fix).startswith("pass `group=group` at train.py:3") is is_told

@@ -74,7 +74,11 @@ from torch_scenarios.record.evidence.reasons.loop import (
 )
 from torch_scenarios.record.evidence.reasons.model_error import explain_error
 from torch_scenarios.record.evidence.reasons.model_options import find_options
-from torch_scenarios.record.evidence.reasons.other_group import find_other_group, tell_groups
+from torch_scenarios.record.evidence.reasons.other_group import (
+    find_other_group,
+    find_ungrouped,
+    tell_groups,
+)
 from torch_scenarios.record.evidence.reasons.part_of_model import find_part, list_parts
 from torch_scenarios.record.evidence.reasons.shortcut import find_shortcut
 from torch_scenarios.record.evidence.reasons.way_out import find_unmet, find_way_out, list_own_ways
@@ -323,9 +327,9 @@ _MORE_TURNS = "more turns on some ranks"
 
 def _find_further(parted: Parted, reason: Reason | None) -> Reason | None:
     """Return what lies behind a reason and has an advice of its own; None where nothing does."""
-    finalizer = find_finalizer(parted)
-    if finalizer is not None or reason is None or _MORE_TURNS not in reason[0].words:
-        return finalizer
+    further = find_finalizer(parted) or find_ungrouped(parted)
+    if further is not None or reason is None or _MORE_TURNS not in reason[0].words:
+        return further
     return find_taken(parted, parted.tallies(whole=True))
 
 

@@ -1,15 +1,18 @@
-"""Ranks that pass groups of different kinds in one line."""
+"""Ranks that pass groups of different kinds in one line, or none where they mean one of theirs."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 
 from torch_scenarios.errors import Clause
-from torch_scenarios.record.evidence.choice import Reason, short
+from torch_scenarios.record.evidence.choice import Parted, Reason, short
 from torch_scenarios.record.evidence.divergence import Parting, origin_of
+from torch_scenarios.record.evidence.script import script_at
 from torch_scenarios.record.format import (
     Blocking,
     RankRecord,
+    RecordedCall,
 )
 from torch_scenarios.verdict.finding import ranks_text
 
@@ -38,6 +41,72 @@ def find_other_group(
     )
     fix = f"pass the same group, by its role, on every rank at {place}."
     return Clause(f"the ranks pass groups of different kinds at {place}: {words}"), fix
+
+
+def find_ungrouped(parted: Parted) -> Reason | None:
+    """Return the call without a group to which whole groups come, where they passed theirs before.
+
+    Both calls are of one function, so that its author had the group at hand::
+
+        dist.all_reduce(weights, group=group)      ranks 0 and 1
+        dist.barrier()                             is of all ranks
+    """
+    for ranks, frames in parted.parting.sides:
+        calls = [parted.parting.calls[rank] for rank in ranks]
+        source = script_at(frames[0][0]) if frames else None
+        scope = source.scope(frames[0][1]) if source is not None else None
+        if not isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        before = [
+            found
+            for rank, call in zip(ranks, calls, strict=True)
+            if (found := _find_grouped(parted.records[rank], call, scope)) is not None
+        ]
+        come = {rank for each in before for rank in each.group}
+        if len(before) < len(ranks) or come != {*ranks} or _read_group(scope, frames[0][1]):
+            continue
+        file, line, _ = before[0].place.frames[0]
+        passed = _read_group(scope, line)
+        if not passed:
+            continue
+        there, here = short(((file, line, ""),), parted.folder), short(frames, parted.folder)
+        words = (
+            f"`{scope.name}` passes `group={passed}` at {there}, and no group at {here}: that is "
+            f"of all ranks, and {ranks_text(ranks)} alone {'is' if len(ranks) == 1 else 'are'} "
+            "there"
+        )
+        return Clause(words), f"pass `group={passed}` at {here}, or let every rank come there."
+    return None
+
+
+def _find_grouped(
+    record: RankRecord, call: RecordedCall | Blocking, scope: ast.FunctionDef | ast.AsyncFunctionDef
+) -> RecordedCall | None:
+    """Return the last call before another one, in one function, in a part of its group."""
+    found = None
+    for each in record.items:
+        if each is call:
+            return found
+        if (
+            isinstance(each, RecordedCall)
+            and isinstance(call, RecordedCall)
+            and {*each.group} < {*call.group}
+            and each.place.frames[:1]
+            and each.place.frames[0][0] == call.place.frames[0][0]
+            and scope.lineno <= each.place.frames[0][1] <= (scope.end_lineno or 0)
+        ):
+            found = each
+    return None
+
+
+def _read_group(scope: ast.AST, line: int) -> str:
+    """Return the argument `group` of a call in a line of a function; empty where it has none."""
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or 0):
+            for each in node.keywords:
+                if each.arg == "group":
+                    return ast.unparse(each.value)
+    return ""
 
 
 def _list_ranks(ranks: Sequence[int]) -> str:
