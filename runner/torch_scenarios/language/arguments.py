@@ -1,4 +1,12 @@
-"""The arguments of an operation, read by the kinds that its parameters declare."""
+"""The arguments of an operation, read by the kinds that its parameters declare.
+
+    class Send(...): params = (tensor("tensor"), rank("dst"), ...)       an operation declares
+    send: {tensor: x, dst: "rank + 1"}                                   a file says
+    {"tensor": Expression(x), "dst": Expression(rank + 1)}               what is returned here
+
+No operation reads its own arguments: a new one has all messages, mappings by rank and inputs of
+used files by declaring its parameters.
+"""
 
 from __future__ import annotations
 
@@ -71,14 +79,17 @@ def flag(node: Node, context: Context, param: Param) -> Form:
 
 
 def group(node: Node, context: Context, param: Param) -> Form:
-    """Return a group's name; None is the world."""
+    """Return a group's name; None is the world, as torch's `group=None` is."""
     node, context = values.resolve_given(node, context, "group")
     known = context.names.groups | {"world"}
     return values.read_fixed_form(node, context, known, code="unknown_group", what="group")
 
 
 def reduce_op(node: Node, context: Context, param: Param) -> Form:
-    """Return the name of a reduce op, or `{premul_sum: factor}`."""
+    """Return the name of a reduce op, or `{premul_sum: factor}`.
+
+    `dist._make_nccl_premul_sum(factor)` scales each addend before it is summed; only NCCL has it.
+    """
     node, context = values.resolve_given(node, context, "reduce_op")
     if isinstance(node, Scalar) and node.value == PREMUL_SUM:
         message = f"`{PREMUL_SUM}` is stated without its factor"
@@ -108,7 +119,11 @@ def work(node: Node, context: Context, param: Param) -> Form:
 
 
 def handles(node: Node, context: Context, param: Param) -> Form:
-    """Return the name of a work handle, or a list of names; by rank, no other rank waits."""
+    """Return the name of a work handle, or a list of names; by rank, no other rank waits.
+
+    `wait: {0: up}` without `else` is `wait: {0: up, else: []}`: a rank that is not named has
+    nothing to wait for, which for any other argument would be None.
+    """
     node, context = values.resolve_given(node, context, "handles")
     if isinstance(node, Mapping) and HANDLE in node.words():
         return _future(node, context, param)
@@ -141,7 +156,7 @@ def _future(node: Mapping, context: Context, param: Param) -> Form:
 
 
 def waited_output(operation: Operation, value: Node, context: Context) -> Form | None:
-    """Return the name of what is waited for, of `wait: {handle: f, output: x}`."""
+    """Return the name that keeps the value, of `wait: {handle: f, output: x}`; or None."""
     if not isinstance(operation, Waiting) or not isinstance(value, Mapping):
         return None
     named = next((each for each in operation.params if each.kind == "handles"), None)
@@ -152,7 +167,7 @@ def waited_output(operation: Operation, value: Node, context: Context) -> Form |
 
 
 def reference(node: Node, context: Context, param: Param) -> Form:
-    """Return the handle of what `remote` started."""
+    """Return the handle of what `remote` started: torch's RRef, which `to_here` fetches."""
     found = handles(node, context, param)
     name = node.text.partition("[")[0] if isinstance(node, Scalar) else None
     if name in context.names.handles and name not in context.names.references:
@@ -169,7 +184,10 @@ def function(node: Node, context: Context, param: Param) -> Form:
 
 
 def _handle(node: Node, context: Context) -> Form | None:
-    """Return the name of a handle; with an index, a list of the name and the index."""
+    """Return the name of a handle; with an index, a list of the name and the index.
+
+    `up[t]` is one handle for each value of `t`, as a script keeps them in a dictionary.
+    """
     node, context = values.resolve_given(node, context, "handle")
     handles = context.names.handles
     text = node.value if isinstance(node, Scalar) else None
@@ -239,7 +257,7 @@ Reader: TypeAlias = "Callable[[Node, Context, Param], Form]"
 
 
 def argument(node: Node, context: Context, param: Param) -> Form:
-    """Return the form of one argument."""
+    """Return the form of one argument; refused is a written one that would keep nothing."""
     form = READERS[param.kind](node, context, param)
     if param.writes:
         _police_output(form, node, context, param)
@@ -250,6 +268,10 @@ def argument(node: Node, context: Context, param: Param) -> Form:
 
 
 def _tensor(node: Node, context: Context, param: Param) -> Form:
+    """Return a tensor's value.
+
+    A number that `let` names is none: torch takes no float for a tensor.
+    """
     form = values.value(node, context)
     named = form.roots & context.let_names if isinstance(form, Expression) else frozenset()
     if named:
@@ -275,6 +297,7 @@ def _tensor_lists(node: Node, context: Context, param: Param) -> Form:
 
 
 def _list_of(node: Sequence, context: Context, build: Callable[[Node, Context], Form]) -> Form:
+    """Return a list of what is built of each item: data where all are."""
     items = tuple(build(item, context) for item in node.items)
     if items and all(isinstance(item, Constant) for item in items):
         values = [item.value for item in items if isinstance(item, Constant)]
@@ -293,7 +316,11 @@ def _read_name_or_per_rank(node: Node, context: Context, param: Param, again: Re
 
 
 def _police_output(form: Form, node: Node, context: Context, param: Param) -> None:
-    """Refuse an output that could keep nothing: data, or an expression that makes a new tensor."""
+    """Refuse an output that could keep nothing: data, or an expression that makes a new tensor.
+
+    `all_reduce: {tensor: "x + 1"}` would reduce a temporary that nothing can look at afterwards.
+    Torch allows it; in a scenario it is a mistake.
+    """
     if _keeps(form):
         return
     wanted = "the name of a tensor or a view of one"
@@ -308,6 +335,7 @@ def _police_output(form: Form, node: Node, context: Context, param: Param) -> No
 
 
 def _keeps(form: Form) -> bool:
+    """Whether what is written to is still there afterwards: a name, or a view of one."""
     match form:
         case Expression():
             return bool(form.roots)
@@ -328,6 +356,7 @@ def _keeps(form: Form) -> bool:
 
 
 def _p2p_ops(node: Node, context: Context, param: Param) -> Form:
+    """Return the messages of a batch, in order; by rank, each rank has a list of its own."""
     node, context = context.resolve(node)
     if isinstance(node, Mapping):
         return values.per_rank(node, context, lambda item, there: _p2p_ops(item, there, param))
@@ -337,7 +366,11 @@ def _p2p_ops(node: Node, context: Context, param: Param) -> Form:
 
 
 def _p2p_op(node: Node, context: Context, param: Param) -> Form:
-    """Return one message; `{isend: {tensor: x, dst: 1}}` is short for its P2POp."""
+    """Return one message; `{isend: {tensor: x, dst: 1}}` is short for its P2POp.
+
+    `torch.distributed.P2POp(op, tensor, peer, group, tag)` has one `peer` for both directions;
+    `isend` calls it `dst` and `irecv` calls it `src`.
+    """
     assert isinstance(node, Mapping)
     fields: dict[str, Form] = {}
     variables, selected = node.get("for"), node.get("ranks")
@@ -418,6 +451,7 @@ def read_arguments(
 
 
 def _assignments(node: Node, context: Context, param: Param) -> Form:
+    """Return what `compute` assigns, in order: to a name, or into a part of a tensor, `x[2:4]`."""
     assert isinstance(node, Mapping)
     fields: dict[str, Form] = {}
     for key, item in node.entries:
@@ -443,7 +477,11 @@ def _unique(text: str, taken: Collection[str]) -> str:
 
 
 def read_parts(operation: Operation, value: Node, context: Context) -> Record | None:
-    """Return the parts of tensors that a `compute` stores into, by the keys of its assignments."""
+    """Return the parts of tensors that a `compute` stores into, by the keys of its assignments.
+
+    A key of an assignment is a text, which `x[2:4]` is as well. So that no rank parses it again at
+    each turn of a loop, its expression is an argument of its own.
+    """
     param = next((each for each in operation.params if each.kind == "assignments"), None)
     if param is None:
         return None
@@ -503,7 +541,11 @@ def _numbers(node: Node, context: Context, param: Param) -> Form:
 
 
 def _police_number(key: Scalar, context: Context) -> bool:
-    """Note a name that means something else already; returns whether it does."""
+    """Note a name that means something else already; returns whether it does.
+
+    A `let` is assigned anew in each turn of a loop, so that it cannot share a name with what is
+    defined once for the whole file.
+    """
     name, names, here = key.text, context.names, context.inlined
     known: dict[str, Collection[str]] = {
         "a function": FUNCTION_NAMES,
@@ -577,7 +619,10 @@ def _model(node: Node, context: Context, param: Param) -> Form:
 
 
 def _checkpoint(node: Node, context: Context, param: Param) -> Form:
-    """Return the name of a checkpoint: it is no path, since a file says nowhere what is written."""
+    """Return the name of a checkpoint: it is no path, since a file says nowhere what is written.
+
+    A scenario may be a stranger's. Where a checkpoint lies is decided by the run.
+    """
     node, context = context.resolve(node)
     if isinstance(node, Scalar) and isinstance(node.value, str) and node.value.isidentifier():
         return Constant(value=node.value, mark=node.mark)
@@ -594,7 +639,12 @@ _SAMPLER_KEYS = ("group", "num_replicas", "rank", "shuffle", "seed", "drop_last"
 
 
 def _batch(node: Node, context: Context, param: Param) -> Form:
-    """Return who shares the rows of a batch, and how."""
+    """Return who shares the rows of a batch, and how.
+
+    batch: dp                                        even parts over the ranks of `dp`
+    batch: {group: dp, sizes: [3, 1]}                rank by rank, along `dim` (0)
+    batch: {DistributedSampler: {shuffle: false}}    every world_size-th row, as torch's sampler
+    """
     node, context = context.resolve(node)
     if not isinstance(node, Mapping):
         named = group(node, context, param)
@@ -651,7 +701,11 @@ def _number(node: Node, context: Context, param: Param) -> Form:
 
 
 def _clip(node: Node, context: Context, param: Param) -> Form:
-    """Return to which norm gradients are clipped: on each rank, where `rank` is read."""
+    """Return to which norm gradients are clipped: on each rank, where `rank` is read.
+
+    `{max: 1.0, over: local}` is the norm of the rank's own part: with sharded parameters each rank
+    then scales by another factor, a mistake that scenarios show.
+    """
     stated, over = node, None
     if isinstance(node, Mapping):
         stated, over = node.get("max") or node, node.get("over")
@@ -713,7 +767,11 @@ READERS: dict[str, Reader] = {
 
 
 def arguments_of(operation: Operation, key: Node, value: Node, context: Context) -> dict[str, Form]:
-    """Return the arguments of an action, by their declared names; every fault is noted."""
+    """Return the arguments of an action, by their declared names; every fault is noted.
+
+    An action has three forms: arguments by name, the one value that is all it takes (`wait: up`,
+    `sleep: 0.5s`), and for `compute` the durations of kernels.
+    """
     name = key_text(key)
     if operation.name == Compute.name and _states_time(value, context):
         assert isinstance(value, Mapping)
@@ -745,7 +803,11 @@ def _synchronizes(node: Node, context: Context) -> Form:
 
 
 def _states_time(value: Node, context: Context) -> bool:
-    """Whether a `compute` states what kernels and a host take: durations, or some by rank."""
+    """Whether a `compute` states what kernels and a host take: durations, or some by rank.
+
+    `compute: {time: 3ms}` is a duration, `compute: {time: "x + 1"}` assigns to a tensor of that
+    name.
+    """
     if not isinstance(value, Mapping) or not value.entries:
         return False
     words = value.words()
@@ -771,7 +833,10 @@ def _whole(operation: Operation, value: Node, context: Context) -> Param | None:
 
 
 def _names_it(param: Param, value: Node, context: Context) -> bool:
-    """Whether a value is a mapping that names the parameter, perhaps misspelt."""
+    """Whether a value is a mapping that names the parameter, perhaps misspelt.
+
+    `wait: {handles: [a, b]}` does, `wait: {0: a}` is the value itself, by rank.
+    """
     if not isinstance(value, Mapping) or (param.kind == "handles" and HANDLE in value.words()):
         return False
     spelt = (param.name, *param.aliases)

@@ -230,7 +230,14 @@ _MEANT: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def likely(word: str, known: Collection[str], sort: str | None = None) -> str | None:
-    """Return which of `known` the author of `word` means, or None where that cannot be told."""
+    """Return which of `known` the author of `word` means, or None where that cannot be told.
+
+    `sort` is the kind of word, by which those of other libraries are known: MPI's `root`, C's
+    `double`.
+
+    >>> likely("double", {"float32", "float64"}, "dtype"), likely("all_reduec", {"all_reduce"})
+    ('float64', 'all_reduce')
+    """
     said = word.rpartition(".")[2].lower().replace("-", "_")
     for meant in _MEANT.get(sort or "", {}).get(said, ()):
         if meant in known:
@@ -303,7 +310,7 @@ class Problems:
         return tuple(sorted(self._warnings.values(), key=_place))
 
     def keep(self, problems: Iterable[Problem]) -> None:
-        """Add problems that another stage found."""
+        """Add problems that another stage found; raises ScenarioError where they are too many."""
         for problem in problems:
             self._found.setdefault((problem.code, str(problem.mark), problem.message), problem)
             if len(self._found) > MOST_PROBLEMS:
@@ -462,7 +469,12 @@ class Inlined(Struct, frozen=True, kw_only=True):
 
 
 class Context(Struct, frozen=True, kw_only=True):
-    """Where in which file something is read, and what may be named there."""
+    """Where in which file something is read, and what may be named there.
+
+    It is handed down, and changed by copies: a `for` hands its body one with its variable, a `use`
+    one of the other file. What is shared by all of them is held by reference: the problems, the
+    counters of steps, the names that are taken.
+    """
 
     problems: Problems
     limits: Limits

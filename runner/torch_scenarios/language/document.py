@@ -1,4 +1,12 @@
-"""A file -> its cases: parameters, matrix, groups, and one Scenario for each case."""
+"""A file -> its cases: parameters, matrix, groups, and one Scenario for each case.
+
+    read_tree      bytes -> a tree of marked nodes
+    validate       the schema: what does not fit is noted, and taken out
+    cases          parameters, `matrix`, `cases`, --set -> the constants of each case
+    _scenario      one tree and its constants -> one Scenario
+
+The tree is read once. All that depends on a constant is read anew for each case.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +87,11 @@ MOST_WORD, NEAR = 20, 0.85
 
 
 def group_specs(node: Mapping, context: Context, unmade: dict[str, Later]) -> tuple[GroupSpec, ...]:
-    """Return the entries of `groups:` in order; what is made is taken out of `unmade`."""
+    """Return the entries of `groups:` in order; what is made is taken out of `unmade`.
+
+    Every rank creates them in this order before step 1. An entry may therefore read the groups
+    before it (`"group_ranks(even)[:2]"`), and is refused those behind it.
+    """
     found = []
     parts: dict[str, list[str]] = {}
     for each in unmade:
@@ -110,6 +122,7 @@ def _long(name: str, key: Node, node: Mapping, context: Context) -> GroupSpec:
 
 
 def _field(word: str, node: Node, context: Context) -> dict[str, Any]:
+    """Return a field of a group's long form, under its name in :class:`GroupSpec`."""
     match word:
         case "ranks" | "shape":
             return {word: values.integers(node, context)}
@@ -134,6 +147,7 @@ def _partition(node: Node, context: Context) -> Form:
 
 
 def _dims(node: Node, context: Context) -> tuple[str, ...]:
+    """Return the names of a mesh's dimensions, outermost first, as torch's `mesh_dim_names` are."""
     names: list[str] = []
     for item in node.items if isinstance(node, Sequence) else [node]:
         name = str(plain(item))
@@ -159,6 +173,7 @@ def _police_backend(name: str, node: Node, context: Context) -> None:
     """Refuse a near miss of a known backend; warn of any other that only a plugin can register.
 
     Such a scenario is UNSUPPORTED wherever no backend has that name, which a misspelling is always.
+    A backend may be one for each kind of device, as torch takes it: `cpu:gloo,cuda:nccl`.
     """
     for part in name.split(","):
         word = part.strip().rpartition(":")[2].strip()
@@ -183,7 +198,11 @@ def _police_backend(name: str, node: Node, context: Context) -> None:
 
 
 def _near_miss(word: str, known: str) -> bool:
-    """Return whether a word is a known one in other letters' case, order, or with one amiss."""
+    """Return whether a word is a known one in other letters' case, order, or with one amiss.
+
+    >>> _near_miss("golo", "gloo"), _near_miss("GLOO", "gloo"), _near_miss("ucc", "nccl")
+    (True, True, False)
+    """
     folded = word.casefold()
     if sorted(folded) == sorted(known):
         return True
@@ -200,7 +219,10 @@ MOST_TOLD = 8
 
 
 def world_size_of(tree: Mapping, context: Context) -> int:
-    """Return the number of ranks; 1 where it is not known."""
+    """Return the number of ranks; 1 where it is not known.
+
+    So that the rest of the file is still read, and all that is wrong with it is told at once.
+    """
     node = tree.get("world_size")
     if node is None:
         return 1
@@ -222,7 +244,11 @@ def world_size_of(tree: Mapping, context: Context) -> int:
 
 
 def world_varies(tree: Mapping, context: Context) -> bool:
-    """Return whether the number of ranks depends on a parameter or a matrix key."""
+    """Return whether the number of ranks depends on a parameter or a matrix key.
+
+    Where it does, a rank beyond the world of one case may be in that of another, and is passed
+    over.
+    """
     node = tree.get("world_size")
     if not isinstance(node, Scalar) or not isinstance(node.value, str):
         return not isinstance(node, Scalar)
@@ -261,7 +287,7 @@ def backends_of(node: Node | None, context: Context) -> tuple[str, ...] | None:
 
 
 def needs_of(node: Node | None, context: Context) -> tuple[StatedNeed, ...]:
-    """Return the words that a file states of what it needs."""
+    """Return what a file states that it needs of a backend, beside what the analysis derives."""
     items = node.items if isinstance(node, Sequence) else []
     found: dict[str, StatedNeed] = {}
     for item in items:
@@ -340,6 +366,11 @@ def _several(ranks: list[int], world_size: int) -> str:
 
 
 def _select(node: Node, world_size: int, context: Context) -> frozenset[int]:
+    """Return the ranks that `truncated` selects; none where something is wrong with a selector.
+
+    An expression may be a condition (`rank > 0`), a rank (`world_size - 1`) or a collection of
+    ranks: it is computed on each rank, as the selector of a step is.
+    """
     values.selector(node, context)  # notes what is no selector, and ranks outside of the world
     known = len(context.problems.in_order())
     items = node.items if isinstance(node, Sequence) else [node]
@@ -414,6 +445,10 @@ def cases(
     """Yield the constants of each case and its suffix: `[dtype=int64]`, or nothing.
 
     `backend` is what an expression reads under that name, `found` what the whole file defines.
+
+    The constants are read in order, the axes' first, then the parameters, each over those before
+    it: `parameters: {half: "n // 2"}` may read the matrix key `n`. Cases are counted before the
+    first is made, so that a matrix of ten keys with ten values is refused, and not begun.
     """
     replaced = {name: _set_value(name, text, context) for name, text in sets.items()}
     parameters = _section(tree, "parameters")
@@ -467,7 +502,11 @@ def cases(
 
 
 def constant(name: str, node: Node, context: Context) -> Any:
-    """Return the value of a parameter: data, a word, or an expression over those before it."""
+    """Return the value of a parameter: data, a word, or an expression over those before it.
+
+    A word stays a word (`dtype: float32`, `g: even`), and so does a duration (`5s`), whose unit
+    only its reader knows. Any other text is computed: `"2 * pairs"`.
+    """
     if isinstance(node, Sequence):
         return [constant(name, item, context) for item in node.items]
     assert isinstance(node, Scalar)
@@ -514,7 +553,11 @@ def _show(value: Any) -> str:
 
 
 def _words_of(tree: Mapping) -> frozenset[str]:
-    """Return the words that parameters and keys of the matrix and of `cases` may hold."""
+    """Return the words that parameters and keys of the matrix and of `cases` may hold.
+
+    All cases' words, not only those of this one: `op == avg` is right in a case whose `op` is
+    `sum`.
+    """
     found: set[str] = set()
     waiting = [tree.get(section) for section in ("parameters", "matrix", "cases")]
     while waiting:
@@ -642,7 +685,11 @@ def _police_sets(
     belonging: set[str],
     context: Context,
 ) -> None:
-    """Note names that the command line cannot set; `belonging` are the keys of `cases`."""
+    """Note names that the command line cannot set; `belonging` are the keys of `cases`.
+
+    A key of `cases` belongs to the others of its mapping: `op: max` with the result of `sum` would
+    be a case that no one wrote.
+    """
     for name in replaced:
         if name in belonging:
             context.problems.add(
@@ -677,6 +724,8 @@ def scenarios(
 
     `backend` is the one of the run, where it is known: else the first that the file is meant for.
     Raises ScenarioError with every problem, sorted by place.
+
+    What is wrong in several cases is one problem: `Problems` knows them by code, place and message.
     """
     problems = Problems()
     context = _context(problems, limits, DefinedNames(), path)
@@ -764,6 +813,12 @@ def _scenario(
     constants: dict[str, Any],
     suffix: str,
 ) -> Scenario:
+    """Return one case of a file.
+
+    The order is that of what depends on what: the names that the file defines, the world, the
+    models (they define the names of their parameters), the steps, and the expectations, which read
+    all of it.
+    """
     names = DefinedNames(
         constants=constants,
         words=context.names.words,
@@ -827,7 +882,10 @@ def _scenario(
 
 
 def _check_library(tree: Mapping, context: Context, found: list[Definition]) -> None:
-    """Check a file that others use, its inputs standing for anything."""
+    """Check a file that others use, its inputs standing for anything.
+
+    So `scenario check ring.yaml` finds a misspelt name in it, though no scenario uses it yet.
+    """
     police_library(tree, context)
     inputs = frozenset(read_inputs(tree, context))
     own = list_names(found, "computed name", *HANDLES, "new group")
@@ -856,7 +914,11 @@ def _values(
     build: Callable[[Node, Context], Form],
     found: list[Definition],
 ) -> dict[str, Form]:
-    """Return a mapping from names to values; empty where there is none."""
+    """Return a mapping from names to values; empty where there is none.
+
+    An entry may read those before it. `later` are those behind it: to read one is refused with the
+    reason, and not as a name that nothing defines.
+    """
     node = tree.get(key)
     if not isinstance(node, Mapping):
         return {}
@@ -890,9 +952,11 @@ def load(
     """Return the cases of a scenario file, one for each combination of its matrix and `cases`.
 
     `sets` replaces parameters and matrix keys by the YAML text given for them. `backend` is what
-    expressions read: left out, the first of the file's `backends`, or gloo. A file with
-    `inputs:` is a library for others: it is checked, and has no cases. Raises ScenarioError with
-    all problems of the file and of the files that it uses, sorted by place.
+    expressions read: left out, the first of the file's `backends`, or gloo. A file with `inputs:`
+    is a library for others: it is checked, and has no cases. Raises ScenarioError with all problems
+    of the file and of the files that it uses, sorted by place.
+
+    See :func:`load_content` for an example.
     """
     path = Path(path)
     text = read_file(path, limits)
@@ -924,7 +988,21 @@ def load_content(
     limits: Limits = DEFAULT,
     backend: str | None = None,
 ) -> tuple[Scenario, ...]:
-    """Return the cases that a file at `path` would have if it held `text`; raises as `load`."""
+    """Return the cases that a file at `path` would have if it held `text`; raises as `load`.
+
+    >>> file = b'''
+    ... matrix: {n: [2, 4]}
+    ... world_size: n
+    ... tensors: {x: "full(3, rank + 1)"}
+    ... steps: [{all_reduce: {tensor: x}}]
+    ... '''
+    >>> [(case.case, case.world_size) for case in load_content(Path("sum.yaml"), file)]
+    [('sum[n=2]', 2), ('sum[n=4]', 4)]
+
+    >>> load_content(Path("sum.yaml"), file.replace(b"tensor: x", b"tensor: y"))
+    Traceback (most recent call last):
+    torch_scenarios.errors.ScenarioError: ...
+    """
     try:
         with open_account(limits):
             tree = read_tree(str(path), text, limits=limits)

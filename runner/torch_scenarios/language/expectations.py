@@ -1,4 +1,9 @@
-"""What `expect` says, beside a step and at the end of a file."""
+"""What `expect` says, beside a step and at the end of a file.
+
+Beside a step it is about each rank that took the step, right after it: values, what was raised, how
+long it took. At the end it is about the whole program as well: how it ends, who is blocked, which
+diagnosis it has, what it costs, and what of all this differs on a backend or a version of torch.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +40,11 @@ from torch_scenarios.vocabulary import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS,
 
 
 def read_raises(node: Node, context: Context) -> scenario.RaiseSpec | PerRank[scenario.RaiseSpec]:
-    """Return what `raises:` states, the same for all or by rank."""
+    """Return what `raises:` states, the same for all or by rank.
+
+    A kind of error does not depend on a backend's words: `timeout` is Gloo's "Timed out waiting
+    1000ms" and NCCL's watchdog. `{timeout: "waiting"}` states words besides.
+    """
     node, context = values.resolve_given(node, context, "raises")
     kinds = {*RAISE_KINDS, NO_ERROR}
     if isinstance(node, Mapping) and not (node.entries and set(node.words()) <= kinds):
@@ -85,7 +94,15 @@ _TORCH = ("torch",)
 
 
 def version_key(text: str) -> tuple[str, str, str] | None:
-    """Return (backend, word, range) where a key of `expect` is about versions of torch."""
+    """Return (backend, word, range) where a key of `expect` is about versions of torch.
+
+    >>> version_key("gloo torch>=2.14")
+    ('gloo', 'torch', '>=2.14')
+    >>> version_key("trch>=2.14")
+    ('', 'trch', '>=2.14')
+    >>> version_key("nccl") is None
+    True
+    """
     found = _VERSIONS.fullmatch(text.strip())
     if found is None:
         bare = text.split()
@@ -111,7 +128,11 @@ def from_entries(
     *,
     at_end: bool = False,
 ) -> scenario.Expectation:
-    """Return the expectation in some entries of the mapping `whole`; `at_end` at the top level."""
+    """Return the expectation in some entries of the mapping `whole`; `at_end` at the top level.
+
+    Each key that is no word of the language is a name or an expression, whose value on each rank is
+    compared: `x`, `"x[0:2]"`, `"group_rank(even)"`.
+    """
     values: list[scenario.ValueExpectation] = []
     fields: dict[str, Any] = {}
     for key, node in entries:
@@ -131,6 +152,11 @@ def from_entries(
 def _value(
     key: Node, node: Node, context: Context, *, at_end: bool
 ) -> list[scenario.ValueExpectation]:
+    """Return what is expected of one key; empty where the key is none, which is noted.
+
+    What may be meant is tried from the sure to the vague: a key of the top level in the wrong
+    place, a section of versions, one word that nothing defines, an expression.
+    """
     if not isinstance(key, Scalar) or not isinstance(key.value, str):
         context.problems.add(
             "bad_expectation",
@@ -207,7 +233,10 @@ def _is_stranger(key: Scalar, context: Context) -> bool:
 
 
 def _note_stranger(key: Scalar, context: Context, keys: tuple[str, ...]) -> None:
-    """Note a word that is neither a name nor a key of an expectation."""
+    """Note a word that is neither a name nor a key of an expectation.
+
+    `deadlock: true` is what people write for `outcome: deadlock`.
+    """
     stated = {
         **dict.fromkeys(OUTCOMES, "outcome"),
         **dict.fromkeys(DIAGNOSES, "diagnosis"),
@@ -226,7 +255,11 @@ def _is_object(key: Expression | Constant, context: Context) -> bool:
 
 
 def _read_wanted(node: Node, context: Context, *, of_object: bool) -> Any:
-    """Return a Form, Unchanged, or a PerRank of these."""
+    """Return a Form, Unchanged, or a PerRank of these.
+
+    For an object a mapping is data, unless its keys are ranks or `else`: `{lr: 0.1}` is what the
+    object must be, `{0: {lr: 0.1}, else: unchanged}` is by rank.
+    """
     node, context = values.resolve_given(node, context, "expected")
     if isinstance(node, Scalar) and node.value == UNCHANGED:
         return scenario.Unchanged(mark=node.mark)
@@ -258,6 +291,7 @@ def _has_selectors(node: Mapping) -> bool:
 def _read_elapsed(
     node: Node, context: Context
 ) -> scenario.ElapsedBounds | PerRank[scenario.ElapsedBounds]:
+    """Return the bounds of the time when a step returns: seconds since the scenario began there."""
     if isinstance(node, Mapping) and any(isinstance(item, Mapping) for _, item in node.entries):
         return values.per_rank(node, context, _bounds)
     return _bounds(node, context)
@@ -281,7 +315,11 @@ def _bounds(node: Node, context: Context) -> scenario.ElapsedBounds:
 
 
 def is_section(key: Span, value: Span) -> bool:
-    """Whether an entry of the top-level `expect` says what differs on a backend or a version."""
+    """Whether an entry of the top-level `expect` says what differs on a backend or a version.
+
+    For those who edit the text of a file (`scenario bless`), and have spans of it in place of
+    nodes.
+    """
     if value.kind != "mapping" or key.text in FINAL_EXPECT:
         return False
     if version_key(key.text) is not None:
@@ -303,7 +341,19 @@ _EXIT = re.compile(r"exit [0-9]{1,3}")
 def final_expectation(
     node: Node | None, context: Context, backends: Collection[str]
 ) -> scenario.FinalExpectation:
-    """Return the top-level `expect`, every backend's section merged over the general one."""
+    """Return the top-level `expect`, every backend's section merged over the general one.
+
+        expect:
+          outcome: deadlock
+          x: 2
+          nccl: {outcome: completes}
+          "torch>=2.14": {x: 3}
+
+    has two sections, and a run may be held by neither, by one, or by both. Each combination that
+    can hold is merged here, once: a judge then looks up the one of its backend and version. A
+    section states only what differs, value by value; what asks for both a backend and a version is
+    laid over the others.
+    """
     if node is None:
         return scenario.FinalExpectation()
     assert isinstance(node, Mapping)
@@ -400,6 +450,11 @@ def _of_version(
 
 
 def _is_backend(key: Node, value: Node, context: Context, backends: Collection[str]) -> bool:
+    """Whether a key of `expect` names a backend, perhaps misspelt, which is then noted.
+
+    A name with a mapping below it is otherwise a tensor, by rank: only a mapping with a key of an
+    expectation (`outcome`) can be a section.
+    """
     name = key_text(key)
     if not isinstance(value, Mapping) or name in FINAL_EXPECT or name in context.readable:
         return False
@@ -446,7 +501,12 @@ def _read_stated(node: Mapping, context: Context, *, leave_out: Collection[str])
 
 
 def memory(node: Node, context: Context) -> list[tuple[Node, Node]]:
-    """Return what `memory:` states as values: `net.memory[0]` are the bytes of the parameters."""
+    """Return what `memory:` states as values: `net.memory[0]` are the bytes of the parameters.
+
+    Counted is what a rank holds at rest, after a step: its shards of the parameters, of the
+    gradients, and of the optimizer's state (for Adam two numbers an element, and one count a
+    parameter).
+    """
     found: list[tuple[Node, Node]] = []
     for key, value in _of_models(node, context, "memory"):
         if not isinstance(value, Mapping):
@@ -471,7 +531,11 @@ def memory(node: Node, context: Context) -> list[tuple[Node, Node]]:
 
 
 def _of_members(node: Node, context: Context, *groups: str | None) -> Node:
-    """Return what is stated as what is asked of the members of groups alone: `else` is theirs."""
+    """Return what is stated as what is asked of the members of groups alone: `else` is theirs.
+
+    A model on the mesh `mesh` of ranks 0 to 3 of 8 does not exist on ranks 4 to 7, so `memory:
+    {net: {parameters: 232}}` says nothing of them.
+    """
     known = []
     for each in groups:
         # all members of a mesh are in a group of each of its dimensions
@@ -491,7 +555,12 @@ def _of_members(node: Node, context: Context, *groups: str | None) -> Node:
 
 
 def communicates(node: Node, context: Context) -> tuple[scenario.Communicates, ...]:
-    """Return what `communicates:` states: lists of calls, by model, and perhaps by group."""
+    """Return what `communicates:` states: lists of calls, by model, and perhaps by group.
+
+    A call is `[all_reduce, float32, 58]`: what c10d is asked for, by which a strategy is seen from
+    outside. FSDP's forward is one all_gather a wrapped module, DDP's backward one all_reduce a
+    bucket.
+    """
     found: list[scenario.Communicates] = []
     for key, value in _of_models(node, context, "communicates"):
         name = key_text(key)
@@ -540,7 +609,7 @@ def _read_calls(node: Node, context: Context) -> tuple[Issued, ...] | PerRank[tu
 
 
 def _calls(node: Node, context: Context) -> tuple[Issued, ...]:
-    """Return a list of `[call, dtype, numel]`."""
+    """Return a list of `[call, dtype, numel]`, in the order in which the rank issues them."""
     if not isinstance(node, Sequence):
         values.wrong_type(node, context, "what is said", "a list of `[call, dtype, numel]`")
         return ()
@@ -565,7 +634,11 @@ def _make(fields: dict[str, Any], node: Mapping) -> scenario.FinalExpectation:
 
 
 def _merge(general: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Return a backend's section over the general expectation, value by value."""
+    """Return a backend's section over the general expectation, value by value.
+
+    Where the section states another outcome, what only goes with the general one does not hold
+    there: who is blocked has no meaning where the program completes.
+    """
     merged = {**general, **own, "places": {**general["places"], **own["places"]}}
     ends = set(merged.get("outcomes") or COMPLETES)
     alike = ends == set(general.get("outcomes") or COMPLETES)
@@ -594,6 +667,7 @@ def _merge(general: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cost(node: Node, context: Context) -> scenario.CostExpectation | None:
+    """Return what a program costs on any machine (`rounds`, `messages`, `sent`), or on one."""
     if not isinstance(node, Mapping):
         return None
     found: dict[str, Any] = {}
@@ -611,7 +685,11 @@ def _cost(node: Node, context: Context) -> scenario.CostExpectation | None:
 
 
 def _time(node: Mapping, context: Context) -> scenario.TimeExpectation | None:
-    """Return between which times a forecast must be, and on which topology."""
+    """Return between which times a forecast must be, and on which topology.
+
+    The forecast counts in microseconds. `60us` is 6e-05 s as a float, and 59.99999999999999 us
+    after multiplying; 12 digits give the 60 that was written.
+    """
     low, high = (
         None
         if (item := node.get(word)) is None
@@ -667,6 +745,7 @@ def _number(node: Node | None, context: Context, what: str) -> float | None:
 
 
 def _amount_of_a_rank(node: Node, context: Context) -> scenario.RankBounds:
+    """Return how many bytes one rank sends, or bounds of it: any expression that it can compute."""
     if isinstance(node, Mapping):
         low, high = (
             None if (item := node.get(word)) is None else values.value(item, context)
@@ -696,6 +775,7 @@ def _label(node: Node, context: Context) -> str:
 
 
 def _death(node: Node, context: Context) -> str:
+    """Return how a process ends: a signal's name, or `exit 3`."""
     text = node.text if isinstance(node, Scalar) else ""
     if text not in signal.Signals.__members__ and not _EXIT.fullmatch(text):
         context.problems.add(

@@ -23,6 +23,11 @@ def functions_of(node: Node | None, context: Context) -> dict[str, Function]:
     """Return what one rank may ask of another, by name; every problem is noted.
 
     A function sees the tensors of the rank that is called, and its arguments; it calls no other.
+
+        functions: {push: {arguments: [g], sets: {w: "w - 0.1 * g"}, returns: w}}
+
+    is, on the rank that is called, `def push(g): w.copy_(w - 0.1 * g); return w.clone()`, run by
+    torch's `rpc_sync` and `rpc_async` (https://docs.pytorch.org/docs/stable/rpc.html).
     """
     found: dict[str, Function] = {}
     for key, entry in node.entries if isinstance(node, Mapping) else ():
@@ -84,6 +89,9 @@ def function_steps(
     """Return the steps, and behind them the end of the RPC world where they call a function.
 
     What a call gives, and what it takes, must be what its function has.
+
+    The end is torch's `rpc.shutdown(graceful=True)`: a rank whose program has ended still serves
+    the calls of others until all have ended, so that it is a step of every rank.
     """
     asking = [step for step in steps_of(steps) if isinstance(step.operation, RemoteCall)]
     empty: dict[str, Function] = {}

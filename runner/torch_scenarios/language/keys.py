@@ -60,12 +60,27 @@ PREMUL_SUM = "premul_sum"
 
 
 def ref(name: str, **more: Any) -> Schema:
-    """Refer to a part by its name."""
+    """Refer to a part by its name: JSON Schema's `$ref` into `$defs`.
+
+    What is said beside `$ref` (a description, an `x-is`) is of this place alone. Since draft
+    2019-09 that is allowed; in draft 7 and before, neighbours of `$ref` were ignored.
+
+    >>> ref("integer", description="The members.")
+    {'description': 'The members.', '$ref': '#/$defs/integer'}
+    """
     return {**more, "$ref": f"#/$defs/{name}"}
 
 
 def when(*cases: tuple[Schema, Schema], otherwise: Schema) -> Schema:
-    """Describe a value by the first case that it is."""
+    """Describe a value by the first case that it is: nested `if`, `then`, `else`.
+
+    With `anyOf` a misspelt key of a long form would be reported once for each form, as not a
+    number, not a list and not a mapping by rank. With `if` the form is chosen first, and only what
+    is wrong with that form is reported.
+
+    >>> when((MAPPING, ref("bounds")), otherwise=kind("number"))
+    {'if': {'type': 'object'}, 'then': {'$ref': '#/$defs/bounds'}, 'else': {'type': 'number'}}
+    """
     made = otherwise
     for test, part in reversed(cases):
         made = {"if": test, "then": part, "else": made}
@@ -73,18 +88,29 @@ def when(*cases: tuple[Schema, Schema], otherwise: Schema) -> Schema:
 
 
 def require_any(*keys: str) -> Schema:
-    """Test for a mapping with one of some keys."""
+    """Test for a mapping with one of some keys: what tells a long form from a mapping by rank.
+
+    >>> require_any("inputs")
+    {'type': 'object', 'required': ['inputs']}
+    """
     one = [{"required": [key]} for key in keys]
     return {"type": "object", **(one[0] if len(one) == 1 else {"anyOf": one})}
 
 
 def close(properties: dict[str, Schema], **more: Any) -> Schema:
-    """Describe a mapping that has no other keys."""
+    """Describe a mapping that has no other keys, so that a misspelt key never passes.
+
+    `additionalProperties` sees only the `properties` that stand in the same object of the schema,
+    not those behind a `$ref` or an `allOf`. So all keys of a mapping are given here at once.
+    """
     return {**more, "type": "object", "properties": properties, "additionalProperties": False}
 
 
 def per_rank(inner: Schema) -> Schema:
-    """Describe a mapping from selectors to `inner`."""
+    """Describe a mapping from selectors to `inner`: `{0: [1, 2], "rank > 3": [3, 4], else: 0}`.
+
+    Any key fits: whether it selects ranks is known only where the names of the file are.
+    """
     return {
         "description": "For each rank: the first key that selects it wins; `else` is the rest.",
         "x-is": "per_rank",
@@ -95,7 +121,11 @@ def per_rank(inner: Schema) -> Schema:
 
 
 def or_per_rank(name: str, part: Schema, title: str) -> Schema:
-    """Describe a value, or one for each rank: `name` is what the whole is called."""
+    """Describe a value, or one for each rank: `name` is what the whole is called.
+
+    The values of the mapping are `name` again, so that mappings by rank may nest: an input of a
+    used file may itself be given by rank, and stand below a rank there.
+    """
     return when((MAPPING, per_rank(ref(name))), otherwise={"title": title, **part})
 
 
@@ -105,7 +135,11 @@ def lists(part: Schema, **more: Any) -> Schema:
 
 
 def kind(*types: str, **more: Any) -> Schema:
-    """Describe a value of one of JSON's types."""
+    """Describe a value of one of JSON's types, or of several.
+
+    >>> kind("number", "string", title="a number or an expression")
+    {'title': 'a number or an expression', 'type': ['number', 'string']}
+    """
     return {**more, "type": types[0] if len(types) == 1 else list(types)}
 
 
@@ -116,12 +150,19 @@ WORD = kind("string", title="a name")
 
 
 def word(words: Collection[str], title: str) -> Schema:
-    """Describe a fixed word; the name of a parameter that holds one will do."""
+    """Describe a fixed word; the name of a parameter that holds one will do.
+
+    So any text fits, and `enum` is there for editors, which complete it. A word that is neither is
+    found by :func:`torch_scenarios.language.values.read_fixed`, which knows the parameters.
+
+    >>> word(("sum", "max"), "a reduce op")["anyOf"]
+    [{'enum': ['sum', 'max']}, {'type': 'string'}]
+    """
     return {"title": title, "anyOf": [{"enum": list(words)}, {"type": "string"}]}
 
 
 def or_listed(part: Schema) -> Schema:
-    """Describe a value, or a list of such values."""
+    """Describe a value, or a list of some: `outcome: [completes, deadlock]`."""
     return when((LIST, lists(part, minItems=1)), otherwise=part)
 
 
@@ -152,7 +193,12 @@ _LONG_EXPECTED = require_any(*LONG_FORM, *TOLERANCES, *LOCAL)
 
 
 def values() -> dict[str, Schema]:
-    """Return the parts of values."""
+    """Return the parts of values: what a rank holds, of which dtype and shape, and which ranks do.
+
+    A string is an expression wherever a number or a list may be. Lists of numbers are not described
+    item by item: a literal of 10,000 numbers would be looked at 10,000 times by the schema, and its
+    reader counts and checks them anyway.
+    """
     numbers = "a number, a list, an expression, or one of these for each rank"
     return {
         "expression": kind(
@@ -246,7 +292,12 @@ def values() -> dict[str, Schema]:
 
 
 def arguments() -> dict[str, Schema]:
-    """Return the part of each kind of argument that an operation declares."""
+    """Return the part of each kind of argument that an operation declares.
+
+    The keys are those of :data:`torch_scenarios.expressions.params.KINDS`: an operation says `kind:
+    "rank"` of its parameter `dst`, and the schema of its step follows from here. `null` fits where
+    torch takes None: `scatter_list` off the source, `group` for the world.
+    """
     tensors = kind("array", "string", "null", title="a list", items=ref("value"))
     lists_ = kind("array", "string", "null", title="a list", items=ref("tensors"))
     parts: dict[str, Schema] = {
@@ -413,7 +464,12 @@ FINAL_EXPECT: dict[str, Schema] = {
 
 
 def expectations() -> dict[str, Schema]:
-    """Return the parts of what `expect` says."""
+    """Return the parts of what `expect` says, beside a step and at the end.
+
+    What differs on a backend is a mapping below its name, `nccl: {outcome: completes}`. A name of a
+    tensor may have a mapping below it as well, by rank: so a mapping below an unknown name is such
+    a section only where it has one of the keys of an expectation at the end.
+    """
     kinds = (*RAISE_KINDS, NO_ERROR)
     of_kinds = {**MAPPING, "propertyNames": {"enum": list(kinds)}, "minProperties": 1}
     with_words = close(
@@ -632,7 +688,10 @@ BESIDE_MESSAGE: dict[str, Schema] = {
 
 
 def step_parts() -> dict[str, Schema]:
-    """Return the parts that only steps refer to."""
+    """Return the parts that only steps refer to.
+
+    A step's name may be any text, a number too: `name: 1` is the name `1`.
+    """
     return {
         "step_name": {
             **kind("string", "number", "boolean", title="text"),
@@ -705,7 +764,13 @@ FUNCTION: dict[str, Schema] = {
 
 
 def group() -> Schema:
-    """Return the part of an entry of `groups:`."""
+    """Return the part of an entry of `groups:`.
+
+    A list or an expression is `dist.new_group(ranks)`. The long forms are torch's other ways to
+    make groups: `partition` is `new_subgroups_by_enumeration`, `size` is
+    `new_subgroups(group_size)`, `shape` with `dims` is `init_device_mesh(device, shape,
+    mesh_dim_names=dims)`.
+    """
     long_form = close(
         GROUP,
         **{"x-is": "group"},
@@ -937,7 +1002,7 @@ SCENARIO_KEYS = tuple(name for name in TOP if name != "inputs")
 
 
 def top_parts() -> dict[str, Schema]:
-    """Return the parts that only the top of a file refers to."""
+    """Return the parts that only the top of a file, and the names that it defines, refer to."""
     return {
         "handle": kind("string", title="the name of a work handle"),
         "new_name": kind("string", title="a name"),
@@ -962,7 +1027,11 @@ def top_parts() -> dict[str, Schema]:
 
 
 def file() -> Schema:
-    """Return the part of a whole file: a scenario, or a file with `inputs:` for others to use."""
+    """Return the part of a whole file: a scenario, or a file with `inputs:` for others to use.
+
+    Which of the two it is decides `inputs` without `world_size`. A file with both is taken for a
+    scenario, to which `inputs` is forbidden (the schema `false`): that has a message of its own.
+    """
     library = {"required": ["inputs"], "not": {"required": ["world_size"]}}
     return {
         "title": "Scenario",
@@ -980,7 +1049,7 @@ def file() -> Schema:
 
 
 def parts() -> dict[str, Schema]:
-    """Return every part but those that follow from the operations."""
+    """Return every part but those that follow from the operations: the `$defs` of the schema."""
     return {
         **values(),
         **arguments(),

@@ -60,7 +60,8 @@ def data(node: Node, context: Context, *, what: str, extra: dict[str, Any] | Non
     """Return what a node says as plain data: parameters and expressions over them are computed.
 
     `what` names it in messages; `extra` are further names that an expression may read. Raises
-    _UnreadError.
+    _UnreadError. A word with dots stays one (`mesh.dp`, `up.weight`): it names a group or a
+    parameter.
     """
     node, context = context.resolve(node)
     match node:
@@ -97,7 +98,16 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def build(kind: type[D], node: Node, context: Context, *, what: str) -> D | None:
-    """Return a class of a table with the arguments of a mapping; every fault is noted."""
+    """Return a class of a table with the arguments of a mapping; every fault is noted.
+
+        kind    the class: its fields are the arguments, their annotations say what fits
+        node    `{in_features: 4, out_features: 8}`, or nothing
+        what    its name in messages
+
+    A class may read an argument itself (`read_dim`), as where torch takes an integer or a pair of
+    them. Raises LeftOutError for what torch has and the reference does not model: the case is
+    UNSUPPORTED, with the reason, and not INVALID.
+    """
     known = kind.types()
     if isinstance(node, Scalar) and node.value is None:
         node = Mapping(node.mark, [])
@@ -181,7 +191,10 @@ def _make(
 
 
 def _misfit(declared: str, found: Any) -> str | None:
-    """Return what is wanted where a value is of another type; None where it fits."""
+    """Return what is wanted where a value is of another type; None where it fits.
+
+    `declared` is the text of the field's annotation: `int`, `float | None`, `tuple[int, ...]`.
+    """
     if declared.startswith("tuple"):
         return None if isinstance(found, list) else "a list"
     kinds = [each.strip() for each in declared.split("|")]
@@ -201,7 +214,10 @@ _NAMED_FORMS = {
 
 
 def _one(node: Node, context: Context, what: str) -> tuple[Node, Node] | None:
-    """Return the name and the arguments of `{Name: {arguments}}`, or of a name alone."""
+    """Return the name and the arguments of `{Name: {arguments}}`, or of a name alone.
+
+    The name may be a parameter's, so that a matrix runs one model under several optimizers.
+    """
     node, context = context.resolve(node)
     if isinstance(node, Scalar) and isinstance(node.value, str):
         held = context.names.constants.get(node.value)
@@ -219,6 +235,7 @@ def _one(node: Node, context: Context, what: str) -> tuple[Node, Node] | None:
 def _of_table(
     node: Node, context: Context, table: Mapping_[str, type[D]], *, what: str
 ) -> D | None:
+    """Return what a class of a table makes of its arguments; None where it is none, noted."""
     found = _one(node, context, what)
     if found is None:
         return None
@@ -242,6 +259,7 @@ def _of_table(
 
 
 def _layers(node: Node | None, context: Context, *, what: str) -> tuple[tuple[str, Layer], ...]:
+    """Return the layers of a model by their labels, in order: they are called one after another."""
     if node is None:
         return ()
     node, context = context.resolve(node)
@@ -281,6 +299,7 @@ def _is_layer(node: Node) -> bool:
 
 
 def _layer(node: Node, context: Context) -> Layer | None:
+    """Return one layer. `Residual` alone has layers itself: its input is added to their result."""
     found = _one(node, context, "a layer")
     if found is None:
         return None
@@ -319,6 +338,11 @@ def strategy_lists(node: Node | None, context: Context) -> dict[str, Node]:
 def _parallel(
     node: Node | None, context: Context, named: Mapping_[str, Node]
 ) -> tuple[Strategy, ...]:
+    """Return the strategies of a model, in the order in which they are applied.
+
+    Which may follow which is a closed list (`TRAINEES`): two that torch composes and the reference
+    does not lower are UNSUPPORTED, a single one that no model is trained by is INVALID.
+    """
     if node is None or (isinstance(node, Scalar) and node.value is None):
         return ()
     node, context = context.resolve(node)
@@ -392,6 +416,11 @@ def models(node: Node | None, context: Context, named: Mapping_[str, Node]) -> d
 def _model(
     name: str, key: Node, node: Node, context: Context, named: Mapping_[str, Node]
 ) -> Model | None:
+    """Return a model; None where it cannot be made of what is stated.
+
+    What torch knows and the reference does not (`lacking`) is kept with the model, and told when
+    the case is run: a file for one machine stays valid on all.
+    """
     if not isinstance(node, Mapping):
         values.wrong_type(node, context, f"the model `{name}`", "a mapping with `layers`")
         return None
@@ -456,7 +485,7 @@ UNSAVED = (
 
 
 def with_checkpoints(made: dict[str, Model], steps: tuple[Step, ...]) -> dict[str, Model]:
-    """Return the models; one that a step saves, and whose strategy cannot be, lacks it."""
+    """Return the models; one with buffers that a step saves or loads lacks what that needs."""
     saving = [
         step
         for step in steps_of(steps)
@@ -524,6 +553,7 @@ def _police_strategy(strategy: Strategy, network: Sequential, node: Node, contex
 
 
 def _within_bounds(name: str, network: Sequential, key: Node, context: Context) -> bool:
+    """Whether a model is small enough: its elements are counted from shapes, before any is made."""
     elements = sum(prod(shape) for shape in network.shapes().values())
     if elements <= context.limits.max_elements and len(network.layers) <= MOST_LAYERS:
         return True
@@ -556,7 +586,8 @@ _RANK = re.compile(r"\brank\b")
 def _optimizers(node: Node | None, context: Context) -> tuple[Optimizer | None, ...]:
     """Return the optimizer of each rank where an argument reads `rank`; nothing where none does.
 
-    None is one that cannot be made; the problem is noted.
+    `lr: "0.1 * (rank + 1)"` is a rank's own mistake: with DDP the gradients are equal, the steps
+    are not, and the replicas drift apart. None is one that cannot be made; the problem is noted.
     """
     if not isinstance(node, Mapping) or len(node.entries) != 1:
         return ()
@@ -594,6 +625,7 @@ def _on_rank(given: Mapping, rank: int, context: Context) -> Mapping | None:
 
 
 def _init(node: Node | None, context: Context, network: Sequential) -> dict[str, Form]:
+    """Return the initial values of parameters, by their names: `up.weight: "ones([8, 4])"`."""
     if node is None:
         return {}
     if not isinstance(node, Mapping):

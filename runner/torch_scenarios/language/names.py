@@ -1,4 +1,8 @@
-"""The names that a file defines: which, of what sort, and which no one may take."""
+"""The names that a file defines: which, of what sort, and which no one may take.
+
+They are gathered before anything is read, because a step may name what a later one defines: `wait:
+up` in the first turn of a loop whose `as: up` stands below it.
+"""
 
 from __future__ import annotations
 
@@ -73,6 +77,13 @@ def refusal_of(name: str, *, fixed: bool = False) -> tuple[str, str] | None:
     """Return the code and the reason why a name cannot be taken, or None where it can.
 
     `fixed` asks for a name that may stand where a fixed name is wanted: a parameter's.
+
+    >>> refusal_of("rank")
+    ('reserved_name', '`rank` means something in every scenario')
+    >>> refusal_of("sum") is None, refusal_of("sum", fixed=True)
+    (True, ('reserved_name', '`sum` is a function'))
+
+    A tensor may be called `sum`; a parameter may not, since `op: sum` would then mean its value.
     """
     if len(name) > MOST_NAME:
         return "bad_name", f"`{name}` is longer than {MOST_NAME} characters"
@@ -127,7 +138,10 @@ def police_length(text: str, mark: Mark, problems: Problems, *, what: str) -> No
 
 
 def definitions(tree: Mapping) -> list[Definition]:
-    """Return every name that a file defines, in the order of the file; faulty parts are skipped."""
+    """Return every name that a file defines, in the order of the file; faulty parts are skipped.
+
+    A mesh defines a group for each of its dimensions (`mesh.dp`), and none of its own name.
+    """
     return list(_definitions(tree))
 
 
@@ -172,7 +186,10 @@ def _in_steps(steps: Node | None) -> Iterator[Definition]:
 
 
 def find_distributed(steps: Node | None) -> frozenset[str]:
-    """Return the names of tensors that steps may distribute; used parts are passed over."""
+    """Return the names of tensors that steps may distribute; used parts are passed over.
+
+    Only these may be expected with `placements`: any other tensor is a plain one.
+    """
     found: set[str] = set()
     for step in _items(steps):
         for key, value in _entries(step):
@@ -253,7 +270,11 @@ def _items(node: Node | None) -> list[Node]:
 
 
 def police_definitions(found: list[Definition], problems: Problems) -> None:
-    """Note names that cannot be taken, and names that mean two things."""
+    """Note names that cannot be taken, and names that mean two things.
+
+    A name may be defined twice where both are one thing: a tensor that `compute` assigns to again,
+    a handle that the next turn of a loop gives anew, `new_group` in two branches of one group.
+    """
     first: dict[str, Definition] = {}
     for definition in found:
         name = definition.name
@@ -291,6 +312,13 @@ def _article(sort: str) -> str:
 
 
 def _compatible(one: str, other: str) -> bool:
+    """Whether one name may be defined as both sorts.
+
+    >>> _compatible("tensor", "computed name"), _compatible("tensor", "group")
+    (True, False)
+    >>> _compatible("tensor", "tensor"), _compatible("work handle", "work handle")
+    (False, True)
+    """
     if one == other:
         return one not in _ONCE
     if {one, other} <= {"tensor", "object"}:

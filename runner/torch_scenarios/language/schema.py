@@ -88,7 +88,11 @@ class _Editors:
         return self._offer_words(part, made)
 
     def _offer_words(self, part: keys.Schema, made: keys.Schema) -> keys.Schema:
-        """Return a part with its words where a server sees them, and with what each means."""
+        """Return a part with its words where a server sees them, and with what each means.
+
+        `{"anyOf": [{"enum": WORDS}, {"not": {"enum": WORDS}}]}` fits anything: it says which words
+        there are, and refuses none.
+        """
         listed = made
         if ("if" in part or "x-words" in part) and "anyOf" not in part:
             words = list(dict.fromkeys(self._list_words(part, set())))
@@ -130,7 +134,11 @@ ONE_ACTION = "A step has one action, such as `all_reduce: {tensor: x}`, or an `e
 
 
 def step() -> keys.Schema:
-    """Return the part of one step: at most one action, and what is written next to it."""
+    """Return the part of one step: at most one action, and what is written next to it.
+
+    `oneOf` has an alternative for each action and one for an expectation alone, so that two actions
+    in one step fit two of them, and a step without either fits none.
+    """
     actions = {
         **{name: action(operation, name) for name, operation in BY_NAME.items()},
         **keys.ACTIONS,
@@ -147,7 +155,12 @@ def step() -> keys.Schema:
 
 
 def action(operation: Operation, name: str) -> keys.Schema:
-    """Return the part of an operation's arguments, under one of its names."""
+    """Return the part of an operation's arguments, under one of its names.
+
+    Four forms, by what the operation declares: a value that is all of it (`bare`: `wait: up`), a
+    list of messages, arguments of which some are required, and arguments of which none is
+    (`barrier:` alone).
+    """
     described: keys.Schema = {"description": _describe(operation, name)}
     properties = {
         spelling: argument(param)
@@ -203,6 +216,7 @@ def argument(param: Param) -> keys.Schema:
 
 
 def _words(param: Param) -> keys.Schema:
+    """Return the part of one of some words, by rank or not; `worded` ones have a text below."""
     plain = ", ".join(word for word in param.words if word not in param.worded)
     one = {
         "title": f"one of {', '.join(param.words)}",
@@ -221,6 +235,7 @@ def _words(param: Param) -> keys.Schema:
 
 
 def _messages(param: Param) -> keys.Schema:
+    """Return the part of a batch's messages: `P2POp`s by their fields, or `isend`, `irecv`."""
     fields = {field.name: argument(field) for field in param.fields}
     required = [field.name for field in param.fields if field.required]
     short: list[tuple[keys.Schema, keys.Schema]] = []

@@ -1,4 +1,9 @@
-"""The list of steps: one action each, and what stands beside it."""
+"""The list of steps: one action each, and what stands beside it.
+
+Each step gets a number, in the order of the text with `use` inlined. Traces, diagnoses and reports
+refer to steps by it, so that a `for` has one number, and each step of its body has one, however
+often it turns.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +32,11 @@ from torch_scenarios.source.tree import Mapping, Node, Scalar, Sequence, key_tex
 
 
 def step_list(node: Node | None, context: Context) -> tuple[Step, ...]:
-    """Return the steps of a list, `use` inlined."""
+    """Return the steps of a list, `use` inlined.
+
+    What `ranks` says stays with the step, unevaluated: who takes it may depend on what a rank holds
+    when it comes there. One list is projected onto the ranks in the simulation, and in each worker.
+    """
     if not isinstance(node, Sequence):
         return ()
     return tuple(step for item in node.items for step in _steps(item, context))
@@ -55,6 +64,11 @@ _ACTIONS = BY_NAME.keys() | ACTIONS.keys()
 
 
 def _name(beside: dict[str, Node], context: Context) -> str | None:
+    """Return the name of a step, by which reports and `blocked:` refer to it; or None.
+
+    In a used part it begins with the part's name, `ring: send to the right`, and is numbered where
+    the part is used again: `ring (2): send to the right`.
+    """
     node = beside.get("name")
     if node is None:
         return None
@@ -79,6 +93,7 @@ def _name(beside: dict[str, Node], context: Context) -> str | None:
 
 
 def _fields(node: Mapping, beside: dict[str, Node], context: Context) -> dict[str, Any]:
+    """Return what stands beside an action, as fields of its step, which gets its number here."""
     index = next(context.index)
     police_number(index, node, context)
     at = read_place(beside["at"], context) if "at" in beside else context.at
@@ -107,7 +122,11 @@ def _call_of(node: Mapping) -> Node:
 
 
 def read_place(node: Node, context: Context) -> str | PerRank[str] | None:
-    """Return where a step stands in the program that it was recorded from: words, by rank."""
+    """Return where a step stands in the program that it was recorded from: words, by rank.
+
+    It is never opened as a path. A record of two ranks in different branches has `{0: train.py:19,
+    else: train.py:22}`.
+    """
     if isinstance(node, Mapping):
         return values.per_rank(node, context, _read_place)
     return _read_place(node, context) or None
@@ -139,7 +158,10 @@ def _handle(node: Node, context: Context) -> tuple[str | None, Form | None]:
 
 
 def _police_handle(key: Node, value: Node, beside: dict[str, Node], context: Context) -> None:
-    """Note `as` beside an action that starts no asynchronous work."""
+    """Note `as` beside an action that starts no asynchronous work.
+
+    `async_op: "rank > 0"` starts some on some ranks, so that only what is surely false is noted.
+    """
     name = beside.get("as")
     if name is None:
         return
@@ -189,7 +211,11 @@ def _operation(
 
 
 def _loop(node: Mapping, value: Node, beside: dict[str, Node], context: Context) -> list[Step]:
-    """Return a `for`; an `expect` beside it becomes another step, after the last round."""
+    """Return a `for`; an `expect` beside it becomes another step, after the last round.
+
+    A loop stays one step with a body, and is not unrolled here: over how many values it runs may be
+    another on each rank, `{i: "range(rank)"}`.
+    """
     after = beside.pop("expect", None)
     fields = _fields(node, beside, context)
     body = node.get(BODY)
@@ -206,7 +232,11 @@ def _loop(node: Mapping, value: Node, beside: dict[str, Node], context: Context)
 def _nest(
     variables: list[tuple[Node, Node]], body: Node | None, fields: dict[str, Any], context: Context
 ) -> Step:
-    """Return the loop over the first variable; the others nest inside of it, in their order."""
+    """Return the loop over the first variable; the others nest inside of it, in their order.
+
+    `turns` are the names that `let` gives in the body: they end with each turn, and the executors
+    forget them then.
+    """
     (key, over), *others = variables
     written = key_text(key)
     if not isinstance(key, Scalar) or not isinstance(key.value, str):
@@ -229,7 +259,10 @@ def _nest(
 
 
 def _values(node: Node, context: Context) -> Form:
-    """Return what a loop runs over: a list of integers, or an expression; bounded if constant."""
+    """Return what a loop runs over: a list of integers, or an expression; bounded if constant.
+
+    A loop whose length depends on the rank is counted while it runs.
+    """
     form = values.integers(node, context)
     known = context.names.constants.keys() | context.world.keys()
     count = 0
@@ -269,7 +302,11 @@ def _count(node: Scalar, context: Context) -> int:
 def _insert(
     node: Mapping, key: Node, value: Node, beside: dict[str, Node], context: Context
 ) -> list[Step]:
-    """Return the steps of a used file; `ranks` and `expect` beside `use` hold for all of it."""
+    """Return the steps of a used file; `ranks` and `expect` beside `use` hold for all of it.
+
+    `ranks` beside `use` is a loop of one turn around its steps: each rank decides once whether it
+    takes the part, and not again at each step of it, when its tensors may have changed.
+    """
     name = beside.pop("name", None)
     if "at" in beside:
         context = context.change(at=read_place(beside.pop("at"), context))

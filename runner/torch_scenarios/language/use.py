@@ -1,4 +1,9 @@
-"""Other files' steps, in the names of the file that uses them."""
+"""Other files' steps, in the names of the file that uses them.
+
+A used file is a macro with hygiene: its steps are inserted where `use` stands, its inputs read what
+`with:` gives in the names of the using file, and its own tensors, handles and groups get names that
+nothing else has. Two uses of a ring in one scenario do not share a buffer.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +97,11 @@ def _default(about: Node | None) -> Node | None:
 def bindings_of(
     inputs: Mapping_[str, Input], given: Mapping | None, file: Scalar, context: Context
 ) -> dict[str, Binding]:
-    """Return what stands for each input; notes those that are missing, or unknown."""
+    """Return what stands for each input; notes those that are missing, or unknown.
+
+    What is given is bound with its context, and read where the input is: `with: {x: "y[i]"}` in a
+    loop over `i` is the `i` of that loop, at each turn.
+    """
     found: dict[str, Binding] = {}
     for key, value in given.entries if given else []:
         name = key_text(key)
@@ -127,7 +136,12 @@ def bindings_of(
 
 
 def permit(file: Scalar, context: Context) -> Path | None:
-    """Return the file's path, if it may be read from here."""
+    """Return the file's path, if it may be read from here.
+
+    Links are resolved first: a link inside the project to `/etc/passwd` leads out of it. None, with
+    the problem noted, for a path that is absolute, leads out of the project, uses itself, or is
+    nested too deep.
+    """
     text = str(file.value)
     if PurePosixPath(text).is_absolute() or "\\" in text or ":" in text or "\0" in text:
         context.problems.add(
@@ -163,7 +177,11 @@ def permit(file: Scalar, context: Context) -> Path | None:
 
 
 def tree_of(path: Path, file: Scalar, context: Context) -> Mapping | None:
-    """Return the tree of a used file, read once; None where it cannot be used."""
+    """Return the tree of a used file, read once; None where it cannot be used.
+
+    `read` holds None while a file is read and where it fails, so that its problems are told once,
+    however many steps use it.
+    """
     library = context.library
     if path not in library.read:
         library.read[path] = None
@@ -254,6 +272,11 @@ def all_definitions(tree: Mapping, context: Context) -> list[Definition]:
 def _find_handed(
     steps: Node | None, context: Context, known: dict[Path, dict[str, set[str]]]
 ) -> Iterator[Definition]:
+    """Yield the names that used files make because they were handed them, from the innermost out.
+
+    `known` holds what each file makes under which of its inputs, so that a file that is used in 100
+    places is looked through once.
+    """
     for file, given in _uses(steps):
         path = permit(file, context)
         tree = tree_of(path, file, context) if path is not None else None
@@ -298,7 +321,11 @@ STEP_WORK = 5_000
 def inline(
     key: Node, node: Node, context: Context, label: str | None
 ) -> tuple[Node | None, Context] | None:
-    """Return the steps of a used file and the context to read them in; None where it fails."""
+    """Return the steps of a used file and the context to read them in; None where it fails.
+
+    Within, `context.names` has what the file defines under its final name, and `inlined` says which
+    name of the file that is.
+    """
     police_number(next(context.uses), key, context)
     asked = _read_use(node)
     if asked is None:
@@ -347,7 +374,10 @@ def inline(
 
 
 def police_number(count: int, node: Node, context: Context) -> None:
-    """Stop where there are more steps, or more uses, than allowed; `count` counts from 0."""
+    """Stop where there are more steps, or more uses, than allowed; `count` counts from 0.
+
+    Ten files that each use the next one ten times would be 10^10 steps: it stops at the limit.
+    """
     found = account()
     if found is not None:
         found.spend(STEP_WORK, node.mark)
@@ -367,7 +397,10 @@ def replace_names(
     handles: frozenset[str],
     groups: frozenset[str],
 ) -> DefinedNames:
-    """Return the names with further ones; `readable` is made anew."""
+    """Return the names with further ones; `readable` is made anew.
+
+    Functions, models and indexed handles stay behind: a used part reaches them by its inputs alone.
+    """
     return DefinedNames(
         constants=names.constants,
         tensors=names.tensors,

@@ -7,6 +7,11 @@
 The schema file is the law, and jsonschema is its judge: :class:`Law` holds each part of the schema
 as a compiled test, only so that jsonschema looks at the files, and in them at the places, where
 something is wrong. That both always agree is tested.
+
+The semantics of the keywords are those of JSON Schema, draft 2020-12
+(https://json-schema.org/draft/2020-12/json-schema-validation). One rule of it shapes every test
+below: a keyword says nothing of values of another type. `minimum` holds for each text, and
+`required` for each list; what type a value must have is said by `type` alone.
 """
 
 from __future__ import annotations
@@ -81,6 +86,15 @@ class Law:
 
     A schema is compiled to closures once, since each step of a file asks it many times. That they
     mean what `jsonschema` means is tested against it (decision 44): that one is the judge.
+
+    >>> from torch_scenarios.errors import Source
+    >>> from torch_scenarios.limits import DEFAULT
+    >>> from torch_scenarios.source.tree import parse
+    >>> step = Law({"type": "object", "required": ["tensor"]})
+    >>> step.fits(parse(Source(path="x", text="{tensor: x}"), limits=DEFAULT))
+    True
+    >>> step.fits(parse(Source(path="x", text="{tensr: x}"), limits=DEFAULT))
+    False
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -114,7 +128,11 @@ class Law:
         return self.part(name)(node)
 
     def test(self, schema: Any) -> Test:
-        """Return the test of a part."""
+        """Return the test of a part: all of its keywords hold. `true` fits all, `false` nothing.
+
+        Each test is kept by the identity of its part, so that :func:`_judge` can ask it when
+        jsonschema comes to the same part.
+        """
         if isinstance(schema, bool):
             return _fits_always if schema else _fits_never
         unknown = schema.keys() - self._known
@@ -127,6 +145,11 @@ class Law:
         return made
 
     def _type(self, schema: Schema) -> Test:
+        """Test for a class of node, or of a scalar's value.
+
+        Classes are compared, never `isinstance`: `True` is an `int` for Python, and no number for
+        JSON.
+        """
         named = schema["type"]
         names = [named] if isinstance(named, str) else named
         classes = frozenset(each for name in names for each in _CLASSES[name])
@@ -137,6 +160,7 @@ class Law:
         return fits
 
     def _enum(self, schema: Schema) -> Test:
+        """Test for one of some words, with its class: `1`, `1.0` and `true` are equal in Python."""
         words = schema["enum"] if "enum" in schema else [schema["const"]]
         known = frozenset((word.__class__, word) for word in words)
 
@@ -217,7 +241,11 @@ class Law:
         return fits
 
     def _alternatives(self, parts: list[Schema]) -> tuple[Callable[[Node], int], list[Test]]:
-        """Return how many alternatives that require one key fit, and the tests of the others."""
+        """Return how many alternatives that require one key fit, and the tests of the others.
+
+        A step is `oneOf` some 50 alternatives, `{"required": ["all_reduce"]}` and so on. Which of
+        them fit is known from one look at the keys of the step, and not from 50 tests of it.
+        """
         names = frozenset(part["required"][0] for part in parts if _requires_one(part))
         others = [self.test(part) for part in parts if not _requires_one(part)]
 
@@ -304,7 +332,12 @@ def law() -> Law:
 
 
 def require_all(steps: Collection[str], operations: Iterable[str]) -> None:
-    """Raise LookupError where the schema's steps lack an operation: the schema is an older one."""
+    """Raise LookupError where the schema's steps lack an operation: the schema is an older one.
+
+    >>> require_all({"send"}, ["send", "recv"])
+    Traceback (most recent call last):
+    LookupError: schemas/scenario.schema.json has no `recv`: run `python -m ...
+    """
     missing = [name for name in operations if name not in steps]
     if missing:
         message = (
@@ -323,6 +356,9 @@ class Level(Struct, frozen=True, kw_only=True):
 
     `key` is the key's own node (None for an item of a list), `sort` the innermost `x-is` of the
     schema there, `wanted` its `x-wanted`.
+
+    The way to `tag: -1` in the second step has five levels: the file, `steps`, an item (the step),
+    `send` and `tag`.
     """
 
     node: Node
@@ -337,6 +373,12 @@ class Misfit(Struct, frozen=True, kw_only=True):
 
     A step may fit none of the operations. The message is that of the one it is most likely meant to
     be, by the key that it has, and not one for each of them.
+
+        steps: [{all_reduce: {tensr: x}}]
+
+    has two misfits, at the same node: `additionalProperties` (there is no `tensr`) and `required`
+    (there is no `tensor`). Both are noted as one problem, because the strange word is near the
+    missing one.
     """
 
     way: tuple[Level, ...]
@@ -360,7 +402,13 @@ class Misfit(Struct, frozen=True, kw_only=True):
         return self.way[max(0, len(self.way) - 1 - levels)]
 
     def note_wrong(self, problems: Problems) -> list[Node]:
-        """Note what is wrong; return the nodes that nothing can be read from."""
+        """Note what is wrong; return the nodes that nothing can be read from.
+
+        Words come from three places, the most special first: a method for the sort of the place and
+        the keyword (`_own`), a row of the table `_TOLD` for both, and "NOUN cannot be KIND, write
+        WANTED". What is returned is taken out of the tree, so that one fault is one problem: the
+        readers do not see it again.
+        """
         for sort in (self.here.sort, ""):
             own = self._own.get((sort, self.keyword))
             if own is not None:
@@ -461,6 +509,7 @@ class Misfit(Struct, frozen=True, kw_only=True):
         return level.node.mark if level.key is None else level.key.mark
 
     def _unknown_keys(self) -> list[tuple[Node, Node]]:
+        """Return the entries whose key the schema does not know at this place."""
         assert isinstance(self.node, Mapping)
         known = self.part.get("enum") or self.part["properties"]
         return [entry for entry in self.node.entries if key_text(entry[0]) not in known]
@@ -529,6 +578,11 @@ class Misfit(Struct, frozen=True, kw_only=True):
         return SCENARIO_KEYS if self.here.sort == "scenario" else tuple(self.part["properties"])
 
     def _report_missing_argument(self, problems: Problems) -> list[Node]:
+        """Note arguments that are not there, but for those that a misspelt one is meant for.
+
+        An argument of several spellings (`output` or `output_tensor`) is an `anyOf` of them in the
+        schema; the message names the first, which is torch's current one.
+        """
         assert isinstance(self.node, Mapping)
         known = self.part.get("properties") or self.part
         if "anyOf" in self.part:  # an argument of several spellings
@@ -575,6 +629,7 @@ class Misfit(Struct, frozen=True, kw_only=True):
         return []  # the step has its action all the same
 
     def _list_required(self) -> list[str]:
+        """Return the arguments that an action must have; of several spellings of one, the first."""
         spelt = [each["anyOf"][0]["required"][0] for each in self.part.get("allOf", ())]
         return [*self.part.get("required", ()), *spelt]
 
@@ -757,12 +812,24 @@ class Misfit(Struct, frozen=True, kw_only=True):
     }
 
 
+# A step that does not fit costs some 3 ms, one that fits 10 us (measured with 2,000 steps). A
+# stranger's file must not buy minutes with 100,000 wrong steps, so this work is charged to the
+# account of the file (`limits.account`), which raises when it is spent.
 #: units of work of a node that jsonschema looks at
 _NODE_WORK = 2_500
 
 
 def findings(root: Node, part: str | None = None, whole: str = "") -> Iterator[Misfit]:
-    """Yield what jsonschema finds wrong with a file, or with a node for one of `$defs`."""
+    """Yield what jsonschema finds wrong with a file, or with a node for one of `$defs`.
+
+        root   the marked tree, of which jsonschema gets a copy as plain JSON
+        part   the name of the part that the node is for; the whole schema where it is None
+        whole  what messages call the root, where it is not a file
+
+    jsonschema's errors have the path in the data and the path in the schema
+    (https://python-jsonschema.readthedocs.io/en/stable/errors/): from both, each level of the way
+    gets its node, which has the line and the column, and its sort.
+    """
     seen: set[tuple[int, int, str]] = set()
     nodes: dict[int, Node] = {}
     plain = _plain(root, nodes)
@@ -781,7 +848,10 @@ def findings(root: Node, part: str | None = None, whole: str = "") -> Iterator[M
 
 
 def _plain(node: Node, nodes: dict[int, Node]) -> Any:
-    """Return a node as JSON has it, every key a text; `nodes` then leads back from the parts."""
+    """Return a node as JSON has it, every key a text; `nodes` then leads back from the parts.
+
+    Lists and mappings are found again by their identity: jsonschema hands on the very objects.
+    """
     made: Any
     match node:
         case Scalar():
@@ -795,7 +865,11 @@ def _plain(node: Node, nodes: dict[int, Node]) -> Any:
 
 
 def _judge(nodes: Mapping_[int, Node]) -> Any:
-    """Return jsonschema's validator, which passes over what is known to fit."""
+    """Return jsonschema's validator, which passes over what is known to fit.
+
+    The compiled test of the same part decides whether to look inside a node. A file of 2,000 steps
+    with one misspelt argument is then judged in one step, and not in 2,000.
+    """
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend
 
@@ -827,7 +901,13 @@ def _judge(nodes: Mapping_[int, Node]) -> Any:
 def _way(
     root: Node, schema: Schema, path: list[str | int], words: list[str | int]
 ) -> tuple[Level, ...]:
-    """Return the levels to a finding; `words` is the way through the schema to its keyword."""
+    """Return the levels to a finding; `words` is the way through the schema to its keyword.
+
+    The path in the schema has more words than the one in the data: `if`, `then`, `allOf` and
+    numbers lead to another part for the same node. Only `properties`, `patternProperties`,
+    `additionalProperties` and `items` go one level further in. A `$ref` is in no path's way twice:
+    the part that it names is followed where the next word is not found beside it.
+    """
     nodes: list[tuple[Node, Node | None, str]] = [(root, None, "")]
     for each in path:
         node = nodes[-1][0]
@@ -1060,6 +1140,7 @@ _EMPTY = {
 
 
 def _show(node: Node) -> str:
+    """Return the text of a scalar, in quotes; of anything else, what kind it is."""
     plain = isinstance(node, Scalar) and node.value is not None and node.text
     return f"`{source_text(node)}`" if plain else kind_of(node)
 
@@ -1071,7 +1152,11 @@ def _twins(name: str, found: Misfit) -> list[str]:
 
 
 def usage(name: str, given: Node | None = None) -> str:
-    """Return how an action is written; `given` may be the value of its first argument."""
+    """Return how an action is written; `given` may be the value of its first argument.
+
+    >>> usage("all_reduce"), usage("barrier"), usage("wait")
+    ('all_reduce: {tensor: ...}', 'barrier: {}', 'wait: ...')
+    """
     operation = BY_NAME[name]
     if operation.bare is not None:
         return f"{name}: ..."
@@ -1084,6 +1169,7 @@ def usage(name: str, given: Node | None = None) -> str:
 
 
 def _own_arguments(part: Schema) -> Mapping_[str, Schema]:
+    """Return the arguments in the part of an action; of several forms, those of its mapping."""
     inner: Mapping_[str, Schema] = (
         part.get("properties")
         or part.get("then", {}).get("properties")
@@ -1102,6 +1188,9 @@ def validate(tree: Node, problems: Problems) -> Node:
 
     What an object of `objects:` must be is any plain value, also one that looks like a misspelt
     tensor's: no schema can say which of the two a name is.
+
+    The readers behind this may therefore assume each node's type. Where one asserts it (`assert
+    isinstance(node, Scalar)`), the schema has said so for that place.
     """
     if law().fits(tree):
         return tree
@@ -1116,14 +1205,17 @@ def validate(tree: Node, problems: Problems) -> Node:
 
 
 def is_library(tree: Node) -> bool:
-    """Whether a file is there for others to use."""
+    """Whether a file is there for others to use: it has `inputs`, and no world of its own."""
     if not isinstance(tree, Mapping):
         return False
     return tree.get("inputs") is not None and tree.get("world_size") is None
 
 
 def top_findings(tree: Node, problems: Problems) -> None:
-    """Note what is wrong with the keys of a file, and nothing further inside."""
+    """Note what is wrong with the keys of a file, and nothing further inside.
+
+    For the formatter, which lays out a file that has mistakes further inside, too.
+    """
     if not law().fits(tree):
         for found in findings(tree):
             if len(found.way) == 1 or found.keyword == "None":
@@ -1131,11 +1223,13 @@ def top_findings(tree: Node, problems: Problems) -> None:
 
 
 def _objects(tree: Node) -> set[str]:
+    """Return the names below `objects:`."""
     held = tree.get("objects") if isinstance(tree, Mapping) else None
     return set(held.words()) if isinstance(held, Mapping) else set()
 
 
 def _without(node: Node, unfit: set[int]) -> Node:
+    """Return a tree without some of its nodes, each with the key that leads to it."""
     match node:
         case Sequence():
             items = [_without(item, unfit) for item in node.items if id(item) not in unfit]

@@ -65,6 +65,10 @@ def substitute(node: Scalar, context: Context) -> str | None:
 
     None where it cannot be had; the problem is noted. A text that is no Python is returned as it
     is: compiling it will say what is wrong.
+
+        ring.yaml (inputs: [x, n])     "range(n - 1)"
+        use: ring.yaml with {n: size}  "range(size - 1)"
+        use: ring.yaml with {n: "a + b"}   "range(a + b - 1)", and `n * 2` is `(a + b) * 2`
     """
     if context.inlined is None:
         return str(node.value)
@@ -77,7 +81,15 @@ def substitute(node: Scalar, context: Context) -> str | None:
 
 
 def with_groups(text: str, context: Context) -> str:
-    """Return an expression with the group's name in place of a parameter that holds it."""
+    """Return an expression with the group's name in place of a parameter that holds it.
+
+        matrix: {g: [even, odd]}
+        "group_rank(g)"        group_rank(even) in one case, group_rank(odd) in the other
+        "g == even"            stays: here the parameter is compared with a word
+
+    Groups are no values that an evaluator could look up under another name: `group_rank` is
+    compiled to a look-up by the group's own name.
+    """
     groups = {*context.names.groups, WORLD}
     held = {
         name: value
@@ -128,7 +140,11 @@ def _parse(text: str, context: Context) -> ast.expr | None:
 
 
 class _Rewriter(ast.NodeTransformer):
-    """Replaces the free names of one expression."""
+    """Replaces the free names of one expression of a used file.
+
+    A name may be bound three times over: by a comprehension in the expression, by the used file
+    (its tensors, loops, `let`), and as an input. The innermost wins, as in Python.
+    """
 
     def __init__(self, node: Scalar, context: Context) -> None:
         self.node = node
@@ -159,7 +175,12 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        """Compare what `with:` gave with a fixed word; where it is a word, the answer is known."""
+        """Compare what `with:` gave with a fixed word; where it is a word, the answer is known.
+
+        `op == sum` in a used file, with `op: max` given, would read `max == sum`, which compares
+        two words and is refused. It is `False`, and stands as that. What is given as a name of the
+        outer file (`op: which`) is compared there.
+        """
         inlined = self.context.inlined
         assert inlined is not None
         one, other = node.left, node.comparators[0]
@@ -195,7 +216,12 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
-        """Rename the comprehension's own variables, so that they capture nothing."""
+        """Rename the comprehension's own variables, so that they capture nothing.
+
+        `[i * n for i in range(3)]` with `n: "i + 1"`, whose `i` is a loop of the using file, is
+        `[i_1 * (i + 1) for i_1 in range(3)]`. The iterable of a `for` is read before its variable
+        is bound, the conditions after it, as Python does.
+        """
         outer = dict(self._bound)
         for generator in node.generators:
             generator.iter = self.visit(generator.iter)
@@ -225,7 +251,10 @@ def _mirror(node: ast.Compare) -> ast.Compare:
 
 
 def _as_expression(node: Node, context: Context) -> ast.expr | None:
-    """Return what `with:` gave as a syntax tree in the names of the whole scenario."""
+    """Return what `with:` gave as a syntax tree in the names of the whole scenario.
+
+    None where it has no such form: a mapping by rank cannot stand inside an expression.
+    """
     node, context = context.resolve(node)
     match node:
         case Scalar(value=str()):
@@ -245,6 +274,10 @@ def _as_expression(node: Node, context: Context) -> ast.expr | None:
 
 
 def _literal(value: float | bool | None) -> ast.expr:  # noqa: FBT001 -- a YAML scalar
+    """Return the syntax tree of a scalar.
+
+    Python has no literal for infinity, nor for negative numbers.
+    """
     if isinstance(value, float) and value in {float("inf"), float("-inf")}:
         return ast.parse("1e999" if value > 0 else "-1e999", mode="eval").body
     if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
@@ -286,6 +319,11 @@ def expression(node: Scalar, context: Context) -> Expression | Constant:
 
 
 def _compile(node: Scalar, context: Context) -> Expression | Constant:
+    """Return the compiled expression in the names of the whole scenario; `FAILED` where it is none.
+
+    It is told which names hold words (`_words`), so that `op == sum` reads `sum` as the reduce op,
+    and `sum(x)` as the function.
+    """
     if not isinstance(node.value, str):
         return Constant(value=node.value, mark=node.mark)
     if keyword.iskeyword(node.value) and node.value in context.readable:
@@ -343,6 +381,11 @@ def _groups(context: Context) -> frozenset[str]:
 
 
 def _police_names(compiled: Expression, node: Scalar, context: Context) -> None:
+    """Note each name that nothing defines, and `before` outside of an expectation.
+
+    In a used file names are checked while they are rewritten: here they are the outer file's
+    already.
+    """
     if context.inlined is None:
         known = context.readable
         for name in sorted(compiled.names.difference(known)):
@@ -363,7 +406,12 @@ def _police_names(compiled: Expression, node: Scalar, context: Context) -> None:
 
 
 def _meant_word(name: str, node: Scalar, context: Context) -> tuple[str, ...]:
-    """Return the fixed word that a name misspells, if that word is known at its place."""
+    """Return the fixed word that a name misspells, if that word is known at its place.
+
+    `dtype == flaot32` may mean `float32`: the corrected text is compiled, and only where the word
+    then is no name (it is compared with a parameter) is it offered. Otherwise the help would lead
+    from one refused spelling to another.
+    """
     close = likely(name, (*FIXED_WORDS, *context.names.words))
     if close is None or not _words(context):
         return ()
@@ -378,7 +426,9 @@ def unknown_name(
 ) -> None:
     """Note that an expression reads a name that nothing defines.
 
-    `beside` are the fixed words that may stand here as well as a name.
+    `beside` are the fixed words that may stand here as well as a name. The hint is the first that
+    fits: what the name is instead (a work handle, a loop's variable outside of its loop, `rank0`, a
+    function without its call, `true`), a name that is near, all names.
     """
     if name in context.names.handles:
         context.problems.add(
@@ -452,6 +502,11 @@ def constant_value(
     """Return the value of a number, or of an expression over parameters; None where it fails.
 
     `what` names the thing in messages: `world_size`. `extra` are further names it may read.
+
+    Such a value is the same on every rank and in the whole case: how many ranks there are, how
+    often a loop turns, how long a timeout is. So tensors and `rank` are refused (`not_constant`),
+    even where they would be alike. None is also what a parameter `null` gives; then nothing is
+    noted.
     """
     if not isinstance(node, Scalar) or not isinstance(node.value, str):
         return plain(node)
@@ -487,7 +542,7 @@ def constant_value(
 
 
 def context_functions() -> dict[str, Any]:
-    """Return the functions that a constant expression may call."""
+    """Return the functions that a constant expression may call: those over numbers and arrays."""
     return dict(numpy_arrays().functions())
 
 
@@ -500,7 +555,9 @@ T = TypeVar("T")
 def resolve_given(node: Node, context: Context, part: str) -> tuple[Node, Context]:
     """Return what stands here, or what `with:` gave for an input whose name stands here.
 
-    What was given is held against the schema only now: `part` is the one of this place.
+    What was given is held against the schema only now: `part` is the one of this place. The schema
+    of the using file cannot: it does not know whether `x:` below `with:` is a tensor, a rank or a
+    tag. What does not fit becomes an empty scalar, and is noted at the place where it was given.
     """
     found, there = context.resolve(node)
     if found is node or fits(found, part, context.problems, f"what is given for `{_text(node)}`"):
@@ -513,7 +570,14 @@ def _text(node: Node) -> str:
 
 
 def selector(node: Node, context: Context) -> Selector:
-    """Return which ranks a node selects: an integer, a list of integers or an expression."""
+    """Return which ranks a node selects: an integer, a list of integers or an expression.
+
+    0                      rank 0
+    [0, 3]                 ranks 0 and 3
+    "rank % 2 == 0"        each rank on which it is true
+    "range(4)", even       each rank that is in the collection, or in the group
+    "x[0] > 3"             by what the rank holds when it comes to the step
+    """
     text = source_text(node)
     node, context = resolve_given(node, context, "selector")
     match node:
@@ -571,7 +635,11 @@ def per_rank(
 ) -> PerRank[T]:
     """Return a mapping from selectors to what `build` makes of its values.
 
+    The first selector that matches wins, so that their order is kept; `else` is the rest wherever
+    it stands, and a rank that none selects has no value: its name does not exist there.
+
     `keys` are those of the mapping that may be here in its place: a selector may misspell one.
+    `{dtpye: int64, value: 1}` would otherwise be a mapping whose selectors nothing defines.
     """
     branches: list[tuple[Selector, T]] = []
     otherwise: T | None = None
@@ -608,7 +676,10 @@ def integer(node: Node, context: Context) -> Form:
 
 
 def numbers(node: Node, context: Context) -> Form:
-    """Return a number, a list of numbers, an expression, or a mapping from ranks to these."""
+    """Return a number, a list of numbers, an expression, or a mapping from ranks to these.
+
+    It is what `let` names: Python's numbers, and no tensor.
+    """
     node, context = resolve_given(node, context, "number_value")
     match node:
         case Scalar(value=str()):
@@ -642,7 +713,11 @@ def integers(node: Node, context: Context) -> Form:
 
 
 def read_list(node: Sequence, context: Context, build: Callable[[Node, Context], Form]) -> Form:
-    """Return a list: data where every item is, otherwise a list of forms."""
+    """Return a list: data where every item is, otherwise a list of forms.
+
+    A literal of 10,000 numbers is one :class:`Constant`, and not as many forms that each rank
+    evaluates at each step.
+    """
     if all(isinstance(item, Scalar) and not isinstance(item.value, str) for item in node.items):
         for item in node.items:
             if isinstance(item, Scalar) and item.value is None:
@@ -670,7 +745,14 @@ _TEMPLATE = re.compile(r"\$?\{{0,2}\s*(\w+)\s*\}{0,2}")
 def read_fixed(
     node: Node, context: Context, known: Collection[str], *, code: str, what: str
 ) -> str | None:
-    """Return a fixed name, or the one that a parameter of that name holds; None where it fails."""
+    """Return a fixed name, or the one that a parameter of that name holds; None where it fails.
+
+        known   the words that may stand here, or the names of the file's groups, handles, models
+        code    of the problem: unknown_dtype, unknown_group, ...
+        what    the name's sort in messages, by which foreign words are known: a dtype is `double`
+
+    Not resolved is a parameter inside a used file: a used file sees its inputs alone.
+    """
     node, context = resolve_given(node, context, "handle")
     if not isinstance(node, Scalar) or not isinstance(node.value, str):
         return None
@@ -726,7 +808,7 @@ def _list_known(known: Collection[str]) -> str:
 def read_fixed_form(
     node: Node, context: Context, known: Collection[str], *, code: str, what: str
 ) -> Form:
-    """Return a fixed name, or a mapping from ranks to such names."""
+    """Return a fixed name, or a mapping from ranks to such names; `null` is torch's default."""
     node, context = resolve_given(node, context, "group")
     if isinstance(node, Scalar) and node.value is None:
         return Constant(value=None, mark=node.mark)
@@ -749,13 +831,21 @@ _UNIT_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 
 def duration_s(text: str) -> float | None:
-    """Return the seconds in `10s`, `0.5s`, `200ms`, `2min`; None for any other text."""
+    """Return the seconds in `10s`, `0.5s`, `200ms`, `2min`; None for any other text.
+
+    >>> duration_s("200ms"), duration_s("2 min"), duration_s("2 m")
+    (0.2, 120.0, None)
+    """
     found = _DURATION.fullmatch(text.strip())
     return float(found[1]) * _UNIT_S[found[2]] if found else None
 
 
 def seconds(node: Node, context: Context, *, what: str = "this") -> Form:
-    """Return a duration, a number or an expression in seconds, or a mapping from ranks to these."""
+    """Return a duration, a number or an expression in seconds, or a mapping from ranks to these.
+
+    A duration with its unit is known when the file is read; an expression is computed on each rank,
+    when it comes to the step.
+    """
     node, context = resolve_given(node, context, "seconds")
     match node:
         case Mapping():
@@ -832,7 +922,13 @@ def _is_no_duration(node: Scalar, context: Context) -> bool:
 
 
 def value(node: Node, context: Context) -> Form:
-    """Return a tensor's value: data, an expression, a per-rank mapping or the long form."""
+    """Return a tensor's value: data, an expression, a per-rank mapping or the long form.
+
+    [1, 2]                           float32 of shape (2,)
+    "full(5, rank + 1)"              computed on each rank
+    {0: [1, 2], else: [0, 0]}        by rank
+    {dtype: int64, value: [1, 2]}    the long form
+    """
     node, context = resolve_given(node, context, "value")
     match node:
         case Scalar(value=str()):
@@ -854,13 +950,20 @@ EXPECTED_FORM = _LONG_KEYS.union(LOCAL)
 
 
 def is_long_form(node: Node, *, expected: bool = False) -> bool:
-    """Whether a node is a value's long form rather than a mapping from ranks to values."""
+    """Whether a node is a value's long form rather than a mapping from ranks to values.
+
+    One key is enough (`{dtype: int64}`): none of them selects a rank.
+    """
     known = EXPECTED_FORM if expected else _LONG_KEYS
     return isinstance(node, Mapping) and any(key_text(key) in known for key, _ in node.entries)
 
 
 def long_form(node: Mapping, context: Context) -> Typed:
-    """Return `{value: ..., dtype: ..., shape: ...}`, in expectations with `rtol` and `atol`."""
+    """Return `{value: ..., dtype: ..., shape: ...}`, in expectations with `rtol` and `atol`.
+
+    With `placements` it is a local view: `value` and `shape` are what the rank itself holds of a
+    distributed tensor, as `DTensor.to_local()` gives it, and not the whole.
+    """
     fields: dict[str, Any] = {"value": None}
     for key, item in node.entries:
         match key_text(key):
@@ -909,6 +1012,7 @@ def dtype(node: Node, context: Context) -> Form:
 
 
 def _tolerance(node: Node, context: Context, name: str) -> float:
+    """Return a relative or absolute tolerance, zero or more; 0 where it is wrong."""
     stated = constant_value(node, context, what=name)
     if isinstance(stated, int | float) and not isinstance(stated, bool) and stated >= 0:
         return float(stated)
@@ -923,7 +1027,10 @@ def _tolerance(node: Node, context: Context, name: str) -> float:
 
 
 def _rectangular(form: Form, context: Context) -> Form:
-    """Refuse rows that differ in length; in an expectation they are a list of tensors."""
+    """Refuse rows that differ in length; in an expectation they are a list of tensors.
+
+    A name that holds a list of tensors, as `gather_list` does, may be expected as `[[1], [2, 3]]`.
+    """
     if not isinstance(form, Constant) or _shape(form.value) is not None:
         return form
     rows = form.value
@@ -941,6 +1048,7 @@ def _rectangular(form: Form, context: Context) -> Form:
 
 
 def _shape(data: Any) -> tuple[int, ...] | None:
+    """Return the shape of nested lists, `()` of a number; None where rows differ."""
     if not isinstance(data, list):
         return ()
     shapes = {_shape(item) for item in data}
@@ -963,7 +1071,11 @@ def sizes(node: Node, context: Context) -> Form:
 
 
 def object_value(node: Node, context: Context) -> Form:
-    """Return an entry of `objects:`: a plain value, or a mapping from ranks to plain values."""
+    """Return an entry of `objects:`: a plain value, or a mapping from ranks to plain values.
+
+    A mapping whose keys are all integers is by rank, `{0: a, 1: b}`. An object that is such a
+    mapping itself is written below a rank, or computed.
+    """
     if _is_per_rank(node):
         assert isinstance(node, Mapping)
         return per_rank(node, context, _plain)
@@ -984,7 +1096,11 @@ def object_argument(node: Node, context: Context, param: Param) -> Form:
 
 
 def read_object(node: Node, context: Context) -> Form:
-    """Return what a name of `objects:` must hold: plain YAML, or one expression for all of it."""
+    """Return what a name of `objects:` must hold: plain YAML, or one expression for all of it.
+
+    A string is a string in `objects:`. In an expectation it may be either: `names: "before(names,
+    0)"` is an expression because it calls a function that there is, `names: ada` is a text.
+    """
     if _is_text(node):
         assert isinstance(node, Scalar)
         found = _as_known_expression(node, context)
@@ -1035,6 +1151,7 @@ def _selects(key: Node) -> bool:
 
 
 def _tree(node: Node, context: Context) -> Any:
+    """Return plain data; its computed parts are expressions, to be evaluated on each rank."""
     match node:
         case Scalar():
             return node.value
