@@ -155,7 +155,7 @@ def _future(node: Mapping, context: Context, param: Param) -> Form:
     return handles(named, context, param)
 
 
-def waited_output(operation: Operation, value: Node, context: Context) -> Form | None:
+def output_of_wait(operation: Operation, value: Node, context: Context) -> Form | None:
     """Return the name that keeps the value, of `wait: {handle: f, output: x}`; or None."""
     if not isinstance(operation, Waiting) or not isinstance(value, Mapping):
         return None

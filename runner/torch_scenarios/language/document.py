@@ -851,6 +851,7 @@ def _scenario(
     backends = backends_of(tree.get("backends"), context)
     context = context.change(distributed=find_distributed(tree.get("steps")))
     steps = step_list(tree.get("steps"), context)
+    police_joins(made, steps, context)
     functions = functions_of(tree.get("functions"), context)
     scenario = Scenario(
         source=tree.mark.source,
@@ -868,7 +869,7 @@ def _scenario(
         groups=_groups(tree.get("groups"), context, unmade("groups", found)),
         objects=_values(tree, "objects", context, object_value, found),
         tensors=_values(tree, "tensors", context, values.value, found),
-        models=with_checkpoints(made, police_joins(made, steps, context)),
+        models=with_checkpoints(made, steps),
         functions=functions,
         steps=function_steps(steps, functions, context),
         truncated=read_truncated(tree.get("truncated"), world_size, context),

@@ -499,10 +499,12 @@ def with_checkpoints(made: dict[str, Model], steps: tuple[Step, ...]) -> dict[st
     return found
 
 
-def police_joins(
-    made: Mapping_[str, Model], steps: tuple[Step, ...], context: Context
-) -> tuple[Step, ...]:
-    """Return the steps; note a `join` of a model that is not trained within a context to leave."""
+def police_joins(made: Mapping_[str, Model], steps: tuple[Step, ...], context: Context) -> None:
+    """Note a `join` of a model that is not trained within a context to leave.
+
+    `torch.distributed.algorithms.join.Join` lets a rank without further batches answer the
+    collectives of the others. Without it the others wait for that rank.
+    """
     for step in steps_of(steps):
         if not isinstance(step.operation, Join):
             continue
@@ -517,7 +519,6 @@ def police_joins(
                 step.mark,
                 "say so in its strategy: `DistributedDataParallel: {join: {}}`",
             )
-    return steps
 
 
 def _police_keys(node: Mapping, known: tuple[str, ...], what: str, context: Context) -> None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from torch_scenarios.expressions.compile import GROUP_CALLS
 from torch_scenarios.expressions.values import Constant, Expression, Form, PerRank
 from torch_scenarios.language import values
-from torch_scenarios.language.arguments import arguments_of, read_parts, waited_output
+from torch_scenarios.language.arguments import arguments_of, output_of_wait, read_parts
 from torch_scenarios.language.context import Context
 from torch_scenarios.language.expectations import expectation
 from torch_scenarios.language.keys import ACTIONS, BESIDE, BODY
@@ -204,7 +204,7 @@ def _operation(
     parts = read_parts(operation, value, context)
     if parts is not None:
         arguments[PARTS] = parts
-    output = waited_output(operation, value, context)
+    output = output_of_wait(operation, value, context)
     if output is not None:
         arguments[OUTPUT] = output
     return Step(operation=operation, arguments=arguments, **fields)

@@ -389,7 +389,7 @@ def _police_names(compiled: Expression, node: Scalar, context: Context) -> None:
     if context.inlined is None:
         known = context.readable
         for name in sorted(compiled.names.difference(known)):
-            unknown_name(name, node, context, beside=_meant_word(name, node, context))
+            unknown_name(name, node, context, beside=_find_meant_word(name, node, context))
         for name in sorted(compiled.names.intersection(context.unmade)):
             note_unmade(name, place_of(name, node), context)
     if compiled.before or "before" in compiled.calls:
@@ -405,7 +405,7 @@ def _police_names(compiled: Expression, node: Scalar, context: Context) -> None:
                 unknown_name(name, node, context)
 
 
-def _meant_word(name: str, node: Scalar, context: Context) -> tuple[str, ...]:
+def _find_meant_word(name: str, node: Scalar, context: Context) -> tuple[str, ...]:
     """Return the fixed word that a name misspells, if that word is known at its place.
 
     `dtype == flaot32` may mean `float32`: the corrected text is compiled, and only where the word
