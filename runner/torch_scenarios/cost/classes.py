@@ -4,6 +4,10 @@ Two ranks are equal that make the same calls in the same order, of the same size
 are as large and as spread over nodes, with members and peers that are equal in turn: nothing tells
 their times apart. Classes are found by colours that are refined until they stay. One rank of each
 class is kept, with all ranks that it exchanges messages with, so that routes are what they were.
+
+This is colour refinement (the 1-dimensional Weisfeiler-Leman algorithm): two vertices keep one
+colour as long as their neighbours have the same colours. Where a program has data and tensor
+parallel groups within the stages of a pipeline, the ranks of one stage are one class.
 """
 
 from __future__ import annotations
@@ -43,7 +47,11 @@ class Reduced(Struct, frozen=True):
 
 
 def reduce_ranks(traffic: Traffic, topology: Topology) -> Reduced | None:
-    """Return the traffic of one rank of each class; None where that is no less."""
+    """Return the traffic of one rank of each class; None where that is no less.
+
+    It is not tried where ranks share links (a spine, a NIC of several ranks, a lost NIC): messages
+    of a rank that is left out would then have held what those of its twin wait for.
+    """
     world = traffic.world_size
     if world < MANY or not any(isinstance(each, EnterGroups) for each in traffic.entries):
         return None
@@ -77,6 +85,7 @@ def _mix(one: Any, other: Any) -> Any:
 
 
 def _code(*parts: Any) -> np.uint64:
+    """Return a hash of what ranks do: equal for equal parts."""
     return np.uint64(hash(parts) & (2**64 - 1))
 
 
@@ -99,7 +108,10 @@ def _rows(rows: Any) -> Any:
 
 
 def _spread(topology: Topology, members: Sequence[int], world: int) -> Any:
-    """Return how a group is spread over nodes: which members share one, and have lost a NIC."""
+    """Return how a group is spread over nodes: which members share one, and have lost a NIC.
+
+    Members on nodes 5 5 9 9 are spread as those on nodes 0 0 1 1.
+    """
     ranks = np.asarray(members, np.int64)
     nodes = topology.nodes_of(ranks, world)
     _, inverse = np.unique(nodes, return_inverse=True)
@@ -146,7 +158,12 @@ def _refine(
     topology: Topology,
     ends: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
 ) -> _Colours | None:
-    """Return a colour for each rank, the same for ranks that are equal; None where rounds end."""
+    """Return a colour for each rank `[W]`, one for all that are equal; None where rounds end.
+
+    A round mixes into each colour those of the members of its groups and of its peers. Colours only
+    part, so that it is done once a round makes no new ones. Sums over the members of a group do not
+    depend on their order.
+    """
     groups = _groups_of(traffic, topology)
     colours = _calls(traffic)
     routes = []
@@ -197,7 +214,12 @@ def _calls(traffic: Traffic) -> _Colours:
 def _keep(
     colours: _Colours, ends: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]
 ) -> NDArray[np.int64] | None:
-    """Return one rank of each colour, with all that it exchanges messages with."""
+    """Return one rank of each colour, with all that it exchanges messages with.
+
+    Ranks that exchange messages, also by way of others, are joined by the least of their numbers
+    (label propagation, with the labels of labels taken at each round). Of such parts those are kept
+    that have a colour which no part before has.
+    """
     labels = np.arange(len(colours))
     for _ in range(ROUNDS if ends else 0):
         before = labels.copy()
@@ -224,7 +246,11 @@ def _keep(
 
 
 class _Kept:
-    """The traffic of the ranks that are kept."""
+    """The traffic of the ranks that are kept.
+
+    A collective needs no longer all members of its group, but those that are kept (`awaited`); its
+    size and its members stay, so that its time is that of the whole group.
+    """
 
     def __init__(
         self, traffic: Traffic, topology: Topology, colours: _Colours, kept: NDArray[np.int64]
@@ -270,6 +296,7 @@ class _Kept:
         return [replace(each, ranks=ranks[mine])]
 
     def pair(self, each: Meet) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the rows of both posts, as they are numbered among what is kept."""
         sent = self.rows[each.send][_rows(each.sent)]
         got = self.rows[each.receive][_rows(each.received)]
         both = (sent >= 0) & (got >= 0)

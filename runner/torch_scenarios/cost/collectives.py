@@ -39,7 +39,14 @@ Ranks: TypeAlias = NDArray[np.int64]
 
 
 class Stroke(Struct, frozen=True):
-    """Messages that ranks send at once: their targets and bytes; `times` in a row."""
+    """Messages that ranks send at once: their targets and bytes; `times` in a row.
+
+    A ring's all_gather of 4 ranks is one stroke, three times:
+
+    >>> (step,) = ALGORITHMS["all_gather"]["ring"](np.arange(4), 16.0)
+    >>> step.src.tolist(), step.dst.tolist(), step.size, step.times
+    ([0, 1, 2, 3], [1, 2, 3, 0], 4.0, 3)
+    """
 
     src: Ranks
     dst: Ranks
@@ -74,7 +81,11 @@ def _chain(ranks: Ranks, size: float) -> Iterator[Stroke]:
 
 
 def _exchange_whole(ranks: Ranks, size: float) -> Iterator[Stroke]:
-    """Exchange the whole with the partner at distance 1, 2, 4, ...; the rest is folded in."""
+    """Exchange the whole with the partner at distance 1, 2, 4, ...; the rest is folded in.
+
+    Recursive doubling takes log2 n latencies, and sends the whole each time: for small tensors. Of
+    6 ranks the last two hand theirs to the first two, and get the result back at the end.
+    """
     whole = 1 << (len(ranks).bit_length() - 1)
     rest = ranks[whole:]
     if len(rest):
@@ -87,7 +98,13 @@ def _exchange_whole(ranks: Ranks, size: float) -> Iterator[Stroke]:
 
 
 def _exchange_halves(ranks: Ranks, size: float) -> Iterator[Stroke]:
-    """Exchange halves, quarters, ... and gather them again (Rabenseifner)."""
+    """Exchange halves, quarters, ... and gather them again.
+
+    Rabenseifner's algorithm: a reduce_scatter by recursive halving, then an all_gather by recursive
+    doubling, so that each rank sends 2 (n - 1) / n of the bytes as in a ring, in 2 log2 n latencies
+    and not 2 (n - 1) (R. Thakur, R. Rabenseifner, W. Gropp: Optimization of Collective
+    Communication Operations in MPICH, 2005). Each stroke stands for both of its exchanges.
+    """
     whole = 1 << (len(ranks).bit_length() - 1)
     rest = ranks[whole:]
     if len(rest):
@@ -100,7 +117,11 @@ def _exchange_halves(ranks: Ranks, size: float) -> Iterator[Stroke]:
 
 
 def _binomial(passes: int) -> Algorithm:
-    """Return a binomial tree over which the whole goes `passes` times."""
+    """Return a binomial tree over which the whole goes `passes` times: 2 to reduce and broadcast.
+
+    >>> [(step.src.tolist(), step.dst.tolist()) for step in _binomial(1)(np.arange(4), 16.0)]
+    [([0], [1]), ([0, 1], [2, 3])]
+    """
 
     def steps(ranks: Ranks, size: float) -> Iterator[Stroke]:
         reach = 1
@@ -113,6 +134,7 @@ def _binomial(passes: int) -> Algorithm:
 
 
 def _pairwise(ranks: Ranks, size: float) -> Iterator[Stroke]:
+    """Let each rank send its part for the rank at distance 1, then 2, ..., n - 1."""
     n = len(ranks)
     for shift in range(1, n):
         yield Stroke(ranks, np.roll(ranks, -shift), size / n)
@@ -125,11 +147,16 @@ def _at_root(ranks: Ranks, size: float) -> Iterator[Stroke]:
 
 
 def _from_root(ranks: Ranks, size: float) -> Iterator[Stroke]:
+    """Let the first send their parts to all others, at once."""
     for step in _at_root(ranks, size):
         yield Stroke(step.dst, step.src, step.size)
 
 
 def _dissemination(ranks: Ranks, _size: float) -> Iterator[Stroke]:
+    """Let each rank tell the one at distance 1, 2, 4, ... that it has come.
+
+    After log2 n rounds each has heard of all, without a root (Hensgen, Finkel and Manber, 1988).
+    """
     reach = 1
     while reach < len(ranks):
         yield Stroke(ranks, np.roll(ranks, -reach), 0.0)
@@ -168,7 +195,7 @@ NAMES = ("ring", "tree", "doubling", "halving_doubling", "best")
 
 
 def step_time(network: Network, step: Stroke) -> float:
-    """Return how long a step takes that all its ranks take at once.
+    """Return how long a step takes that all its ranks take at once, in microseconds.
 
     That is the latency of its longest route, and the bytes on its busiest link.
     """
@@ -176,7 +203,11 @@ def step_time(network: Network, step: Stroke) -> float:
 
 
 def together_time(network: Network, steps: Iterable[Stroke]) -> float:
-    """Return how long messages take that are all posted at once."""
+    """Return how long messages take that are all posted at once, in microseconds.
+
+    No order is assumed among them: the busiest link carries its bytes without a gap, and the
+    longest latency is paid once. It is a bound from below, that a good schedule comes close to.
+    """
     load = np.zeros(max(1, network.count))
     latency = alone = 0.0
     for step in steps:
@@ -194,7 +225,13 @@ def together_time(network: Network, steps: Iterable[Stroke]) -> float:
 
 
 def _ring_time(network: Network, step: Stroke) -> float:
-    """Return the time of a ring whose sends are buffered: latencies add up along one path."""
+    """Return the time of a ring whose sends are buffered: latencies add up along one path.
+
+    Where sends are not waited for, a slow hop does not slow down the others at the same step. What
+    counts is the sum of latencies along the ring, as often as the ring goes round, and for the rest
+    the slowest arc of as many hops. With a wait at each step it would be the slowest hop at each of
+    them.
+    """
     n = len(step.src)
     latency = network.routes(step.src, step.dst).latency
     rounds, rest = divmod(step.times, n)
@@ -219,6 +256,9 @@ def torch_time(collective: str, gib: float, ranks: int, host_ranks: int) -> floa
 
     `gib` are GiB, which torch divides by GB/s; a ring is assumed. Raises ScenarioError where torch
     has no such model.
+
+    >>> round(torch_time("all_reduce", 1.0, ranks=8, host_ranks=8))
+    19969
     """
     hops = {ALL_REDUCE: 2 * (ranks - 1)}.get(collective, ranks - 1)
     if collective not in {ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER}:
@@ -240,7 +280,9 @@ def torch_time(collective: str, gib: float, ranks: int, host_ranks: int) -> floa
 class Timing(Struct, frozen=True):
     """A time of a collective: microseconds, by which model, and by which algorithm.
 
-    `interval` is where measurements of such a case were; None where there is none.
+    `model` is steps, nccl, nccl fitted, nccl messages, table, table and tuner, or torch;
+    `algorithm` as in "ring, LL128". `interval` is where measurements of such a case were; None
+    where there is none.
     """
 
     time: float
@@ -276,14 +318,26 @@ def find_senders(traffic: Traffic) -> dict[Calls, NDArray[np.int64]]:
 
 
 def hops(collective: str, algorithm: str, nodes: int) -> int:
-    """Return how often the bytes of a collective go from node to node, one after the other."""
+    """Return how often the bytes of a collective go from node to node, one after the other.
+
+    >>> hops("all_reduce", "ring", nodes=8), hops("all_reduce", "tree", nodes=8)
+    (14, 6)
+    """
     if algorithm in {TREE, NVLS_TREE}:
         return 2 * (nodes - 1).bit_length()
     return (nodes - 1) * (2 if collective == ALL_REDUCE else 1)
 
 
 class CollectiveTimes:
-    """Forecasts collectives on one topology."""
+    """Forecasts collectives on one topology, by one model.
+
+        steps    the messages of an algorithm, over the links of the topology
+        nccl     what NCCL's tuner reckons with, times what was fitted to the machine
+        table    times that were measured there, by nccl-tests or `scenario bench`
+        torch    what DTensor chooses placements by
+
+    A time is remembered by name, bytes and members: a training step makes few different calls.
+    """
 
     def __init__(
         self,
@@ -353,7 +407,11 @@ class CollectiveTimes:
         return self._known[asked]
 
     def _find_error(self, found: Timing, name: str, size: float, ranks: Ranks) -> Interval | None:
-        """Return how far off such times were, of this collective on such a machine."""
+        """Return how far off such times were, of this collective on such a machine.
+
+        A group that has only some of the ranks of its nodes shares their NICs with others, so that
+        it is compared with its like, and not with groups that have whole nodes.
+        """
         plain = "all_to_all" if kind_of(name) in _MESSAGES else kind_of(name)
         nodes = self.topology.node_count(ranks, self.world_size)
         is_whole = self.topology.fills_its_nodes(ranks, self.world_size)
@@ -407,6 +465,11 @@ class CollectiveTimes:
         return Timing(time_in(known, len(ranks), size, take), model)
 
     def _by_nccl(self, name: str, size: float, ranks: Ranks) -> Timing | None:
+        """Return the time by NCCL's tuner; None for what NCCL has no model of.
+
+        torch makes `all_to_all`, `gather` and `scatter` of sends and receives in one NCCL group
+        (torch/csrc/cuda/nccl.cpp), so that they are timed as messages.
+        """
         tuner = self.topology.tuner
         if name in _MESSAGES and self.topology.links:
             time = together_time(self.messages, _MESSAGES[name](ranks, size))
@@ -447,7 +510,7 @@ class CollectiveTimes:
         return self.topology.part_of_nodes(ranks, self.world_size, senders)
 
     def _choices(self, tuner: Tuner, name: str, size: float, ranks: Ranks) -> list[TunerChoice]:
-        """Return what NCCL weighs."""
+        """Return what NCCL weighs: each algorithm and protocol that can be taken, with its time."""
         nodes = self.topology.node_count(ranks, self.world_size)
         part = self._part_of_nodes(name, size, ranks)
         return list(tuner.on_part(part).choices(name, size, len(ranks), nodes))

@@ -48,7 +48,12 @@ _CORRECTION = tuple(
 
 
 class Constants(Struct, frozen=True, kw_only=True):
-    """What one release of NCCL has: latencies in microseconds, bandwidths in GB/s (1e9)."""
+    """What one release of NCCL has: latencies in microseconds, bandwidths in GB/s (1e9).
+
+    `base`, `nvlink` and `net` are the tables `baseLat` and `hwLat` of tuning.cc, by algorithm: what
+    a call takes before its first hop, what a hop takes over NVLink, and over the network. `ll_max`
+    is `llMaxBws`, the others `perChMax...` for a channel.
+    """
 
     released: str
     commit: str
@@ -198,6 +203,11 @@ def constants_of(version: str) -> Constants | None:
     """Return the constants of a release; None for one before 2.18.1, or that is no version.
 
     Of two numbers, as 2.30, they are those of the last release that begins so.
+
+    >>> constants_of("2.21.5").released, constants_of("2.22.3").released
+    ('2024-03-26', '2024-03-26')
+    >>> constants_of("2.17.1") is None
+    True
     """
     asked = _parts(version)
     if asked is not None and len(asked) == 2:
@@ -213,7 +223,11 @@ FEW_FOR_NVLS = 2
 
 
 class Channels(Struct, frozen=True):
-    """How many channels NCCL's search found, and the GB/s of each, in a node and between nodes."""
+    """How many channels NCCL's search found, and the GB/s of each, in a node and between nodes.
+
+    A channel is a ring or a tree of its own, run by its own thread blocks; a tensor is cut over
+    them. `NCCL_DEBUG=INFO` with `NCCL_DEBUG_SUBSYS=GRAPH` prints what the search found.
+    """
 
     count: int
     inside: float
@@ -246,6 +260,10 @@ class Tuner(Struct, frozen=True):
     """NCCL's model on one machine. `cpu` is intel, amd or other; `tree` NCCL's tree pattern.
 
     `inside` is what joins the GPUs of a node: over PCIe NCCL takes other latencies, and no LL128.
+
+    LL sends 4 bytes of data with 4 of a flag, so that a receiver polls memory and needs no barrier:
+    half of the bandwidth, least latency. LL128 has 120 bytes of data in 128, where NVLink keeps
+    such stores whole. Simple fences once a chunk: all of the bandwidth, most latency.
     """
 
     version: str
@@ -288,7 +306,12 @@ class Tuner(Struct, frozen=True):
                     yield TunerChoice(algorithm, PROTOCOLS[protocol], time)
 
     def best(self, collective: str, size: float, ranks: int, nodes: int) -> TunerChoice:
-        """Return what NCCL takes: the first of the quickest."""
+        """Return what NCCL takes: the first of the quickest.
+
+        collective   as torch calls it: all_reduce, all_gather, ...
+        size         bytes, as nccl-tests counts them: of the output for all_gather
+        ranks, nodes how many ranks on how many nodes
+        """
         return min(self.choices(collective, size, ranks, nodes), key=lambda each: each.time)
 
     # ------------------------------------------------------------------ ncclTopoTuneModel
@@ -302,6 +325,7 @@ class Tuner(Struct, frozen=True):
         return self.channels.get(algorithm)
 
     def _applies(self, collective: str, algorithm: str, protocol: int, nodes: int) -> bool:
+        """Whether NCCL has a collective in an algorithm and a protocol at all."""
         if algorithm == NVLS:  # between nodes NVLS needs SHARP
             since = 218 if collective == ALL_REDUCE else 219
             return (
@@ -394,6 +418,11 @@ class Tuner(Struct, frozen=True):
     def _latency(
         self, collective: str, algorithm: str, protocol: int, ranks: int, nodes: int
     ) -> float:
+        """Return the latency of a collective, in microseconds: base, hops in nodes, hops between.
+
+        A ring over 2 nodes of 8 has 14 hops in a node and 2 between; an all_reduce goes round
+        twice.
+        """
         constants, form = self.constants, self.constants.form
         base = constants.base[algorithm][protocol]
         in_a_node = constants.inside(self.inside)
@@ -439,6 +468,11 @@ class Tuner(Struct, frozen=True):
         ranks: int,
         nodes: int,
     ) -> float:
+        """Return the time of a collective in microseconds: latency, and bytes at the speed in GB/s.
+
+        1 GB/s is 1000 bytes a microsecond. A tree's bandwidth is corrected by a table over sizes
+        from 64 bytes, a row of it for each protocol and a column for each doubling.
+        """
         log_size = (int(size) >> 6).bit_length() - 1
         corrected = algorithm == TREE or (
             algorithm == NVLS_TREE and self.constants.corrects_nvls_tree and self.gpu == "blackwell"
@@ -453,7 +487,11 @@ class Tuner(Struct, frozen=True):
 
 
 def ring_steps(collective: str, ranks: int) -> int:
-    """Return how many steps a ring of so many ranks takes."""
+    """Return how many steps a ring of so many ranks takes.
+
+    >>> ring_steps("all_reduce", 8), ring_steps("all_gather", 8), ring_steps("broadcast", 8)
+    (14, 7, 8)
+    """
     if collective == ALL_REDUCE:
         return 2 * (ranks - 1)
     return ranks - 1 if collective in _HALVES else ranks

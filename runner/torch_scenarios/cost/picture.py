@@ -79,7 +79,11 @@ _WIDTH, _HEIGHT, _MARGIN = 900.0, 300.0, 60.0
 
 
 def _curve(points: Sequence[Point]) -> str:
-    """Return time over size, or over ranks, both logarithmic, with its table."""
+    """Return time over size, or over ranks, both logarithmic, with its table.
+
+    On such axes latency is a flat line, and bandwidth one that rises by a decade a decade: the bend
+    between them is the size from which on bytes count.
+    """
     sized = len({point.bytes for point in points}) > 1
     along = [float(point.bytes or 0) if sized else float(point.ranks) for point in points]
     times = [max(point.forecast.time, 1e-3) for point in points]
@@ -115,12 +119,15 @@ def _scale(values: Sequence[float], first: float, last: float) -> list[float]:
     return [first + (each - low) / (high - low) * (last - first) for each in logs]
 
 
-#: messages that a picture shows: those that end last are left out
+#: messages that a picture shows: those that start last are left out
 MOST = 2000
 
 
 def picture(found: Forecast, ranks: int) -> str:
-    """Return a space-time diagram on a real time axis: latency thin, bytes thick, the path red."""
+    """Return a space-time diagram on a real time axis: latency thin, bytes thick, the path red.
+
+    Ranks are rows, and time goes to the right. Empty for more ranks than a picture can show.
+    """
     events = found.replay.events
     critical = set(found.replay.path)
     height = 30 + 26 * ranks

@@ -67,7 +67,10 @@ Span = tuple[float, float]
 
 
 class CallKey(NamedTuple):
-    """What a forecast and a trace know of a call: its kind, its bytes, how many ranks make it."""
+    """What a forecast and a trace know of a call: its kind, its bytes, how many ranks make it.
+
+    By it calls of both are matched: the groups of a trace have other names than those of a file.
+    """
 
     kind: str
     size: float
@@ -78,7 +81,8 @@ class ProfiledCall(Struct, frozen=True, kw_only=True):
     """A kernel of NCCL, in microseconds; `exposed` is how long nothing computes meanwhile.
 
     `group` is which ranks make the call, as far as the trace says so; `key` has no bytes where it
-    does not.
+    does not. Its time has the wait for the last rank in it: NCCL's kernel runs, and polls, until
+    all have come.
     """
 
     key: CallKey
@@ -94,7 +98,11 @@ class ProfiledCall(Struct, frozen=True, kw_only=True):
 
 
 class ProfiledStep(Struct, frozen=True, kw_only=True):
-    """One step of the trace of a rank, in microseconds; `calls` in the order of the GPU."""
+    """One step of the trace of a rank, in microseconds; `calls` in the order of the GPU.
+
+    `time` = `computing` (any other kernel runs) + `exposed` (NCCL runs alone) + `idle` (nothing
+    runs).
+    """
 
     name: str
     time: float
@@ -162,7 +170,12 @@ def _refuse(message: str, hint: str | None = None) -> Any:
 
 
 class _TraceReader:
-    """The steps of one decoded trace: what the host starts in each; all where none is named."""
+    """The steps of one decoded trace: what the host starts in each; all where none is named.
+
+    `prof.step()` marks steps on the host, whose GPU may be a step behind. Kineto gives a kernel and
+    the call that starts it one `correlation`, by which a kernel belongs to the step in which it was
+    started.
+    """
 
     def __init__(self, trace: Any) -> None:
         events = list(_spans(trace))
@@ -266,7 +279,12 @@ def _spans(trace: Any) -> Iterator[tuple[dict[str, Any], Span]]:
 
 
 class _Union:
-    """When at least one of some spans lasts."""
+    """When at least one of some spans lasts.
+
+    >>> both = _Union([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0)])
+    >>> both.total, both.until(2.5)
+    (4.0, 2.5)
+    """
 
     def __init__(self, spans: Iterable[Span]) -> None:
         apart: list[Span] = []
@@ -293,6 +311,10 @@ class _Union:
 
 
 def _call_of(event: Mapping[str, Any], span: Span, computing: _Union) -> ProfiledCall:
+    """Return what a kernel of NCCL says of its call: torch notes its arguments beside it.
+
+    The bytes are of the larger of input and output, as nccl-tests counts them.
+    """
     args = event.get("args")
     given: dict[str, Any] = args if isinstance(args, dict) else {}
     counts = (given.get("In msg nelems"), given.get("Out msg nelems"))
@@ -356,7 +378,11 @@ def calls_of(traffic: Traffic, times: CollectiveTimes, rank: int) -> Iterator[Fo
 def compare_calls(
     made: Iterable[ForecastCall], traced: Sequence[ProfiledCall]
 ) -> tuple[list[ComparedCall], list[ForecastCall], list[ProfiledCall]]:
-    """Return the calls that both have, those of the forecast alone, and of the trace alone."""
+    """Return the calls that both have, those of the forecast alone, and of the trace alone.
+
+    The n-th call of a key is the n-th of the other: within one group a program's order is fixed,
+    between groups it is not.
+    """
     is_sized = any(call.key.size for call in traced)
 
     def find_key(key: CallKey) -> CallKey:
@@ -471,7 +497,12 @@ MUCH = 0.01
 
 
 def find_arrivals(steps: Sequence[ProfiledStep]) -> Arrivals:
-    """Return which rank comes last to the calls that several traces have."""
+    """Return which rank comes last to the calls that several traces have.
+
+    A collective ends at once on all its ranks, so that the rank whose kernel is the shortest came
+    last. Calls that are not made by all traced ranks alike are left out (`apart`): their n-th calls
+    are not the same one.
+    """
     ranks = [RankWaits(step=step) for step in steps]
     groups: dict[str, list[tuple[RankWaits, list[ProfiledCall]]]] = {}
     for each in ranks:
@@ -529,7 +560,7 @@ def arrival_lines(found: Arrivals) -> list[str]:
 
 
 def _cause_of(step: ProfiledStep, others: Sequence[RankWaits], waited: float) -> str:
-    """Return what the straggler does longer than the others."""
+    """Return what the straggler does longer than others: kernels, or its host; else neither."""
     parts = {
         "its kernels take": [step.computing, *(each.step.computing for each in others)],
         "its GPU waits for its host": [step.idle, *(each.step.idle for each in others)],

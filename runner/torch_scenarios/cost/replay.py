@@ -57,9 +57,15 @@ BY_SENDER, BY_RECEIVER, BY_LINK = 0, 1, 2
 class ReplayEvent(Struct, frozen=True):
     """What took time: a message, or else `name`. Times are microseconds.
 
-    `cause` is why it started no earlier, `before` the event that this came of (START: none),
-    `link` the link that was held. `source` and `target` are ranks; `target` is -1 for what is no
-    message. `group` is the name of the process group, empty for a pause.
+    `cause` is why it started no earlier, `before` the event that this came of (START: none), `link`
+    the link that was held. `source` and `target` are ranks; `target` is -1 for what is no message.
+    `group` is the name of the process group, empty for a pause.
+
+        posted        started              sent       ended
+           | waits for   |  bytes on the    | latency   |
+           | the other   |  links           |           |
+
+    `posted` is when the sender posts; the links are free again at `sent`.
     """
 
     source: int
@@ -105,7 +111,11 @@ class ReplayEvents:
         return self._count
 
     def add(self, width: int, *columns: Any) -> int:
-        """Note a stroke of which `source` is a column; returns the number of its first event."""
+        """Note a stroke of which `source` is a column; returns the number of its first event.
+
+        The columns are those of `FIELDS`, each an array of `width` elements, or a number that all
+        have.
+        """
         first = self._count
         if width:
             self.strokes.append(columns)
@@ -142,7 +152,8 @@ class ReplayEvents:
 class Replay(Struct, frozen=True, kw_only=True, dict=True):
     """The times of a program: when each rank is done, by which event, and all events.
 
-    `idle` is how long the stream of each waited for its host.
+    `ended` and `last` are `[W]`: microseconds, and the number of the event that a rank was done
+    with last (START: none). `idle` `[W]` is how long the stream of each waited for its host.
     """
 
     ended: NDArray[np.float64]
@@ -158,7 +169,12 @@ class Replay(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def path(self) -> list[int]:
-        """The events of the critical path, the first one first."""
+        """The events of the critical path, the first one first.
+
+        Each event knows the one that it waited for (`before`). From the last event of the rank that
+        ends last, that leads back to the start: the chain of which each link would have to be
+        quicker for the program to be.
+        """
         found: list[int] = []
         at = int(self.last[int(self.ended.argmax())]) if len(self.ended) else START
         while at != START:
@@ -179,10 +195,21 @@ class HostTimes:
         host    |call|call|call|call|           waits|
         stream       |  t   |  t   |  t   | barrier  |
 
-    So n calls take launch + t + (n - 1) max(launch, t), and n that are each waited for
-    n (launch + t). `work.wait()` lets the stream wait, and not the host. Kernels of t that a host
-    takes h to start end no sooner than it has started them. A host that synchronizes begins with
-    what follows once its stream has nothing left to do.
+    So n calls take launch + t + (n - 1) max(launch, t), and n that are each waited for n (launch +
+    t). `work.wait()` lets the stream wait, and not the host. Kernels of t that a host takes h to
+    start end no sooner than it has started them. A host that synchronizes begins with what follows
+    once its stream has nothing left to do.
+
+    >>> hosts, rank, clock = HostTimes(1, launch=3.0), np.array([0]), np.array([0.0])
+    >>> for _ in range(3):
+    ...     began, _ = hosts.call(rank, clock, np.array([START]))
+    ...     clock = began + 10.0
+    ...     print(began, clock)
+    [3.] [13.]
+    [13.] [23.]
+    [23.] [33.]
+    >>> hosts.free, hosts.idle
+    (array([9.]), array([3.]))
     """
 
     def __init__(self, world_size: int, launch: float) -> None:
@@ -196,7 +223,8 @@ class HostTimes:
     def call(self, ranks: Any, clock: Any, last: Any) -> tuple[Any, Any]:
         """Let ranks make a call, whose streams are done with `last` at `clock`.
 
-        Returns from when on the call may run, and the event that this comes of.
+        Returns from when on the call may run, and the event that this comes of: what the stream was
+        done with last, or what the host had waited for where the host is the later of the two.
         """
         return self.work(ranks, self.launch, clock, last)
 
@@ -232,7 +260,7 @@ def host_waits(entry: Enter) -> bool:
 
 
 class _SentMessage(NamedTuple):
-    """A message of `size` bytes from one rank to another."""
+    """A message of `size` bytes from one rank to another, posted by the step of that index."""
 
     source: int
     target: int
@@ -254,7 +282,11 @@ class _OtherEvent(NamedTuple):
 
 
 class _Program(Struct):
-    """What each rank does, in order, and the messages and collectives that it takes part in."""
+    """What each rank does, in order, and the messages and collectives that it takes part in.
+
+    `ranks` has, for each rank, triples of a kind (`_POST_SEND`, ...), the number of a message or a
+    collective, and for a pause its microseconds.
+    """
 
     ranks: list[list[tuple[int, int, float]]]
     messages: list[_SentMessage]
@@ -275,7 +307,12 @@ def _rows(rows: Any, width: int) -> Sequence[int]:
 
 
 class _Unrolled:
-    """Traffic, rank by rank, as it is read entry by entry; with what `hosts` do, if asked."""
+    """Traffic, rank by rank, as it is read entry by entry; with what `hosts` do, if asked.
+
+    The analysis notes strokes: rows of many ranks that post at once, and rows of two posts that
+    meet. Here each row becomes a line in the program of its rank. Meets are read first, since a
+    post comes before the analysis knows which message it is the end of.
+    """
 
     def __init__(self, traffic: Traffic, *, hosts: bool = False) -> None:
         self.hosts = hosts
@@ -314,6 +351,7 @@ class _Unrolled:
                 program.append((_WAIT, entry.step, 0.0))
 
     def meet(self, entry: Meet) -> None:
+        """Number the messages of two posts; an object has one for its length before its own."""
         send, receive = self.posts[entry.send], self.posts[entry.receive]
         out, into = np.atleast_1d(send.ranks), np.atleast_1d(receive.ranks)
         sent, got = _rows(entry.sent, len(out)), _rows(entry.received, len(into))
@@ -386,7 +424,13 @@ def replay_events(
 
 
 class _Run:
-    """The state of one replay."""
+    """The state of one replay of single events.
+
+    Ranks go on (`go`) until each waits for a message or a collective that has not started. Then
+    time goes on (`run`): the earliest message that is ready, or link that becomes free. A message
+    starts, and its ranks go on. No rank goes beyond what it knows, so that times never have to be
+    taken back.
+    """
 
     def __init__(
         self, program: _Program, network: Network, timed: Timed, scale: float, launch: float
@@ -444,6 +488,12 @@ class _Run:
         )
 
     def run(self) -> Replay:
+        """Take what is ready in the order of time, until nothing is left.
+
+        The heap holds numbers of messages, and links as -1 - link. Of those that waited for a link
+        the one that was ready first starts first, if its other links are free: another may overtake
+        it there.
+        """
         for rank in range(len(self.clock)):
             self.go(rank)
         heap = self.heap
@@ -462,7 +512,11 @@ class _Run:
         return self.result()
 
     def ready(self, message: int, since: float, now: float, freed: int = -1) -> None:
-        """Start a message whose links are free, or let it wait for one that is not."""
+        """Start a message whose links are free, or let it wait for one that is not.
+
+        It waits in the queue of one link at a time. Once that is free all of its links are looked
+        at again: a message from rank 0 to rank 1 needs the port out of 0 and the port into 1.
+        """
         free = self.free
         for link, _ in self.links[message]:
             if free[link] > now:
@@ -503,6 +557,7 @@ class _Run:
     def _post_receive(self, rank: int, number: int, _: float) -> bool:
         clock = self.clock[rank]
         self.got_at[number], self.got_by[number] = clock, self.last[rank]
+        # whichever end is posted last makes the message ready; an eager one was ready with its send
         sent = self.sent_at[number]
         if sent is not None and self.size[number] > self.eager:
             heapq.heappush(self.heap, (max(sent, clock), number))
@@ -516,6 +571,7 @@ class _Run:
         return self.finish(rank, number, self.ended[number])
 
     def finish(self, rank: int, number: int, done: float) -> bool:
+        """Let a rank be done with a message; returns False where that has not started yet."""
         if self.started[number] < 0:
             self.waiting.setdefault(number, []).append(rank)
             return False
@@ -573,7 +629,12 @@ class _Run:
         return True
 
     def start(self, message: int, started: float, link: int) -> None:
-        """Start a message; `link` is the one that it waited for, -1 for none."""
+        """Start a message; `link` is the one that it waited for, -1 for none.
+
+        Each link is held for its bytes alone, as long as that link takes for them: the latency is
+        on the way of this message, and not in the way of the next. (In LogGP's terms G counts, and
+        L does not; Alexandrov et al., 1995.)
+        """
         for each, time in self.links[message]:
             self.free[each] = started + time
             if self.queues.get(each):
@@ -634,7 +695,11 @@ class _Run:
 
 
 class _Ends(Struct):
-    """One post: when each row was posted, by which event, and when it is done."""
+    """One post: when each row was posted, by which event, and when it is done.
+
+    The columns are as long as the post has rows: `ranks`, `posted` (microseconds), `by` (the event
+    that each rank was done with before), `done`, and `number` (the event that the message became).
+    """
 
     ranks: NDArray[np.int64]
     size: float
@@ -661,7 +726,12 @@ class _CollectiveTimes(Struct):
 
 
 class _Column(Struct, frozen=True):
-    """One link of each of some messages: `distinct` where no two have the same."""
+    """One link of each of some messages: `distinct` where no two have the same.
+
+    `rows` are the messages that have such a link, `links` its number for each, `per_byte`
+    microseconds. The ports out of ranks are distinct where each rank sends one message; the NIC of
+    a node is not.
+    """
 
     rows: Any
     links: NDArray[np.int64]
@@ -670,7 +740,7 @@ class _Column(Struct, frozen=True):
 
 
 class _Way(Struct, frozen=True):
-    """The routes of messages, made ready."""
+    """The routes of messages, made ready: a column for each link of a route, all of them `[L]`."""
 
     latency: NDArray[np.float64]
     quick: NDArray[np.float64]
@@ -708,7 +778,14 @@ def replay_together(
 
 
 class _StrokeReplay:
-    """The state of one sweep over the strokes of a program."""
+    """The state of one sweep over the strokes of a program.
+
+    A stroke is what many ranks do at once in the analysis: 16,384 sends of a ring are one row of
+    numpy, and not 16,384 events in a heap. That is right as long as links are asked for in the
+    order of time. It need not be: a stroke may ask for a link later than a stroke that comes after
+    it. Where that is seen, `exact` is False, and a program of a size that one event after the other
+    can take is replayed so.
+    """
 
     def __init__(
         self, traffic: Traffic, network: Network, timed: Timed, scale: float, launch: float
@@ -777,11 +854,14 @@ class _StrokeReplay:
         )
 
     def meet(self, entry: Meet) -> None:
+        """Start the messages of rows that meet: once both ends are posted, and links are free."""
         send, receive = self.posts[entry.send], self.posts[entry.receive]
         out = slice(None) if entry.sent is None else np.atleast_1d(entry.sent)
         into = slice(None) if entry.received is None else np.atleast_1d(entry.received)
         src, dst = send.ranks[out], receive.ranks[into]
         sent, got = send.posted[out], receive.posted[into]
+        # A small message leaves its sender whether or not a receive is posted (it is buffered), so
+        # that only a larger one can be late by its receiver.
         eager = send.size <= self.eager
         late = np.zeros(0, bool) if eager else got > sent
         ready, before = sent, send.by[out]
@@ -828,7 +908,12 @@ class _StrokeReplay:
     ) -> tuple[NDArray[np.float64], NDArray[np.int64] | None, NDArray[np.int64] | None]:
         """Return when messages start that are ready then, the links they wait for, who has those.
 
-        None where no message waits for a link.
+            ready    `[L]`, microseconds
+            way      their links, by column
+            size     bytes that pass the links
+
+        None where no message waits for a link. A message waits for the latest of its links, and
+        then holds all of them.
         """
         started = ready
         waited = holder = None
@@ -970,7 +1055,17 @@ def _queue(
     held: NDArray[np.float64],
     free: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return when each of many messages gets its link: first come, first served."""
+    """Return when each of many messages gets its link: first come, first served.
+
+    All are `[L]`: the link of each message, from when on it is `ready`, how long the link is
+    `held`, and from when on that link is `free` of what came before.
+
+    Two messages on link 0, ready at 1 and at 0, and one on link 1, which is free at 5:
+
+    >>> links, ready = np.array([0, 0, 1]), np.array([1.0, 0.0, 0.0])
+    >>> _queue(links, ready, np.array([2.0, 2.0, 2.0]), np.array([0.0, 0.0, 5.0])).tolist()
+    [2.0, 0.0, 5.0]
+    """
     order = np.lexsort((ready, links))
     sorted_links, times = links[order], held[order]
     wanted = np.maximum(ready[order], free[order])
@@ -998,7 +1093,11 @@ FEW = 100_000
 def replay(
     traffic: Traffic, network: Network, timed: Timed, scale: float = 1.0, launch: float = 0.0
 ) -> Replay:
-    """Return the times of a program: by strokes where that is exact, or where it is large."""
+    """Return the times of a program: by strokes where that is exact, or where it is large.
+
+    Below 8 messages a stroke there is little to take together, and one event after the other is as
+    quick.
+    """
     posts = [each for each in traffic.entries if isinstance(each, TrafficRow) and each.sends]
     messages = sum(np.size(each.ranks) for each in posts)
     if posts and messages / len(posts) >= 8:
@@ -1018,6 +1117,17 @@ def goal(traffic: Traffic) -> str:
     What a rank posts requires what it has returned from before; of what is posted at once the order
     is kept. Each message has a tag of its own. Pauses are nanoseconds. Raises ScenarioError where a
     collective is one call.
+
+        num_ranks 2
+
+        rank 0 {
+        l1: send 16b to 1 tag 0
+        l2: recv 16b from 1 tag 1
+        l2 requires l1
+        }
+
+    `requires` waits for the end of an action, `irequires` for its start: two `isend` in a row are
+    `irequires`, a `send` before a `recv` is `requires`.
     """
     entered = (each for each in traffic.entries if isinstance(each, Enter | EnterGroups))
     named = sorted({each.name for each in entered})

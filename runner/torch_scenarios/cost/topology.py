@@ -58,6 +58,10 @@ class Links(Struct, frozen=True, kw_only=True):
     `latency` is that of a whole route through such a link: a route has the largest of its links'.
     `count` are those of a node (0: one for each rank); `nodes` share one link of a spine, which
     carries the bandwidth of their NICs divided by `oversubscription`.
+
+        rank 0 -- port --+-- nic --+-- spine --+-- nic --+-- port -- rank 8
+        rank 1 -- port --+         |           |         +-- port -- rank 9
+              node 0               other nodes of the group
     """
 
     bandwidth: float = 0.0
@@ -156,7 +160,10 @@ class Topology(Struct, frozen=True, kw_only=True):
         return self.factors.get(algorithm, self.factor)
 
     def nodes_of(self, ranks: NDArray[np.int64], world_size: int) -> NDArray[np.int64]:
-        """Return the node that each rank is on."""
+        """Return the node that each rank is on: in blocks, as torchrun numbers ranks, or strided.
+
+        8 ranks on nodes of 4 are on 0 0 0 0 1 1 1 1, strided on 0 1 0 1 0 1 0 1.
+        """
         if self.node_ranks is None:
             return np.zeros_like(ranks)
         if self.strided:
@@ -168,9 +175,10 @@ class Topology(Struct, frozen=True, kw_only=True):
         return len(np.unique(self.nodes_of(ranks, world_size)))
 
     def nics_of(self, world_size: int) -> tuple[NDArray[np.int64], int]:
-        """Return the NIC of its node that each rank sends by, and how many a node has.
+        """Return the NIC of its node that each rank sends by `[W]`, and how many NICs a node has.
 
-        Ranks of a NIC that is lost send by the others.
+        Ranks of a NIC that is lost send by the others: of 8 ranks on 4 NICs two share each, and on
+        3 some are three.
         """
         nodes = self.nodes_of(np.arange(world_size), world_size)
         order = np.argsort(nodes, kind="stable")
@@ -189,7 +197,9 @@ class Topology(Struct, frozen=True, kw_only=True):
     ) -> float:
         """Return which part of the NICs of its nodes a group has, at the least; 1 in one node.
 
-        Ranks of one NIC that are `senders` at the same time share it: all of a node if left out.
+        Ranks of one NIC that are `senders` at the same time share it: all of a node if left out. A
+        data-parallel group of 1 rank a node, of 8 with 8 NICs, has 1/8 of them, though the other
+        groups are idle: a rank sends by its own NIC alone.
         """
         nodes = self.nodes_of(np.arange(world_size), world_size)
         if self.node_ranks is None or (nodes[ranks] == nodes[ranks[0]]).all():
@@ -211,7 +221,8 @@ class Routes(Struct, frozen=True):
     """The routes of messages `[L]`: latency, time for the bytes of each, and links `[L, K]`.
 
     `quick` is the latency of small messages (:attr:`Network.small`). `links` are numbers, -1 where
-    a route has fewer; `per_byte` `[L, K]` is how long each is held.
+    a route has fewer; `per_byte` `[L, K]` is how long each is held. `latency` and `quick` are
+    microseconds, `slowest` and `per_byte` microseconds a byte.
     """
 
     latency: NDArray[np.float64]
@@ -225,6 +236,15 @@ class Network:
     """The links of a topology for so many ranks, numbered; a route is looked up for many at once.
 
     Raises ScenarioError where ranks are on several nodes and nothing joins them.
+
+    >>> network = Network(topology("h100-8x400g"), 16)
+    >>> routes = network.routes(np.array([0, 0]), np.array([1, 8]))
+    >>> routes.latency.tolist()
+    [0.6, 2.7]
+    >>> [network.name_of(link) for link in routes.links[0].tolist() if link >= 0]
+    ['port out of rank 0', 'port into rank 1']
+    >>> [network.name_of(link) for link in routes.links[1].tolist() if link >= 0][1:3]
+    ['port into rank 8', 'nic out of node 0, rail 0']
     """
 
     #: bytes up to which a message is small, and has a latency of its own
@@ -266,7 +286,11 @@ class Network:
             self._per_byte[SPINE] = 1 / shared
 
     def routes(self, src: NDArray[np.int64], dst: NDArray[np.int64]) -> Routes:
-        """Return the routes of messages."""
+        """Return the routes of messages from ranks `src` `[L]` to ranks `dst` `[L]`.
+
+        Within a node a route has two links, the ports; to another node the NICs besides, and to
+        another group of nodes their spines.
+        """
         links = self.topology.links
         _, port_in, nic_out, nic_in, spine_out, spine_in = self._bases
         port = self._per_byte[PORT]
@@ -372,7 +396,11 @@ _TUNER = ("version", "gpu", "channels", "cpu", "tree", "inside")
 
 
 def bandwidth(text: str) -> float | None:
-    """Return bytes a microsecond; None where the text states no bandwidth."""
+    """Return bytes a microsecond; None where the text states no bandwidth.
+
+    >>> bandwidth("360GB/s"), bandwidth("400Gb/s"), bandwidth("360")
+    (360000.0, 50000.0, None)
+    """
     found = _BANDWIDTH.fullmatch(text.strip())
     if found is None:
         return None
@@ -382,13 +410,17 @@ def bandwidth(text: str) -> float | None:
 
 
 def microseconds(text: str) -> float | None:
-    """Return microseconds; None where the text states no time."""
+    """Return microseconds; None where the text states no time: `0.6us`, `14 us`, `2ms`."""
     found = _TIME.fullmatch(text.strip())
     return None if found is None else _number(found[1]) * _TIMES[found[2]]
 
 
 def size_in_bytes(text: str) -> float | None:
-    """Return bytes, with K, M, G and T of 1024 as nccl-tests has them; None for no size."""
+    """Return bytes, with K, M, G and T of 1024 as nccl-tests has them; None for no size.
+
+    >>> size_in_bytes("64K"), size_in_bytes("64KiB"), size_in_bytes("8")
+    (65536.0, 65536.0, 8.0)
+    """
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         return None
@@ -410,6 +442,9 @@ def presets() -> list[str]:
 
 def path_of(asked: str, folder: Path | None = None) -> tuple[Path, Path | None]:
     """Return the file of a topology, and the folder that it may not lead out of.
+
+        asked    the name of a preset, or a file
+        folder   the one that a scenario lies in which names it; None for a command line
 
     Raises ScenarioError where no topology has that name.
     """
@@ -448,7 +483,11 @@ def read_topology(path: Path, limits: Limits = DEFAULT, root: Path | None = None
 
 
 class _Reader:
-    """Reads one file, and collects what is wrong with it."""
+    """Reads one file, and collects what is wrong with it.
+
+    Each method reads one key, and returns something that is harmless (a count of 1, a bandwidth of
+    0) where it notes a problem: so all problems of a file are told at once.
+    """
 
     def __init__(self, path: Path, limits: Limits, root: Path | None) -> None:
         self.path, self.limits, self.root = path, limits, root
@@ -499,6 +538,7 @@ class _Reader:
     # ------------------------------------------------------------------ pieces
 
     def keys(self, node: Any, known: tuple[str, ...], what: str) -> dict[str, Any]:
+        """Return the values of a mapping by their keys; a key that is not known is noted."""
         if not isinstance(node, Node):
             self.wrong(f"{what} is a mapping", getattr(node, "mark", None))
             return {}
@@ -514,6 +554,7 @@ class _Reader:
         return found
 
     def text(self, node: Any, name: str, at: Mark) -> str | None:
+        """Return a text that has to be there: what is not said is noted, None is returned."""
         value = getattr(node, "value", None)
         if isinstance(value, str) and value.strip():
             return value.strip()
@@ -566,6 +607,7 @@ class _Reader:
         return float(value)
 
     def node(self, node: Any) -> tuple[int | None, bool]:
+        """Return how many ranks a node has (None: all are in one), and if they are strided."""
         if node is None:
             return None, False
         keys = self.keys(node, ("ranks", "order"), "`node`")
@@ -590,6 +632,7 @@ class _Reader:
         return found
 
     def link(self, name: str, node: Any) -> Links:
+        """Return the links of one kind: ports are one for each rank, NICs for a rank or a node."""
         known = ("per", "count", "bandwidth", "latency", "oversubscription")
         keys = self.keys(node, known, f"`{name}`")
         per = getattr(keys.get("per"), "value", None)
@@ -623,6 +666,7 @@ class _Reader:
         )
 
     def gpu(self, node: Any) -> Gpu | None:
+        """Return what kernels take on a GPU: its peaks, and what parts of them kernels reach."""
         if node is None:
             return None
         reached = ("matmul", "attention", "attention_backward", "memory")
@@ -773,6 +817,7 @@ class _Reader:
         return found
 
     def table(self, node: Node) -> dict[str, Any]:
+        """Return the tables of measured times, by collective and number of ranks, and the tuner."""
         tables: dict[str, dict[int, Table]] = {}
         tuner = None
         for key, value in node.entries:
