@@ -79,13 +79,14 @@ def judge(
 
     `backend` chooses the author's section for it (the observed trace's own backend if left out);
     the static verdict without one judges every section against what the reference allows. So does
-    `torch`, a version, for the sections of versions.
-    Where a backend is known to make something else of the program, its forecast is the prediction.
-    `reference` False switches the reference's opinion off, so that the author is compared with
-    the run alone. `limits` bounds what expectations may compute. `cases_of` gives
-    every case of a scenario's file: what one case does not reach, another may; without it only a
-    file of one case is asked for what no rank reaches. The result is INVALID where an expectation
-    cannot be computed.
+    `torch`, a version, for the sections of versions. Where a backend is known to make something
+    else of the program, its forecast is the prediction. `reference` False switches the reference's
+    opinion off, so that the author is compared with the run alone. `limits` bounds what
+    expectations may compute. `cases_of` gives every case of a scenario's file: what one case does
+    not reach, another may; without it only a file of one case is asked for what no rank reaches.
+    The result is INVALID where an expectation cannot be computed.
+
+    See the table at :class:`torch_scenarios.verdict.finding.Verdict`.
     """
     scenario = plan.scenario
     name = backend or (observed.backend if observed is not None else None)
@@ -157,7 +158,9 @@ def _leave_open(
 def _find_taken(predicted: Trace, observed: Trace | None) -> tuple[Trace | None, bool]:
     """Return what is predicted of the order of arrival that a run took, and whether one must be.
 
-    A run that did not complete may have stopped anywhere.
+    A run that did not complete may have stopped anywhere. With receives from anyone the prediction
+    is a tree of orders: the run is followed in it by what its ranks received, and judged by that
+    branch.
     """
     if observed is None or not isinstance(predicted.orders, Orders):
         return None, False
@@ -179,6 +182,7 @@ def _of_no_order(scenario: Scenario, verdict: Verdict) -> Verdict:
 
 
 def _judge_on(case: Case) -> Verdict:
+    """Return the verdict on a case by one section of what the author states."""
     predicted, observed = case.prediction, case.run
     values = Values(case)
     stated = [*values.judge(), *judge_orders(case, values), *judge_conduct(case)]
@@ -224,7 +228,8 @@ FOLLOWING = 3
 def _by_cause(found: Sequence[Finding]) -> tuple[Finding, ...]:
     """Return one finding for each cause: expectations that follow from another one are its notes.
 
-    What is wrong with the program says why a value is undefined, or depends on an order.
+    What is wrong with the program says why a value is undefined, or depends on an order. A file
+    with one `irecv` too early and ten expectations on what it fills has one mistake, not eleven.
     """
     first: dict[str, int] = {}
     follow: dict[int, list[Finding]] = {}
@@ -329,6 +334,13 @@ def _inability(predicted: Trace, observed: Trace | None, found: list[Finding]) -
 
 
 def _status(predicted: Trace, observed: Trace | None, found: list[Finding]) -> Status:
+    """Return what came of a case, from what was found.
+
+    nothing found                                     PASSED, or INCONCLUSIVE at a limit
+    the backend said that it has no such thing         UNSUPPORTED
+    time or memory ran out, where neither need have    INCONCLUSIVE
+    anything else                                      FAILED
+    """
     if found and _inability(predicted, observed, found) is not None:
         return "UNSUPPORTED"
     if found and not (_expects_to_pass(predicted) and _environments_fault(observed, found)):
@@ -337,6 +349,7 @@ def _status(predicted: Trace, observed: Trace | None, found: list[Finding]) -> S
 
 
 def _expects_to_pass(predicted: Trace) -> bool:
+    """Whether the semantics let the program complete, and leave nothing else open."""
     return predicted.outcome == "completes" and not predicted.open
 
 

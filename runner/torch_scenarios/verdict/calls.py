@@ -18,7 +18,12 @@ HEARD = "gloo"
 
 
 def judge_calls(case: Case) -> list[Finding]:
-    """Return the findings on what is stated of calls, and on those that are not stated."""
+    """Return the findings on what is stated of calls, and on those that are not stated.
+
+    A training strategy is seen from outside by what it communicates: DistributedDataParallel by one
+    all_reduce a bucket, FSDP by all_gathers and reduce_scatters. Values may be right while a
+    strategy sends twice as much as it should.
+    """
     found = [
         finding for stated in case.final.communicates for finding in _judge_stated(case, stated)
     ]
@@ -26,7 +31,10 @@ def judge_calls(case: Case) -> list[Finding]:
 
 
 def read_calls(case: Case, trace: Trace, rank: int, model: str) -> list[Issued] | None:
-    """Return the calls of all steps of a model on a rank; None where nothing listened."""
+    """Return the calls of all steps of a model on a rank; None where nothing listened.
+
+    A run listens where the workers' process groups are wrapped, as on Gloo.
+    """
     found: list[Issued] = []
     for event in trace.ranks[rank].events:
         step = case.order.steps.get(event.index)
@@ -40,11 +48,16 @@ def read_calls(case: Case, trace: Trace, rank: int, model: str) -> list[Issued] 
 
 
 def floats(said: Iterable[Issued]) -> list[Issued]:
-    """Return the calls that carry numbers of the model: none of torch's own bookkeeping."""
+    """Return the calls that carry numbers of the model: none of torch's own bookkeeping.
+
+    When DDP is made it compares the shapes of the parameters over all ranks, as tensors of
+    integers.
+    """
     return [each for each in said if "float" in each.dtype]
 
 
 def _judge_stated(case: Case, stated: Communicates) -> list[Finding]:
+    """Return the findings on one statement of `communicates`, by the witness that stands alone."""
     wrong: dict[tuple[Witness, str], list[int]] = {}
     for rank in range(case.scenario.world_size):
         wanted = _find_wanted(case.predicted, rank, stated)
@@ -96,7 +109,12 @@ def _compare(
 
 
 def difference(wanted: Sequence[Issued], said: Sequence[Issued]) -> str | None:
-    """Return in words where two lists of calls part, whatever their groups; None where not."""
+    """Return in words where two lists of calls part, whatever their groups; None where not.
+
+    >>> one = Issued(group="world", call="all_reduce", dtype="float32", numel=58)
+    >>> difference([one], [one, one])
+    'call 2 is all_reduce float32[58], and nothing more is expected'
+    """
     for nth in range(max(len(wanted), len(said))):
         one = write_call(wanted[nth]) if nth < len(wanted) else "nothing more"
         other = write_call(said[nth]) if nth < len(said) else "nothing more"
@@ -114,6 +132,11 @@ def write_call(each: Issued) -> str:
 
 
 def _judge_unstated(case: Case) -> list[Finding]:
+    """Return the findings on calls that no one states: predicted, against those of the run.
+
+    Only calls that carry the model's numbers count, group by group: how torch interleaves two
+    groups is its own matter.
+    """
     run = case.run
     if run is None or run.backend != HEARD or not case.reference:
         return []
@@ -149,6 +172,7 @@ def _judge_unstated(case: Case) -> list[Finding]:
 def _by_group(
     case: Case, rank: int, predicted: Sequence[Issued], observed: Sequence[Issued]
 ) -> str | None:
+    """Return in words where the calls of a rank part in some group; None where they do not."""
     lists: dict[object, tuple[str, list[Issued], list[Issued]]] = {}
     for at, said in enumerate((floats(predicted), floats(observed)), start=1):
         for each in said:

@@ -69,7 +69,12 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 def differences(rank: int, wanted: Wanted, got: Value, slack: Value = None) -> list[Difference]:
-    """Return how `got` differs from what is wanted: one difference for each tensor that does."""
+    """Return how `got` differs from what is wanted: one difference for each tensor that does.
+
+    wanted   what must be there, with its tolerances
+    got      an array, a list of arrays, a number or a plain object
+    slack    how far each element may be off besides, as a reduction's order moves it; same shape
+    """
     if wanted.placements is not None and got is not None and wanted.lies != wanted.placements:
         lies = wanted.lies
         how = f"lies as [{', '.join(lies)}]" if lies else "is a plain tensor"
@@ -89,6 +94,7 @@ class _Comparison:
         self.item = item
 
     def of(self, expected: Value, got: Value, slack: Value) -> list[Difference]:
+        """Compare two values of any kind; an undefined one equals nothing."""
         if isinstance(got, Undefined):
             return [self.difference("undefined_read", f"is undefined after {got.cause}", None, got)]
         if isinstance(expected, Undefined):
@@ -103,6 +109,7 @@ class _Comparison:
         return self.plain(expected, got)
 
     def items(self, expected: Value, got: list[Any], slack: Value) -> list[Difference]:
+        """Compare lists of tensors one by one: `gather_list` has one for each member."""
         if self.wanted.has_value:
             count = _length(expected)
             if count != len(got):
@@ -118,6 +125,11 @@ class _Comparison:
         return found_differences
 
     def tensor(self, expected: Value, got: NDArray[Any], slack: Value) -> list[Difference]:
+        """Compare a tensor: dtype, shape, then numbers. The first that differs is the difference.
+
+        Of a distributed tensor `wanted.whole` is the shape of the whole, and `wanted.part` takes
+        this rank's part of what is wanted.
+        """
         dtype = self.wanted.dtype
         if self.wanted.strict and is_array(expected):
             dtype = str(expected.dtype)
@@ -149,6 +161,7 @@ class _Comparison:
     def numbers(
         self, numbers: NDArray[Any], got: NDArray[Any], slack: Value, *, typed: bool
     ) -> list[Difference]:
+        """Compare elements, within the tolerance of the dtype; integers and booleans exactly."""
         if _equal(numbers, got):
             return []
         with np.errstate(all="ignore"):
@@ -177,6 +190,7 @@ class _Comparison:
         ]
 
     def plain(self, expected: Value, got: Value) -> list[Difference]:
+        """Compare plain objects, as `broadcast_object_list` moves, or what is not there."""
         if not self.wanted.has_value:
             text = f"is {_show(got)}, no tensor"
             return [self.difference("value_missing", text, None, got)]
@@ -210,7 +224,14 @@ _OWN = frozenset("biufc")
 
 
 def equal_objects(expected: Value, got: Value) -> bool:
-    """Return whether two plain objects are equal: types of scalars count, list and tuple do not."""
+    """Return whether two plain objects are equal: types of scalars count, list and tuple do not.
+
+    >>> equal_objects([1, 2], (1, 2)), equal_objects(True, 1)
+    (True, False)
+
+    A scenario has no tuples, and pickle keeps them: a tuple that was sent equals the list that is
+    stated.
+    """
     if isinstance(expected, range):
         expected = list(expected)
     if isinstance(expected, list | tuple) and isinstance(got, list | tuple | range):
@@ -267,7 +288,8 @@ def differences_beyond(
     """Compare a value of a run; `place` is the rank, the step (None: the end), and the name.
 
     Only where it is further off than its own step allows is it asked how far what came before may
-    move it.
+    move it. A sum of bfloat16 may be off by a rounding; after ten steps of training that each use
+    it, by more than any one step allows (`Trace.drift`).
     """
     rank, event, name = place
     off = differences(rank, wanted, got, slack)

@@ -1,4 +1,10 @@
-"""What each rank raised, which ranks are blocked, and how the scenario ended."""
+"""What each rank raised, which ranks are blocked, and how the scenario ended.
+
+Each statement of the author is held against the prediction (`mine`: how the reference contradicts
+it) and against the run (`seen`), and :func:`torch_scenarios.verdict.finding.blame` says who stands
+alone. Where the semantics leave something open the reference has no opinion: only the run can then
+contradict the author.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +67,11 @@ ENDS = {
 
 
 def note_of(case: Case) -> str | None:
-    """Return what a report says of a forecast that is not what is predicted anyway, or None."""
+    """Return what a report says of a forecast that is not what is predicted anyway, or None.
+
+    A backend's forecast is what the analysis makes of the program with facts about that backend, by
+    its version (:mod:`torch_scenarios.model.traits`). The report names up to three of them.
+    """
     forecast, general = case.prediction, case.general
     if forecast is general:
         return None
@@ -131,6 +141,7 @@ def _integer_averages(scenario: Scenario, predicted: Trace) -> Iterator[Problem]
 
 
 def _takes_average(step: Step) -> bool:
+    """Whether a step reduces by `avg`, torch's ReduceOp.AVG, on every rank alike."""
     op = step.arguments.get("op")
     return isinstance(op, Constant) and op.value == "avg"
 
@@ -145,7 +156,10 @@ def _ends(forecast: Trace, general: Trace) -> str:
 
 
 def find_explaining(case: Case) -> tuple[str, ...]:
-    """Return the facts of a backend that explain an outcome that the semantics do not have."""
+    """Return the facts of a backend that explain an outcome that the semantics do not have.
+
+    They become notes of the finding, so that "the backend deviates" says how that is known.
+    """
     forecast, general = case.prediction, case.general
     outcome = case.run.outcome if case.run is not None else forecast.outcome
     explains = {forecast.outcome, *({*forecast.open} - {*general.open})}
@@ -165,7 +179,10 @@ GAVE_UP = frozenset({"timeout", "peer_lost", "aborted"})
 
 
 def judge_conduct(case: Case) -> list[Finding]:
-    """Return the findings on everything that steps are expected to raise, and when they end."""
+    """Return the findings on everything that steps are expected to raise, and when they end.
+
+    Ranks that differ alike are one finding: `ranks 0 and 2 raised timeout, expected nothing`.
+    """
     found: dict[tuple[object, ...], list[tuple[int, Finding]]] = {}
     for instance in case.instances():
         expect = instance.step.expect
@@ -179,6 +196,7 @@ def judge_conduct(case: Case) -> list[Finding]:
 
 
 def _together(entries: list[tuple[int, Finding]]) -> Finding:
+    """Return one finding for ranks of which the same is to be said, its verb for several."""
     ranks = tuple(sorted(rank for rank, _ in entries))
     first = entries[0][1]
     return Finding(
@@ -198,6 +216,7 @@ def _together(entries: list[tuple[int, Finding]]) -> Finding:
 
 
 def _raises(case: Case, instance: StepInstance, expect: Expectation) -> list[Finding]:
+    """Return the finding on what one rank raised at one instance of a step; empty if all agree."""
     side = instance.predicted or instance.observed
     if expect.raises is None or side is None:
         return []
@@ -233,7 +252,13 @@ def _choose(side: Side, stated: PerRank[RaiseSpec] | RaiseSpec) -> RaiseSpec | N
 # a rank that is predicted to be blocked agrees with each of `GAVE_UP`, and where outcomes are open
 # the reference has no opinion, and leaves the statement to the run.
 def _contradict_prediction(event: Event, spec: RaiseSpec, case: Case) -> str | None:
-    """Return how the reference contradicts the author; None where it may be as stated."""
+    """Return how the reference contradicts the author; None where it may be as stated.
+
+    predicted             stated                  contradiction
+    raises shape_mismatch timeout                 "would raise shape_mismatch, expected timeout"
+    blocked               timeout, peer_lost      none: who is blocked gives up in the end
+    done                  timeout                 "would raise nothing, expected timeout"
+    """
     opened = set(case.open)
     if event.failure is not None and event.state == "raised":
         kinds = set(event.failure.kinds)
@@ -259,6 +284,11 @@ def _keep_known(spec: RaiseSpec, event: Event) -> RaiseSpec:
 
 
 def _contradict_run(event: Event, spec: RaiseSpec) -> str | None:
+    """Return how what a rank raised contradicts the author; None where it is as stated.
+
+    Compared are kinds, and then the words where the author states some: those are the backend's
+    own.
+    """
     failure = event.failure
     if not spec.kinds:
         if failure is None:
@@ -288,7 +318,11 @@ def _any(kinds: set[str]) -> str:
 
 
 def _judge_end(case: Case) -> list[Finding]:
-    """Judge the top-level `raises`: what a rank raised that no step expected."""
+    """Judge the top-level `raises`: what a rank raised that no step expected.
+
+    There `none` states that a rank ended well, or was blocked; a kind that it ended by such an
+    error.
+    """
     stated = case.final.at_end.raises
     if stated is None:
         return []
@@ -334,6 +368,12 @@ def _end_problem(
 
 
 def _judge_elapsed(case: Case, instance: StepInstance, expect: Expectation) -> list[Finding]:
+    """Return the finding on when one rank passed one instance of a step.
+
+    The reference has a clock of its own: it adds what `sleep` and timeouts take, and nothing for
+    communication. So a bound from below can be proved wrong; one from above only where the sleeps
+    alone are longer.
+    """
     side = instance.predicted or instance.observed
     if expect.elapsed is None or side is None:
         return []
@@ -366,7 +406,11 @@ def _judge_elapsed(case: Case, instance: StepInstance, expect: Expectation) -> l
 
 
 def _bounds(event: Event, least: float | None, most: float | None, error_s: float) -> str | None:
-    """Compare the end of a step with its bounds, which count from the scenario's beginning."""
+    """Compare the end of a step with its bounds, which count from the scenario's beginning.
+
+    On CUDA a step is issued when its call returns and complete when its event fires: that is meant.
+    `error_s` is how much earlier than it should a clock may be.
+    """
     ended = event.end_s if event.complete_s is None else event.complete_s
     if ended is None:
         return None
@@ -400,7 +444,11 @@ STUCK = frozenset({"blocked", "possibly_blocked"})
 
 
 def judge_blocked(case: Case) -> list[Finding]:
-    """Return the findings on ranks that are stuck otherwise than the author states."""
+    """Return the findings on ranks that are stuck otherwise than the author states.
+
+    `blocked` names who is *surely* blocked: no correct implementation could let them pass. A run
+    may block more ranks than those, which wait for them or which a backend need not have let wait.
+    """
     final = case.final
     if final.blocked is None:
         return []
@@ -449,7 +497,10 @@ def choose_place(memories: Memories, rank: int, stated: PerRank[str]) -> Mark | 
 
 
 def _position(case: Case, memories: Memories, rank: int, stated: str | None) -> str | None:
-    """Return how a rank's position contradicts what is stated, or None."""
+    """Return how a rank's position contradicts what is stated, or None.
+
+    `stated` is the author's name of a step for this rank, None where the rank is not named.
+    """
     found = memories.rank(rank)
     stuck = _stuck_at(found)
     sure = found is not None and found.ending != "possibly_blocked"
@@ -507,7 +558,11 @@ def _possibly(case: Case, rank: int, event: Event) -> bool:
 
 
 def _is_named(case: Case, memories: Memories, rank: int, event: Event, stated: str) -> bool:
-    """Return whether the words name the step: its name, its whole label, or the operation."""
+    """Return whether the words name the step: its name, its whole label, or the operation.
+
+    `blocked: {0: send to 1}` is the label that reports show, `{0: handshake}` a step's `name`, and
+    `{0: all_reduce}` will do where it is plain.
+    """
     step = case.order.steps.get(event.index)
     if stated == event.label or (step is not None and stated == step.name):
         return True
@@ -541,7 +596,8 @@ def judge_ending(case: Case, diagnoses: Sequence[Finding] = ()) -> list[Finding]
     """Return the findings on how the scenario ended.
 
     Where the file states no outcome, `diagnoses` (findings on what is wrong with the program) say
-    already why it does not complete.
+    already why it does not complete. Who is blocked is asked only where the outcome is right: a
+    program that was to hang and completes has no one blocked, which is the same finding twice.
     """
     said = case.run is None and not case.final.outcomes and any(f.diagnosis for f in diagnoses)
     found = [*([] if said else _outcome(case)), *_dies(case), *_within(case)]
@@ -560,7 +616,8 @@ FRACTION = 1e-9
 def judge_cost(case: Case) -> list[Finding]:
     """Return the findings on rounds, messages and bytes.
 
-    Raises ScenarioError where the program has no such cost: it is wrong, or has a collective.
+    Raises ScenarioError where the program has no such cost: it is wrong, or has a collective. The
+    witness is the author: the analysis counts what the program sends, and no run is asked.
     """
     stated = case.final.cost
     if stated is None or not case.reference:
@@ -697,7 +754,7 @@ def _cost_finding(case: Case, name: str, value: float, bounds: Bounds) -> Findin
 
 
 def _judge_sent(case: Case, structure: Structure, stated: CostExpectation) -> list[Finding]:
-    """Return the finding on the bytes that each rank sends."""
+    """Return the finding on the bytes that each rank sends, if some rank's are not as stated."""
     if stated.sent_by is None:
         return []
     wrong: list[tuple[int, float, Bounds]] = []
@@ -741,7 +798,12 @@ ALIKE = 3
 
 
 def judge_diagnoses(case: Case) -> list[Finding]:
-    """Return the findings on what the analysis calls the program: static, the same on any run."""
+    """Return the findings on what the analysis calls the program: static, the same on any run.
+
+    Two things are findings: a diagnosis that the author does not state, and one that is stated and
+    not there. One fault may have several names (`finding` is its number, `also` what else it may be
+    called): to state one of them is enough.
+    """
     if not case.reference:
         return []
     stated = set(case.final.diagnoses)
@@ -773,7 +835,10 @@ def judge_diagnoses(case: Case) -> list[Finding]:
 
 
 def _report_undeclared(case: Case, same: Sequence[Diagnosis]) -> Finding:
-    """Return the finding on faults of one kind at one step, of which a few are explained."""
+    """Return the finding on faults of one kind at one step, of which a few are explained.
+
+    64 ranks whose `irecv` no one waits for are one mistake in one line of the file.
+    """
     diagnosis, *more = same
     others = sorted({rank for each in more for rank in each.ranks})
     clauses = list(diagnosis.clauses)
@@ -792,7 +857,7 @@ def _report_undeclared(case: Case, same: Sequence[Diagnosis]) -> Finding:
         diagnosis=diagnosis.name,
         help=(*edit, *_help(case, diagnosis)),
         repair=repair,
-        mark=_shown_at(case, diagnosis) or case.final.mark or case.scenario.mark,
+        mark=_find_place(case, diagnosis) or case.final.mark or case.scenario.mark,
         ranks=tuple(sorted({*diagnosis.ranks, *others})),
         index=diagnosis.index,
         iteration=diagnosis.iteration,
@@ -800,7 +865,7 @@ def _report_undeclared(case: Case, same: Sequence[Diagnosis]) -> Finding:
     )
 
 
-def _shown_at(case: Case, diagnosis: Diagnosis) -> Mark | None:
+def _find_place(case: Case, diagnosis: Diagnosis) -> Mark | None:
     """Return where a diagnosis shows: the argument that is wrong, or the call."""
     step = case.order.steps.get(diagnosis.index)
     if step is None:
@@ -833,6 +898,15 @@ def _help(case: Case, diagnosis: Diagnosis) -> tuple[str, ...]:
 
 
 def _outcome(case: Case) -> list[Finding]:
+    """Return the finding on how it all ended; empty where no witness stands alone.
+
+    stated      predicted   run          who stands alone
+    completes   deadlock    (none)       the expectation
+    completes   completes   deadlock     the backend
+    deadlock    completes   deadlock     the reference
+    completes   deadlock    completes    the reference: the run agrees with the author
+    completes   deadlock    deadlock     the expectation
+    """
     stated, predicted = case.final.ends, case.prediction.outcome
     allowed = {predicted, *(case.prediction.open if case.run is None else case.open)}
     observed = find_outcome(case)
@@ -901,6 +975,7 @@ def warn_of_open(case: Case) -> None:
 
 
 def _outcome_finding(case: Case, witness: Witness, what: str) -> Finding:
+    """Return the finding that the outcome differs, with what explains it, where it is stated."""
     stated = set(case.final.diagnoses)
     explained = [
         diagnosis.clauses
@@ -952,7 +1027,10 @@ def _find_refused_group(case: Case) -> Mark | None:
 
 
 def _because(trace: Trace) -> str:
-    """Say which ranks did not finish, and why: first who died; what is alike, once."""
+    """Say which ranks did not finish, and why: first who died; what is alike, once.
+
+    (rank 1 died (SIGKILL) in `fault`; ranks 0 and 2 are blocked in `all_reduce`)
+    """
     ends: dict[str, list[int]] = {}
     for rank in sorted(trace.ranks, key=lambda rank: rank.ending != "died"):
         how = _end(rank)
@@ -986,6 +1064,7 @@ def _end(rank: RankTrace) -> str | None:
 
 
 def _dies(case: Case) -> list[Finding]:
+    """Return the findings on ranks whose process ended otherwise than `dies:` states."""
     final = case.final
     if final.dies is None and "crash" not in final.ends:
         return []
@@ -1025,6 +1104,7 @@ def _death(how: str | None) -> str:
 
 
 def _within(case: Case) -> list[Finding]:
+    """Return the finding on a scenario that takes longer than `within:` allows, in seconds."""
     limit_s = case.final.within_s
     if limit_s is None:
         return []

@@ -52,6 +52,9 @@ def guess(case: Case, finding: Finding) -> str | None:
     """Return what the wrong numbers of a finding look like, in a phrase; None where like nothing.
 
     The wrong numbers are the author's where the expectation stands alone, else the run's.
+
+        ranks 0 and 1 hold [1, 10] and [2, 20]    all_reduce sum    the run shows [5, 50] on both
+        guess: "the run shows the result with rank 1's contribution counted twice"
     """
     found = [d for d in finding.differences if d.code == "value_differs" and not d.item]
     if not found or len(found) != len(finding.differences):
@@ -94,6 +97,11 @@ def _candidates(
     wrong: dict[int, NDArray[Any]],
     right: dict[int, NDArray[Any]],
 ) -> Iterator[str]:
+    """Yield phrases for what the numbers look like, the most telling first.
+
+    They are made of the members' inputs (another op, a rank left out, one counted twice), right
+    values on wrong ranks, and last a factor of the group's size: an average that was to be a sum.
+    """
     subject = "you expect" if finding.witness == "expectation" else "the run shows"
     step = next((s for s in steps_of(case.scenario.steps) if s.index == finding.index), None)
     inputs = _inputs(case, finding, step) if step is not None else None
@@ -114,7 +122,10 @@ def _candidates(
 def _inputs(
     case: Case, finding: Finding, step: Step
 ) -> tuple[Group, str, list[NDArray[Any]]] | None:
-    """Return the group, the step's own reduce op, and each member's contribution before it."""
+    """Return the group, the step's own reduce op, and each member's contribution before it.
+
+    None where the group is too large, or where no argument of the step has the shape of the result.
+    """
     if step.operation is None:
         return None
     moment = case.order.moment(finding.index, finding.iteration)
@@ -156,7 +167,11 @@ def _from_inputs(
 def _reductions(
     group: Group, operation: str, parts: list[NDArray[Any]]
 ) -> Iterator[tuple[str, str, list[NDArray[Any]]]]:
-    """Yield each way to reduce wrongly: its description, the op, and what it is applied to."""
+    """Yield each way to reduce wrongly: its description, the op, and what it is applied to.
+
+    An op whose result happens to be the right one is passed over by the caller: it is compared with
+    the wrong numbers alone, on every rank.
+    """
     for other in REDUCE_OPS:
         if other != operation:
             yield f"what `op: {other}` gives", other, parts
@@ -203,7 +218,7 @@ def _all_right(
 
 
 def _hint_swapped(wrong: dict[int, NDArray[Any]], right: dict[int, NDArray[Any]]) -> str | None:
-    """Say so where every rank has what another should have."""
+    """Say so where every rank has what another should have, as after a list in another order."""
     places: dict[int, int] = {}
     for rank, value in wrong.items():
         match = [r for r, other in right.items() if r != rank and _equal(value, other)]
@@ -288,7 +303,8 @@ class _Unit(Struct, frozen=True, kw_only=True):
 def judge_reach(case: Case) -> list[Finding]:
     """Return a finding for each expectation that no rank reaches; warn of steps without ranks.
 
-    The values of the case were compared before.
+    The values of the case were compared before. `expect: {x: {4: [1]}}` in a world of 4 compares
+    nothing, and would pass for ever.
     """
     memories = (case.predicted, case.observed)
     chosen = {each for known in memories if known is not None for each in known.chosen}
@@ -334,6 +350,7 @@ def _make_finding(unit: _Unit) -> Finding:
 
 
 def _units(scenario: Scenario, final: FinalExpectation) -> list[_Unit]:
+    """Return all that some rank must reach: steps, and the keys of each mapping by rank."""
     found: list[_Unit] = []
     for step in steps_of(scenario.steps):
         expect, label, mark = step.expect, f"`{_name(step)}`", step.mark
@@ -418,7 +435,11 @@ def _is_seen(unit: _Unit, taken: set[int], chosen: set[int]) -> bool:
 
 
 def _is_certain(case: Case) -> bool:
-    """Return whether the predicted trace has every step that a rank takes in any schedule."""
+    """Return whether the predicted trace has every step that a rank takes in any schedule.
+
+    Then what it lacks is not reached. In a trace that ends in a deadlock a step may be missing
+    because no rank came so far.
+    """
     predicted = case.prediction
     races = any(diagnosis.name == "message_race" for diagnosis in predicted.diagnoses)
     ended = predicted.outcome == "completes" and "completes" in case.final.ends
@@ -429,7 +450,10 @@ def _is_certain(case: Case) -> bool:
 
 
 def _nowhere(case: Case, left: list[_Unit]) -> list[_Unit]:
-    """Return the units that no other case of the file reaches either."""
+    """Return the units that no other case of the file reaches either.
+
+    `matrix: {n: [2, 4]}` with a key `3` is right: the case of 4 ranks reaches it.
+    """
     scenario = case.scenario
     if not left or not scenario.constants:
         return left
@@ -633,7 +657,11 @@ def _list_created(step: Step) -> Iterator[str]:
 
 
 def _before_creation(case: Case) -> set[int]:
-    """Warn of each step whose group only a later step creates; return their indexes."""
+    """Warn of each step whose group only a later step creates; return their indexes.
+
+    A rank is in no such group yet and skips the step, as it does on a group of others: nothing
+    fails, and nothing is tested.
+    """
     steps, loops = case.order.steps, case.order.loops
     created: dict[str, list[Step]] = {}
     for step in steps.values():
@@ -706,7 +734,11 @@ def _slices(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_empty(case: Case, step: Step, part: str, name: str) -> bool:
-    """Whether a slice has no element on any rank that takes a step; False where it is not known."""
+    """Whether a slice has no element on any rank that takes a step; False where it is not known.
+
+    It is asked at the end of the trace: the tensor keeps its shape (`steady`), and `part` reads no
+    other name than the rank holds.
+    """
     predicted, taken = case.predicted, False
     try:
         asked = compile_expression(f"numel({part}) == 0 and numel({name}) > 0", step.mark)

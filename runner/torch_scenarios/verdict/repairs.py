@@ -28,7 +28,10 @@ _PEERS = {"send": "dst", "isend": "dst", "recv": "src", "irecv": "src"}
 
 
 def repair_of(case: Case, diagnosis: Diagnosis) -> Repair | None:
-    """Return the edit that takes a diagnosis away; None where none is plainly meant."""
+    """Return the edit that takes a diagnosis away; None where none is plainly meant.
+
+    None as well where the step is written in a used file: to change that changes all that use it.
+    """
     step = case.order.steps.get(diagnosis.index)
     make = _MADE.get(diagnosis.name)
     source = case.scenario.source
@@ -51,6 +54,13 @@ def _line(source: Source, offset: int) -> int:
 
 
 def _wait(case: Case, diagnosis: Diagnosis, step: Step, root: Span) -> Repair | None:
+    """Return the repair of work that no one waits for: a `wait` before a step touches its tensors.
+
+    - isend: {tensor: x, dst: 1}          - isend: {tensor: x, dst: 1}
+    - compute: {x: "x + 1"}                 as: work
+                                          - wait: work
+                                          - compute: {x: "x + 1"}
+    """
     scenario = case.scenario
     source, text = scenario.source, scenario.source.text
     found = None if step.mark is None else step_of(root, step.mark)
@@ -61,7 +71,7 @@ def _wait(case: Case, diagnosis: Diagnosis, step: Step, root: Span) -> Repair | 
     edits: list[Edit | None] = []
     if step.handle is None:
         edits.append(beside(text, parent.items[number], f"as: {handle}"))
-    moved = _moved(step)
+    moved = _find_moved(step)
     later = next(
         (
             at
@@ -103,13 +113,14 @@ def _fresh(scenario: Scenario) -> str:
     )
 
 
-def _moved(step: Step) -> frozenset[str]:
+def _find_moved(step: Step) -> frozenset[str]:
     """Return the names that the arguments of a step read."""
     forms: Iterable[object] = step.arguments.values()
     return frozenset().union(*(each.names for form in forms for each in expressions_in(form)))
 
 
 def _touches(text: str, names: frozenset[str]) -> bool:
+    """Whether the text of a step has one of some names in it, also within an expression."""
     return any(re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", text) for name in names)
 
 
@@ -117,6 +128,7 @@ def _touches(text: str, names: frozenset[str]) -> bool:
 
 
 def _argument(case: Case, diagnosis: Diagnosis, step: Step, root: Span) -> Repair | None:
+    """Return the repair of a root or a peer that is not in the group, or is the rank itself."""
     name = diagnosis.argument
     form = step.arguments.get(name or "")
     if name not in {"src", "dst"} or not isinstance(form, Constant):
@@ -125,7 +137,7 @@ def _argument(case: Case, diagnosis: Diagnosis, step: Step, root: Span) -> Repai
     if not isinstance(rank, int) or isinstance(rank, bool):
         return None
     if rank in diagnosis.ranks:
-        return _selected(case, step, root)
+        return _select_ranks(case, step, root)
     return _inside(case, step, root, name, rank) or _member(case, step, form, rank)
 
 
@@ -165,7 +177,7 @@ def _member(case: Case, step: Step, form: Constant, rank: int) -> Repair | None:
     return Repair(title=title, source=case.scenario.source, edits=(edit,), sure=len(members) == 1)
 
 
-def _selected(case: Case, step: Step, root: Span) -> Repair | None:
+def _select_ranks(case: Case, step: Step, root: Span) -> Repair | None:
     """Return the repair of a message that every rank sends, also the one that is to receive it.
 
     Both sides get their `ranks`, where a step without them receives it, or the world is of two.
