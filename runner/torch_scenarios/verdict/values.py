@@ -1,4 +1,9 @@
-"""Stated and unstated values against both witnesses, at every step and at the end."""
+"""Stated and unstated values against both witnesses, at every step and at the end.
+
+Values            what the author states: against the reference, and against the run
+judge_orders      the same, in every other order in which messages can arrive
+judge_agreement   what no one states: each tensor that a step stores into, reference against run
+"""
 
 from __future__ import annotations
 
@@ -47,7 +52,11 @@ Blamed = set[tuple[int, int, tuple[int, ...], str]]
 
 
 class _Departure(Struct, kw_only=True):
-    """One name at one step instance, over all ranks."""
+    """One name at one step instance, over all ranks.
+
+    A backend that sums wrongly does so on all ranks: that is one finding with a difference for
+    each.
+    """
 
     event: Event
     name: str
@@ -57,7 +66,11 @@ class _Departure(Struct, kw_only=True):
 
 
 def judge_agreement(case: Case, blamed: Blamed) -> list[Finding]:
-    """Return where the run departs from the reference; `blamed` names what is reported already."""
+    """Return where the run departs from the reference; `blamed` names what is reported already.
+
+    So no scenario passes vacuously: a file of steps alone, without `expect`, is compared value by
+    value.
+    """
     if case.observed is None or not case.reference:
         return []
     departures: dict[tuple[int, tuple[int, ...], str], _Departure] = {}
@@ -76,6 +89,8 @@ def judge_agreement(case: Case, blamed: Blamed) -> list[Finding]:
 
 
 class _Found(Struct, frozen=True, kw_only=True):
+    """What was found so far: values that differ, ranks that end otherwise, what is known."""
+
     departures: dict[tuple[int, tuple[int, ...], str], _Departure]
     conduct: dict[tuple[int, tuple[int, ...], str], list[tuple[int, Event]]]
     blamed: Blamed
@@ -84,7 +99,11 @@ class _Found(Struct, frozen=True, kw_only=True):
 
 
 def _late(predicted: Trace) -> frozenset[tuple[int, tuple[int, ...]]]:
-    """Return the steps at which a rank is predicted to end because it, or another, is late."""
+    """Return the steps at which a rank is predicted to end because it, or another, is late.
+
+    In a `monitored_barrier` with a rank that does not come, rank 0 names it and raises; whether the
+    others raise as well, or have left, is a matter of time.
+    """
     ended = [rank.events[-1] for rank in predicted.ranks if rank.ending == "raised" and rank.events]
     return frozenset((event.index, event.iteration) for event in ended if _gave_up(event))
 
@@ -102,7 +121,11 @@ def _initial(
 
 
 def _follow(case: Case, predicted: RankTrace, observed: RankTrace, found: _Found) -> None:
-    """Follow one rank to where the run first does otherwise."""
+    """Follow one rank to where the run first does otherwise.
+
+    Events are matched by step, iteration and how often that was met: a rank that left a loop early
+    has fewer of them. What comes after the first departure follows from it.
+    """
     nth = Occurrences()
     seen = {nth(event): event for event in observed.events}
     nth = Occurrences()
@@ -124,7 +147,10 @@ def _follow(case: Case, predicted: RankTrace, observed: RankTrace, found: _Found
 
 
 def _compare_written(case: Case, rank: int, event: Event, other: Event, found: _Found) -> None:
-    """Compare every tensor that a step may have stored into, on one rank."""
+    """Compare every tensor that a step may have stored into, on one rank.
+
+    `slack` is how far the value may be off because sums may be taken in another order.
+    """
     for name, expected in event.writes.items():
         if name not in other.writes or name in case.own_names or is_layout(name):
             continue
@@ -197,6 +223,7 @@ def _compare(
     *,
     stray: bool = False,
 ) -> None:
+    """Note where a value of a run is not the reference's; nothing is asked of an undefined one."""
     expected, got, slack = values
     if _is_undefined(expected):
         return
@@ -239,6 +266,7 @@ def _gave_up(other: Event) -> bool:
 
 
 def _departs_from_done(other: Event, opened: set[str]) -> str | None:
+    """Return how a rank departs that was to pass a step: it raised, or it hangs."""
     if other.state == "raised" and other.failure and not opened & {"error", "deadlock", "crash"}:
         words = other.failure.message.strip().splitlines()
         said = f": {words[0]}" if words else ""
@@ -249,6 +277,7 @@ def _departs_from_done(other: Event, opened: set[str]) -> str | None:
 
 
 def _departs_from_raised(event: Event, other: Event, opened: set[str]) -> str | None:
+    """Return how a rank departs that was to raise: it returned, hangs, or raised another kind."""
     kinds = set(event.failure.kinds) if event.failure else set()
     if other.state == "done" and "completes" not in opened:
         return f"returned, where it should raise {' or '.join(sorted(kinds))}"
@@ -303,7 +332,10 @@ def _conduct_finding(
 
 
 class _Group(Struct, kw_only=True):
-    """Findings on one expectation from one witness: the first instance whole, others counted."""
+    """Findings on one expectation from one witness: the first instance whole, others counted.
+
+    An expectation in a loop of 1,000 turns that is wrong in each is told once, with 999 more.
+    """
 
     label: str | None
     index: int
@@ -317,7 +349,15 @@ class _Group(Struct, kw_only=True):
 
 
 class Values:
-    """Judges the values of a case, and collects what differs."""
+    """Judges the values of a case, and collects what differs.
+
+    author against reference   author against run   who stands alone
+    equal                      equal                no one
+    differ                     differ               the expectation
+    equal                      differ               the backend
+    differ                     equal                the reference
+    differ                     (no run)             the expectation
+    """
 
     def __init__(self, case: Case) -> None:
         """Begin with nothing found."""
@@ -369,6 +409,11 @@ class Values:
         predicted: RankView | None,
         observed: RankView | None,
     ) -> None:
+        """Compare one expectation on one rank with both witnesses, and note who stands alone.
+
+        What is wanted is evaluated in the reference's memory, and held against both: `before(x, 0)`
+        of the run could be wrong in the way in which the result is.
+        """
         event = next((v.event for v in (predicted, observed) if v), None)
         place = _Place(rank=rank, event=event, expectation=expectation)
         shared = _opinion(predicted, expectation)
@@ -421,6 +466,11 @@ class Values:
     def _judge_undefined(
         self, view: RankView, value: Undefined, name: str, key: str
     ) -> list[Difference] | None:
+        """Return the difference of a value that an operation leaves undefined; or None.
+
+        That is a `reduce` off its destination: MPI and torch say nothing of what its buffer then
+        holds. The program gets the diagnosis `undefined_read`.
+        """
         if value.diagnosis == "message_race" and self.case.orders:
             return None  # judge_orders asks every order
         text = f"is undefined after {value.cause}: no value may be relied on"
@@ -461,6 +511,8 @@ class Values:
 
 
 class _Place(Struct, frozen=True, kw_only=True):
+    """One expectation on one rank at one event (None: the end), and where it is written."""
+
     rank: int
     event: Event | None
     expectation: ValueExpectation
@@ -480,6 +532,10 @@ _Asked: TypeAlias = tuple[int, int, tuple[int, ...], int]
 def judge_orders(case: Case, known: Values) -> list[Finding]:
     """Return the stated values that do not hold in every order of arrival.
 
+        rank 0   recv from anyone -> x ; recv from anyone -> y      expect: {x: [1]}
+        ranks 1 and 2 send [1] and [2]
+
+    holds where rank 1's message comes first, and a run may happen to pass: `holds_in_some_orders`.
     `known` are those of the prediction itself: what holds or fails in all orders alike.
     """
     failing: dict[_Asked, tuple[_Place, list[Difference], tuple[str, ...]]] = {}
@@ -510,7 +566,11 @@ def _of_orders(
     holding: set[_Asked],
     group: list[_Asked],
 ) -> Finding:
-    """Return the finding on one expectation, at the first instance at which it fails."""
+    """Return the finding on one expectation, at the first instance at which it fails.
+
+    `failing` and `holding` are the instances that fail, or hold, in some order; one that is in both
+    is `holds_in_some_orders`.
+    """
     place, _, because = failing[group[0]]
     index, iteration = place.instance
     here = [asked for asked in group if asked[2] == iteration]
@@ -557,6 +617,7 @@ def _opinion(view: RankView | None, expectation: ValueExpectation) -> Wanted | N
 
 
 def _lives(observed: Memories, rank: int) -> bool:
+    """Whether a rank of a run is there, and its process did not end."""
     found = observed.rank(rank)
     return found is not None and found.died is None
 
