@@ -103,7 +103,7 @@ def _exchange_halves(ranks: Ranks, size: float) -> Iterator[Stroke]:
     Rabenseifner's algorithm: a reduce_scatter by recursive halving, then an all_gather by recursive
     doubling, so that each rank sends 2 (n - 1) / n of the bytes as in a ring, in 2 log2 n latencies
     and not 2 (n - 1) (R. Thakur, R. Rabenseifner, W. Gropp: Optimization of Collective
-    Communication Operations in MPICH, 2005). Each stroke stands for both of its exchanges.
+    Communication Operations in MPICH, 2005). Each stroke is both of its exchanges.
     """
     whole = 1 << (len(ranks).bit_length() - 1)
     rest = ranks[whole:]

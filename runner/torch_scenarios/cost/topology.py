@@ -486,7 +486,7 @@ class _Reader:
     """Reads one file, and collects what is wrong with it.
 
     Each method reads one key, and returns something that is harmless (a count of 1, a bandwidth of
-    0) where it notes a problem: so all problems of a file are told at once.
+    0) where it notes a problem: so all problems of a file are reported at once.
     """
 
     def __init__(self, path: Path, limits: Limits, root: Path | None) -> None:
@@ -554,7 +554,7 @@ class _Reader:
         return found
 
     def text(self, node: Any, name: str, at: Mark) -> str | None:
-        """Return a text that has to be there: what is not said is noted, None is returned."""
+        """Return a text that has to be there; None, and a problem, where it is missing."""
         value = getattr(node, "value", None)
         if isinstance(value, str) and value.strip():
             return value.strip()

@@ -422,7 +422,7 @@ def read_arguments(
     of: str,
     renamed: Mapping_[str, str] | None = None,
 ) -> dict[str, Form]:
-    """Return the arguments in a mapping by their declared names; every fault is noted.
+    """Return the arguments in a mapping by their declared names; every problem is noted.
 
     `of` names what takes them; `renamed` maps further spellings to declared names.
     """
@@ -767,7 +767,7 @@ READERS: dict[str, Reader] = {
 
 
 def arguments_of(operation: Operation, key: Node, value: Node, context: Context) -> dict[str, Form]:
-    """Return the arguments of an action, by their declared names; every fault is noted.
+    """Return the arguments of an action, by their declared names; every problem is noted.
 
     An action has three forms: arguments by name, the one value that is all it takes (`wait: up`,
     `sleep: 0.5s`), and for `compute` the durations of kernels.

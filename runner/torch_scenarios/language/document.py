@@ -221,7 +221,7 @@ MOST_TOLD = 8
 def world_size_of(tree: Mapping, context: Context) -> int:
     """Return the number of ranks; 1 where it is not known.
 
-    So that the rest of the file is still read, and all that is wrong with it is told at once.
+    So that the rest of the file is still read, and all that is wrong with it is reported at once.
     """
     node = tree.get("world_size")
     if node is None:

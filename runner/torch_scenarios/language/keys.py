@@ -62,7 +62,7 @@ PREMUL_SUM = "premul_sum"
 def ref(name: str, **more: Any) -> Schema:
     """Refer to a part by its name: JSON Schema's `$ref` into `$defs`.
 
-    What is said beside `$ref` (a description, an `x-is`) is of this place alone. Since draft
+    What is written beside `$ref` (a description, an `x-is`) is of this place alone. Since draft
     2019-09 that is allowed; in draft 7 and before, neighbours of `$ref` were ignored.
 
     >>> ref("integer", description="The members.")

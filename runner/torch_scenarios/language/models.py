@@ -98,7 +98,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def build(kind: type[D], node: Node, context: Context, *, what: str) -> D | None:
-    """Return a class of a table with the arguments of a mapping; every fault is noted.
+    """Return a class of a table with the arguments of a mapping; every problem is noted.
 
         kind    the class: its fields are the arguments, their annotations say what fits
         node    `{in_features: 4, out_features: 8}`, or nothing
@@ -418,8 +418,8 @@ def _model(
 ) -> Model | None:
     """Return a model; None where it cannot be made of what is stated.
 
-    What torch knows and the reference does not (`lacking`) is kept with the model, and told when
-    the case is run: a file for one machine stays valid on all.
+    What torch knows and the reference does not (`lacking`) is kept with the model, and reported
+    when the case is run: a file for one machine stays valid on all.
     """
     if not isinstance(node, Mapping):
         values.wrong_type(node, context, f"the model `{name}`", "a mapping with `layers`")

@@ -1,7 +1,7 @@
 """The names that a file defines: which, of what sort, and which no one may take.
 
 They are gathered before anything is read, because a step may name what a later one defines: `wait:
-up` in the first turn of a loop whose `as: up` stands below it.
+up` in the first turn of a loop whose `as: up` comes below it.
 """
 
 from __future__ import annotations

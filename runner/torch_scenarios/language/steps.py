@@ -1,4 +1,4 @@
-"""The list of steps: one action each, and what stands beside it.
+"""The list of steps: one action each, and the keys beside it.
 
 Each step gets a number, in the order of the text with `use` inlined. Traces, diagnoses and reports
 refer to steps by it, so that a `for` has one number, and each step of its body has one, however
@@ -93,7 +93,7 @@ def _name(beside: dict[str, Node], context: Context) -> str | None:
 
 
 def _fields(node: Mapping, beside: dict[str, Node], context: Context) -> dict[str, Any]:
-    """Return what stands beside an action, as fields of its step, which gets its number here."""
+    """Return the keys beside an action, as fields of its step, which gets its number here."""
     index = next(context.index)
     police_number(index, node, context)
     at = read_place(beside["at"], context) if "at" in beside else context.at

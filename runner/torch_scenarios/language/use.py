@@ -1,6 +1,6 @@
 """Other files' steps, in the names of the file that uses them.
 
-A used file is a macro with hygiene: its steps are inserted where `use` stands, its inputs read what
+A used file is a macro with hygiene: its steps are inserted where the `use` is, its inputs read what
 `with:` gives in the names of the using file, and its own tensors, handles and groups get names that
 nothing else has. Two uses of a ring in one scenario do not share a buffer.
 """
@@ -179,8 +179,8 @@ def permit(file: Scalar, context: Context) -> Path | None:
 def tree_of(path: Path, file: Scalar, context: Context) -> Mapping | None:
     """Return the tree of a used file, read once; None where it cannot be used.
 
-    `read` holds None while a file is read and where it fails, so that its problems are told once,
-    however many steps use it.
+    `read` holds None while a file is read and where it fails, so that its problems are reported
+    once, however many steps use it.
     """
     library = context.library
     if path not in library.read:

@@ -11,7 +11,7 @@ something is wrong. That both always agree is tested.
 The semantics of the keywords are those of JSON Schema, draft 2020-12
 (https://json-schema.org/draft/2020-12/json-schema-validation). One rule of it shapes every test
 below: a keyword says nothing of values of another type. `minimum` holds for each text, and
-`required` for each list; what type a value must have is said by `type` alone.
+`required` for each list; which type a value must have is up to `type` alone.
 """
 
 from __future__ import annotations
@@ -406,7 +406,7 @@ class Misfit(Struct, frozen=True, kw_only=True):
 
         Words come from three places, the most special first: a method for the sort of the place and
         the keyword (`_own`), a row of the table `_TOLD` for both, and "NOUN cannot be KIND, write
-        WANTED". What is returned is taken out of the tree, so that one fault is one problem: the
+        WANTED". What is returned is taken out of the tree, so that one mistake is one problem: the
         readers do not see it again.
         """
         for sort in (self.here.sort, ""):
@@ -1190,7 +1190,7 @@ def validate(tree: Node, problems: Problems) -> Node:
     tensor's: no schema can say which of the two a name is.
 
     The readers behind this may therefore assume each node's type. Where one asserts it (`assert
-    isinstance(node, Scalar)`), the schema has said so for that place.
+    isinstance(node, Scalar)`), the schema has made sure of it.
     """
     if law().fits(tree):
         return tree

@@ -178,8 +178,8 @@ class _Rewriter(ast.NodeTransformer):
         """Compare what `with:` gave with a fixed word; where it is a word, the answer is known.
 
         `op == sum` in a used file, with `op: max` given, would read `max == sum`, which compares
-        two words and is refused. It is `False`, and stands as that. What is given as a name of the
-        outer file (`op: which`) is compared there.
+        two words and is refused. It is `False`, and is written as that. What is given as a name of
+        the outer file (`op: which`) is compared there.
         """
         inlined = self.context.inlined
         assert inlined is not None
@@ -321,8 +321,8 @@ def expression(node: Scalar, context: Context) -> Expression | Constant:
 def _compile(node: Scalar, context: Context) -> Expression | Constant:
     """Return the compiled expression in the names of the whole scenario; `FAILED` where it is none.
 
-    It is told which names hold words (`_words`), so that `op == sum` reads `sum` as the reduce op,
-    and `sum(x)` as the function.
+    It is given the names that hold words (`_words`), so that `op == sum` reads `sum` as the reduce
+    op, and `sum(x)` as the function.
     """
     if not isinstance(node.value, str):
         return Constant(value=node.value, mark=node.mark)
@@ -636,7 +636,7 @@ def per_rank(
     """Return a mapping from selectors to what `build` makes of its values.
 
     The first selector that matches wins, so that their order is kept; `else` is the rest wherever
-    it stands, and a rank that none selects has no value: its name does not exist there.
+    it is, and a rank that none selects has no value: its name does not exist there.
 
     `keys` are those of the mapping that may be here in its place: a selector may misspell one.
     `{dtpye: int64, value: 1}` would otherwise be a mapping whose selectors nothing defines.

@@ -337,7 +337,7 @@ def _status(predicted: Trace, observed: Trace | None, found: list[Finding]) -> S
     """Return what came of a case, from what was found.
 
     nothing found                                     PASSED, or INCONCLUSIVE at a limit
-    the backend said that it has no such thing         UNSUPPORTED
+    the backend raised that it has no such thing       UNSUPPORTED
     time or memory ran out, where neither need have    INCONCLUSIVE
     anything else                                      FAILED
     """

@@ -57,7 +57,7 @@ def floats(said: Iterable[Issued]) -> list[Issued]:
 
 
 def _judge_stated(case: Case, stated: Communicates) -> list[Finding]:
-    """Return the findings on one statement of `communicates`, by the witness that stands alone."""
+    """Return the findings on one statement of `communicates`, by the witness that is alone."""
     wrong: dict[tuple[Witness, str], list[int]] = {}
     for rank in range(case.scenario.world_size):
         wanted = _find_wanted(case.predicted, rank, stated)

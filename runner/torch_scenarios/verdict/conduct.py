@@ -1,7 +1,7 @@
 """What each rank raised, which ranks are blocked, and how the scenario ended.
 
 Each statement of the author is held against the prediction (`mine`: how the reference contradicts
-it) and against the run (`seen`), and :func:`torch_scenarios.verdict.finding.blame` says who stands
+it) and against the run (`seen`), and :func:`torch_scenarios.verdict.finding.blame` says who is
 alone. Where the semantics leave something open the reference has no opinion: only the run can then
 contradict the author.
 """
@@ -196,7 +196,7 @@ def judge_conduct(case: Case) -> list[Finding]:
 
 
 def _together(entries: list[tuple[int, Finding]]) -> Finding:
-    """Return one finding for ranks of which the same is to be said, its verb for several."""
+    """Return one finding for ranks that differ alike, its verb for several."""
     ranks = tuple(sorted(rank for rank, _ in entries))
     first = entries[0][1]
     return Finding(
@@ -801,8 +801,8 @@ def judge_diagnoses(case: Case) -> list[Finding]:
     """Return the findings on what the analysis calls the program: static, the same on any run.
 
     Two things are findings: a diagnosis that the author does not state, and one that is stated and
-    not there. One fault may have several names (`finding` is its number, `also` what else it may be
-    called): to state one of them is enough.
+    not there. One mistake may have several names (`finding` is its number, `also` what else it may
+    be called): to state one of them is enough.
     """
     if not case.reference:
         return []
@@ -835,7 +835,7 @@ def judge_diagnoses(case: Case) -> list[Finding]:
 
 
 def _report_undeclared(case: Case, same: Sequence[Diagnosis]) -> Finding:
-    """Return the finding on faults of one kind at one step, of which a few are explained.
+    """Return the finding on mistakes of one kind at one step, of which a few are explained.
 
     64 ranks whose `irecv` no one waits for are one mistake in one line of the file.
     """
@@ -898,9 +898,9 @@ def _help(case: Case, diagnosis: Diagnosis) -> tuple[str, ...]:
 
 
 def _outcome(case: Case) -> list[Finding]:
-    """Return the finding on how it all ended; empty where no witness stands alone.
+    """Return the finding on how it all ended; empty where no witness is alone.
 
-    stated      predicted   run          who stands alone
+    stated      predicted   run          who is alone
     completes   deadlock    (none)       the expectation
     completes   completes   deadlock     the backend
     deadlock    completes   deadlock     the reference

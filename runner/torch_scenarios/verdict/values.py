@@ -149,7 +149,7 @@ def _follow(case: Case, predicted: RankTrace, observed: RankTrace, found: _Found
 def _compare_written(case: Case, rank: int, event: Event, other: Event, found: _Found) -> None:
     """Compare every tensor that a step may have stored into, on one rank.
 
-    `slack` is how far the value may be off because sums may be taken in another order.
+    The last of these is how far the value may be off because sums may be taken in another order.
     """
     for name, expected in event.writes.items():
         if name not in other.writes or name in case.own_names or is_layout(name):
@@ -334,7 +334,7 @@ def _conduct_finding(
 class _Group(Struct, kw_only=True):
     """Findings on one expectation from one witness: the first instance whole, others counted.
 
-    An expectation in a loop of 1,000 turns that is wrong in each is told once, with 999 more.
+    An expectation in a loop of 1,000 turns that is wrong in each is one finding, with 999 more.
     """
 
     label: str | None
@@ -351,7 +351,7 @@ class _Group(Struct, kw_only=True):
 class Values:
     """Judges the values of a case, and collects what differs.
 
-    author against reference   author against run   who stands alone
+    author against reference   author against run   who is alone
     equal                      equal                no one
     differ                     differ               the expectation
     equal                      differ               the backend
@@ -409,7 +409,7 @@ class Values:
         predicted: RankView | None,
         observed: RankView | None,
     ) -> None:
-        """Compare one expectation on one rank with both witnesses, and note who stands alone.
+        """Compare one expectation on one rank with both witnesses, and note who is alone.
 
         What is wanted is evaluated in the reference's memory, and held against both: `before(x, 0)`
         of the run could be wrong in the way in which the result is.
@@ -625,7 +625,7 @@ def _lives(observed: Memories, rank: int) -> bool:
 def _blame(
     mine: list[Difference] | None, seen: list[Difference] | None, *, ran: bool
 ) -> list[tuple[Witness, list[Difference]]]:
-    """Return who stands alone; `mine` is author against reference, `seen` author against run."""
+    """Return who is alone; `mine` is author against reference, `seen` author against run."""
     if mine is None:
         return [("expectation", seen)] if seen else []
     witness = blame(predicted=bool(mine), observed=None if seen is None or not ran else bool(seen))
