@@ -41,7 +41,7 @@ NIGHTLY = {
     *("own_part_put_back", "limits_weights_by_rank", "biases_not_reduced", "inner_module"),
     *("router_not_reduced", "scales_after_reduction", "decays_by_rank", "init_of_each_rank"),
     *("experts_reduced_with_all", "reduce_to_zero_alone", "scaler_of_each_rank"),
-    *("fsdp1_clips_own_shards", "zero_clips_own_shard", "no_backward_reduce"),
+    *("fsdp1_clips_own_shards", "zero_clips_own_shard"),
     *("half_of_a_copy", "same_rng_batches", "term_of_gathered_parts"),
     *("one_seed_of_noise", "epoch_anew_after_resume", "fsdp2_scales_own_shards"),
     *("never_awaited", "shared_head_not_reduced", "biases_not_averaged", "adapters_after_fsdp"),

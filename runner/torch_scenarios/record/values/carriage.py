@@ -71,6 +71,8 @@ PARTING = frozenset(
 )
 #: backward passes of a function that are looked at, and functions of a pass
 MOST_LOOKS, MOST_KEPT = 3, 64
+#: how a loss depends on gathered parts that a script puts together
+JOINED = "the parts of the other ranks are joined with this rank's own"
 #: frames between a call and the function that makes it
 MOST_FRAMES = 20
 #: files of torch between a call and what makes it
@@ -583,27 +585,28 @@ class Carriage:
         for suspect in waiting:
             if suspect.name in GATHERS and (joins := _find_joins(suspect, graph)):
                 for node in joins:
-                    self._watch_join(suspect, node)
+                    self._watch_join(suspect, node, JOINED)
                 continue
+            how = ""
             if suspect.name in GATHERS:
                 how = self._depends(suspect, graph)
             elif id(suspect.node) in reached and id(suspect.node) not in own:
                 how = "the loss is computed from the result"
-            else:
-                how = ""
+                if suspect.name == "allreduce_":
+                    self._watch_join(suspect, suspect.node, how)
+                    continue
             if how:
                 about = {"how": how, "size": suspect.size, "shape": suspect.shape}
                 self._put(CallMistake("no_gradient_through", suspect.place, about))
             elif suspect.name in GATHERS and any(map(_adds_a_constant, nodes)):
                 self._put(ConstantTerm(suspect.place, suspect.size, tuple(suspect.shape)))
 
-    def _watch_join(self, suspect: _Suspect, node: Any) -> None:
-        """Write down the gradient that arrives where gathered parts are joined with the own one.
+    def _watch_join(self, suspect: _Suspect, node: Any, how: str) -> None:
+        """Write down the gradient that arrives where the parts of all ranks are joined or summed.
 
         Where it is the same on all ranks, each computes the whole loss, and its own part's gradient
         is whole.
         """
-        how = "the parts of the other ranks are joined with this rank's own"
         about = {"how": how, "size": suspect.size, "shape": suspect.shape}
 
         def arrive(gradients: Any) -> None:

@@ -443,12 +443,11 @@ class CallMistake(ValueEvent):
     `place` is that of the call. What `about` has depends on the code:
 
     - `in_place_of_strided`: `shape`, that of the tensor;
-    - `no_gradient_through`: `how`, or `function`, the name of the script's own whose backward calls
-      nothing; `arrives`, norm and sum of the gradient that arrives there;
     - `result_dropped`: `argument`, the text of the temporary, or `parts`, how often a list has one
       tensor;
-    - `no_gradient_through`: `how` the loss depends on the call, `size` and `shape` of its tensor;
-      `arrives` where parts are joined: the norm and the sum of the gradient there;
+    - `no_gradient_through`: `how` the loss depends on the call, or `function`, the script's own
+      whose backward calls nothing; `size` and `shape` of its tensor; `arrives` where parts are
+      joined or summed: the norm and the sum of the gradient there;
     - `touched_in_flight`: `how` (`read`, `written`, or `left`: nothing ever waits), `by` what and
       `at` which place it is read, `shape`; how many `steps` have left it, from which `turn`.
     """

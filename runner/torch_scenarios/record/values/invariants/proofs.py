@@ -17,11 +17,16 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from torch_scenarios.record.values.format.event import BackwardPass, CallMistake, ConstantTerm
+from torch_scenarios.record.values.format.event import (
+    BackwardPass,
+    CallMistake,
+    ConstantTerm,
+    DataParallelWrapper,
+)
 from torch_scenarios.record.values.format.record import ValueRecord
 from torch_scenarios.record.values.invariants.finding import Records, ValueFinding
 from torch_scenarios.record.values.roles import Ranks, Roles
-from torch_scenarios.record.values.source import find_early_read, goes_into_loss
+from torch_scenarios.record.values.source import find_early_read, goes_into_loss, scales_values
 
 #: the finding of a tensor that is used before the wait
 BEFORE_WAIT = "touched_in_flight"
@@ -197,8 +202,10 @@ APART = 1e-4
 def _find_whole_losses(records: Records) -> set[tuple[str, Any]]:
     """Return the calls behind which every rank computes the same loss of all that was gathered.
 
-    The gradient of the own part is whole then: what arrives where parts are joined is the same on
-    all ranks that the call joins. Other groups of ranks have other rows.
+    The gradient of the own part is whole then: what arrives where parts are joined, or summed in
+    place, is the same on all ranks that the call joins. Other groups of ranks have other rows. A
+    sum in place has no backward of its own, and needs none where the ranks hold parts of one model;
+    where gradients are averaged over the same ranks, the average divides what was never summed.
     """
     arrived: dict[tuple[str, Any], dict[Ranks, dict[int, list[list[float]]]]] = {}
     for rank, record in records.items():
@@ -211,7 +218,28 @@ def _find_whole_losses(records: Records) -> set[tuple[str, Any]]:
         key
         for key, groups in arrived.items()
         if all(len(ranks) > 1 and _are_alike(ranks) for ranks in groups.values())
+        and not any(_is_averaged(records[rank], key[1]) for own in groups.values() for rank in own)
     }
+
+
+def _is_averaged(record: ValueRecord, frames: Any) -> bool:
+    """Whether a line sums activations in place over ranks that average their gradients."""
+    sums = [
+        call
+        for call in record.calls
+        if call.operation == "allreduce_" and record.places.get(call.place) == frames
+    ]
+    if any(call.op != "sum" for call in sums):
+        return True
+    joined = {rank for call in sums for rank in call.ranks}
+    if not joined:
+        return False
+    return any(joined <= {*each.ranks} for each in record.of(DataParallelWrapper)) or any(
+        joined <= {*call.ranks}
+        and any(each.carries == "gradient" for each in call.tensors)
+        and (call.op == "avg" or "scatter" in call.operation or scales_values(record, call.place))
+        for call in record.calls
+    )
 
 
 def _joined_by(record: ValueRecord, place: int) -> Ranks:
