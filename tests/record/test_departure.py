@@ -296,6 +296,55 @@ def test_a_pattern_that_no_file_fits_is_told_with_what_is_written(tmp_path: Path
     assert fix == "fix: let a rank write `*.done`, or look for what is written (train.py:1)."
 
 
+WRITES = """\
+def write(rows):
+    if not rows:
+        return
+    open(f"part-{rank}.txt", "w").write(rows)
+write(rows)
+while len(os.listdir(folder)) < world:
+    time.sleep(1)
+while True:
+    if len(os.listdir(folder)) == world:
+        break
+    time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize(("line", "head"), [(7, 6), (11, 8)])
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_loop_that_counts_files_is_told_with_the_rank_that_writes_none(
+    tmp_path: Path, line: int, head: int, left: int
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(WRITES)
+    asked = Decision(kind="if", file=str(script), line=2, text="if not rows")
+    writes = FileChange(before=0, what="writes", path="/data/part-0.txt", place=_place(script, 4))
+    records = {
+        0: RankRecord(
+            rank=0, world_size=2, changes=[writes], ways=[Way(before=0, decision=asked, no=1)]
+        ),
+        1: RankRecord(
+            rank=1, world_size=2, ways=[Way(before=0, decision=asked, yes=left, no=1 - left)]
+        ),
+    }
+    stacks = {0: stack((str(script), line, "<module>"))}
+    lines = explain_idle(records, stacks, {}, str(tmp_path))
+    way_out = (
+        f"(train.py:{head}): rank 1 has written no file at train.py:4, where rank 0 writes "
+        "`part-0.txt`: rank 1 alone takes the `return`:3 under `if not rows` (train.py:2)"
+    )
+    assert (way_out in lines[0]) is bool(left)
+    assert ("asks again and again in `while " in lines[0]) is not bool(left)
+    missed = FileChange(
+        before=0, what="misses", path="/data/part-1.txt", place=_place(script, head + (head == 8))
+    )
+    records[0].changes.append(missed)
+    lines = explain_idle(records, stacks, {}, str(tmp_path))
+    assert "for the file `part-1.txt`" in lines[0]
+    assert ("rank 1 has written no file at train.py:4" in lines[0]) is bool(left)
+
+
 def test_a_rank_at_its_end_that_stays_is_told_with_its_way_out(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("def main():\n    if not rows:\n        return\n    dist.barrier()\n")

@@ -45,7 +45,7 @@ ALWAYS_RIGHT = {("bad_sample", "fake"), ("accumulation_by_loss", "live"), ("unus
 #: scripts of which nothing is proved: their verdict is INCONCLUSIVE, with the place
 OPEN = {
     *("waits_for_a_flag", "key_of_the_store", "prefetcher_dies"),
-    *("counts_in_the_store", "lock_of_an_extension", "worker_waits_for_a_lock"),
+    *("counts_in_the_store", "counts_the_files", "lock_of_an_extension", "worker_waits_for_a_lock"),
     *("child_is_waited_for", "run_folder_by_clock", "lock_in_the_store", "lock_not_reentrant"),
 }
 

@@ -431,13 +431,17 @@ def find_polls(
             source = script_at(file)
             around = source.around(line) if source is not None else []
             loop = next((node for node, _ in around if isinstance(node, ast.While)), None)
-            if loop is not None and not isinstance(loop.test, ast.Constant):
+            test = _read_test(loop) if loop is not None else None
+            if loop is not None and test is not None:
                 place = short(((file, loop.lineno, ""),), folder)
-                of_kind = timed if _asks_clock(loop.test) else found
-                of_kind.setdefault(f"`while {ast.unparse(loop.test)}` ({place})", []).append(rank)
-                counted = counted or _find_uncounted(records, (file, loop.test.lineno), folder)
-                missed = missed or _find_missed(records, (file, loop.test.lineno), folder)
-                missed = missed or _find_unlisted(records, loop.test, place, folder)
+                of_kind = timed if _asks_clock(test) else found
+                text = f"`while {ast.unparse(loop.test)}` ({place})"
+                text += "" if test is loop.test else f", until `{ast.unparse(test)}`,"
+                of_kind.setdefault(text, []).append(rank)
+                counted = counted or _find_uncounted(records, (file, test.lineno), folder)
+                missed = missed or _find_missed(records, (file, test.lineno), folder)
+                missed = missed or _find_unlisted(records, test, place, folder)
+                missed = missed or _find_unwritten(records, test, place, folder)
                 break
     if missed:
         return missed
@@ -452,6 +456,16 @@ def find_polls(
         for text, ranks in timed.items()
     ]
     return counted
+
+
+def _read_test(loop: ast.While) -> ast.expr | None:
+    """Return what a loop asks in each turn: its condition, or that of a `break` out of it."""
+    if not isinstance(loop.test, ast.Constant):
+        return loop.test
+    for node in loop.body:
+        if isinstance(node, ast.If) and isinstance(node.body[-1], ast.Break | ast.Return):
+            return node.test
+    return None
 
 
 #: what a script asks for the time
@@ -497,7 +511,9 @@ def _find_missed(
             return [words, f"fix: {fix}"]
         words = f"{ranks_text(ranks)} {verb} again and again for the file `{name}` ({where})"
         words += ", which no rank writes"
+        leaver = _tell_leaver(records, folder, str(folder_of))
         words += f"; in its folder they write {', '.join(dict.fromkeys(beside))}" if beside else ""
+        words += f"; {leaver}" if leaver else ""
         return [words, f"fix: let a rank write `{name}`, or ask for what is written ({where})."]
     return []
 
@@ -542,6 +558,56 @@ def _find_unlisted(
     words += f", which no rank writes; they write {', '.join(alike)}" if alike else ""
     words += "" if alike else ", which no rank writes"
     return [words, f"fix: let a rank write `{name}`, or look for what is written ({place})."]
+
+
+def _find_unwritten(
+    records: Mapping[int, RankRecord], test: ast.expr, place: str, folder: str
+) -> list[str]:
+    """Return which ranks write no file where others do, for a loop that counts those of a folder.
+
+    They took a way out of the function in which the others write.
+    """
+    found = _tell_leaver(records, folder) if _LISTS.search(ast.unparse(test)) else ""
+    words = f"a loop counts what is in a folder again and again ({place}): {found}"
+    fix = "fix: let every rank that is counted write its file, also an empty one, or count those "
+    fix += f"that do ({place})."
+    return [words, fix] if found else []
+
+
+def _tell_leaver(records: Mapping[int, RankRecord], folder: str, parent: str = "") -> str:
+    """Return which ranks write no file where others write one, in a folder or in any, and why."""
+    written: dict[tuple[str, int], dict[int, str]] = {}
+    for rank, record in records.items():
+        for each in record.changes:
+            path = PurePath(each.path)
+            is_there = parent in {"", str(path.parent)} and each.place.frames
+            if each.what in {"writes", "makes", "renames"} and is_there:
+                written.setdefault(each.place.frames[0][:2], {}).setdefault(rank, path.name)
+    for (file, line), names in reversed(written.items()):
+        left = [rank for rank in records if rank not in names]
+        way = _find_way_past(records, (file, line), left, folder) if left else None
+        if way is not None:
+            rank, name = next(iter(names.items()))
+            where, have = short(((file, line, ""),), folder), "has" if len(left) == 1 else "have"
+            return (
+                f"{ranks_text(left)} {have} written no file at {where}, where rank {rank} writes "
+                f"`{name}`: {way[0].words}"
+            )
+    return ""
+
+
+def _find_way_past(
+    records: Mapping[int, RankRecord], at: tuple[str, int], left: Sequence[int], folder: str
+) -> Reason | None:
+    """Return the way out of a function by which these ranks alone do not come to a line of it."""
+    source = script_at(at[0])
+    scope = source.scope(at[1]) if source is not None else None
+    if not isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
+        return None
+    parted = Parted(Parting(group="", at=0, calls={}, missing=(*records,)), records, folder)
+    way = find_way_out(parted, parted.tallies(whole=True), (at[0], scope.lineno, at[1]))
+    alone = way is not None and way[0].words.startswith(f"{ranks_text([*left])} alone")
+    return way if alone else None
 
 
 def _find_uncounted(
