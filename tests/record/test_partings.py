@@ -1844,3 +1844,33 @@ def test_a_call_without_the_group_that_its_function_has_is_told(
     )
     assert (group in words) is is_told
     assert str(found.fix).startswith("pass `group=group` at train.py:3") is is_told
+
+
+ROTARY = """\
+def grow(self, length):
+    self.cos = table(length)
+def forward(self, x):
+    self.grow(len(x))
+model(x)
+"""
+
+
+@pytest.mark.parametrize("grown", [(0, 1), (1,)])
+def test_buffers_of_ddp_that_have_another_shape_are_told_with_what_sets_them(
+    tmp_path: Path, grown: tuple[int, ...]
+) -> None:
+    at = place(script(tmp_path, ROTARY), 5)
+    records = {
+        rank: record(rank, call("broadcast", at, rows=8 + rank, maker="cpp")) for rank in (0, 1)
+    }
+    step = Decision(kind="for", file=at.frames[0][0], line=5, text="for x in batches")
+    for rank, own in records.items():
+        own.ways = [Way(before=0, decision=step, yes=1)]
+        if rank in grown:
+            own.calls[0].carries = f"the buffers with rope.cos [{8 + rank}]"
+    (found,) = add_reasons([finding("shape_mismatch", 0, 1)], records, str(tmp_path))
+    words = " ".join(each.words for each in found.notes)
+    assert "rank 1 passes the buffers with rope.cos [9]" in words
+    assert ("rank 0 passes the buffers with rope.cos [8]" in words) is (0 in grown)
+    assert "`self.cos = table(length)` (train.py:2) sets one anew" in words
+    assert str(found.fix).startswith("give `cos` the same shape on every rank")

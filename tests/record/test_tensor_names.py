@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 import weakref
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from torch_scenarios.record.evidence.tensor_names import CURRENT, TensorNames
+from torch_scenarios.record.evidence.tensor_names import CURRENT, TensorNames, watch_buffers
 
 torch = pytest.importorskip("torch")
 
@@ -84,3 +85,29 @@ def test_a_unit_of_fsdp_is_noted_once_with_its_arguments(monkeypatch: pytest.Mon
     assert CURRENT.unit == ""
     options = {"reshard_after_forward": "True", "param_dtype": "None", "reduce_dtype": "None"}
     assert noted == [("the unit layers.0", options)]
+
+
+class Wrapped:
+    """A model that DDP wraps, as far as its buffers go."""
+
+    def __init__(self) -> None:
+        self.module = Net()
+
+    @property
+    def modules_buffers(self) -> list[Any]:
+        """The buffers of the model, as they are now."""
+        return [*self.module.buffers()]
+
+
+def test_buffers_are_named_where_their_shapes_have_changed() -> None:
+    carried = []
+    method = "_sync_module_buffers"  # DDP's own, which its forward calls
+    broadcast = {method: lambda _, root: carried.append(f"{CURRENT.unit} from {root}")}
+    kind = type("Watched", (Wrapped,), broadcast)
+    watch_buffers(kind)
+    model = kind()
+    for rows in (2, 3, 2):
+        model.module.scale = torch.ones(rows)
+        getattr(model, method)(0)
+    assert carried == [" from 0", "the buffers with scale [3] from 0", " from 0"]
+    assert CURRENT.unit == ""

@@ -971,8 +971,9 @@ class Recorder:
         kind.__init__ = make_message
 
     def _watch_models(self) -> None:
-        """See with which arguments DDP wraps a model."""
+        """See with which arguments DDP wraps a model, and the buffers of it that change."""
         kind = self.torch.nn.parallel.DistributedDataParallel
+        tensor_names.watch_buffers(kind)
         begin = kind.__init__
 
         @functools.wraps(begin)

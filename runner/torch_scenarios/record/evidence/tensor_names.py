@@ -140,6 +140,40 @@ def _note_unit(
     return communicate
 
 
+#: how the name begins of buffers that DDP broadcasts, where they have other shapes than at first
+BUFFERS = "the buffers with "
+#: buffers that such a name has
+_MOST_BUFFERS = 3
+
+
+def watch_buffers(kind: Any) -> None:
+    """Let the broadcasts of DDP know the buffers of its model that have changed their shapes.
+
+    A table that grows with the longest batch of a rank has another shape on each.
+    """
+    broadcast = kind._sync_module_buffers
+    first: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
+
+    @functools.wraps(broadcast)
+    def sync_module_buffers(model: Any, *args: Any, **kwargs: Any) -> Any:
+        shapes = [each.shape for each in model.modules_buffers]
+        before, unit = first.setdefault(model, shapes), CURRENT.unit
+        if shapes != before:
+            names = {id(each): name for name, each in model.module.named_buffers()}
+            changed = [
+                f"{names.get(id(each), 'one')} {list(each.shape)}"
+                for each, earlier in zip(model.modules_buffers, before, strict=False)
+                if each.shape != earlier
+            ]
+            CURRENT.unit = BUFFERS + ", ".join(changed[:_MOST_BUFFERS])
+        try:
+            return broadcast(model, *args, **kwargs)
+        finally:
+            CURRENT.unit = unit
+
+    kind._sync_module_buffers = sync_module_buffers
+
+
 def _list_options(unit: Any) -> dict[str, str]:
     """Return the arguments of `fully_shard` by which a unit communicates otherwise."""
     policy, after = getattr(unit, "mp_policy", None), getattr(unit, "post_forward_mesh_info", None)

@@ -79,7 +79,7 @@ from torch_scenarios.record.evidence.reasons.other_group import (
     find_ungrouped,
     tell_groups,
 )
-from torch_scenarios.record.evidence.reasons.part_of_model import find_part, list_parts
+from torch_scenarios.record.evidence.reasons.part_of_model import find_part, has_buffers, list_parts
 from torch_scenarios.record.evidence.reasons.shortcut import find_shortcut
 from torch_scenarios.record.evidence.reasons.way_out import find_unmet, find_way_out, list_own_ways
 from torch_scenarios.record.format import Blocking, RankRecord, RecordedCall
@@ -181,7 +181,7 @@ def _explain_argument(
     finding: Finding, parting: Parting, records: Mapping[int, RankRecord], folder: str
 ) -> Reason | None:
     """Return where what ranks of one line pass comes from: a root, a tensor, a group's members."""
-    if len(parting.sides) > 1 or len(parting.parts) > 1:
+    if len(parting.sides) > 1 or len(parting.parts) > 1 or has_buffers(parting):
         return None
     if finding.diagnosis == "group_creation" and not parting.missing:
         return find_order(parting, folder)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from torch_scenarios.errors import Clause
 from torch_scenarios.record.evidence.choice import Parted, Reason, short
+from torch_scenarios.record.evidence.divergence import Parting
 from torch_scenarios.record.evidence.reasons.earlier_condition import find_last_decided
 from torch_scenarios.record.evidence.reasons.loop import find_surrounding_loop
+from torch_scenarios.record.evidence.script import script_at
+from torch_scenarios.record.evidence.tensor_names import BUFFERS
 from torch_scenarios.verdict.finding import ranks_text
 
 
@@ -24,7 +28,11 @@ def find_part(parted: Parted) -> Reason | None:
 
     None where their calls come from several lines, or carry the same.
     """
-    if len(parted.parting.sides) > 1 or len(parted.parting.parts) < 2:
+    if len(parted.parting.sides) > 1:
+        return None
+    if has_buffers(parted.parting):
+        return _find_buffer(parted)
+    if len(parted.parting.parts) < 2:
         return None
     fix = (
         "let every rank pass the same parameters in the same order: use each layer in each forward "
@@ -51,3 +59,34 @@ def _find_order(parted: Parted) -> Reason | None:
                 "rank."
             )
     return None
+
+
+def has_buffers(parting: Parting) -> bool:
+    """Whether calls that meet carry buffers that have changed their shapes, on some ranks."""
+    return bool(parting.parts) and all(part.startswith(BUFFERS) for part in parting.parts)
+
+
+def _find_buffer(parted: Parted) -> Reason:
+    """Return the buffers that DDP broadcasts in other shapes, with the lines that set them anew."""
+    parts = [part.removeprefix(BUFFERS) for part in parted.parting.parts]
+    names = dict.fromkeys(re.findall(r"(\w+) \[", " ".join(parts)))
+    words = f"{list_parts(parted)}: " if len(parts) == 1 else ""
+    words += "before each forward pass DDP broadcasts the buffers of its model, from rank 0"
+    for _, frames in parted.sides[:1]:
+        source = script_at(frames[0][0])
+        for script in (source, *source.imported()) if source is not None else ():
+            words += "".join(
+                f"; `{script.text(node.lineno)}` "
+                f"({short(((script.file, node.lineno, ''),), parted.folder)}) sets one anew"
+                for node in ast.walk(script.tree)
+                if isinstance(node, ast.Assign)
+                and any(
+                    ast.unparse(each) in {f"self.{name}" for name in names} for each in node.targets
+                )
+            )
+    fix = (
+        f"give {' and '.join(f'`{name}`' for name in names)} the same shape on every rank: make it "
+        "as large as it may become at once, keep it as a plain attribute, or pass "
+        "`broadcast_buffers=False` to DDP."
+    )
+    return Clause(words), fix
